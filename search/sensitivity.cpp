@@ -82,7 +82,7 @@ void search_again(const plan::Plan& base, const Options& options, plan::Plan sam
   const bool better = again.best && again.best->simulation.iteration_time <= result.same_plan;
   result.replanned = better ? again.best->simulation.iteration_time : result.same_plan;
   result.plan = better ? std::move(again.best->plan) : std::move(same);
-  result.gap_fraction = again.gap_fraction;
+  result.gap_fraction = std::max(0.0, 1.0 - again.lower_bound / result.replanned);
 }
 
 }  // namespace

@@ -15,12 +15,12 @@ namespace orrery::search {
 
 struct Sensitivity {
   std::string parameter;
-  std::string path;       // of --set; empty: of the profile
-  Seconds same_plan;      // iteration time of the best plan on that hardware
-  bool searched = false;  // again; else the time was up, and the following is not known
-  Seconds replanned;      // of the best plan for that hardware
-  plan::Plan plan;        // that plan
-  double gap_fraction = 0;
+  std::string path;         // of --set; empty: of the profile
+  Seconds same_plan;        // iteration time of the best plan on that hardware
+  bool searched = false;    // again; else the time was up, and the following is not known
+  Seconds replanned;        // of the best plan for that hardware
+  plan::Plan plan;          // that plan
+  double gap_fraction = 0;  // no plan is faster than `replanned` by more
 };
 
 // `best` is the best plan of `base`. Parameters that the cluster does not have are left out. `done`

@@ -85,6 +85,14 @@ BlockCosts::Joined BlockCosts::joined_stages(const std::vector<LayerRun>& forwar
     const int more = std::min(forward.front().count, alike.count) - 1;
     return {first.hidden + next.hidden * more, first.covered + next.covered * more};
   }
+  const auto routes = [&](const LayerRun& run) {
+    const BlockCost& cost = of(run.block, run.layout, run.micro_batch);
+    return cost.forward.routed.value() + cost.backward.routed.value() > 0;
+  };
+  if (std::none_of(forward.begin(), forward.end(), routes) &&
+      std::none_of(backward.begin(), backward.end(), routes)) {
+    return {};
+  }
   const auto known =
       std::find_if(joined_stages_.begin(), joined_stages_.end(), [&](const auto& pair) {
         return pair.first.first == forward && pair.first.second == backward;

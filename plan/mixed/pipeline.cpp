@@ -72,12 +72,14 @@ NodeKind& MixedPipeline::kind_of_device(std::size_t device) {
   if (shares_experts_[device]) {
     std::vector<std::vector<int>> others;
     for (const ReplicaGroup& group : plan_.groups) {
-      if (group.ranks_of(device) != ranks) {
+      if (group.ranks_of(device) != ranks && plan_.share_experts(group_, group)) {
         others.push_back(group.ranks_of(device));
       }
     }
-    return kinds_.sharing_experts(ranks, *kinds_.data_costs(plan_, static_cast<int>(device)),
-                                  others);
+    if (!others.empty()) {
+      return kinds_.sharing_experts(ranks, *kinds_.data_costs(plan_, static_cast<int>(device)),
+                                    others);
+    }
   }
   return ranks.size() > 1 ? kinds_.team(ranks) : kinds_.pool(ranks.front());
 }

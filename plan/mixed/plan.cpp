@@ -132,6 +132,24 @@ bool shares_experts_between(const MixedPlan& plan, Unlike unlike) {
 
 }  // namespace
 
+bool MixedPlan::share_experts(const ReplicaGroup& one, const ReplicaGroup& other) const {
+  const auto first_of = [&](const ReplicaGroup& group) {
+    int first = 0;
+    for (const ReplicaGroup* before = groups.data(); before != &group; ++before) {
+      first += before->replicas;
+    }
+    return first;
+  };
+  return std::any_of(shape.blocks.begin(), shape.blocks.end(), [&](const BlockRun& run) {
+    const int sharing = expert_replicas(run.layout);
+    const auto last_of = [&](const ReplicaGroup& group) {
+      return first_of(group) + group.replicas - 1;
+    };
+    return sharing > 1 && first_of(one) / sharing <= last_of(other) / sharing &&
+           first_of(other) / sharing <= last_of(one) / sharing;
+  });
+}
+
 bool MixedPlan::shares_experts_between_groups() const {
   return shares_experts_between(*this,
                                 [](const ReplicaGroup&, const ReplicaGroup&) { return true; });

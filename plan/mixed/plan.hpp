@@ -57,6 +57,8 @@ struct MixedPlan {
   std::vector<int> pools_of_device(int device) const;
   // Whether replicas that share experts, so many in the order of `groups`, are of several groups.
   bool shares_experts_between_groups() const;
+  // Whether replicas of two of its groups are among the same ones that share experts.
+  bool share_experts(const ReplicaGroup& one, const ReplicaGroup& other) const;
   // Whether groups of which replicas share experts have a pipeline device on unlike pools.
   bool shares_experts_between_pools(int device) const;
   // Whether groups of replicas meet in every micro-batch: they share gradients or parameters of a

@@ -35,8 +35,11 @@ SimTime most_hidden(const BlockCost& block, bool like_layers) {
 std::vector<BlockCosts::LayerRun> joined_layers(const StageContent& content, const Plan& plan,
                                                 const BlockCosts& costs) {
   std::vector<BlockCosts::LayerRun> layers;
+  if (!schedule_traits(plan).joins_passes) {
+    return layers;
+  }
   for (const StagePiece& piece : content) {
-    if (schedule_traits(plan).joins_passes && is_layer(piece, costs.network())) {
+    if (is_layer(piece, costs.network())) {
       layers.push_back({piece.block, piece.layout, micro_batch_of(piece, plan), piece.count});
     }
   }

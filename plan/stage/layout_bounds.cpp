@@ -190,7 +190,7 @@ Seconds LayoutBounds::time(const std::vector<int>& stages, const StagePlacement&
   }
   if (!placement.whole_backwards) {
     for (StagePasses& stage : passes) {
-      stage.late = stage.backward;
+      stage.late = std::max(stage.backward, stage.slice_backward);
     }
   }
   const SimTime bound = pipeline_floor(passes, placement, plan_.pp, plan_.num_micro_batches());

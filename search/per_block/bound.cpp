@@ -99,8 +99,8 @@ PipelineBound PipelineBounds::bound(const StageMesh& mesh, const Pipeline& pipel
   }
   const std::int64_t passes =
       3 * space_.micro_batches(mesh) * static_cast<std::int64_t>(draft.stages.size());
-  const bool traced =
-      order != nullptr && order->edges.empty() && order->slices == 1 && passes <= kMostTraced;
+  const bool traced = order != nullptr && order->edges.empty() && order->slices == 1 &&
+                      order->iterations == 1 && passes <= kMostTraced;
   const sim::PipelineOrder* lists = traced ? order : nullptr;
   program.add_ranges(part.ranges);
   if (before != nullptr) {

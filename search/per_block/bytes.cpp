@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "search/per_block/bytes.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 
 namespace orrery::search {
 
@@ -162,7 +164,10 @@ std::vector<StageRange> read_ranges(ByteReader& in, std::size_t stages) {
     range.most = static_cast<int>(read_below(in, kEnd));
     const std::uint8_t of = in.u8();
     range.of = static_cast<StageRange::Of>(of);
-    if (of > static_cast<std::uint8_t>(StageRange::Of::One)) {
+    const bool ascends = std::adjacent_find(range.stages.begin(), range.stages.end(),
+                                            std::greater_equal<>()) == range.stages.end();
+    if (of > static_cast<std::uint8_t>(StageRange::Of::One) || range.stages.empty() || !ascends ||
+        range.least > range.most) {
       in.fail("holds a range of stages that cannot be");
     }
   }

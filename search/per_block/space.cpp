@@ -122,7 +122,7 @@ std::vector<Pipeline> PerBlockSpace::pipelines(const StageMesh& mesh) const {
     for (const int schedule : family.schedules) {
       const ScheduleChoice& choice =
           space_.schedules().choices()[static_cast<std::size_t>(schedule)];
-      const bool by_parts = choice.cut != plan::ModuleCut::OneChain ||
+      const bool by_parts = !choice.traits.synchronous || choice.cut != plan::ModuleCut::OneChain ||
                             space_.base().network.spec.cascade.layers > 0 ||
                             choice.traits.uses_servers || choice.traits.copies_to_host ||
                             choice.traits.spreads_attention ||

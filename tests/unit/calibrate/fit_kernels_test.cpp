@@ -257,61 +257,6 @@ TEST(FitKernelsTest, WeightGradientsOf32BitsGoFirst) {
   EXPECT_NEAR(model.gemm(shape).value(), 900e-6, 30e-6);
 }
 
-// FlashAttention-2 on `gpu`, both passes in one time.
-KernelFit fit_of_both_passes(const topologies::Gpu& gpu, double products_slower) {
-  Profile chip = costmodel::load_profile("", gpu);
-  chip.kernels = {};
-  std::vector<Sample> samples;
-  Sample both;
-  both.shape = AttentionSample{.batch = 2,
-                               .heads = 16,
-                               .kv_heads = 16,
-                               .q_len = 8192,
-                               .kv_len = 8192,
-                               .head_dim = 64,
-                               .value_head_dim = 64,
-                               .dtype = DType::Fp16,
-                               .both_passes = true};
-  both.time.median = Seconds(9e-3);
-  both.implementation = "FlashAttention-2";
-  samples.push_back(both);
-  const DeviceModel burst(gpu, chip);
-  for (const std::int64_t m : {2048, 4096, 8192}) {
-    Sample product;
-    product.shape = GemmSample{.m = m, .n = 4096, .k = 4096};
-    product.time.median =
-        products_slower * burst.gemm(costmodel::GemmShape{.m = m, .n = 4096, .k = 4096});
-    product.implementation = "simumax";
-    samples.push_back(product);
-  }
-  return fit_kernels(gpu, chip, samples, "both passes", 1);
-}
-
-// Each pass has its share by the formula, and both are as much slower as products are.
-TEST(FitKernelsTest, PassesTimedTogetherAreToldApart) {
-  const topologies::Gpu a100 = topologies::load_gpu("a100-sxm4-80gb");
-  const costmodel::AttentionShape shape{
-      .batch = 2, .heads = 16, .q_len = 8192, .kv_len = 8192, .head_dim = 64, .causal = true};
-  for (const double slower : {1.0, 1.1}) {
-    const Profile profile = fit_of_both_passes(a100, slower).profile;
-    const DeviceModel model(a100, profile, costmodel::Load::Sustained);
-    const double forward = model.attention_forward(shape).value();
-    const double backward = model.attention_backward(shape).value();
-    EXPECT_NEAR(forward + backward, slower * 9e-3, 0.01 * 9e-3);
-    Profile formula = profile;
-    formula.kernels = {};
-    const DeviceModel bare(a100, formula, costmodel::Load::Sustained);
-    EXPECT_NEAR(backward / forward, bare.attention_backward(shape) / bare.attention_forward(shape),
-                0.01);
-  }
-}
-
-// Where a newer kernel exists, FlashAttention-2 says nothing of the best.
-TEST(FitKernelsTest, OlderAttentionIsLeftOut) {
-  const KernelFit fit = fit_of_both_passes(h100(), 1.0);
-  EXPECT_THAT(fit.remarks, testing::Contains(testing::HasSubstr("attention by FlashAttention-2")));
-}
-
 // The worked case: H100 parameters with H200 bandwidth.
 TEST(FitKernelsTest, TransferToH200ChangesOnlyWhatTheDataSheetChanges) {
   const topologies::Gpu h200 = topologies::load_gpu("h200-sxm5-141gb");

@@ -56,6 +56,18 @@ TEST(MegatronExport, NamesTheRecipeOfFp8) {
   EXPECT_THROW(megatron(plan), Error);
 }
 
+// A launch without the cap would hold more activations than the plan.
+TEST(Export, CapsOfActivationsAreNotDropped) {
+  Plan plan = small_plan();
+  plan.schedule = "1f1b";
+  plan.activation_cap = 1;
+  for (const char* exporter : {"megatron", "torchtitan", "galvatron"}) {
+    EXPECT_THROW((void)export_plan(find_exporter(exporter), plan), Error) << exporter;
+  }
+  plan.activation_cap = 0;
+  EXPECT_NO_THROW((void)export_plan(find_exporter("megatron"), plan));
+}
+
 TEST(MegatronExport, SaysWhatItCannotExpress) {
   const auto problem = [](auto change) -> std::string {
     Plan plan = small_plan();

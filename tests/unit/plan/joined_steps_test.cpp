@@ -206,7 +206,7 @@ TEST(JoinedPasses, HideNothingWhereNoTokensTravel) {
 }
 
 TEST(JoinedPasses, StayAboveTheBoundsOfASearch) {
-  for (const bool unlike : {false, true})
+  for (const bool unlike : {false, true}) {
     for (const Recompute recompute : {Recompute::None, Recompute::Selective, Recompute::Full}) {
       for (const auto& [schedule, chunks] :
            {std::pair("dualpipe", 1), std::pair("dualpipe-v", 2), std::pair("combined-1f1b", 1),
@@ -230,6 +230,7 @@ TEST(JoinedPasses, StayAboveTheBoundsOfASearch) {
                   bounds.least_time(false, true));
       }
     }
+  }
 }
 
 }  // namespace

@@ -206,6 +206,21 @@ TEST(PerBlock, BoundsPipelinesOfAllRoundsTogether) {
   EXPECT_FALSE(go_together(PerBlockStage::Bounded, PerBlockStage::Done));
 }
 
+// Lists of several iterations bound nothing of one.
+TEST(PerBlock, AsynchronousSchedulesStayHomogeneous) {
+  Constraints constraints = fixed("tp=1,cp=1,pp=4,micro_batch=1,zero=1");
+  constraints.allow("asynchronous");
+  const plan::Plan base = base_plan();
+  const PerBlockSpace space(base, constraints);
+  ASSERT_FALSE(space.meshes().empty());
+  for (const StageMesh& mesh : space.meshes()) {
+    for (const Pipeline& pipeline : space.pipelines(mesh)) {
+      const auto schedule = static_cast<std::size_t>(pipeline.schedule);
+      EXPECT_TRUE(space.homogeneous().schedules().choices()[schedule].traits.synchronous);
+    }
+  }
+}
+
 // 10 layers on 4 devices: one has three of them, whatever the rest.
 TEST(PerBlock, BlocksAreWhole) {
   const plan::Plan base = base_plan(with_memory("80 GiB", 10));

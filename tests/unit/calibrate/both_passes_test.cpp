@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention whose passes were timed together: figures of FlashAttention.
+#include <gmock/gmock.h>
+
+#include "calibrate/fit/kernels.hpp"
+#include "costmodel/device_model.hpp"
+
+namespace orrery::calibrate {
+namespace {
+
+using costmodel::DeviceModel;
+using costmodel::Profile;
+
+// FlashAttention-2 on `gpu`, both passes in one time.
+KernelFit fit_of_both_passes(const topologies::Gpu& gpu, double products_slower) {
+  Profile chip = costmodel::load_profile("", gpu);
+  chip.kernels = {};
+  std::vector<Sample> samples;
+  Sample both;
+  both.shape = AttentionSample{.batch = 2,
+                               .heads = 16,
+                               .kv_heads = 16,
+                               .q_len = 8192,
+                               .kv_len = 8192,
+                               .head_dim = 64,
+                               .value_head_dim = 64,
+                               .dtype = DType::Fp16,
+                               .both_passes = true};
+  both.time.median = Seconds(9e-3);
+  both.implementation = "FlashAttention-2";
+  samples.push_back(both);
+  const DeviceModel burst(gpu, chip);
+  for (const std::int64_t m : {2048, 4096, 8192}) {
+    Sample product;
+    product.shape = GemmSample{.m = m, .n = 4096, .k = 4096};
+    product.time.median =
+        products_slower * burst.gemm(costmodel::GemmShape{.m = m, .n = 4096, .k = 4096});
+    product.implementation = "simumax";
+    samples.push_back(product);
+  }
+  return fit_kernels(gpu, chip, samples, "both passes", 1);
+}
+
+// Each pass has its share by the formula, and both are as much slower as products are.
+TEST(BothPasses, PassesTimedTogetherAreToldApart) {
+  const topologies::Gpu a100 = topologies::load_gpu("a100-sxm4-80gb");
+  const costmodel::AttentionShape shape{
+      .batch = 2, .heads = 16, .q_len = 8192, .kv_len = 8192, .head_dim = 64, .causal = true};
+  for (const double slower : {1.0, 1.1}) {
+    const Profile profile = fit_of_both_passes(a100, slower).profile;
+    const DeviceModel model(a100, profile, costmodel::Load::Sustained);
+    const double forward = model.attention_forward(shape).value();
+    const double backward = model.attention_backward(shape).value();
+    EXPECT_NEAR(forward + backward, slower * 9e-3, 0.01 * 9e-3);
+    Profile formula = profile;
+    formula.kernels = {};
+    const DeviceModel bare(a100, formula, costmodel::Load::Sustained);
+    EXPECT_NEAR(backward / forward, bare.attention_backward(shape) / bare.attention_forward(shape),
+                0.01);
+  }
+}
+
+// A shape whose passes were timed by themselves, and one that was timed in both formats, have one
+// residual; passes together by a kernel that is not known say nothing.
+TEST(BothPasses, PassesTimedTogetherJoinThoseTimedApart) {
+  const topologies::Gpu a100 = topologies::load_gpu("a100-sxm4-80gb");
+  Profile chip = costmodel::load_profile("", a100);
+  chip.kernels = {};
+  std::vector<Sample> samples;
+  const auto add = [&](std::int64_t tokens, DType dtype, bool both, double seconds,
+                       const char* implementation) {
+    AttentionSample shape{.batch = 2,
+                          .heads = 16,
+                          .kv_heads = 16,
+                          .q_len = tokens,
+                          .kv_len = tokens,
+                          .head_dim = 64,
+                          .value_head_dim = 64,
+                          .dtype = dtype};
+    shape.both_passes = both;
+    Sample sample;
+    sample.shape = shape;
+    sample.time.median = Seconds(seconds);
+    sample.implementation = implementation;
+    samples.push_back(sample);
+  };
+  add(4096, DType::Bf16, false, 0.8e-3, "simumax");
+  add(4096, DType::Fp16, true, 9e-3, "FlashAttention-2");
+  add(8192, DType::Fp16, true, 9e-3, "FlashAttention-2");
+  add(8192, DType::Bf16, true, 10e-3, "FlashAttention-2");
+  add(2048, DType::Bf16, true, 1e-3, "mine");
+  const KernelFit fit = fit_kernels(a100, chip, samples, "both passes", 1);
+  EXPECT_THAT(fit.remarks, testing::Contains(testing::HasSubstr("passes together")));
+  const std::vector<costmodel::ResidualSet>& sets = fit.profile.kernels.residuals.sets();
+  ASSERT_EQ(sets.size(), 2U);  // both in bf16
+  EXPECT_EQ(sets[0].points.size(), 2U);
+  EXPECT_EQ(sets[1].points.size(), 2U);
+  costmodel::AttentionShape alone{
+      .batch = 2, .heads = 16, .q_len = 4096, .kv_len = 4096, .head_dim = 64, .causal = true};
+  const DeviceModel model(a100, fit.profile, costmodel::Load::Sustained);
+  EXPECT_NEAR(model.attention_forward(alone).value(), 0.8e-3, 0.01e-3);
+}
+
+// Where a newer kernel exists, FlashAttention-2 says nothing of the best.
+TEST(BothPasses, OlderAttentionIsLeftOut) {
+  const KernelFit fit = fit_of_both_passes(topologies::load_gpu("h100-sxm5-80gb"), 1.0);
+  EXPECT_THAT(fit.remarks, testing::Contains(testing::HasSubstr("attention by FlashAttention-2")));
+}
+
+}  // namespace
+}  // namespace orrery::calibrate
