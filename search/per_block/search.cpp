@@ -15,7 +15,7 @@ namespace orrery::search {
 
 namespace {
 
-constexpr std::size_t kAtOnce = 8;           // fixed, so that results do not depend on threads
+constexpr std::size_t kAtOnce = 16;          // fixed, so that results do not depend on threads
 constexpr int kMostDrafted = 200;            // pipelines
 constexpr std::int64_t kMostParts = 20'000;  // of pipelines
 // Without a plan, bounds look no further than this many times the roofline.
