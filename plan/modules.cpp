@@ -128,7 +128,7 @@ std::string encoder_parts_problem(const Plan& plan) {
 }
 
 bool takes_cascade(const ScheduleTraits& traits, int virtual_stages) {
-  return traits.cascades || (virtual_stages == 1 && traits.synchronous &&
+  return traits.cascades || (virtual_stages == 1 && traits.synchronous && !traits.by_modules &&
                              !traits.shares_output_layer && !traits.packs_sequences);
 }
 
@@ -185,8 +185,8 @@ std::string modules_problem(const Plan& plan) {
         "it: give it at least {}",
         plan.stage_blocks.front(), positions, positions + 1);
   }
-  if (!traits.by_modules) {
-    return cascade_problem(plan, traits);
+  if (std::string problem = cascade_problem(plan, traits); !problem.empty() || !traits.by_modules) {
+    return problem;
   }
   if (positions == 0) {
     return fmt::format("{} has one module: give the network an \"encoder\"",

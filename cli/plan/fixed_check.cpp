@@ -149,6 +149,9 @@ class FixedCheck {
     if (spec_.encoder.layers > 0) {
       divides(tp, spec_.encoder.heads, "attention heads of the encoder");
     }
+    divides(tp, spec_.cascade.heads, "attention heads of the second backbone");  // 0 without one
+    divides(tp, spec_.cascade.hidden, "hidden columns of the second backbone");
+    divides(tp, spec_.cascade.ffn_hidden, "feed-forward columns of the second backbone");
   }
 
   bool is_only(std::string_view field, std::string_view value,
@@ -160,9 +163,11 @@ class FixedCheck {
 
   void check_context_ranks() const {
     divides(product_of({"cp"}), base_.sequence, "tokens of a sequence");
+    divides(product_of({"cp"}), spec_.cascade.tokens, "tokens of the second backbone");
     if (is_only("context", "ulysses", {"ring", "all-gather", "mix"})) {
       const Product ranks = product_of({"tp", "cp"});
       divides(ranks, spec_.heads, "attention heads");
+      divides(ranks, spec_.cascade.heads, "attention heads of the second backbone");
       if (ranks.factors == 2) {  // else the other degree may make it a multiple
         splits_keys(ranks);
       }
@@ -178,7 +183,8 @@ class FixedCheck {
       bad_input(kWhere, fmt::format("ep = {}, but {} has no experts", number("ep"), spec_.name));
     }
     const bool modules = spec_.encoder.layers > 0;  // some schedules cut them apart
-    const std::int64_t layers = spec_.layers + spec_.encoder_layers + spec_.encoder.layers;
+    const std::int64_t layers =
+        spec_.layers + spec_.encoder_layers + spec_.encoder.layers + spec_.cascade.layers;
     const Product stages = product_of({"pp", "chunks"});
     if (stages.value > layers) {
       bad_input(kWhere,

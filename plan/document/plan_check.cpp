@@ -10,6 +10,7 @@
 #include "base/quantity_text.hpp"
 #include "base/text.hpp"
 #include "models/positions.hpp"
+#include "plan/block/cascade_layout.hpp"
 #include "plan/block/layout_check.hpp"
 #include "plan/block_rules.hpp"
 #include "plan/heads.hpp"
@@ -277,6 +278,7 @@ void Checker::check_layout(std::size_t run) const {
   check_variables(plan_, layout, where_);
   check_tensor_parallel(layout);
   check_context_parallel(layout);
+  check_cascade_layout(plan_.network.spec, layout, where_);
   check_experts(plan_, layout, where_);
   if (layout.zero_stage < 0 || layout.zero_stage > 3) {
     fail(fmt::format("zero_stage is {}; it must be between 0 and 3", layout.zero_stage));
@@ -319,8 +321,6 @@ void Checker::check_tensor_parallel(const BlockPlan& layout) const {
   const models::NetworkSpec& spec = plan_.network.spec;
   divides("tp", layout.tp, "encoder.heads", spec.encoder.heads);  // 0 without one
   divides("tp", layout.tp, "encoder.hidden", spec.encoder.hidden);
-  divides("tp", layout.tp, "cascade.heads", spec.cascade.heads);
-  divides("tp", layout.tp, "cascade.hidden", spec.cascade.hidden);
   if (layout.tp == 1 || layout.tensor_parallel != TensorMesh::OneD) {
     return;  // check_layouts says which tensor of a mesh does not divide
   }

@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "base/math.hpp"
+#include "plan/block/cascade_layout.hpp"
 #include "plan/block_rules.hpp"
 #include "plan/heads.hpp"
 #include "search/space/expert_degrees.hpp"
@@ -88,7 +89,7 @@ std::vector<int> Space::tensor_degrees() const {
 std::vector<int> Space::context_degrees(int tp) const {
   std::vector<int> degrees;
   for (const std::int64_t degree : divisors(base_.cluster.num_gpus() / tp)) {
-    const bool splits = degree == 1 || base_.sequence % (2 * degree) == 0;
+    const bool splits = plan::splits_tokens(base_.network.spec, base_.sequence, degree);
     if (splits && constraints_.admits("cp", degree)) {
       degrees.push_back(static_cast<int>(degree));
     }
@@ -207,10 +208,12 @@ std::vector<Member> Space::generated_layouts(const Group& group) const {
 
 void Space::add_layouts(const Group& group, Member member, std::vector<Member>& layouts) const {
   const plan::TensorMesh mesh = member.mesh;
+  const std::int64_t tokens = base_.network.spec.cascade.tokens;  // 0 without one
   for (const ContextParallel context : contexts(group)) {
     for (const bool sequence_parallel : {false, true}) {
       const bool splits = !sequence_parallel || (mesh == plan::TensorMesh::OneD && group.tp > 1 &&
-                                                 base_.sequence % (group.tp * group.cp) == 0);
+                                                 base_.sequence % (group.tp * group.cp) == 0 &&
+                                                 tokens % (group.tp * group.cp) == 0);
       // Alone, a rank shards no sequence, whatever is asked.
       const bool neutral = (group.tp == 1 || mesh != plan::TensorMesh::OneD) && !sequence_parallel;
       if (!splits || (!neutral && !constraints_.admits("sequence_parallel",

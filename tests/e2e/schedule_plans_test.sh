@@ -92,6 +92,16 @@ awk -v a="$best" -v b="$(value_of stdout iteration_time_s)" 'BEGIN { exit !(a > 
   fail "the best plan takes $best s"
 rejects 2 'set the schedule to "diffusionpipe-cascaded"' \
   plan cascade.json hgx-h100:1 --batch 32 --fix schedule=1f1b,pp=4
+rejects 2 'two trained backbones, which are not one chain' \
+  plan cascade.json hgx-h100:1 --batch 32 --fix schedule=dip
+rejects 2 'does not divide the 513 tokens of the second backbone' \
+  plan cascade.json hgx-h100:1 --batch 32 --fix cp=2 --set cascade.tokens=513
+rejects 2 'does not divide the 1 attention heads of the second backbone' \
+  plan cascade.json hgx-h100:1 --batch 32 --fix tp=2 --set cascade.heads=1
+rejects 2 'does not divide the 1 attention heads of the second backbone' \
+  plan cascade.json hgx-h100:1 --batch 32 --fix cp=2,context=ulysses --set cascade.heads=1
+rejects 2 'does not divide the 513 feed-forward columns of the second backbone' \
+  plan cascade.json hgx-h100:1 --batch 32 --fix tp=2 --set cascade.ffn_hidden=513
 rejects 2 'plans of mixed clusters have one trained backbone' \
   plan cascade.json hgx-h100:1+dgx-a100:1 --batch 32
 rejects 2 'both backbones of a cascade read the features of a frozen encoder' \

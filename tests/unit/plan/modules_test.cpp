@@ -264,6 +264,10 @@ TEST(Cascades, OneErrorSaysWhatIsWrong) {
   Plan plan = cascade();
   plan.schedule = "interleaved";
   EXPECT_THAT(problem(plan), HasSubstr("set the schedule to \"diffusionpipe-cascaded\""));
+  plan.schedule = "dip";  // the encoder on stages of its own, as it asks for
+  plan.stage_blocks = {3, 2, 2, 2, 5, 4, 4, 5};
+  ASSERT_EQ(encoder_segments(plan), 1);
+  EXPECT_THAT(problem(plan), HasSubstr("two trained backbones"));
   plan = pipeline("diffusionpipe", true);
   plan.schedule = "diffusionpipe-cascaded";
   plan.chunks = 2;
@@ -277,6 +281,53 @@ TEST(Cascades, OneErrorSaysWhatIsWrong) {
   plan.chunks = 1;
   plan.stage_blocks = {13, 2, 2, 10};
   EXPECT_THAT(problem(plan), HasSubstr("set chunks to 2"));
+}
+
+// Ranks divide the second backbone by the rules that hold for the first.
+TEST(Cascades, AreDividedAsTheFirstBackbone) {
+  const auto refusal = [](auto change) -> std::string {
+    Plan plan = cascade(1);
+    models::NetworkSpec spec = plan.network.spec;
+    BlockPlan& layout = plan.blocks.front().layout;
+    layout.tp = 1;
+    layout.cp = 1;
+    change(spec.cascade, layout);
+    plan.network = models::build_network(spec, "test");
+    plan.dp = plan.cluster.num_gpus() / (layout.tp * layout.cp);
+    plan.batch = std::int64_t{8} * plan.dp;
+    return problem(plan);
+  };
+  using Spec = models::CascadeSpec;
+  EXPECT_EQ(refusal([](Spec& /*spec*/, BlockPlan& layout) { layout.cp = 2; }), "");
+  EXPECT_EQ(refusal([](Spec& /*spec*/, BlockPlan& layout) { layout.tp = 2; }), "");
+  EXPECT_THAT(refusal([](Spec& spec, BlockPlan& layout) {
+                layout.tp = 2;
+                spec.ffn_hidden = 2049;
+              }),
+              HasSubstr("cascade.ffn_hidden = 2049 is not divisible by tp = 2"));
+  EXPECT_THAT(refusal([](Spec& spec, BlockPlan& layout) {
+                layout.tp = 2;
+                layout.sequence_parallel = true;
+                spec.tokens = 1023;
+              }),
+              HasSubstr("cascade.tokens = 1023 is not divisible by tp x cp (sequence_parallel)"));
+  EXPECT_THAT(refusal([](Spec& spec, BlockPlan& layout) {
+                layout.cp = 2;
+                spec.tokens = 1022;
+              }),
+              HasSubstr("cascade.tokens = 1022 is not divisible by 2 x cp (causal ring) = 4"));
+  EXPECT_THAT(refusal([](Spec& spec, BlockPlan& layout) {
+                layout.cp = 2;
+                layout.context = ContextParallel::AllGather;
+                spec.tokens = 1;
+              }),
+              HasSubstr("cascade.tokens = 1 is not divisible by cp = 2"));
+  EXPECT_THAT(refusal([](Spec& spec, BlockPlan& layout) {
+                layout.cp = 2;
+                layout.context = ContextParallel::Ulysses;
+                spec.heads = 1;
+              }),
+              HasSubstr("cascade.heads = 1 is not divisible by tp x cp (Ulysses) = 2"));
 }
 
 TEST(Modules, HaveStagesAndMicroBatchesOfTheirOwn) {

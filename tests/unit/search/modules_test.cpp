@@ -69,6 +69,21 @@ TEST(SearchOfModules, TriesBackbonesInOppositeDirections) {
   EXPECT_EQ(deep.best->plan.schedule, "diffusionpipe-cascaded");
 }
 
+// Context ranks share the tokens of both backbones, sequence-parallel ones as well.
+TEST(SearchOfModules, DividesTheTokensOfBothBackbones) {
+  Options options;
+  options.jobs = 2;
+  options.constraints.fix("tp=1,cp=2");
+  Shape shape = with_encoder(true);
+  shape.spec = models::cascaded(small_spec(), 6, 4);
+  EXPECT_TRUE(search(base_plan(shape), options).best);
+  shape.spec.cascade.tokens = 1022;
+  EXPECT_THROW((void)search(base_plan(shape), options), Error);
+  options.constraints = {};
+  options.constraints.fix("tp=4,cp=1,sequence_parallel=true");
+  EXPECT_THROW((void)search(base_plan(shape), options), Error);
+}
+
 TEST(SearchOfModules, TriesStagesOfTheirOwn) {
   for (const char* parts : {"encoder_parts=1", "encoder_parts=4"}) {
     Options options;
