@@ -27,14 +27,6 @@ models::Network run_of(const models::Network& network, int first, int count) {
   return part;
 }
 
-int layers_of(const models::Network& network) {
-  int layers = 0;
-  for (int position = 0; position < static_cast<int>(network.chain.size()); ++position) {
-    layers += block_at(network, position).kind == models::BlockKind::Layer ? 1 : 0;
-  }
-  return layers;
-}
-
 std::vector<int> cut_run(const models::Network& network, std::int64_t sequence, int count,
                          bool balanced) {
   if (count > layers_of(network)) {
@@ -61,6 +53,14 @@ int segments_for_encoder(const models::Network& encoder, const models::Network& 
 }
 
 }  // namespace
+
+int layers_of(const models::Network& network) {
+  int layers = 0;
+  for (int position = 0; position < static_cast<int>(network.chain.size()); ++position) {
+    layers += block_at(network, position).kind == models::BlockKind::Layer ? 1 : 0;
+  }
+  return layers;
+}
 
 int encoder_positions(const models::Network& network) {
   int count = 0;

@@ -19,6 +19,8 @@
 
 namespace orrery::plan {
 
+// Layers of the chain, without embeddings and heads: every stage has one at least.
+int layers_of(const models::Network& network);
 // Positions of the chain that belong to the encoder; they are its first ones.
 int encoder_positions(const models::Network& network);
 bool encoder_is_frozen(const models::Network& network);

@@ -52,19 +52,31 @@ void set_slices(const ScheduleRequest& request, plan::Plan& plan) {
   }
 }
 
-std::int64_t layers_of(const models::Network& network) {
-  return std::count_if(network.chain.begin(), network.chain.end(), [&](int block) {
-    return network.blocks[static_cast<std::size_t>(block)].kind == models::BlockKind::Layer;
-  });
+// Chunks with which the schedule runs on usual sizes, so that what is wrong with the plan shows.
+int usable_chunks(const plan::Plan& plan, int layers) {
+  if (plan.schedule_document != nullptr) {
+    return plan.chunks;
+  }
+  const sim::Schedule& schedule = sim::find_schedule(plan.schedule, "schedule");
+  if (!schedule.uses_chunks) {
+    return 1;
+  }
+  for (const int chunks : {plan.chunks, 1, 2, 3, 4}) {
+    if (chunks * std::int64_t{plan.pp} <= layers &&
+        schedule.check({.stages = 4, .micro_batches = 8, .chunks = chunks}).empty()) {
+      return chunks;
+    }
+  }
+  return plan.chunks;
 }
 
 // The plan's own chunks, then few, then of a layer each. Where something else is wrong, the cap or
 // the number of micro-batches, that is what is to be named.
 void set_fitting_chunks(plan::ModuleCut before, plan::Plan& plan) {
-  const auto layers = static_cast<int>(layers_of(plan.network) / plan.pp);
+  const int layers = plan::layers_of(plan.network);
   for (const bool as_it_is : {true, false}) {
-    for (const int chunks : {plan.chunks, 1, 2, 3, 4, layers}) {
-      if (chunks < 1 || std::int64_t{chunks} * plan.pp > layers_of(plan.network)) {
+    for (const int chunks : {plan.chunks, 1, 2, 3, 4, layers / plan.pp}) {
+      if (chunks < 1 || std::int64_t{chunks} * plan.pp > layers) {
         continue;
       }
       plan::Plan tried = plan;
@@ -79,9 +91,7 @@ void set_fitting_chunks(plan::ModuleCut before, plan::Plan& plan) {
       }
     }
   }
-  const bool has = plan.schedule_document != nullptr ||
-                   sim::find_schedule(plan.schedule, "schedule").uses_chunks;
-  set_chunks(has ? plan.chunks : 1, before, plan);
+  set_chunks(usable_chunks(plan, layers), before, plan);
 }
 
 std::string percent_text(double fraction) { return fmt::format("{:.2f} %", 100.0 * fraction); }

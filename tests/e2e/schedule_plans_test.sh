@@ -106,6 +106,9 @@ rejects 2 'plans of mixed clusters have one trained backbone' \
   plan cascade.json hgx-h100:1+dgx-a100:1 --batch 32
 rejects 2 'both backbones of a cascade read the features of a frozen encoder' \
   plan cascade.json hgx-h100:1 --batch 32 --set encoder.frozen=false
+expect 0 plan cascade.json hgx-h100:1 --batch 32 -q -o loop.json --fix schedule=1f1b,pp=1,$layout
+rejects 2 'stages must be even' schedule diffusionpipe-cascaded --plan loop.json
+rejects 2 'two trained backbones' schedule v-half --plan loop.json
 
 # The output layer over all devices, on one chunk and on two.
 for name in vocab-1 vocab-2 interlaced; do
