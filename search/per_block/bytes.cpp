@@ -164,10 +164,12 @@ std::vector<StageRange> read_ranges(ByteReader& in, std::size_t stages) {
     range.most = static_cast<int>(read_below(in, kEnd));
     const std::uint8_t of = in.u8();
     range.of = static_cast<StageRange::Of>(of);
+    // One of a set is looked for along paths, which take its stages in order.
     const bool ascends = std::adjacent_find(range.stages.begin(), range.stages.end(),
                                             std::greater_equal<>()) == range.stages.end();
-    if (of > static_cast<std::uint8_t>(StageRange::Of::One) || range.stages.empty() || !ascends ||
-        range.least > range.most) {
+    const bool is_set = !range.stages.empty() && ascends;
+    if (of > static_cast<std::uint8_t>(StageRange::Of::One) ||
+        (range.of == StageRange::Of::One && !is_set)) {
       in.fail("holds a range of stages that cannot be");
     }
   }
