@@ -12,6 +12,7 @@
 #include "sim/orders/output_insertion.hpp"
 #include "sim/orders/policy.hpp"
 #include "sim/orders/v_pattern.hpp"
+#include "sim/pipeline/share_costs.hpp"
 
 namespace orrery::sim {
 
@@ -59,83 +60,26 @@ PipelineOrder with_vocabulary(const PipelineOrder& base, const ScheduleParams& p
   return with_input_layer(std::move(order), PassKind::Forward);
 }
 
-namespace {
-
-// The slots of a plain order's passes, each one slot long.
-class Slots {
- public:
-  explicit Slots(const PipelineOrder& order)
-      : order_(order),
-        units_(static_cast<std::size_t>(order.micro_batches)),
-        last_(static_cast<std::size_t>(order.num_virtual_stages) - 1),
-        starts_(order.passes.size()),
-        ends_(2 * (last_ + 1) * units_, 0) {
-    std::size_t left = 0;
-    for (std::size_t d = 0; d < starts_.size(); ++d) {
-      starts_[d].reserve(order.passes[d].size());
-      left += order.passes[d].size();
-    }
-    while (left > 0) {
-      const std::size_t before = left;
-      for (std::size_t d = 0; d < starts_.size(); ++d) {
-        left -= run(d);
-      }
-      ORRERY_CHECK(left < before, "the base order deadlocks");
-    }
-  }
-  int start(std::size_t device, std::size_t position) const { return starts_[device][position]; }
-  // After the last forward of a unit.
-  int end_of_forwards(std::size_t unit) const { return ends_[last_ * units_ + unit]; }
-
- private:
-  // The passes of a device that are no longer waited for; how many.
-  std::size_t run(std::size_t device) {
-    const std::vector<Pass>& list = order_.passes[device];
-    std::vector<int>& starts = starts_[device];
-    const std::size_t begun = starts.size();
-    for (int free = begun > 0 ? starts.back() + 1 : 0; starts.size() < list.size(); ++free) {
-      const Pass& pass = list[starts.size()];
-      if (pass.kind != PassKind::WeightGrad) {
-        const bool forward = pass.kind == PassKind::Forward;
-        int* const gradients = &ends_[(last_ + 1) * units_];
-        int* const end =
-            (forward ? ends_.data() : gradients) + pass.virtual_stage * units_ + pass.micro_batch;
-        const bool first = forward && pass.virtual_stage == 0;
-        const int arrives = first                         ? 0
-                            : forward                     ? *(end - units_)
-                            : pass.virtual_stage == last_ ? end_of_forwards(pass.micro_batch)
-                                                          : *(end + units_);
-        if (!first && arrives == 0) {
-          break;
-        }
-        free = std::max(free, arrives);
-        *end = free + 1;
-      }
-      starts.push_back(free);
-    }
-    return starts.size() - begun;
-  }
-
-  const PipelineOrder& order_;
-  std::size_t units_;
-  std::size_t last_;
-  std::vector<std::vector<int>> starts_;
-  std::vector<int> ends_;  // of forwards and gradients by virtual stage and unit; 0: not yet known
-};
-
-}  // namespace
-
 PipelineOrder with_interlaced_vocabulary(const PipelineOrder& base) {
-  const Slots slots(base);
   const auto units = static_cast<std::uint32_t>(base.micro_batches);
+  const auto ends = pass_ends(base, stage_costs(base, ScheduleParams{}));
+  const std::size_t last = base.device_of.size() - 1;
+  const std::vector<Pass>& of_last = base.passes[base.device_of[last]];
+  std::vector<SimTime> forward_ends;  // of the last stage, by micro-batch
+  for (std::size_t at = 0; at < of_last.size(); ++at) {
+    if (of_last[at].virtual_stage == last && of_last[at].kind == PassKind::Forward) {
+      forward_ends.push_back(ends[base.device_of[last]][at]);
+    }
+  }
   PipelineOrder order = output_layer_skeleton(base, 2);
-  for (std::size_t d = 0; d < base.passes.size(); ++d) {
+  for (std::size_t d = 0; d < ends.size(); ++d) {
     const auto shard = static_cast<std::uint16_t>(base.device_of.size() + d);
     std::vector<Pass>& list = order.passes[d];
-    list.reserve(base.passes[d].size() + 2 * std::size_t{units});
+    list.reserve(ends[d].size() + 2 * std::size_t{units});
     std::uint32_t met = 0;
-    for (std::size_t at = 0; at < base.passes[d].size(); ++at) {
-      for (; met < units && slots.start(d, at) >= slots.end_of_forwards(met); ++met) {
+    for (std::size_t at = 0; at < ends[d].size(); ++at) {
+      // All passes are of one length: those that end later start no earlier than that one ends.
+      for (; met < units && ends[d][at] > forward_ends[met]; ++met) {
         list.emplace_back(PassKind::Forward, shard, met);
         list.emplace_back(PassKind::Backward, shard, met);
       }

@@ -2,6 +2,8 @@
 #include "sim/pipeline/pipeline.hpp"
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -171,6 +173,25 @@ std::optional<SimTime> makespan_within(const PipelineOrder& order, const Pipelin
   check_range(order, costs);
   ORRERY_CHECK(idle_within.size() == order.passes.size(), "one bound per device");
   return detail::PipelineSweep(order, costs, false, false).makespan_within(idle_within);
+}
+
+std::vector<std::vector<SimTime>> pass_ends(const PipelineOrder& order,
+                                            const PipelineCosts& costs) {
+  check_shapes(order, costs);
+  check_range(order, costs);
+  detail::PipelineSweep sweep(order, costs, false, false);
+  const std::vector<std::int64_t> any(order.passes.size(),
+                                      std::numeric_limits<std::int64_t>::max());
+  ORRERY_CHECK(sweep.makespan_within(any).has_value(), "idles longer than the largest time");
+  std::vector<std::vector<SimTime>> ends(order.passes.size());
+  for (std::size_t d = 0; d < ends.size(); ++d) {
+    ends[d].reserve(order.passes[d].size());
+    for (const Pass& pass : order.passes[d]) {
+      const auto lane = static_cast<std::size_t>(sweep.pass_class(pass).lane);
+      ends[d].push_back({sweep.end_of(lane, pass.micro_batch)});
+    }
+  }
+  return ends;
 }
 
 }  // namespace orrery::sim

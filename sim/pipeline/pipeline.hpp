@@ -118,6 +118,10 @@ PipelineResult evaluate_pipeline(const PipelineOrder& order, const PipelineCosts
 std::optional<SimTime> makespan_within(const PipelineOrder& order, const PipelineCosts& costs,
                                        const std::vector<std::int64_t>& idle_within);
 
+// When the passes of a plain order end, by device and place in its list. Costs as of
+// makespan_within. O(passes).
+std::vector<std::vector<SimTime>> pass_ends(const PipelineOrder& order, const PipelineCosts& costs);
+
 // Error when a run that may take so long could leave the range of times.
 void check_longest_run(double picoseconds);
 

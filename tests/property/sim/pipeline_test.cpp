@@ -168,7 +168,14 @@ TEST(PipelineProperty, TimesAloneAreThoseOfTheBooks) {
     PipelineCosts costs = random_costs(random, order, random.below(500), random.below(3000));
     costs.first_forward_extra.clear();
     costs.last_backward_extra.clear();
-    const PipelineResult result = evaluate_pipeline(order, costs);
+    const PipelineResult result = evaluate_pipeline(order, costs, {.record_spans = true});
+    const std::vector<std::vector<SimTime>> ends = pass_ends(order, costs);
+    for (std::size_t d = 0; d < ends.size(); ++d) {
+      RC_ASSERT(ends[d].size() == result.spans[d].size());
+      for (std::size_t at = 0; at < ends[d].size(); ++at) {
+        RC_ASSERT(ends[d][at] == result.spans[d][at].end);
+      }
+    }
     std::vector<std::int64_t> idle;  // of each device, from time 0 on
     for (const DeviceUse& use : result.devices) {
       idle.push_back((use.last_end - use.busy).ps + 1);
