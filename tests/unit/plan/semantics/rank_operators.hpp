@@ -22,6 +22,30 @@ inline int expert_of(const std::vector<int>& copy, int experts) {
   return (copy[0] * 3 + copy[1] * 5 + copy[2] * (experts / 2) + copy[0] * copy[1]) % experts;
 }
 
+// Where elements of a space of more variables lie in an operand. Products ask for every element, so
+// that indices have one place in memory.
+class Projection {
+ public:
+  Projection(const Part& operand, const Part& space) : reader_(operand) {
+    for (const Var var : operand.vars) {
+      dims_.push_back(static_cast<std::size_t>(space.dim_of(var)));
+    }
+    own_.resize(dims_.size());
+  }
+  // -1: not held.
+  Eigen::Index find(const std::vector<int>& global) {
+    for (std::size_t dim = 0; dim < dims_.size(); ++dim) {
+      own_[dim] = global[dims_[dim]];
+    }
+    return reader_.find(own_);
+  }
+
+ private:
+  Reader reader_;
+  std::vector<std::size_t> dims_;  // of the space, by dimension of the operand
+  std::vector<int> own_;
+};
+
 // Sum over products of a and b at all indices they hold, into the shape of `into`.
 inline void add_product(const Part& a, const Part& b, Part& into) {
   std::vector<Var> vars = a.vars;
@@ -33,22 +57,15 @@ inline void add_product(const Part& a, const Part& b, Part& into) {
     }
   }
   const Part space = part_of(vars, index);
-  const Reader read_a(a);
-  const Reader read_b(b);
-  const Reader place(into);
-  const auto project = [&](const Part& operand, const std::vector<int>& global) {
-    std::vector<int> own;
-    for (const Var var : operand.vars) {
-      own.push_back(global[static_cast<std::size_t>(space.dim_of(var))]);
-    }
-    return own;
-  };
+  Projection in_a(a, space);
+  Projection in_b(b, space);
+  Projection target(into, space);
   for_each(space, [&](Eigen::Index, const std::vector<int>& global) {
-    const std::vector<int> at_a = project(a, global);
-    const std::vector<int> at_b = project(b, global);
-    const std::vector<int> target = project(into, global);
-    if (read_a.holds(at_a) && read_b.holds(at_b) && place.holds(target)) {
-      into.data[place.place(target)] += read_a.at(at_a) * read_b.at(at_b);
+    const Eigen::Index at_a = in_a.find(global);
+    const Eigen::Index at_b = in_b.find(global);
+    const Eigen::Index at = target.find(global);
+    if (at_a >= 0 && at_b >= 0 && at >= 0) {
+      into.data[at] += a.data[at_a] * b.data[at_b];
     }
   });
 }

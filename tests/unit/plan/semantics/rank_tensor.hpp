@@ -76,22 +76,23 @@ class Reader {
       }
     }
   }
-  bool holds(const std::vector<int>& global) const {
-    for (std::size_t dim = 0; dim < places_.size(); ++dim) {
-      if (place_in(dim, global[dim]) < 0) {
-        return false;
-      }
-    }
-    return true;
-  }
-  Eigen::Index place(const std::vector<int>& global) const {
+  bool holds(const std::vector<int>& global) const { return find(global) >= 0; }
+  // -1: not held.
+  Eigen::Index find(const std::vector<int>& global) const {
     Eigen::Index place = 0;
     for (std::size_t dim = 0; dim < places_.size(); ++dim) {
       const int own = place_in(dim, global[dim]);
       if (own < 0) {
-        throw std::out_of_range("a rank reads what it does not hold");
+        return -1;
       }
       place = place * static_cast<Eigen::Index>(part_.index[dim].size()) + own;
+    }
+    return place;
+  }
+  Eigen::Index place(const std::vector<int>& global) const {
+    const Eigen::Index place = find(global);
+    if (place < 0) {
+      throw std::out_of_range("a rank reads what it does not hold");
     }
     return place;
   }
