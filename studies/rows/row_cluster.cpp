@@ -45,7 +45,8 @@ const std::vector<KnownNode>& known_nodes() {
 // Of a GPU whose usual node has switches the one without that has as many GPUs as each of the
 // row's: boards of four. "" where there is none or the row names switches.
 std::string board_without_switch(const ClusterRequest& request, const std::string& gpu) {
-  const auto is_usual = [&](const KnownNode& node) { return node.name == usual_node(gpu); };
+  const std::string usual_name = usual_node(gpu);
+  const auto is_usual = [&](const KnownNode& node) { return node.name == usual_name; };
   const auto usual = std::find_if(known_nodes().begin(), known_nodes().end(), is_usual);
   if (usual == known_nodes().end() || usual->wiring != topologies::Wiring::Crossbar ||
       request.gpus <= request.gpus_per_node || mentions(request.intra_node, "nvswitch")) {
