@@ -74,6 +74,8 @@ std::string data_path(std::string_view relative) {
   return found.front().string();
 }
 
+bool is_data(std::string_view relative) { return !existing(relative).empty(); }
+
 std::vector<std::string> data_names(std::string_view folder) {
   const std::vector<fs::path> folders = existing(folder);
   if (folders.empty()) {

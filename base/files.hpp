@@ -31,6 +31,9 @@ void create_folders(const std::string& path);
 // naming the places tried.
 std::string data_path(std::string_view relative);
 
+// Whether there is one in any of those places.
+bool is_data(std::string_view relative);
+
 // Names without extension of the files `*.json` of a data folder, sorted.
 std::vector<std::string> data_names(std::string_view folder);
 

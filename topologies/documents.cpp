@@ -138,12 +138,8 @@ Names read_names(const std::string& folder) {
 
 // Exactly, else as written elsewhere, else without remarks in brackets.
 std::string find_name(const std::string& folder, const std::string& text, const Names& (*all)()) {
-  if (is_kebab_case(text)) {
-    for (const std::string& name : data_names(folder)) {
-      if (name == text) {
-        return name;
-      }
-    }
+  if (is_kebab_case(text) && is_data(folder + "/" + text + ".json")) {
+    return text;
   }
   const Names& names = all();
   const std::string_view before_remark = std::string_view(text).substr(0, text.find('('));

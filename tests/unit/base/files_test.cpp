@@ -161,9 +161,11 @@ TEST_F(DataFilesTest, TheChosenFolderComesFirst) {
   create_folders(path("base"));
   write_file_atomically(path("base/limits.hpp"), "mine");
   EXPECT_EQ(data_path("base/limits.hpp"), path("base/limits.hpp"));
+  EXPECT_TRUE(is_data("base/limits.hpp"));
 }
 
 TEST_F(DataFilesTest, AFileThatTheChosenFolderLacksComesFromTheOthers) {
+  EXPECT_TRUE(is_data("base/limits.hpp"));
   const std::string found = data_path("base/limits.hpp");
   EXPECT_TRUE(fs::exists(found));
   EXPECT_NE(found, path("base/limits.hpp"));
@@ -184,6 +186,7 @@ TEST_F(DataFilesTest, MissingFilesNameThePlacesTried) {
   EXPECT_THAT(message, HasSubstr(folder_.string()));
   EXPECT_THAT(message, HasSubstr("share/orrery"));
   EXPECT_THROW(data_names("nowhere"), Error);
+  EXPECT_FALSE(is_data("nowhere"));
 }
 
 TEST_F(DataFilesTest, NamesCannotLeaveTheDataFolders) {
