@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/dtype.hpp"
+#include "base/quantile.hpp"
 
 namespace orrery::calibrate {
 namespace {
@@ -40,7 +41,6 @@ std::vector<KernelPointOf> passes_apart(const topologies::Gpu& gpu,
     for (const KernelKind kind : {KernelKind::AttentionForward, KernelKind::AttentionBackward}) {
       KernelPointOf pass = *both;
       pass.both_passes = false;
-      pass.share_of_both = true;
       pass.key.kind = kind;
       pass.key.dtype = format_of_set(*both, points);
       pass.seconds = factor * predicted_time(pass, burst, sustained);
@@ -57,13 +57,12 @@ double slower_when_sustained(const std::vector<costmodel::ResidualSet>& sets) {
         set.key.load != costmodel::Load::Sustained || !sixteen_bits || set.points.empty()) {
       continue;
     }
-    std::vector<int> permille;
+    std::vector<double> permille;
     for (const auto& point : set.points) {
       permille.push_back(point.permille);
     }
-    const auto middle = permille.begin() + static_cast<std::ptrdiff_t>(permille.size() / 2);
-    std::nth_element(permille.begin(), middle, permille.end());
-    return std::exp(*middle / 1000.0);
+    std::sort(permille.begin(), permille.end());
+    return std::exp(quantile(permille, 0.5) / 1000);
   }
   return 1.0;
 }

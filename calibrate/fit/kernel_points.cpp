@@ -11,6 +11,7 @@
 #include <set>
 #include <tuple>
 
+#include "base/quantile.hpp"
 #include "base/random.hpp"
 
 namespace orrery::calibrate {
@@ -101,27 +102,28 @@ KernelPointOf attention_point(const AttentionSample& attention, Load load) {
 }
 
 // Kernels that are not the fastest of their GPU, which is what the formula describes.
-// FlashAttention-3 is written for Hopper; before, 2 is the last.
-bool is_older_kernel(const std::string& implementation, const topologies::Gpu& gpu) {
+bool is_older_kernel(const std::string& implementation,
+                     const costmodel::AttentionParameters& attention) {
   constexpr std::array<std::string_view, 3> kOlder = {"FlashAttention-1", "PyTorch unfused",
                                                       "cuDNN"};
-  const bool flash2_is_last = gpu.architecture == "ampere" || gpu.architecture == "ada";
-  return (implementation == "FlashAttention-2" && !flash2_is_last) ||
+  const bool flash2_is_best =
+      attention.flash2_forward_fraction == 1 && attention.flash2_backward_fraction == 1;
+  return (implementation == "FlashAttention-2" && !flash2_is_best) ||
          std::find(kOlder.begin(), kOlder.end(), implementation) != kOlder.end();
 }
 
-std::optional<KernelPointOf> point_of(const Sample& sample, const topologies::Gpu& gpu,
-                                      bool power_limited, std::string& why_not) {
+std::optional<KernelPointOf> point_of(const Sample& sample, const costmodel::Profile& base,
+                                      std::string& why_not) {
   if (sample.flags.throttled || sample.flags.above_ceiling) {
     why_not = sample.flags.throttled ? "timed while the clock fell" : "faster than the chip can be";
   } else if (const auto* gemm = std::get_if<GemmSample>(&sample.shape)) {
     if (sample.implementation != "best of many shapes") {
-      return gemm_point(sample, *gemm, load_of(sample, power_limited));
+      return gemm_point(sample, *gemm, load_of(sample, power_limited(base)));
     }
     why_not = "best of many shapes";
   } else if (const auto* attention = std::get_if<AttentionSample>(&sample.shape)) {
-    const Load load = load_of(sample, power_limited);
-    if (is_older_kernel(sample.implementation, gpu)) {
+    const Load load = load_of(sample, power_limited(base));
+    if (is_older_kernel(sample.implementation, base.attention)) {
       why_not = "attention by " + sample.implementation;
     } else if (attention->both_passes && load == Load::Burst) {
       why_not = "attention's passes together, not by a kernel of training that is known";
@@ -195,15 +197,17 @@ bool comes_before(const KernelPointOf& a, const KernelPointOf& b) {
   return order_of(a) < order_of(b);
 }
 
+bool power_limited(const costmodel::Profile& base) { return base.power.picojoules_per_flop > 0; }
+
 std::vector<KernelPointOf> kernel_points(std::span<const Sample> samples,
-                                         const topologies::Gpu& gpu, bool power_limited,
+                                         const topologies::Gpu& gpu, const costmodel::Profile& base,
                                          std::uint64_t seed, std::vector<std::string>& remarks,
                                          const LoadOf& load_of) {
   std::vector<KernelPointOf> all;
   std::map<std::string, int> left_out;
   for (const Sample& sample : samples) {
     std::string why_not;
-    std::optional<KernelPointOf> point = point_of(sample, gpu, power_limited, why_not);
+    std::optional<KernelPointOf> point = point_of(sample, base, why_not);
     if (point && gpu.peak_of(point->key.dtype).value() <= 0) {
       why_not = fmt::format("{} has no rate for {}", gpu.name, to_text(point->key.dtype));
       point.reset();
@@ -233,7 +237,7 @@ std::vector<KernelPointOf> kernel_points(std::span<const Sample> samples,
     }
     std::sort(times.begin(), times.end());
     points.push_back(all[begin]);
-    points.back().seconds = (times[(times.size() - 1) / 2] + times[times.size() / 2]) / 2;
+    points.back().seconds = quantile(times, 0.5);
     begin = end;
   }
   for (const auto& [reason, count] : left_out) {

@@ -26,10 +26,9 @@ struct KernelPointOf {
   std::variant<costmodel::GemmShape, costmodel::AttentionShape> shape;
   double seconds = 0;
   int fold = 0;
-  bool of_training = false;    // timed as a framework of training runs it
-  bool short_loop = false;     // attention of training, over before the power limit acts
-  bool both_passes = false;    // attention, forward and backward together; `key` says forward
-  bool share_of_both = false;  // one pass of such a time (calibrate/fit/both_passes.hpp)
+  bool of_training = false;  // timed as a framework of training runs it
+  bool short_loop = false;   // attention of training, over before the power limit acts
+  bool both_passes = false;  // attention, forward and backward together; `key` says forward
 };
 
 // By load, kind, format and layout, then by sizes.
@@ -38,14 +37,17 @@ bool comes_before(const KernelPointOf& a, const KernelPointOf& b);
 // Load under which a point was timed, where its table does not tell; null: by the length of a loop.
 using LoadOf = std::function<costmodel::Load(const KernelPointOf&)>;
 
+bool power_limited(const costmodel::Profile& base);
+
 // Points of the samples that the model has a formula for, by key and sizes. Times are those of
 // kernels: DeepBench issues 400 calls and waits once (gemm_bench.cu), so launches are hidden.
-// `power_limited` says that the GPU's rate under sustained load is known to be lower (elsewhere the
-// two loads are not told apart). Others (older attention kernels, best-of-many shapes, slow or
-// impossible timings) are counted in `remarks`. Of weight gradients timed with outputs of 16 and of
-// 32 bits those of 32 are taken, which training adds to.
+// `base` says whether the GPU's rate under sustained load is known to be lower (elsewhere the two
+// loads are not told apart) and whether FlashAttention-2 is its best kernel. Others (older
+// attention kernels, best-of-many shapes, slow or impossible timings) are counted in `remarks`. Of
+// weight gradients timed with outputs of 16 and of 32 bits those of 32 are taken, which training
+// adds to.
 std::vector<KernelPointOf> kernel_points(std::span<const Sample> samples,
-                                         const topologies::Gpu& gpu, bool power_limited,
+                                         const topologies::Gpu& gpu, const costmodel::Profile& base,
                                          std::uint64_t seed, std::vector<std::string>& remarks,
                                          const LoadOf& load_of = nullptr);
 

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "base/error.hpp"
+#include "base/quantile.hpp"
 #include "calibrate/fit/both_passes.hpp"
 #include "calibrate/fit/casts.hpp"
 #include "calibrate/fit/kernel_errors.hpp"
@@ -55,11 +56,6 @@ std::vector<double> log_errors(const topologies::Gpu& gpu, const Profile& profil
   return errors;
 }
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
-}
-
 class Fitter {
  public:
   Fitter(const topologies::Gpu& gpu, const Profile& base, const std::string& source)
@@ -74,9 +70,13 @@ class Fitter {
       fit_gemm(static_cast<DType>(i), stated, profile);
     }
     fit_attention(stated, profile);
+    fit_backward(stated, profile);
+    const Profile formula = profile;
     std::vector<ResidualSet> sets;
     add_sets(select(stated, [](const auto& point) { return !is_of_plans(point); }), profile, sets);
-    const std::vector<KernelPointOf> apart = passes_apart(stated, profile, sets);
+    // Figures are bursts: plans take them as much slower as sustained products are.
+    const std::vector<KernelPointOf> apart =
+        passes_apart(gpu_, formula, stated, slower_when_sustained(sets));
     const Points points = each_pass(stated, apart);
     add_sets(select(points, is_of_plans), profile, sets);
     return profile;
@@ -93,7 +93,7 @@ class Fitter {
     for (const ResidualKey& key : keys_in_order(points)) {
       const Points members = select(points, [&](const auto& point) { return point.key == key; });
       if (!knows_burst(sets, key)) {
-        fit_rate(key, members, profile);
+        fit_experts(key, members, profile);
       }
       sets.push_back({key, {}});  // known, so that the model leaves out what it stands in for
       profile.kernels.residuals = residuals_of(sets);
@@ -106,28 +106,27 @@ class Fitter {
     return {"", std::max(1, gpu_.sm_count), source_, sets};
   }
 
-  // By the rate of the backward pass that those timed apart have. Figures are bursts: plans take
-  // them as much slower as sustained products are.
-  std::vector<KernelPointOf> passes_apart(const Points& points, Profile formula,
-                                          const std::vector<ResidualSet>& sets) const {
-    formula.kernels = {};
-    const Points backward = select(points, [](const KernelPointOf& point) {
-      return is_of_plans(point) && point.key.kind == KernelKind::AttentionBackward;
-    });
-    if (!backward.empty()) {
-      fit_rate(backward.front()->key, backward, formula);
-    }
-    return calibrate::passes_apart(gpu_, formula, points, slower_when_sustained(sets));
+  static Points points_of(const Points& points, const ResidualKey& key) {
+    return select(
+        points, [&](const KernelPointOf& point) { return point.key == key && !point.both_passes; });
   }
 
-  static Points forward_bursts(const Points& points, KernelKind kind, DType dtype) {
-    return select(points, [&](const KernelPointOf& point) {
-      return point.key == ResidualKey{kind, dtype, GemmLayout::TN, Load::Burst};
-    });
+  static Points forward_bursts(const Points& points, DType dtype) {
+    return points_of(points, {KernelKind::Gemm, dtype, GemmLayout::TN, Load::Burst});
+  }
+
+  // One pass of attention, timed by itself, in the format that most points have.
+  static Points attention_points(const Points& points, KernelKind pass, Load load) {
+    Points most;
+    for (int i = 0; i < kNumDTypes; ++i) {
+      Points of = points_of(points, {pass, static_cast<DType>(i), GemmLayout::TN, load});
+      most = of.size() > most.size() ? std::move(of) : most;
+    }
+    return most;
   }
 
   void fit_gemm(DType dtype, const Points& points, Profile& profile) const {
-    const Points members = forward_bursts(points, KernelKind::Gemm, dtype);
+    const Points members = forward_bursts(points, dtype);
     if (members.size() < kMinPoints) {
       return;
     }
@@ -152,8 +151,7 @@ class Fitter {
     // The 16-bit formats run alike, and tf32 reaches the same share of its peak.
     for (const DType other : {DType::Bf16, DType::Fp16, DType::Tf32}) {
       const bool sixteen_bits = dtype == DType::Bf16 || dtype == DType::Fp16;
-      if (sixteen_bits && other != dtype &&
-          forward_bursts(points, KernelKind::Gemm, other).size() < kMinPoints) {
+      if (sixteen_bits && other != dtype && forward_bursts(points, other).size() < kMinPoints) {
         GemmParameters& to = profile.gemm[static_cast<std::size_t>(other)];
         const double grouped = to.grouped_fraction;
         to = profile.gemm[index];
@@ -163,11 +161,7 @@ class Fitter {
   }
 
   void fit_attention(const Points& points, Profile& profile) const {
-    Points members;
-    for (int i = 0; i < kNumDTypes; ++i) {
-      const Points of = forward_bursts(points, KernelKind::AttentionForward, static_cast<DType>(i));
-      members = of.size() > members.size() ? of : members;
-    }
+    const Points members = attention_points(points, KernelKind::AttentionForward, Load::Burst);
     if (members.size() < kMinPoints) {
       return;
     }
@@ -224,24 +218,36 @@ class Fitter {
     return std::any_of(sets.begin(), sets.end(), [&](const auto& set) { return set.key == key; });
   }
 
-  // One number where there are too few points for the formula: how much slower than their reference
-  // experts and backward attention are. Passes that were not timed apart say nothing of it.
-  void fit_rate(const ResidualKey& key, const Points& all, Profile& profile) const {
-    const Points members = select(all, [](const auto& point) { return !point.share_of_both; });
-    const bool experts = key.kind == KernelKind::GroupedGemm && key.layout == GemmLayout::TN;
-    const bool backward = key.kind == KernelKind::AttentionBackward;
-    if ((!experts && !backward) || members.size() < 2) {
+  // Residuals of sustained points stand on the rate of bursts where those are known.
+  void fit_backward(const Points& points, Profile& profile) const {
+    const KernelKind pass = KernelKind::AttentionBackward;
+    const Points bursts = attention_points(points, pass, Load::Burst);
+    fit_rate(bursts.empty() ? attention_points(points, pass, Load::Sustained) : bursts,
+             profile.attention.backward_rate_fraction, profile);
+  }
+
+  void fit_experts(const ResidualKey& key, const Points& members, Profile& profile) const {
+    if (key.kind != KernelKind::GroupedGemm || key.layout != GemmLayout::TN) {
       return;
     }
-    double& fraction = backward
-                           ? profile.attention.backward_rate_fraction
-                           : profile.gemm[static_cast<std::size_t>(key.dtype)].grouped_fraction;
-    fraction = 0.86;
-    const double slower = median(log_errors(gpu_, profile, members));
-    fraction = rounded({std::clamp(fraction * std::exp(slower), 0.05, 1.0)})[0];
-    if (experts && key.dtype == DType::Bf16) {
+    double& fraction = profile.gemm[static_cast<std::size_t>(key.dtype)].grouped_fraction;
+    if (fit_rate(members, fraction, profile) && key.dtype == DType::Bf16) {
       profile.gemm[static_cast<std::size_t>(DType::Fp16)].grouped_fraction = fraction;
     }
+  }
+
+  // One number where there are too few points for a formula: `fraction`, a field of `profile`, is
+  // what the kernels reach of the rate of others. False, and as it was, of fewer than two points.
+  bool fit_rate(const Points& members, double& fraction, const Profile& profile) const {
+    if (members.size() < 2) {
+      return false;
+    }
+    fraction = 0.86;
+    std::vector<double> errors = log_errors(gpu_, profile, members);
+    std::sort(errors.begin(), errors.end());
+    const double slower = quantile(errors, 0.5);
+    fraction = rounded({std::clamp(fraction * std::exp(slower), 0.05, 1.0)})[0];
+    return true;
   }
 
   ResidualSet residuals(const ResidualKey& key, const Points& members,
@@ -283,7 +289,7 @@ Points all_of(const std::vector<KernelPointOf>& points) {
 LoadOf load_told_by(const Fitter& fitter, const topologies::Gpu& gpu,
                     std::span<const Sample> samples, std::uint64_t seed) {
   std::vector<std::string> remarks;
-  std::vector<KernelPointOf> points = kernel_points(samples, gpu, true, seed, remarks);
+  std::vector<KernelPointOf> points = kernel_points(samples, gpu, fitter.base(), seed, remarks);
   std::erase_if(points, [](const KernelPointOf& point) { return point.of_training; });
   const Profile profile = points.empty() ? fitter.base() : fitter.fit(all_of(points));
   return [burst = DeviceModel(gpu, profile),
@@ -301,10 +307,9 @@ KernelFit fit_kernels(const topologies::Gpu& gpu, const Profile& base,
                       std::uint64_t seed) {
   KernelFit result;
   const Fitter fitter(gpu, base, source);
-  const bool power_limited = base.power.picojoules_per_flop > 0;
+  const LoadOf load_of = power_limited(base) ? load_told_by(fitter, gpu, samples, seed) : LoadOf();
   const std::vector<KernelPointOf> points =
-      kernel_points(samples, gpu, power_limited, seed, result.remarks,
-                    power_limited ? load_told_by(fitter, gpu, samples, seed) : LoadOf());
+      kernel_points(samples, gpu, base, seed, result.remarks, load_of);
   const Points all = all_of(points);
   result.profile = all.empty() ? base : fitter.fit(all);
   if (!all.empty()) {
