@@ -181,7 +181,7 @@ void override_variables(const BlockPlan& layout, AxisRules& rules) {
 
 BlockRules rules_of(const BlockPlan& layout, bool vocab_parallel) {
   AxisRules rules;
-  std::vector<Var> widths = {Var::Head, Var::Ffn};
+  std::vector<Var> widths = {Var::Head, Var::Ffn, Var::Rank};
   if (vocab_parallel) {
     widths.push_back(Var::Vocab);
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Over how many ranks the heads of attention divide.
+// Over how many ranks heads and widths divide.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,9 @@ namespace orrery::plan {
 
 // Whether so many ranks share out the key and value heads: evenly, or every head repeated.
 bool splits_kv_heads(const models::NetworkSpec& spec, std::int64_t ranks);
+
+// Whether so many tensor-parallel ranks hold as much of every head, width and adapter each.
+bool cuts_evenly(const models::NetworkSpec& spec, std::int64_t ranks);
 
 // Whether Ulysses over so many ranks (tp x cp) leaves each of them as many heads, an encoder's,
 // too.

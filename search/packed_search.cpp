@@ -144,9 +144,8 @@ std::vector<plan::Plan> layouts_of(const plan::Plan& base, const Constraints& co
   const models::NetworkSpec& spec = base.network.spec;
   for (int tp = 1; tp <= base.cluster.node.gpus; tp *= 2) {
     const int dp = gpus / tp;
-    if (gpus % tp != 0 || spec.heads % tp != 0 || !plan::splits_kv_heads(spec, tp) ||
-        spec.ffn_hidden % tp != 0 || dp > kMostPackedRanks || !constraints.admits("tp", tp) ||
-        !constraints.admits("dp", dp)) {
+    if (gpus % tp != 0 || !plan::cuts_evenly(spec, tp) || dp > kMostPackedRanks ||
+        !constraints.admits("tp", tp) || !constraints.admits("dp", dp)) {
       continue;
     }
     for (const int zero : {0, 1, 2, 3}) {

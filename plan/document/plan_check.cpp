@@ -327,22 +327,18 @@ void Checker::check_tensor_parallel(const BlockPlan& layout) const {
   const auto uneven = [&](std::string_view tensors, std::int64_t extent) {
     return uneven_text("axis tp", tensors, extent, layout.tp);
   };
-  if (spec.heads > 0) {
-    divides("tp", layout.tp, "heads", spec.heads, uneven("the heads of tensor \"q\"", spec.heads));
-  }
+  divides("tp", layout.tp, "heads", spec.heads, uneven("the heads of tensor \"q\"", spec.heads));
   if (!splits_kv_heads(spec, layout.tp)) {
     divides("tp", layout.tp, "kv_heads", spec.kv_heads,
             uneven("the heads of tensors \"k\" and \"v\"", spec.kv_heads) +
                 "; tp may be a multiple of kv_heads, too");
   }
-  if (spec.ffn_hidden > 0) {
-    divides("tp", layout.tp, "ffn_hidden", spec.ffn_hidden,
-            uneven("the width of tensor \"up\"", spec.ffn_hidden));
-  }
-  if (spec.moe.shared_ffn_hidden > 0) {
-    divides("tp", layout.tp, "moe.shared_ffn_hidden", spec.moe.shared_ffn_hidden,
-            uneven("the width of tensor \"shared_up\"", spec.moe.shared_ffn_hidden));
-  }
+  divides("tp", layout.tp, "ffn_hidden", spec.ffn_hidden,
+          uneven("the width of tensor \"up\"", spec.ffn_hidden));
+  divides("tp", layout.tp, "moe.shared_ffn_hidden", spec.moe.shared_ffn_hidden,
+          uneven("the width of tensor \"shared_up\"", spec.moe.shared_ffn_hidden));
+  divides("tp", layout.tp, "adapters.rank", spec.adapters.rank,
+          uneven("the rank of the adapters", spec.adapters.rank));
 }
 
 void Checker::check_context_parallel(const BlockPlan& layout) const {

@@ -76,9 +76,8 @@ std::string nearest_change(const Plan& plan, std::int64_t longest, std::int64_t 
   if (const std::string experts = wider_experts(plan, longest); !experts.empty()) {
     return text.empty() ? experts : fmt::format("{}; {}", text, experts);
   }
-  const models::NetworkSpec& spec = plan.network.spec;
   for (int tp = 2 * plan.blocks.front().layout.tp; tp <= kLargestTp; tp *= 2) {
-    if (spec.heads % tp != 0 || spec.ffn_hidden % tp != 0 || !splits_kv_heads(spec, tp)) {
+    if (!cuts_evenly(plan.network.spec, tp)) {
       continue;
     }
     Plan wider = plan;

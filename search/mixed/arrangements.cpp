@@ -22,14 +22,6 @@ using plan::ReplicaGroup;
 constexpr std::int64_t kShareWindow = 8;
 constexpr std::int64_t kBesideWindow = 3;
 
-bool splits_evenly(const models::NetworkSpec& spec, std::int64_t tp) {
-  std::int64_t width = std::gcd(spec.heads, spec.ffn_hidden);
-  if (spec.moe.experts > 0) {
-    width = std::gcd(std::gcd(width, spec.moe.ffn_hidden), spec.moe.shared_ffn_hidden);
-  }
-  return width % tp == 0 && plan::splits_kv_heads(spec, tp);
-}
-
 }  // namespace
 
 MixedSpace::MixedSpace(const plan::MixedPlan& base, const Constraints& constraints,
@@ -56,7 +48,7 @@ MixedSpace::MixedSpace(const plan::MixedPlan& base, const Constraints& constrain
       continue;  // GPUs of one kind have no others
     }
     for (const std::int64_t tp : divisors(widest)) {
-      if (splits_evenly(base.shape.network.spec, tp) && constraints.admits("tp", tp)) {
+      if (plan::cuts_evenly(base.shape.network.spec, tp) && constraints.admits("tp", tp)) {
         for (const int cp : context_degrees(pools, tp, widest)) {
           Arrangement ranks;
           ranks.tp = static_cast<int>(tp);

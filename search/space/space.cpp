@@ -20,22 +20,6 @@ using plan::ContextParallel;
 using plan::Plan;
 using plan::Recompute;
 
-std::int64_t shared_width(const models::NetworkSpec& spec) {
-  std::int64_t width = std::gcd(spec.heads, spec.ffn_hidden);
-  if (spec.moe.experts > 0) {
-    width = std::gcd(width, spec.moe.ffn_hidden);
-    width = std::gcd(width, spec.moe.shared_ffn_hidden);  // gcd(x, 0) is x
-  }
-  if (spec.encoder.layers > 0) {
-    width = std::gcd(std::gcd(width, spec.encoder.heads), spec.encoder.hidden);
-  }
-  if (spec.cascade.layers > 0) {
-    width = std::gcd(std::gcd(width, spec.cascade.heads), spec.cascade.hidden);
-    width = std::gcd(width, spec.cascade.ffn_hidden);
-  }
-  return width;
-}
-
 std::vector<std::int64_t> key_of(const Group& group) {
   return {group.tp, group.cp, group.ep, group.pp, group.dp, group.micro_batch};
 }
@@ -68,10 +52,7 @@ Space::Space(const Plan& base, const Constraints& constraints)
 }
 
 // Columns alone divide heads and widths; of other meshes check_layouts() says what divides.
-bool Space::splits_evenly(int tp) const {
-  const models::NetworkSpec& spec = base_.network.spec;
-  return shared_width(spec) % tp == 0 && plan::splits_kv_heads(spec, tp);
-}
+bool Space::splits_evenly(int tp) const { return plan::cuts_evenly(base_.network.spec, tp); }
 
 std::vector<int> Space::tensor_degrees() const {
   std::vector<int> degrees;

@@ -270,8 +270,12 @@ tl::expected<Plan, std::string> assemble(const Measurement& row, const Framework
   if (!recompute) {
     return tl::unexpected(recompute.error());
   }
-  plan.blocks = recomputed_runs(*recompute, static_cast<int>(plan.network.chain.size()),
-                                layout_of(row, framework), row.where);
+  BlockPlan layout = layout_of(row, framework);
+  // ParallelLinearAdapter hands its A the gathered input, which A saves (Megatron-Bridge's
+  // peft/utils.py, sequence_parallel_input_regather off).
+  layout.keep_gathered = framework.adapter_rank > 0 && spec.adapters.rank > 0;
+  plan.blocks =
+      recomputed_runs(*recompute, static_cast<int>(plan.network.chain.size()), layout, row.where);
   if (recompute->first > 0) {
     recompute_first_layers(plan, recompute->first);
   }

@@ -16,6 +16,7 @@
 #include "plan/stage/stage.hpp"
 #include "plan/stage/step_end.hpp"
 #include "tests/unit/plan/pipeline_fixture.hpp"
+#include "tests/unit/plan/volume_fixture.hpp"
 
 namespace orrery::plan {
 namespace {
@@ -109,8 +110,8 @@ TEST(AdapterStates, AreReducedAloneAndGatheredWithTheRest) {
   EXPECT_EQ(embedding.reduced, 0);
 }
 
-// Column-parallel products: A is whole on every tensor rank and works on its tokens, so that its
-// gradient is summed over the ranks; B is cut. Row-parallel ones: A is cut, B whole.
+// Column-parallel products: A is cut by the rank, B as the product. Row-parallel ones: A is cut as
+// the product, B by the rank. Nothing is summed over the tensor ranks.
 TEST(AdapterLayouts, FollowTheProductsThatAreAdapted) {
   Plan plan = small_plan(adapted_spec());
   plan.blocks.front().layout.sequence_parallel = true;
@@ -121,10 +122,10 @@ TEST(AdapterLayouts, FollowTheProductsThatAreAdapted) {
       layouts[tensor.name] = tensor.layout;
     }
   }
-  const std::string whole = layouts.at("w_qkv_lora_low");
-  EXPECT_EQ(layouts.at("w_attention_output_lora"), whole);
-  EXPECT_EQ(layouts.at("w_mlp_up_lora_low"), whole);
-  EXPECT_EQ(layouts.at("w_mlp_output_lora"), whole);
+  for (const char* by_rank :
+       {"w_qkv_lora_low", "w_attention_output_lora", "w_mlp_up_lora_low", "w_mlp_output_lora"}) {
+    EXPECT_THAT(layouts.at(by_rank), HasSubstr("rank")) << by_rank;
+  }
   EXPECT_THAT(layouts.at("w_q_lora"), HasSubstr("head"));
   EXPECT_THAT(layouts.at("w_attention_projection_lora_low"), HasSubstr("head"));
   EXPECT_THAT(layouts.at("w_up_lora"), HasSubstr("ffn"));
@@ -134,11 +135,59 @@ TEST(AdapterLayouts, FollowTheProductsThatAreAdapted) {
   BlockCosts costs(plan);
   const BlockCost& layer =
       costs.of(plan.network.chain[2], plan.blocks.front().layout, plan.micro_batch);
-  std::int64_t summed = 0;
+  std::int64_t trained = 0;
   for (const StateGroup& group : layer.states) {
-    summed += group.reduced_over(Axis::Tensor) && !group.frozen ? group.elements : 0;
+    EXPECT_TRUE(group.frozen || !group.reduced_over(Axis::Tensor));
+    trained += group.frozen ? 0 : group.elements;
   }
-  EXPECT_EQ(summed, 16 * (1024 + 1024 + 1024 + 1024));
+  const std::int64_t all = 16 * ((1024 + 3072) + 2 * 1024 + (1024 + 4096) + (4096 + 1024));
+  EXPECT_EQ(trained, all / plan.blocks.front().layout.tp);
+}
+
+// Bytes by kind of collective, of a layer with adapters on tensor ranks with sequence parallelism.
+std::map<CommKind, double> moved(const std::vector<Step>& steps) {
+  std::map<CommKind, double> bytes;
+  for (const Step& step : steps) {
+    if (step.collective) {
+      bytes[step.comm] += step.bytes.value();
+    }
+  }
+  return bytes;
+}
+
+// Beside the layer's own two gathers and two scatters a pass. A of q, k and v and of up reads what
+// was gathered for the product; results of the rank's width are gathered or scattered; what the
+// adapters of the row-parallel products give, and its gradient, moves by itself.
+TEST(AdapterLayouts, MoveWhatParallelLinearAdaptersMove) {
+  models::NetworkSpec spec = adapted_spec();
+  const double tokens = 4.0 * 512;
+  const double wide = 2 * tokens * static_cast<double>(spec.hidden);
+  const double low = 2 * tokens * 16;
+  for (const bool kept : {false, true}) {
+    BlockPlan layout;
+    layout.tp = 4;
+    layout.sequence_parallel = true;
+    layout.keep_gathered = kept;
+    const BlockSteps steps = Layer(models::build_network(spec, "test"), layout, 1, 4, 512).steps();
+    const auto forward = moved(steps.forward);
+    EXPECT_EQ(forward.at(CommKind::AllGather), 2 * wide + 2 * low);
+    EXPECT_EQ(forward.at(CommKind::ReduceScatter), 4 * wide + 2 * low);
+    EXPECT_EQ(forward.size(), 2U);
+    // Layer 1 has no gradient of its input: the scatter for q, k and v is missing.
+    const auto backward = moved(steps.backward);
+    const double again = kept ? 0 : 2 * wide + 2 * low;
+    EXPECT_EQ(backward.at(CommKind::AllGather), 4 * wide + 2 * low + again);
+    EXPECT_EQ(backward.at(CommKind::ReduceScatter), 1 * wide + 2 * low);
+    EXPECT_EQ(backward.size(), 2U);
+  }
+}
+
+// Columns of A are cut evenly.
+TEST(AdapterLayouts, DivideTheRank) {
+  Plan plan = small_plan(adapted_spec(6));
+  EXPECT_THAT(problem(plan), HasSubstr("adapters.rank = 6 is not divisible by tp = 4"));
+  plan = whole_plan(adapted_spec(6), 0);
+  EXPECT_EQ(problem(plan), "");
 }
 
 TEST(AdapterLayouts, HaveNoCube) {

@@ -49,10 +49,10 @@ models::Network tiny_llama(bool experts) {
   return models::build_network(spec, "test");
 }
 
-// Adapters of all products of `spec` with rank 2, everything else frozen.
+// Adapters of all products of `spec` with rank 4, everything else frozen.
 models::Network adapted(models::NetworkSpec spec) {
   spec.name = "adapted " + spec.name;
-  spec.adapters.rank = 2;
+  spec.adapters.rank = 4;
   return models::build_network(spec, "test");
 }
 
@@ -195,6 +195,13 @@ std::vector<Case> cases() {
       {"adapters_tensor_2_5d", tensor_mesh(TensorMesh::TwoAndHalfD, 8, 2), 1, false, true},
       {"adapters_folded", folded(4, 2, ContextParallel::AllGather, 2), 1, true, true},
       {"adapters_ulysses_tensor", context(ContextParallel::Ulysses, 2, 2), 1, false, true},
+      {"adapters_tensor_sequence_kept", layout_of([](BlockPlan& layout) {
+         layout = tensor(4, true);
+         layout.keep_gathered = true;
+       }),
+       1, false, true},
+      {"adapters_whole_on_their_tokens",
+       variables(4, {Var::Head, Var::Ffn, Var::Seq}, 1, {Var::Seq}), 1, false, true},
       {"adapters_cut_by_rank",
        variables(2, {Var::Ffn, Var::Head, Var::Rank}, 2, {Var::Hidden, Var::Seq}), 1, false, true},
       {"adapters_experts_tensor_sequence", expert(2, 2, 0, true), 2, true, true},

@@ -63,6 +63,16 @@ TEST(AdapterRows, ArePredictedFasterThanFullTraining) {
   EXPECT_LT(adapted.predicted, full.predicted);
 }
 
+// As NeMo does by default; other frameworks are not known to.
+TEST(AdapterRows, KeepTheGatheredInputsOfNemosAdapters) {
+  const auto keeps = [](const Changes& changes) {
+    return row_plan(row_of(changes)).value().blocks.front().layout.keep_gathered;
+  };
+  EXPECT_TRUE(keeps({{"framework", "NeMo"}, {"variant", "LoRA"}}));
+  EXPECT_FALSE(keeps({{"framework", "NeMo"}}));
+  EXPECT_FALSE(keeps({{"notes", "LoRA of all linear layers, rank 4"}}));
+}
+
 TEST(AdapterRows, SayWhyTheyAreSkipped) {
   EXPECT_THAT(skipped({{"variant", "LoRA"}}), HasSubstr("rank of its adapters"));
   EXPECT_THAT(skipped({{"notes", "LoRA rank 16"}}), HasSubstr("products that have adapters"));
