@@ -251,11 +251,11 @@ Cluster read_cluster(const Json& document, const std::string& where) {
   complete(cluster.document, where);
   ObjectReader object = JsonReader(cluster.document, where).object();
   object.expect_schema("orrery-cluster", 1);
-  require_keys(object, {"gpu", "node", "fabric", "nodes"});
-  cluster.gpu = read_gpu(object.required("gpu"));
-  cluster.node = read_node(object.required("node"));
-  cluster.fabric = read_fabric(object.required("fabric"));
-  const JsonReader nodes = object.required("nodes");
+  const auto [gpu, node, fabric, nodes] =
+      required_members(object, {"gpu", "node", "fabric", "nodes"});
+  cluster.gpu = read_gpu(gpu);
+  cluster.node = read_node(node);
+  cluster.fabric = read_fabric(fabric);
   cluster.num_nodes = static_cast<int>(nodes.integer(1, limits::kMaxNodesOfCluster));
   cluster.name = object.string_or("name", "cluster");
   cluster.overrides = read_overrides(object);

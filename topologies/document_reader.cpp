@@ -23,8 +23,7 @@ int integer_or(ObjectReader& object, std::string_view key, int fallback, std::in
   return static_cast<int>(object.integer_or(key, fallback, min, max));
 }
 
-std::string kebab_name(ObjectReader& object) {
-  const JsonReader name = object.required("name");
+std::string kebab_name(const JsonReader& name) {
   std::string text = name.string();
   if (!is_kebab_case(text)) {
     name.fail(fmt::format("\"{}\" is not a name", printable(text)),
@@ -108,21 +107,22 @@ std::vector<std::array<int, 3>> read_mesh(const JsonReader& value, int gpus) {
 
 ScaleUp read_scale_up(const JsonReader& value, int gpus) {
   ObjectReader object = value.object();
-  require_keys(object, {"builder", "link", "bandwidth_per_gpu", "nccl_bandwidth", "nccl_channels",
-                        "latency"});
+  const auto [builder, link, bandwidth_per_gpu, nccl_bandwidth, nccl_channels, latency] =
+      required_members(object, {"builder", "link", "bandwidth_per_gpu", "nccl_bandwidth",
+                                "nccl_channels", "latency"});
   ScaleUp up;
-  up.builder = builder_name(object.required("builder"), BuilderKind::Node);
+  up.builder = builder_name(builder, BuilderKind::Node);
   up.wiring = find_builder(up.builder, BuilderKind::Node).wiring;
-  up.link = object.required("link").string();
-  up.bandwidth_per_gpu = object.required("bandwidth_per_gpu").bandwidth();
+  up.link = link.string();
+  up.bandwidth_per_gpu = bandwidth_per_gpu.bandwidth();
   up.links_per_gpu = integer_or(object, "links_per_gpu", 1, 1, 1024);
-  up.nccl_bandwidth = object.required("nccl_bandwidth").bandwidth();
+  up.nccl_bandwidth = nccl_bandwidth.bandwidth();
   if (const auto bandwidth = object.optional("nccl_socket_bandwidth")) {
     up.nccl_socket_bandwidth = bandwidth->bandwidth();
   }
-  up.nccl_channels = static_cast<int>(object.required("nccl_channels").integer(1, 64));
+  up.nccl_channels = static_cast<int>(nccl_channels.integer(1, 64));
   up.in_switch_reduction = object.boolean_or("in_switch_reduction", false);
-  up.latency = object.required("latency").duration();
+  up.latency = latency.duration();
   if (const auto mesh = object.optional("mesh")) {
     up.mesh = read_mesh(*mesh, gpus);
   }
@@ -168,12 +168,13 @@ ScaleOut read_scale_out(const JsonReader& value) {
 
 void read_host(const JsonReader& value, Node& node) {
   ObjectReader object = value.object();
-  require_keys(object, {"cpu_vendor", "sockets", "memory", "memory_bandwidth", "link_per_gpu"});
-  node.cpu_vendor = object.required("cpu_vendor").string();
-  node.sockets = static_cast<int>(object.required("sockets").integer(1, kMaxGpusOfNode));
-  node.host_memory = object.required("memory").byte_count(true);  // 0: no host tier
-  node.host_memory_bandwidth = object.required("memory_bandwidth").bandwidth();
-  node.host_link_per_gpu = object.required("link_per_gpu").bandwidth();
+  const auto [cpu_vendor, sockets, memory, memory_bandwidth, link_per_gpu] = required_members(
+      object, {"cpu_vendor", "sockets", "memory", "memory_bandwidth", "link_per_gpu"});
+  node.cpu_vendor = cpu_vendor.string();
+  node.sockets = static_cast<int>(sockets.integer(1, kMaxGpusOfNode));
+  node.host_memory = memory.byte_count(true);  // 0: no host tier
+  node.host_memory_bandwidth = memory_bandwidth.bandwidth();
+  node.host_link_per_gpu = link_per_gpu.bandwidth();
   if (const auto bandwidth = object.optional("socket_bandwidth")) {
     node.socket_bandwidth = bandwidth->bandwidth(true);
   }
@@ -189,7 +190,7 @@ void read_host(const JsonReader& value, Node& node) {
 
 }  // namespace
 
-void require_keys(const ObjectReader& object, std::initializer_list<std::string_view> keys) {
+void require_keys(const ObjectReader& object, std::span<const std::string_view> keys) {
   std::vector<std::string> missing;
   for (const std::string_view key : keys) {
     if (!object.has(key)) {
@@ -204,16 +205,17 @@ void require_keys(const ObjectReader& object, std::initializer_list<std::string_
 Gpu read_gpu(const JsonReader& value) {
   ObjectReader object = value.object();
   object.expect_schema("orrery-gpu", 1);
-  require_keys(object, {"name", "vendor", "architecture", "memory", "hbm_bandwidth", "peak"});
+  const auto [name, vendor, architecture, memory, hbm_bandwidth, peak_rates] = required_members(
+      object, {"name", "vendor", "architecture", "memory", "hbm_bandwidth", "peak"});
   Gpu gpu;
-  gpu.name = kebab_name(object);
+  gpu.name = kebab_name(name);
   gpu.aliases = read_aliases(object);
-  gpu.vendor = object.required("vendor").string();
-  gpu.architecture = object.required("architecture").string();
+  gpu.vendor = vendor.string();
+  gpu.architecture = architecture.string();
   gpu.compute_capability = object.number_or("compute_capability", 0, 0, 1000);
-  gpu.memory = object.required("memory").byte_count();
-  gpu.hbm_bandwidth = object.required("hbm_bandwidth").bandwidth();
-  ObjectReader peaks = object.required("peak").object();
+  gpu.memory = memory.byte_count();
+  gpu.hbm_bandwidth = hbm_bandwidth.bandwidth();
+  ObjectReader peaks = peak_rates.object();
   bool any = false;
   for (int i = 0; i < kNumDTypes; ++i) {
     if (const auto peak = peaks.optional(to_text(static_cast<DType>(i)))) {
@@ -253,17 +255,18 @@ Gpu read_gpu(const JsonReader& value) {
 Node read_node(const JsonReader& value) {
   ObjectReader object = value.object();
   object.expect_schema("orrery-node", 1);
-  require_keys(object, {"name", "gpus", "scale_up", "host"});
+  const auto [name, gpus, scale_up, host] =
+      required_members(object, {"name", "gpus", "scale_up", "host"});
   Node node;
-  node.name = kebab_name(object);
+  node.name = kebab_name(name);
   node.aliases = read_aliases(object);
-  node.gpus = static_cast<int>(object.required("gpus").integer(1, kMaxGpusOfNode));
-  node.scale_up = read_scale_up(object.required("scale_up"), node.gpus);
+  node.gpus = static_cast<int>(gpus.integer(1, kMaxGpusOfNode));
+  node.scale_up = read_scale_up(scale_up, node.gpus);
   node.scale_out.link = "none";
   if (const auto out = object.optional("scale_out")) {
     node.scale_out = read_scale_out(*out);
   }
-  read_host(object.required("host"), node);
+  read_host(host, node);
   read_sources(object);
   object.finish();
   return node;

@@ -5,9 +5,11 @@
 // null, so that --set can reach it and a stored document needs no other file.
 #pragma once
 
-#include <initializer_list>
+#include <array>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/json.hpp"
@@ -21,7 +23,17 @@ Node read_node(const JsonReader& value);
 Fabric read_fabric(const JsonReader& value);
 
 // Error naming all of these members that an object lacks, where it lacks several.
-void require_keys(const ObjectReader& object, std::initializer_list<std::string_view> keys);
+void require_keys(const ObjectReader& object, std::span<const std::string_view> keys);
+// These members, all of them; the same error.
+template <std::size_t N>
+std::array<JsonReader, N> required_members(ObjectReader& object,
+                                           const std::string_view (&keys)[N]) {
+  require_keys(object, keys);
+  return [&]<std::size_t... I>(std::index_sequence<I...>) {
+    return std::array<JsonReader, N>{object.required(keys[I])...};
+  }
+  (std::make_index_sequence<N>());
+}
 
 // The documents of topologies/gpus and nodes by name or alias (compared by letters and digits, any
 // case, without makers' names and remarks in brackets); Error with the nearest names. `where` is
