@@ -94,6 +94,7 @@ rejects 2 'set the schedule to "diffusionpipe-cascaded"' \
   plan cascade.json hgx-h100:1 --batch 32 --fix schedule=1f1b,pp=4
 rejects 2 'two trained backbones, which are not one chain' \
   plan cascade.json hgx-h100:1 --batch 32 --fix schedule=dip
+rejects 2 'has 22 layers' plan cascade.json hgx-h100:4 --batch 32 --fix pp=16,chunks=2
 rejects 2 'does not divide the 513 tokens of the second backbone' \
   plan cascade.json hgx-h100:1 --batch 32 --fix cp=2 --set cascade.tokens=513
 rejects 2 'does not divide the 1 attention heads of the second backbone' \

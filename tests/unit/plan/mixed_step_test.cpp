@@ -120,6 +120,46 @@ TEST(MixedStep, ExpertsOfWholePoolsDoNotMeet) {
   EXPECT_TRUE(plan.shares_experts_between_pools(0));
 }
 
+// Of three groups that share experts each waits for both others, not for its neighbour alone.
+TEST(MixedStep, ExpertsOverThreeGroups) {
+  MixedPlan plan = sharing_experts("hgx-h100:1+dgx-a100:1");
+  auto machine = copy_of(plan);
+  machine->cluster.pools.push_back({"third", machine->cluster.pools[1].cluster});
+  machine->cluster.pools.back().cluster.num_nodes = 2;
+  machine->profiles.push_back(machine->profiles[1]);
+  auto as_fast = std::make_shared<MixedMachine>(*machine);
+  // The second is as fast as the first in both; the third is in one of them.
+  for (const std::size_t pool : {1U, 2U}) {
+    as_fast->cluster.pools[pool].cluster.gpu = machine->cluster.pools[0].cluster.gpu;
+    as_fast->profiles[pool] = machine->profiles[0];
+  }
+  machine->cluster.pools[1].cluster.gpu = machine->cluster.pools[0].cluster.gpu;
+  machine->profiles[1] = machine->profiles[0];
+  const auto makespans = [&](const std::shared_ptr<MixedMachine>& with) {
+    plan.machine = with;
+    check_mixed_plan(plan, "plan");
+    const MixedSimulation run = MixedSimulator(plan).run(plan);
+    return std::pair(run.groups[0].makespan, run.groups[1].makespan);
+  };
+  plan.groups = {{.replicas = 1, .micro_batches = 16, .pools = {0}},
+                 {.replicas = 1, .micro_batches = 16, .pools = {1}},
+                 {.replicas = 2, .micro_batches = 16, .pools = {2}}};
+  plan.shape.dp = 4;
+  plan.shape.blocks.front().layout.ep = 4;
+  plan.machine = machine;
+  EXPECT_TRUE(plan.share_experts(plan.groups[0], plan.groups[2]));
+  const auto slow = makespans(machine);
+  const auto fast = makespans(as_fast);
+  EXPECT_GT(slow.first, fast.first * 11 / 10);
+  EXPECT_GT(slow.second, fast.second * 11 / 10);
+  EXPECT_EQ(slow.first, slow.second);
+  // Two and two: the third group has a whole set of experts.
+  plan.shape.blocks.front().layout.ep = 2;
+  EXPECT_TRUE(plan.share_experts(plan.groups[0], plan.groups[1]));
+  EXPECT_FALSE(plan.share_experts(plan.groups[0], plan.groups[2]));
+  EXPECT_FALSE(plan.share_experts(plan.groups[1], plan.groups[2]));
+}
+
 // Replicas of one pool in two groups are those of one group, and meet in every micro-batch.
 TEST(MixedStep, ExpertsOverGroupsOfOnePool) {
   MixedPlan plan = sharing_experts("hgx-h100:2+dgx-a100:1");

@@ -163,6 +163,31 @@ std::string message_of(Search search) {
   return "";
 }
 
+// Stages that a pipeline has, in order where one of them is meant, and a kind of range that is one.
+TEST(PerBlockCheckpoint, RangesThatCannotBeAreRefused) {
+  using Of = StageRange::Of;
+  constexpr std::size_t kStages = 4;
+  const auto message_for = [&](const StageRange& range) {
+    ByteWriter out;
+    write(out, std::vector<StageRange>{range});
+    return message_of([&] {
+      ByteReader in(out.bytes(), "test");
+      return read_ranges(in, kStages);
+    });
+  };
+  EXPECT_EQ(message_for({{0, 2, 3}, 2, 5, Of::One}), "");
+  EXPECT_EQ(message_for({{0, 2, 3}, 0, 2, Of::Each}), "");
+  const auto refused = testing::HasSubstr("a range of stages that cannot be");
+  EXPECT_THAT(message_for({{2, 0}, 2, 5, Of::One}), refused);
+  EXPECT_THAT(message_for({{1, 1}, 2, 5, Of::One}), refused);
+  EXPECT_THAT(message_for({{}, 2, 5, Of::One}), refused);
+  EXPECT_THAT(message_for({{0}, 2, 5, static_cast<Of>(3)}), refused);
+  EXPECT_NE(message_for({{kStages}, 2, 5}), "");
+  EXPECT_NE(message_for({{0, 1, 2, 3, 3}, 2, 5}), "");
+  EXPECT_NE(message_for({{0}, -1, 5}), "");
+  EXPECT_NE(message_for({{0}, 1, -5}), "");
+}
+
 TEST(PerBlockCheckpoint, OfAnotherSearchIsRefused) {
   const plan::Plan base = some_base();
   Options options = some_options();

@@ -146,5 +146,34 @@ TEST(SensitivityTest, ATimeLimitIsThatOfAllSearches) {
   }
 }
 
+// Of a search that ends early the gap is that of the plan told: no plan is faster by more.
+TEST(SensitivityTest, GapsOfSearchesThatEndEarlyHold) {
+  const Problem problem = small_problem();
+  const plan::Plan base = base_plan(problem);
+  Options options = options_of(1);
+  const Outcome nominal = search(base, options);
+  options.time_limit = Seconds(3600);
+  const auto rows = find_sensitivity(problem, base, options, *nominal.best, 0.1);
+  int open = 0;
+  for (int questions = 1; questions < 200; questions *= 3) {
+    int left = questions;  // of every search
+    options.stop = [&left] { return left-- <= 0; };
+    const auto early = find_sensitivity(problem, base, options, *nominal.best, 0.1,
+                                        [&](std::size_t) { left = questions; });
+    ASSERT_EQ(early.size(), rows.size());
+    for (std::size_t index = 0; index < rows.size(); ++index) {
+      const Sensitivity& row = early[index];
+      EXPECT_EQ(rows[index].gap_fraction, 0.0) << row.parameter;
+      EXPECT_LE(row.replanned, row.same_plan) << row.parameter;
+      EXPECT_GE(row.replanned, rows[index].replanned) << row.parameter;
+      EXPECT_GE(rows[index].replanned.value(),
+                row.replanned.value() * (1.0 - row.gap_fraction) * (1.0 - 1e-12))
+          << row.parameter;
+      open += row.gap_fraction > 0 ? 1 : 0;
+    }
+  }
+  EXPECT_GT(open, 0);
+}
+
 }  // namespace
 }  // namespace orrery::search
