@@ -80,12 +80,8 @@ PipelineBound PipelineBounds::bound(const StageMesh& mesh, const Pipeline& pipel
                                     const MeshCosts& costs, double until, int rounds,
                                     const PipelinePart& part, const Shares* before) {
   PipelineBound result;
-  Draft draft;
-  draft.stages = space_.first_cut(mesh, pipeline);
-  draft.strategies.assign(plan_.network.chain.size(), 0);
-  space_.configure(mesh, pipeline, costs.strategies, draft, plan_);
+  const sim::PipelineOrder* order = lists_of(mesh, pipeline, costs);
   const plan::ScheduleTraits traits = plan::schedule_traits(plan_);
-  const sim::PipelineOrder* order = traits.uses_times ? nullptr : &simulator_.order(plan_);
   ListFacts facts;
   if (order != nullptr) {
     facts = {plan::live_counts(*order), plan::ends_cut(*order), reduced_later(*order)};
@@ -97,16 +93,33 @@ PipelineBound PipelineBounds::bound(const StageMesh& mesh, const Pipeline& pipel
     result.shares = program.even_shares();
     return result;
   }
-  const std::int64_t passes =
-      3 * space_.micro_batches(mesh) * static_cast<std::int64_t>(draft.stages.size());
-  const bool traced = order != nullptr && order->edges.empty() && order->slices == 1 &&
-                      order->iterations == 1 && passes <= kMostTraced;
-  const sim::PipelineOrder* lists = traced ? order : nullptr;
   program.add_ranges(part.ranges);
   if (before != nullptr) {
     program.begin_with(*before);
   }
-  return refined(program, lists, until, rounds, part);
+  return refined(program, is_traced(order) ? order : nullptr, until, rounds, part);
+}
+
+const sim::PipelineOrder* PipelineBounds::lists_of(const StageMesh& mesh, const Pipeline& pipeline,
+                                                   const MeshCosts& costs) {
+  Draft draft;
+  draft.stages = space_.first_cut(mesh, pipeline);
+  draft.strategies.assign(plan_.network.chain.size(), 0);
+  space_.configure(mesh, pipeline, costs.strategies, draft, plan_);
+  return plan::schedule_traits(plan_).uses_times ? nullptr : &simulator_.order(plan_);
+}
+
+bool PipelineBounds::is_traced(const sim::PipelineOrder* lists) const {
+  const std::int64_t passes =
+      3 * plan_.num_micro_batches() * static_cast<std::int64_t>(plan_.stage_blocks.size());
+  return lists != nullptr && lists->edges.empty() && lists->slices == 1 && lists->iterations == 1 &&
+         passes <= kMostTraced;
+}
+
+bool PipelineBounds::knows_peaks(const StageMesh& mesh, const Pipeline& pipeline,
+                                 const MeshCosts& costs) {
+  const sim::PipelineOrder* lists = lists_of(mesh, pipeline, costs);
+  return is_traced(lists) && PeakPaths(*lists).known();
 }
 
 PipelineBound PipelineBounds::refined(PipelineProgram& program, const sim::PipelineOrder* traced,

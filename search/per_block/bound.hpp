@@ -50,10 +50,18 @@ class PipelineBounds {
                       double until, int rounds, const PipelinePart& part = {},
                       const Shares* before = nullptr);
 
+  // Whether the lists have paths that stay at a stage (per_block/peaks.hpp): without them a bound
+  // does not see that one of several stages has many layers.
+  bool knows_peaks(const StageMesh& mesh, const Pipeline& pipeline, const MeshCosts& costs);
+
   // Asked now and then; the bound is then what is known by then.
   void stop_when(std::function<bool()> stop) { stop_ = std::move(stop); }
 
  private:
+  // Of the usual cut, in plan_. Null: lists that depend on times.
+  const sim::PipelineOrder* lists_of(const StageMesh& mesh, const Pipeline& pipeline,
+                                     const MeshCosts& costs);
+  bool is_traced(const sim::PipelineOrder* lists) const;
   // Adds paths until the lists take no longer than the program says.
   PipelineBound refined(PipelineProgram& program, const sim::PipelineOrder* traced, double until,
                         int rounds, const PipelinePart& part) const;

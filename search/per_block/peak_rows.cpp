@@ -125,6 +125,7 @@ bool PipelineProgram::add_peak_paths(const PeakPaths& paths, const LinearProgram
       if (peak.weight_grad >= 0) {
         row.terms.push_back({peak.weight_grad, -path.weight_grads});
       }
+      // Few, so none is dropped: without those that are slack bounds are no faster and lower.
       if (missing(row, answer) * until_ > slack) {
         program_.add_row(std::move(row.terms), row.low);
         added = true;

@@ -27,11 +27,14 @@ struct Shares {
   std::vector<std::vector<std::vector<double>>> blocks;
 };
 
-// What is known of virtual stages: they have at least and at most so many blocks together; or each
-// of them has at most so many layers; or one of them has at least so many.
+// What is known of a set of virtual stages.
 struct StageRange {
-  enum class Of : std::uint8_t { Together, Each, One };
-  std::vector<std::size_t> stages;
+  enum class Of : std::uint8_t {
+    Together,  // blocks of any kind in all of them: `least` to `most`
+    Each,      // layers in every one of them: no more than `most`; `least` says nothing
+    One,       // layers in some one of them: no fewer than `least`; `most` says nothing
+  };
+  std::vector<std::size_t> stages;  // ascending
   int least = 1;
   int most = 1;
   Of of = Of::Together;

@@ -255,8 +255,11 @@ class PerBlockSearch {
     }
     std::vector<std::vector<StageRange>> parts;
     if (node.shares && result_.parts < kMostParts) {
-      parts = split_part(*node.shares, pipeline_of(node), base_.network,
-                         space_.micro_batches(space_.meshes()[node.mesh]), node.part);
+      const StageMesh& mesh = space_.meshes()[node.mesh];
+      const Pipeline pipeline = pipeline_of(node);
+      parts = split_part(
+          *node.shares, pipeline, base_.network, space_.micro_batches(mesh), node.part.ranges,
+          [&] { return crew_.leader().bounds().knows_peaks(mesh, pipeline, costs_of(node.mesh)); });
     }
     if (parts.empty()) {
       state_.closed = std::min(state_.closed, node.bound);

@@ -147,12 +147,15 @@ std::vector<std::vector<StageRange>> split_peak(const models::Network& network,
 std::vector<std::vector<StageRange>> split_part(const Shares& shares, const Pipeline& pipeline,
                                                 const models::Network& network,
                                                 std::int64_t micro_batches,
-                                                const PipelinePart& part) {
-  const bool traced = part.paths && !part.paths->empty();
-  auto parts = traced && part.ranges.empty()
-                   ? split_peak(network, pipeline, shares.blocks.size(), micro_batches)
-                   : std::vector<std::vector<StageRange>>();
-  return parts.empty() ? split_stages(shares, pipeline, part.ranges) : parts;
+                                                const std::vector<StageRange>& known,
+                                                const std::function<bool()>& knows_peaks) {
+  if (known.empty()) {
+    auto parts = split_peak(network, pipeline, shares.blocks.size(), micro_batches);
+    if (!parts.empty() && knows_peaks()) {
+      return parts;
+    }
+  }
+  return split_stages(shares, pipeline, known);
 }
 
 }  // namespace orrery::search

@@ -7,6 +7,8 @@
 // virtual stages. Empty where these are whole, too.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "search/per_block/bound.hpp"
@@ -25,11 +27,13 @@ std::vector<std::vector<StageRange>> split_peak(const models::Network& network,
                                                 const Pipeline& pipeline, std::size_t stages,
                                                 std::int64_t micro_batches);
 
-// By the first of these, where paths through the lists are known, and then by the other. Parts of a
-// part; every cut is in one of them.
+// By a peak where nothing is split yet and `knows_peaks` says that the lists have such paths
+// (PipelineBounds::knows_peaks; asked at most once), else by stages. Parts of a part; every cut is
+// in one of them.
 std::vector<std::vector<StageRange>> split_part(const Shares& shares, const Pipeline& pipeline,
                                                 const models::Network& network,
                                                 std::int64_t micro_batches,
-                                                const PipelinePart& part);
+                                                const std::vector<StageRange>& known,
+                                                const std::function<bool()>& knows_peaks);
 
 }  // namespace orrery::search

@@ -48,6 +48,7 @@ class PerBlockWorker {
   PerBlockDone evaluate(const PerBlockWork& work);
   const MeshCosts& costs_of(std::uint32_t mesh) { return priced_.of(mesh, tools_.pricer); }
   plan::Simulator& simulator() { return tools_.simulator; }
+  PipelineBounds& bounds() { return tools_.bounds; }
 
  private:
   void bound_mesh(const PerBlockWork& work, PerBlockDone& done);

@@ -342,7 +342,8 @@ TEST(PerBlockProperty, PartsBoundTheirPlans) {
       for (int depth = 0; depth < 6 && bound.shares; ++depth) {
         part.paths = std::make_shared<const std::vector<PassPath>>(bound.paths);
         const auto halves =
-            split_part(*bound.shares, pipeline, tiny.base.network, space.micro_batches(mesh), part);
+            split_part(*bound.shares, pipeline, tiny.base.network, space.micro_batches(mesh),
+                       part.ranges, [&] { return bounds.knows_peaks(mesh, pipeline, costs); });
         if (halves.empty()) {
           break;
         }

@@ -8,6 +8,7 @@
 #include "base/random.hpp"
 #include "search/per_block/peaks.hpp"
 #include "search/per_block/split.hpp"
+#include "search/per_block/tools.hpp"
 #include "tests/unit/search/small_search.hpp"
 
 namespace orrery::search {
@@ -64,6 +65,25 @@ PeakTimes peak_times(const Durations& times, std::size_t stage) {
           times.forward[stage], times.gradient[stage], times.weight_grad[stage]};
 }
 
+// Also with fewer micro-batches than stages, where the schedule runs on them.
+int some_micro_batches(Random& random, const std::string& schedule, int stages) {
+  if (schedule == "interleaved") {
+    return stages * (1 + static_cast<int>(random.below(3)));
+  }
+  return 1 + static_cast<int>(random.below(static_cast<std::size_t>(3 * stages)));
+}
+
+// Neighbours, or any.
+Stages some_stages(Random& random, std::size_t count) {
+  const std::size_t first = random.below(count);
+  Stages set(1 + random.below(count - first));
+  std::iota(set.begin(), set.end(), first);
+  if (random.below(2) == 0) {
+    std::erase_if(set, [&](std::size_t stage) { return stage > first && random.below(2) == 0; });
+  }
+  return set;
+}
+
 // Whichever stage of the set has the layers: no path is longer than the lists take.
 TEST(PeakPaths, AreNoLongerThanTheLists) {
   Random random(5);
@@ -75,17 +95,19 @@ TEST(PeakPaths, AreNoLongerThanTheLists) {
     return values;
   };
   int longest = 0;
+  int few = 0;
+  int gaps = 0;
   for (const char* name :
        {"1f1b", "gpipe", "zb-h1", "v-zb", "interleaved", "breadth-first", "zb-h2"}) {
-    for (int round = 0; round < 40; ++round) {
+    for (int round = 0; round < 80; ++round) {
       const bool chunks =
           std::string(name) == "interleaved" || std::string(name) == "breadth-first";
       const int stages = 2 + static_cast<int>(random.below(4));
-      const sim::PipelineOrder order =
-          order_of(name, stages, stages * (1 + static_cast<int>(random.below(3))),
-                   std::string(name) == "v-zb" ? 2
-                   : chunks                    ? 3
-                                               : 1);
+      const int micro_batches = some_micro_batches(random, name, stages);
+      const sim::PipelineOrder order = order_of(name, stages, micro_batches,
+                                                std::string(name) == "v-zb" ? 2
+                                                : chunks                    ? 3
+                                                                            : 1);
       const PeakPaths paths(order);
       ASSERT_TRUE(paths.known()) << name;
       const auto count = static_cast<std::size_t>(order.num_virtual_stages);
@@ -93,9 +115,9 @@ TEST(PeakPaths, AreNoLongerThanTheLists) {
       for (std::size_t stage = 0; stage + 1 < count; ++stage) {
         times.send[stage] *= order.device_of[stage] == order.device_of[stage + 1] ? 0 : 1;
       }
-      const std::size_t first = random.below(count);
-      Stages set(1 + random.below(count - first));
-      std::iota(set.begin(), set.end(), first);
+      const Stages set = some_stages(random, count);
+      few += micro_batches < stages ? 1 : 0;
+      gaps += set.back() - set.front() >= set.size() ? 1 : 0;
       const std::size_t chosen = set[random.below(set.size())];
       times.forward[chosen] += 20;
       const double makespan = makespan_of(order, times);
@@ -107,7 +129,9 @@ TEST(PeakPaths, AreNoLongerThanTheLists) {
       }
     }
   }
-  EXPECT_GT(longest, 100);
+  EXPECT_GT(longest, 200);
+  EXPECT_GT(few, 50);
+  EXPECT_GT(gaps, 30);
 }
 
 // With one stage of all before the last chunk twice as long, all that it delays is on the path: the
@@ -133,6 +157,46 @@ TEST(PeakPaths, SeeTheLongStageWhereverItIs) {
 // Lists that are not of one chain say nothing.
 TEST(PeakPaths, AreUnknownInTwoDirections) {
   EXPECT_FALSE(PeakPaths(order_of("chimera", 4, 4, 1)).known());
+}
+
+// Lists with passes that run as one say nothing of a stage that may be anywhere: devices are split.
+TEST(SplitPart, AsksForAPeakWhereTheListsHavePathsThroughIt) {
+  const plan::Plan base = base_plan(Shape{.spec = small_spec(10), .overrides = {"node.gpus=2"}});
+  const auto first_of = [&](const std::string& schedule) {
+    const Constraints constraints =
+        fixed("tp=1,cp=1,pp=2,micro_batch=1,chunks=2,schedule=" + schedule);
+    const PerBlockSpace space(base, constraints);
+    plan::Simulator simulator(base);
+    PipelineBounds bounds(space, simulator);
+    const StageMesh& mesh = space.meshes().front();
+    const Pipeline pipeline = space.pipelines(mesh).front();
+    const MeshCosts costs = BlockPricer(space).price(mesh);
+    const Shares shares{{{{1.0}, {2.5}}, {{2.5}}, {{2.5}}, {{2.5}, {1.0}}}};
+    const auto parts = split_part(shares, pipeline, base.network, 2, {},
+                                  [&] { return bounds.knows_peaks(mesh, pipeline, costs); });
+    EXPECT_EQ(parts.size(), 2U) << schedule;
+    return parts.front().front().of;
+  };
+  EXPECT_EQ(first_of("interleaved"), StageRange::Of::One);
+  EXPECT_EQ(first_of("v-zb"), StageRange::Of::One);
+  EXPECT_EQ(first_of("dualpipe-v"), StageRange::Of::Together);
+}
+
+// What is split by a peak, or into stages, goes on with stages.
+TEST(SplitPart, AsksForAPeakOnce) {
+  const models::Network network = base_plan(Shape{.spec = small_spec(10)}).network;
+  Pipeline pipeline;
+  pipeline.chunks = 2;
+  pipeline.placement.device_of = {0, 1, 0, 1};
+  const Shares shares{{{{2.5}}, {{2.5}}, {{2.5}}, {{2.5}}}};
+  const auto never = [] {
+    ADD_FAILURE() << "asked for peaks";
+    return true;
+  };
+  const auto parts =
+      split_part(shares, pipeline, network, 4, {{{0, 1}, 3, 9, StageRange::Of::One}}, never);
+  ASSERT_EQ(parts.size(), 2U);
+  EXPECT_EQ(parts.front().back().of, StageRange::Of::Together);
 }
 
 // Ten layers in four stages: some stage has three, before the last chunk or in it.
