@@ -145,7 +145,12 @@ const BlockCost& BlockCosts::of(int block, const BlockPlan& layout, std::int64_t
 
 BlockSteps BlockCosts::steps_of(int block, const BlockPlan& layout,
                                 std::int64_t micro_batch) const {
-  return lower(key_of(block, layout, micro_batch));
+  return steps_of(key_of(block, layout, micro_batch));
+}
+
+BlockSteps BlockCosts::steps_of(const Key& key) const {
+  const auto kept = steps_.find(key);
+  return kept != steps_.end() ? kept->second : lower(key);
 }
 
 namespace {

@@ -201,6 +201,7 @@ class BlockCosts {
   // Data ranks beyond the expert-parallel ones do not change what a rank does for a block.
   BlockContext context_of(const Key& key) const;
   BlockContext context_of(const Key& key, int tensor_rank) const;
+  BlockSteps steps_of(const Key& key) const;
   BlockSteps lower(const Key& key) const;
   BlockSteps lower_own(const Key& key) const;  // without those that it shares experts with
   // The slowest to issue and to overlap of the GPUs of a group.
@@ -208,6 +209,7 @@ class BlockCosts {
   BlockCost compute(const Key& key) const;
   // The passes of a block under the draw.
   void time_passes(const Key& key, const BlockSteps& steps, BlockCost& cost) const;
+  std::uint32_t number_of(const std::vector<LayerRun>& layers);
   JoinedLayers join_layers(const BlockSteps& steps, const BlockCost& cost) const;
   // By two passes of this cost, replayed as one in so much time.
   Joined saved_by(const BlockCost& cost, SimTime time, SimTime exposed) const;
@@ -227,9 +229,12 @@ class BlockCosts {
   std::vector<std::int64_t> packed_;  // of a plan of one pack: the tokens of its sequences
   std::unordered_map<Key, std::unique_ptr<BlockCost>, KeyHash> cache_;
   std::unordered_map<Key, JoinedLayers, KeyHash> joined_;  // under the draw
-  // By the layers of the forward, in their order, and of the backward.
-  using StagePair = std::pair<std::vector<LayerRun>, std::vector<LayerRun>>;
-  std::vector<std::pair<StagePair, Joined>> joined_stages_;  // under the draw
+  // Layers of stages that were joined, by number, and pairs of these: forward and backward.
+  struct LayersHash {
+    std::size_t operator()(const std::vector<LayerRun>& layers) const;
+  };
+  std::unordered_map<std::vector<LayerRun>, std::uint32_t, LayersHash> layer_lists_;
+  std::unordered_map<std::uint64_t, Joined> joined_stages_;  // under the draw
   const BlockCosts* data_costs_ = nullptr;
   const BlockCosts* expert_costs_ = nullptr;
   std::vector<const BlockCosts*> expert_peers_;

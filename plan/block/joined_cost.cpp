@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/random.hpp"
 #include "plan/block/cost.hpp"
 #include "plan/block/joined_steps.hpp"
 
@@ -43,7 +44,7 @@ const BlockCosts::JoinedLayers& BlockCosts::joined_layers(int block, const Block
   if (is_new) {
     const BlockCost& cost = of(block, layout, micro_batch);
     if (devices_.empty() && cost.forward.routed.value() > 0) {
-      slot->second = join_layers(lower(key), cost);
+      slot->second = join_layers(steps_of(key), cost);
     }
   }
   return slot->second;
@@ -85,24 +86,26 @@ BlockCosts::Joined BlockCosts::joined_stages(const std::vector<LayerRun>& forwar
     const int more = std::min(forward.front().count, alike.count) - 1;
     return {first.hidden + next.hidden * more, first.covered + next.covered * more};
   }
-  const auto routes = [&](const LayerRun& run) {
-    const BlockCost& cost = of(run.block, run.layout, run.micro_batch);
-    return cost.forward.routed.value() + cost.backward.routed.value() > 0;
-  };
-  if (std::none_of(forward.begin(), forward.end(), routes) &&
-      std::none_of(backward.begin(), backward.end(), routes)) {
-    return {};
-  }
-  const auto known =
-      std::find_if(joined_stages_.begin(), joined_stages_.end(), [&](const auto& pair) {
-        return pair.first.first == forward && pair.first.second == backward;
-      });
+  const std::uint64_t pair = (std::uint64_t{number_of(forward)} << 32) | number_of(backward);
+  const auto known = joined_stages_.find(pair);
   if (known != joined_stages_.end()) {
     return known->second;
   }
-  const Joined joined = join_stages(forward, backward);
-  joined_stages_.push_back({{forward, backward}, joined});
-  return joined;
+  return joined_stages_.emplace(pair, join_stages(forward, backward)).first->second;
+}
+
+std::size_t BlockCosts::LayersHash::operator()(const std::vector<LayerRun>& layers) const {
+  std::uint64_t hash = 0;
+  for (const LayerRun& run : layers) {
+    const std::size_t layer = KeyHash()({run.block, run.layout, run.micro_batch, {}});
+    hash = mix64(hash ^ layer ^ static_cast<std::uint64_t>(run.count));
+  }
+  return hash;
+}
+
+std::uint32_t BlockCosts::number_of(const std::vector<LayerRun>& layers) {
+  const auto next = static_cast<std::uint32_t>(layer_lists_.size());
+  return layer_lists_.try_emplace(layers, next).first->second;
 }
 
 BlockCosts::Joined BlockCosts::join_stages(const std::vector<LayerRun>& forward,

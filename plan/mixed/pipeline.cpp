@@ -134,14 +134,9 @@ const sim::PipelineOrder& MixedPipeline::order() {
 
 sim::PipelineCosts MixedPipeline::own_passes(const std::optional<std::vector<bool>>& last_is_cut,
                                              const std::vector<SimTime>& arrivals) {
-  sim::PipelineCosts passes =
-      pipeline_costs(front().view, front().costs, stages_, sends_,
-                     last_is_cut ? cuts(*last_is_cut) : std::vector<SplitTimes>(), arrivals);
   // Of unlike GPUs joined passes count one after the other.
-  passes.kind_of.clear();
-  passes.hidden.clear();
-  passes.kinds = 0;
-  return passes;
+  return separate_costs(front().view, front().costs, stages_, sends_,
+                        last_is_cut ? cuts(*last_is_cut) : std::vector<SplitTimes>(), arrivals);
 }
 
 sim::PipelineCosts MixedPipeline::passes(const std::optional<std::vector<bool>>& last_is_cut) {
@@ -167,7 +162,7 @@ sim::PipelineResult MixedPipeline::evaluate(const sim::PipelineOrder& order) {
 
 SimTime MixedPipeline::floor() {
   const Plan& view = front().view;
-  const sim::PipelineCosts passes = pipeline_costs(view, front().costs, stages_, sends_, {});
+  const sim::PipelineCosts passes = separate_costs(view, front().costs, stages_, sends_, {});
   const std::vector<SplitTimes> cut =
       cuts_every_backward(view) ? cuts({}) : std::vector<SplitTimes>();
   const bool whole = !schedule_traits(view).splits_backward;

@@ -295,7 +295,7 @@ Seconds Simulator::lower_bound(const Plan& plan) {
   const std::vector<SimTime> sends = transfers(plan, costs, stages, place.device_of);
   const bool sliced = !run.slices.empty();
   sim::PipelineCosts passes =
-      pipeline_costs(plan, costs, sliced ? first_slices(run.slices) : stages, sends, {});
+      separate_costs(plan, costs, sliced ? first_slices(run.slices) : stages, sends, {});
   if (sliced) {
     add_unit_times(plan, run.slices, sends, passes);
   }
@@ -373,7 +373,8 @@ Seconds Simulator::work_bound(const Plan& plan) {
   // The busiest of pp devices does at least the mean.
   SimTime work;
   const ScheduleTraits traits = schedule_traits(plan);
-  const bool like_layers = has_like_layers(plan);
+  const bool like_layers = traits.joins_passes && has_like_layers(plan);
+  const std::vector<Slice> slices = slices_of(plan);
   for (std::size_t position = 0; position < plan.network.chain.size(); ++position) {
     const int index = plan.network.chain[position];
     const models::Block& described = plan.network.blocks[static_cast<std::size_t>(index)];
@@ -381,7 +382,7 @@ Seconds Simulator::work_bound(const Plan& plan) {
       continue;
     }
     const BlockPlan& layout = plan.layout_of(static_cast<int>(position));
-    for (const Slice& slice : slices_of(plan)) {
+    for (const Slice& slice : slices) {
       const BlockCost& block =
           cache_->costs.of(index, layout, plan.micro_batch_of(layout, index), slice);
       work += (block.forward.time + block.backward.time -

@@ -20,7 +20,11 @@ constexpr double kRounding = 1.0 - 1e-12;  // of doubles must not pass the time 
 
 LayoutBounds::LayoutBounds(const Plan& plan, const std::vector<int>& zero_stages, BlockCosts& costs,
                            SplitBackwards& splits)
-    : plan_(plan), costs_(costs), splits_(splits), zero_stages_(zero_stages) {
+    : plan_(plan),
+      costs_(costs),
+      splits_(splits),
+      zero_stages_(zero_stages),
+      like_layers_(has_like_layers(plan)) {
   for (std::size_t index = 0; index < plan.network.blocks.size(); ++index) {
     blocks_.push_back(bound_of(static_cast<int>(index), costs));
   }
@@ -42,7 +46,7 @@ LayoutBounds::Block LayoutBounds::bound_of(int index, BlockCosts& costs) const {
     const SimTime backward = part.backward.time;
     block.forward += forward * runs;
     block.backward += backward * runs;
-    block.most_hidden += most_hidden(part, has_like_layers(plan_)) * runs;
+    block.most_hidden += most_hidden(part, like_layers_) * runs;
     block.slice_forward = first ? forward : std::min(block.slice_forward, forward);
     block.slice_backward = first ? backward : std::min(block.slice_backward, backward);
     block.saved += part.saved - away_bytes({.block = index, .layout = layout}, part, network);

@@ -89,6 +89,7 @@ class LayoutBounds {
   const BlockCosts& costs_;
   SplitBackwards& splits_;
   std::vector<int> zero_stages_;
+  const bool like_layers_;  // plan/stage/joined.hpp
   std::vector<Block> blocks_;
   std::vector<std::vector<int>> before_;  // by block: how many of it before a position
   std::size_t thriftiest_ = 0;            // ZeRO stage whose optimizer has least to do

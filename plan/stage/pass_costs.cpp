@@ -165,7 +165,7 @@ std::vector<SimTime> arrivals_alone(const Plan& plan, const ScheduleTraits& trai
 
 }  // namespace
 
-sim::PipelineCosts pipeline_costs(const Plan& plan, BlockCosts& block_costs,
+sim::PipelineCosts separate_costs(const Plan& plan, const BlockCosts& block_costs,
                                   const std::vector<StageCost>& stages,
                                   const std::vector<SimTime>& sends,
                                   const std::vector<SplitTimes>& splits,
@@ -178,9 +178,6 @@ sim::PipelineCosts pipeline_costs(const Plan& plan, BlockCosts& block_costs,
     costs.forward.push_back(copy ? divided(stage.forward, portions) : stage.forward);
     costs.backward.push_back(stage.backward);
     costs.last_backward_extra.push_back(stage.last_backward - stage.backward);
-  }
-  if (traits.joins_passes) {
-    add_hidden(stages, plan, block_costs, costs);
   }
   if (arrivals.empty()) {
     arrivals = arrivals_alone(plan, traits, stages, sends);
@@ -219,6 +216,17 @@ sim::PipelineCosts pipeline_costs(const Plan& plan, BlockCosts& block_costs,
   return costs;
 }
 
+sim::PipelineCosts pipeline_costs(const Plan& plan, BlockCosts& block_costs,
+                                  const std::vector<StageCost>& stages,
+                                  const std::vector<SimTime>& sends,
+                                  const std::vector<SplitTimes>& splits) {
+  sim::PipelineCosts costs = separate_costs(plan, block_costs, stages, sends, splits);
+  if (schedule_traits(plan).joins_passes) {
+    add_hidden(stages, plan, block_costs, costs);
+  }
+  return costs;
+}
+
 void add_edge_latencies(const Plan& plan, const sim::PipelineOrder& order,
                         const std::vector<StageCost>& stages, const std::vector<SimTime>& sends,
                         const BlockCosts& costs, sim::PipelineCosts& passes) {
@@ -247,7 +255,7 @@ std::vector<sim::PassTimes> slice_pass_times(const Plan& plan,
       });
   const std::vector<StageCost> stages = first_slices(slices);
   const std::vector<SimTime> sends = transfers(plan, costs, stages, device_of);
-  sim::PipelineCosts passes = pipeline_costs(plan, costs, stages, sends, {});
+  sim::PipelineCosts passes = separate_costs(plan, costs, stages, sends, {});
   add_unit_times(plan, slices, sends, passes);
   std::vector<sim::PassTimes> times;
   for (std::size_t stage = 0; stage < stages.size(); ++stage) {
@@ -272,7 +280,7 @@ std::vector<sim::PassTimes> pass_times(const Plan& plan,
     of_stages.push_back(splits.times(content, plan, costs, stages.back()));
   }
   const std::vector<SimTime> sends = transfers(plan, costs, stages, device_of);
-  const sim::PipelineCosts passes = pipeline_costs(plan, costs, stages, sends, of_stages);
+  const sim::PipelineCosts passes = separate_costs(plan, costs, stages, sends, of_stages);
   std::vector<sim::PassTimes> times;
   for (std::size_t stage = 0; stage < stages.size(); ++stage) {
     times.push_back({passes.forward[stage], passes.input_grad[stage], passes.weight_grad[stage],

@@ -40,13 +40,19 @@ struct StageChain {
 // passes take what the slowest takes.
 std::vector<SimTime> first_arrivals(std::span<const StageChain> in_step);
 
-// `sends` as of transfers(); `splits` per virtual stage, or empty for whole backwards; `arrivals`
-// of replicas in step, else empty.
-sim::PipelineCosts pipeline_costs(const Plan& plan, BlockCosts& costs,
+// `sends` as of transfers(); `splits` per virtual stage, or empty for whole backwards. Of passes
+// that are joined (plan/stage/joined.hpp) what each takes by itself; `arrivals` of replicas in
+// step, else empty.
+sim::PipelineCosts separate_costs(const Plan& plan, const BlockCosts& costs,
                                   const std::vector<StageCost>& stages,
                                   const std::vector<SimTime>& sends,
                                   const std::vector<SplitTimes>& splits,
                                   std::vector<SimTime> arrivals = {});
+// The same with what each pair of joined passes hides.
+sim::PipelineCosts pipeline_costs(const Plan& plan, BlockCosts& costs,
+                                  const std::vector<StageCost>& stages,
+                                  const std::vector<SimTime>& sends,
+                                  const std::vector<SplitTimes>& splits);
 
 // The shortest pass of a stage, where the first or last one may be shorter.
 inline SimTime least(const std::vector<SimTime>& passes, const std::vector<SimTime>& extras,

@@ -99,7 +99,7 @@ TEST(PassCosts, FirstForwardsOfReplicasInStepBeginTogether) {
   const std::vector<SimTime> alone = {SimTime{0}, SimTime{75}, SimTime{0}, SimTime{0}};
   EXPECT_EQ(pipeline_costs(plan, costs, fast, sends, {}).first_forward_extra, alone);
   const std::vector<SimTime> together = {SimTime{0}, SimTime{25}, SimTime{0}, SimTime{0}};
-  EXPECT_EQ(pipeline_costs(plan, costs, fast, sends, {}, arrivals).first_forward_extra, together);
+  EXPECT_EQ(separate_costs(plan, costs, fast, sends, {}, arrivals).first_forward_extra, together);
 }
 
 }  // namespace
