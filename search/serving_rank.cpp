@@ -2,6 +2,7 @@
 #include "search/serving_rank.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <tuple>
 #include <utility>
 
@@ -70,12 +71,17 @@ Seconds ServingRanking::least() const {
 
 // Whatever was listed before, one of the `top` fastest kinds is left; a plan that is slower than
 // the slack on the slowest of these is never the best.
-bool ServingRanking::leaves_out(Seconds bound) const {
-  const double slack = over_time_ ? kAsGood : 1;
-  const auto faster = std::count_if(kinds_.begin(), kinds_.end(), [&](std::size_t kind) {
-    return bound > found_[kind].simulation.makespan * slack;
-  });
-  return static_cast<std::size_t>(faster) >= top_;
+Seconds ServingRanking::limit() const {
+  if (kinds_.size() < top_) {
+    return Seconds(std::numeric_limits<double>::infinity());
+  }
+  std::vector<Seconds> fastest;
+  for (const std::size_t kind : kinds_) {
+    fastest.push_back(found_[kind].simulation.makespan);
+  }
+  const auto last = fastest.begin() + static_cast<std::ptrdiff_t>(top_) - 1;
+  std::nth_element(fastest.begin(), last, fastest.end());
+  return *last * (over_time_ ? kAsGood : 1.0);
 }
 
 std::int64_t ServingRanking::as_fast() const {

@@ -27,8 +27,8 @@ class ServingRanking {
   ServingRanking(bool over_time, std::size_t top) : over_time_(over_time), top_(top) {}
 
   void add(ServingFound found);
-  // Whether no plan that takes at least `bound` can be listed any more.
-  bool leaves_out(Seconds bound) const;
+  // No plan that takes longer can be listed any more; infinite as long as any can.
+  Seconds limit() const;
   bool empty() const { return found_.empty(); }
   // Least time to serve all requests.
   Seconds least() const;

@@ -6,10 +6,14 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <limits>
+#include <map>
 #include <memory>
+#include <mutex>
 
 #include "base/error.hpp"
 #include "base/interrupt.hpp"
+#include "base/parallel.hpp"
 #include "base/text.hpp"
 
 namespace orrery::search {
@@ -19,10 +23,31 @@ using plan::Plan;
 using plan::ServingModel;
 using plan::ServingOptions;
 
+constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
+
 struct Candidate {
   Plan plan;
   Seconds bound;
+  std::size_t like = kNone;  // an earlier one that differs in fewer max_requests alone
 };
+
+bool has_fewer_requests(const Plan& plan, const Plan& other) {
+  ServingOptions options = plan.serving->options;
+  options.max_requests = other.serving->options.max_requests;
+  return plan.serving->options.max_requests < options.max_requests &&
+         options == other.serving->options && plan.pp == other.pp && plan.dp == other.dp &&
+         plan.blocks == other.blocks;
+}
+
+void find_likes(std::vector<Candidate>& candidates) {
+  for (std::size_t index = 0; index < candidates.size(); ++index) {
+    for (std::size_t earlier = 0; earlier < index; ++earlier) {
+      if (has_fewer_requests(candidates[earlier].plan, candidates[index].plan)) {
+        candidates[index].like = earlier;
+      }
+    }
+  }
+}
 
 bool is_late(const plan::ServingSimulation& simulation, const ServingLimits& limits) {
   return (limits.first_token_p99 && simulation.first_token.p99 > *limits.first_token_p99) ||
@@ -85,16 +110,19 @@ class Search {
     }
     std::stable_sort(candidates_.begin(), candidates_.end(),
                      [](const Candidate& a, const Candidate& b) { return a.bound < b.bound; });
-    std::size_t next = 0;
-    while (next < candidates_.size() && !stops()) {
-      try_plan(candidates_[next++]);
-    }
-    finish(next);
+    find_likes(candidates_);
+    tried_.resize(candidates_.size());
+    ended_ = candidates_.empty() || stops();
+    const auto threads = static_cast<std::size_t>(thread_count(search_.jobs));
+    parallel_for(threads, static_cast<int>(threads), [&](std::size_t) { try_plans(); });
+    finish(judged_);
     return std::move(outcome_);
   }
 
  private:
   using Clock = std::chrono::steady_clock;
+  using LayoutKey = std::array<int, 3>;  // tp, cp, ep
+  using Models = std::map<LayoutKey, ServingModel>;
 
   Seconds elapsed() const {
     return Seconds(std::chrono::duration<double>(Clock::now() - start_).count());
@@ -146,33 +174,98 @@ class Search {
   }
 
   // Plans of one layout share the costs of their iterations.
-  ServingModel model_of(const Plan& plan) {
+  static LayoutKey key_of(const Plan& plan) {
     const plan::BlockPlan& layout = plan.blocks.front().layout;
-    const std::array<int, 3> key = {layout.tp, layout.cp, layout.ep};
-    const auto known = models_.find(key);
-    const ServingModel& like = known != models_.end()
-                                   ? known->second
-                                   : models_.emplace(key, ServingModel(plan)).first->second;
+    return {layout.tp, layout.cp, layout.ep};
+  }
+  ServingModel model_of(const Plan& plan) {
+    const auto known = models_.find(key_of(plan));
+    const ServingModel& like =
+        known != models_.end() ? known->second
+                               : models_.emplace(key_of(plan), ServingModel(plan)).first->second;
     return {plan, like};
   }
+  // The same for a thread.
+  ServingModel model_of(const Plan& plan, Models& models) const {
+    auto known = models.find(key_of(plan));
+    if (known == models.end()) {
+      const ServingModel& first = models_.at(key_of(plan));
+      known = models.emplace(key_of(plan), first.on_another_thread()).first;
+    }
+    return {plan, known->second};
+  }
 
-  void try_plan(const Candidate& candidate) {
-    if (ranking_.leaves_out(candidate.bound)) {
+  // What a thread found out of a plan; no run where its bound rules it out.
+  struct Tried {
+    bool done = false;
+    std::optional<plan::ServingRun> run;
+  };
+
+  // Each thread takes the next plan and keeps the costs of the layouts that it met. Results are
+  // judged in order, so that how far another thread is changes nothing: at most a plan is simulated
+  // that one before it rules out, or whose run is known to be that of another.
+  void try_plans() {
+    Models models;
+    std::unique_lock lock(mutex_);
+    while (next_ < candidates_.size() && !ended_) {
+      const std::size_t index = next_++;
+      const Candidate& candidate = candidates_[index];
+      const Seconds limit = ranking_.limit();
+      if (candidate.bound <= limit) {
+        std::optional<plan::ServingRun> like;
+        if (candidate.like != kNone && tried_[candidate.like].done) {
+          like = tried_[candidate.like].run;
+        }
+        lock.unlock();
+        plan::ServingRun run = tried(candidate, like, limit, models);
+        lock.lock();
+        tried_[index].run = std::move(run);
+      }
+      tried_[index].done = true;
+      judge();
+    }
+  }
+
+  plan::ServingRun tried(const Candidate& candidate, const std::optional<plan::ServingRun>& like,
+                         Seconds limit, Models& models) {
+    try {
+      ServingModel model = model_of(candidate.plan, models);
+      if (like) {
+        if (std::optional known = plan::serving_run_like(*like, candidate.plan, model)) {
+          return std::move(*known);
+        }
+      }
+      return plan::simulate_serving_within(limit, candidate.plan, model, requests_);
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      ended_ = true;
+      throw;
+    }
+  }
+
+  void judge() {
+    for (; judged_ < candidates_.size() && tried_[judged_].done && !ended_; ++judged_) {
+      judge(candidates_[judged_], tried_[judged_].run);
+      ended_ = judged_ + 1 < candidates_.size() && stops();
+    }
+  }
+
+  void judge(const Candidate& candidate, const std::optional<plan::ServingRun>& run) {
+    const Seconds limit = ranking_.limit();
+    if (candidate.bound > limit || !run || !run->simulation || run->simulation->makespan > limit) {
       ++outcome_.pruned;
       return;
     }
+    ++outcome_.simulated;
     if (progress_) {
       progress_(fmt::format("{} of {} simulated", outcome_.simulated,
                             counted(std::ssize(candidates_), "plan")));
     }
-    ++outcome_.simulated;
-    ServingModel model = model_of(candidate.plan);
-    ServingFound result{candidate.plan, plan::simulate_serving(candidate.plan, model, requests_)};
-    if (is_late(result.simulation, search_.limits)) {
+    if (is_late(*run->simulation, search_.limits)) {
       ++outcome_.late;
       return;
     }
-    ranking_.add(std::move(result));
+    ranking_.add({candidate.plan, *run->simulation});
   }
 
   Clock::time_point start_ = Clock::now();
@@ -183,8 +276,13 @@ class Search {
   std::int64_t longest_;
   bool has_prefixes_;
   ServingRanking ranking_;
-  std::map<std::array<int, 3>, ServingModel> models_;  // by tp, cp, ep
-  std::vector<Candidate> candidates_;
+  Models models_;
+  std::vector<Candidate> candidates_;  // by bound
+  std::mutex mutex_;                   // of all below, while threads try plans
+  std::vector<Tried> tried_;
+  std::size_t next_ = 0;
+  std::size_t judged_ = 0;
+  bool ended_ = false;
   std::shared_ptr<const Plan> closest_;
   std::int64_t closest_cache_ = 0;
   ServingOutcome outcome_;

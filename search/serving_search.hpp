@@ -3,10 +3,10 @@
 // pipeline-parallel degrees with replicas on the rest of the cluster, experts in one replica or
 // over several, routing, tokens and requests of an iteration, chunked or separate prefill,
 // nano-batches. Every plan of the space is either simulated or left out for a stated reason: it
-// does not fit, or a lower bound on its time (peak rates, serving_bound()) is worse than what the
-// listed plans take. Plans that break a latency limit are simulated and set aside. Plans are tried
-// in order of their bound; deterministic, but for an early end (time limit, Ctrl-C), which states
-// the gap.
+// does not fit, or a lower bound on its time (peak rates, serving_bound(), or the clock of its
+// unfinished run) is worse than what the listed plans take. Plans that break a latency limit are
+// simulated and set aside. Plans are tried in order of their bound; deterministic, but for an early
+// end (time limit, Ctrl-C), which states the gap.
 #pragma once
 
 #include <cstdint>
@@ -32,13 +32,14 @@ struct ServingSearch {
   ServingFixes fixed;
   std::size_t top = 5;
   Seconds time_limit;  // 0: none; a first plan is waited for
+  int jobs = 0;        // threads; 0: all cores. They change nothing but the time
 };
 
 struct ServingOutcome {
   std::vector<ServingFound> found;  // best first, at most `top`
   std::int64_t plans = 0;
   std::int64_t infeasible = 0;  // do not fit
-  std::int64_t pruned = 0;      // by the bound
+  std::int64_t pruned = 0;      // by a bound
   std::int64_t late = 0;        // break a latency limit
   std::int64_t simulated = 0;
   std::int64_t unexplored = 0;  // left over by an early end

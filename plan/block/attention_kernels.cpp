@@ -139,8 +139,10 @@ OperatorCost fused_kernel(const AttentionShape& shape, const KernelContext& cont
   const Flops flops = attention_flops(shape);
   OperatorCost cost;
   cost.forward = {context.device.attention_forward(shape), flops, 1, CostClass::Attention};
-  cost.input_grad = {context.device.attention_backward(shape), flops * 2.0, 2,
-                     CostClass::Attention};
+  if (!context.forward_only) {
+    cost.input_grad = {context.device.attention_backward(shape), flops * 2.0, 2,
+                       CostClass::Attention};
+  }
   return cost;
 }
 

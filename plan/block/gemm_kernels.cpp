@@ -200,12 +200,14 @@ OperatorCost one_gemm(const Block& block, const Operator& op, const KernelContex
   const int gradient_bytes = accumulates && context.execution.fp32_gradients ? 4 : 2;
   OperatorCost cost;
   cost.forward = in_pieces({gemm.m, gemm.n, gemm.k, gemm.groups, dtype, 2}, &GemmShape::k, context);
-  GemmShape input_grad{gemm.m, gemm.k, gemm.n, gemm.groups, dtype, 2};
-  input_grad.layout = costmodel::GemmLayout::NN;
-  cost.input_grad = in_pieces(input_grad, &GemmShape::n, context);
-  GemmShape weight_grad{gemm.n, gemm.k, gemm.m, gemm.groups, dtype, gradient_bytes};
-  weight_grad.layout = costmodel::GemmLayout::NT;
-  cost.weight_grad = in_pieces(weight_grad, &GemmShape::n, context);
+  if (!context.forward_only) {
+    GemmShape input_grad{gemm.m, gemm.k, gemm.n, gemm.groups, dtype, 2};
+    input_grad.layout = costmodel::GemmLayout::NN;
+    cost.input_grad = in_pieces(input_grad, &GemmShape::n, context);
+    GemmShape weight_grad{gemm.n, gemm.k, gemm.m, gemm.groups, dtype, gradient_bytes};
+    weight_grad.layout = costmodel::GemmLayout::NT;
+    cost.weight_grad = in_pieces(weight_grad, &GemmShape::n, context);
+  }
   if (is_quantised(dtype)) {
     add_casts(cast_operands(block, op, gemm), context, cost);
   }

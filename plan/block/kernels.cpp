@@ -274,10 +274,10 @@ OperatorCost operator_cost(const Block& block, const Operator& op, const Assignm
   const bool product = is_gemm(op);
   const bool input_grad =
       product ? models::gives_input_gradient(block, op) : models::has_backward(block, op);
-  if (!input_grad || op.backward_bytes_factor == 0) {
+  if (context.forward_only || !input_grad || op.backward_bytes_factor == 0) {
     cost.input_grad = {};
   }
-  if (!models::gives_weight_gradient(block, op)) {
+  if (context.forward_only || !models::gives_weight_gradient(block, op)) {
     cost.weight_grad = {};
   }
   return cost;

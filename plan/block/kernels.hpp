@@ -45,6 +45,7 @@ struct KernelContext {
   std::span<const std::int64_t> packed{};
   bool recasts = false;  // per-operator checkpointing keeps no inputs of products
   int expert_ranks = 1;  // that experts are spread over
+  bool forward_only = false;
 };
 
 inline const models::Tensor& tensor_at(const models::Block& block, int index) {

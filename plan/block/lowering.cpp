@@ -78,7 +78,8 @@ Lowering::Lowering(const BlockContext& context)
                               summa_pieces(context),
                               context.packed,
                               context.layout.recompute == Recompute::Products,
-                              context.layout.ep};
+                              context.layout.ep,
+                              context.forward_only};
   for (const Operator& op : block_.operators) {
     assignments_.push_back(assign(block_, op, rules_.of(op)));
     costs_.push_back(operator_cost(block_, op, assignments_.back(), kernels));

@@ -33,7 +33,7 @@ BlockSteps lower_block(const BlockContext& context) {
   const Lowering lowering(context);
   BlockSteps steps;
   lowering.forward(steps.forward, PassKind::Forward, Lowering::Part::All);
-  if (context.block.frozen) {
+  if (context.block.frozen || context.forward_only) {
     if (context.execution.blocking_launches) {
       expose_host(context, steps.forward);
     }

@@ -62,6 +62,7 @@ struct BlockContext {
   std::span<const std::int64_t> packed{};  // tokens of the sequences in each, if several
   // Between the replicas that share experts, where their GPUs are unlike; else as all others.
   RankNetwork experts{};
+  bool forward_only = false;  // no gradients will be asked for
 
   int gradient_bytes() const {
     return execution.fp32_gradients ? 4 : element_bytes(models::Element::Param, precision);

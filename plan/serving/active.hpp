@@ -6,8 +6,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/sim_time.hpp"
-
 namespace orrery::plan {
 
 struct Active {
@@ -25,10 +23,25 @@ struct Active {
   std::int64_t context() const { return held + shared; }
 };
 
+// Iterations in which every request of a group decodes a token and none ends are all alike: they
+// are counted together, and the requests brought up to date when somebody looks at them.
+struct SteadyDecode {
+  std::int64_t left = 0;           // such iterations that may follow
+  std::int64_t taken = 0;          // that the requests do not know of yet
+  std::int64_t keys = 0;           // that the next one reads
+  std::int64_t windowed = 0;       // the same, at most a window for each
+  std::int64_t more_windowed = 0;  // in each further one
+  // Requests that the next one, and each after it, gives a new page; the last is followed by the
+  // first.
+  std::vector<std::int64_t> new_pages;
+  std::size_t next_page = 0;
+  bool in_flight = false;  // the iteration under way is one of them
+};
+
 struct ActiveGroup {
   std::vector<Active> active;  // in order of admission
-  SimTime ready;               // its iteration has left the last stage
-  bool in_flight = false;
+  SteadyDecode steady;
+  std::size_t size() const { return active.size(); }
 };
 
 struct WaitingRequest {

@@ -54,6 +54,7 @@ struct BatchEngine {
   std::function<SimTime(int stage, std::span<const Iteration>)> time_in_step;
   // From stage to stage + 1 and, behind the last one, sampled tokens back to the first.
   std::function<SimTime(int stage, const Iteration&)> transfer;
+  SimTime give_up = SimTime::max();  // nobody asks for runs in which a request ends later
 };
 
 struct ServedRequest {
@@ -78,6 +79,12 @@ struct BatchRun {
   double kv_token_seconds = 0;  // integral of the tokens held, in whole pages
   double kv_waste_seconds = 0;  // of those in last pages that hold nothing
   std::vector<SimTime> busy;    // per stage
+  // With room for more requests, or another cache that holds so many tokens, the run is the same
+  // unless a request waited for one of the two.
+  bool lacked_requests = false;
+  bool lacked_cache = false;
+  std::int64_t kv_wanted = 0;
+  bool gave_up = false;  // a request ends after BatchEngine::give_up: the rest is not known
 };
 
 // Sees every iteration as it is formed, with the KV tokens then held.

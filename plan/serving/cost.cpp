@@ -9,7 +9,6 @@
 #include "plan/block_rules.hpp"
 #include "plan/serving/cost_parts.hpp"
 #include "plan/stage/offload_time.hpp"
-#include "sim/engine/share_curves.hpp"
 
 namespace orrery::plan {
 namespace {
@@ -68,9 +67,6 @@ Plan without_training(const Plan& plan) {
   return serving;
 }
 
-// A nano-batch has no fewer tokens (NanoFlow, section 4.1); smaller iterations run in turn.
-constexpr std::int64_t kNanoTokens = 128;
-
 double as_double(std::int64_t value) { return static_cast<double>(value); }
 
 }  // namespace
@@ -81,10 +77,17 @@ std::string_view to_text(ServingPart part) {
   return kNames[static_cast<std::size_t>(part)];
 }
 
-ServingModel::Costs::Costs(const Plan& plan)
-    : blocks(without_training(plan)), linear(blocks.network().blocks.size()) {}
+ServingModel::Costs::Costs(const Plan& plan, std::shared_ptr<FoundCosts> all)
+    : blocks(without_training(plan)), found(std::move(all)), known(blocks.network().blocks.size()) {
+  found->linear.resize(known.size());
+}
 
-ServingModel::ServingModel(const Plan& plan) : ServingModel(plan, std::make_shared<Costs>(plan)) {}
+ServingModel::ServingModel(const Plan& plan)
+    : ServingModel(plan, std::make_shared<Costs>(plan, std::make_shared<FoundCosts>())) {}
+
+ServingModel ServingModel::on_another_thread() const {
+  return {plan_, std::make_shared<Costs>(plan_, costs_->found)};
+}
 
 ServingModel::ServingModel(const Plan& plan, const ServingModel& like)
     : ServingModel(plan, like.costs_) {
@@ -100,7 +103,7 @@ ServingModel::ServingModel(const Plan& plan, std::shared_ptr<Costs> costs)
       costs_(std::move(costs)) {
   auto position = network().chain.begin();
   for (const int count : plan.stage_blocks) {
-    stages_.push_back({{position, position + count}});
+    stages_.push_back({{position, position + count}, {}});
     position += count;
   }
   for (const Block& block : network().blocks) {
@@ -109,15 +112,17 @@ ServingModel::ServingModel(const Plan& plan, std::shared_ptr<Costs> costs)
 }
 
 BlockContext ServingModel::context(int block, std::int64_t tokens) const {
-  return {network().blocks[static_cast<std::size_t>(block)],
-          linear_layout_,
-          mesh_,
-          {replicas_, tokens},
-          costs_->blocks.device(),
-          costs_->blocks.collectives(),
-          plan_.execution,
-          plan_.precision,
-          plan_.cluster.node.gpus};
+  BlockContext context{network().blocks[static_cast<std::size_t>(block)],
+                       linear_layout_,
+                       mesh_,
+                       {replicas_, tokens},
+                       costs_->blocks.device(),
+                       costs_->blocks.collectives(),
+                       plan_.execution,
+                       plan_.precision,
+                       plan_.cluster.node.gpus};
+  context.forward_only = true;
+  return context;
 }
 
 ServingModel::LinearCost ServingModel::lower(int block, std::int64_t tokens) const {
@@ -153,10 +158,31 @@ ServingModel::LinearCost ServingModel::lower(int block, std::int64_t tokens) con
 }
 
 const ServingModel::LinearCost& ServingModel::linear(int block, std::int64_t tokens) {
-  auto& known = costs_->linear[static_cast<std::size_t>(block)];
-  const auto found = known.find(tokens);
-  return found != known.end() ? found->second
-                              : known.emplace(tokens, lower(block, tokens)).first->second;
+  if (tokens >= kRememberedTokens) {
+    return find_linear(block, tokens);
+  }
+  std::vector<const LinearCost*>& known = costs_->known[static_cast<std::size_t>(block)];
+  const auto slot = static_cast<std::size_t>(tokens);
+  if (slot >= known.size()) {
+    known.resize(std::max(slot + 1, 2 * known.size()));
+  }
+  if (known[slot] == nullptr) {
+    known[slot] = &find_linear(block, tokens);
+  }
+  return *known[slot];
+}
+
+const ServingModel::LinearCost& ServingModel::find_linear(int block, std::int64_t tokens) {
+  auto& found = costs_->found->linear[static_cast<std::size_t>(block)];
+  {
+    const std::lock_guard lock(costs_->found->mutex);
+    if (const auto entry = found.find(tokens); entry != found.end()) {
+      return entry->second;
+    }
+  }
+  const LinearCost cost = lower(block, tokens);
+  const std::lock_guard lock(costs_->found->mutex);
+  return found.emplace(tokens, cost).first->second;
 }
 
 double ServingModel::kv_bytes(const Block& block) const {
@@ -263,107 +289,6 @@ Seconds ServingModel::cache_copies(int stage, const Iteration& iteration) const 
   const double link = tiers.channels.front().bandwidth.value();
   const double host = tiers.tiers[1].bandwidth.value();
   return Seconds(std::max(std::max(in, out) / link, (in + out) / host));
-}
-
-IterationCost ServingModel::own_cost(int index, const Iteration& iteration, std::int64_t parts) {
-  const Block& block = network().blocks[static_cast<std::size_t>(index)];
-  const std::int64_t rows = block.kind == BlockKind::Head ? iteration.sampled : iteration.tokens();
-  IterationCost one;
-  if (rows > 0) {
-    const LinearParts& own = linear(index, ceil_div(rows, parts)).own;
-    const auto times = static_cast<double>(parts);
-    one.of(ServingPart::Gemm) = own.gemm * times;
-    one.of(ServingPart::Network) = own.network * times + merge_time(block, iteration);
-    one.of(ServingPart::Other) = own.other * times;
-    one.of(ServingPart::Decode) = decode_attention(block, iteration);
-    one.of(ServingPart::Prompt) = prompt_attention(block, iteration);
-  }
-  return one;
-}
-
-// Each waits for the slowest before the experts' part, which is about the tokens of all; to send
-// its copies the fullest takes longest.
-void ServingModel::add_experts(int index, std::span<const Iteration> iterations, std::int64_t parts,
-                               IterationCost& cost) {
-  std::int64_t sum = 0;
-  std::int64_t most = 0;
-  for (const Iteration& iteration : iterations) {
-    sum += iteration.tokens();
-    most = std::max(most, iteration.tokens());
-  }
-  const std::int64_t mean = ceil_div(sum, static_cast<std::int64_t>(iterations.size()));
-  const LinearParts& experts = linear(index, ceil_div(mean, parts)).experts;
-  const auto times = static_cast<double>(parts);
-  cost.of(ServingPart::Gemm) += experts.gemm * times;
-  cost.of(ServingPart::Network) += experts.network * times;
-  cost.of(ServingPart::Other) += experts.other * times;
-  cost.of(ServingPart::Network) += linear(index, ceil_div(most, parts)).exchange * times;
-}
-
-IterationCost ServingModel::block_cost(int index, std::span<const Iteration> iterations,
-                                       std::int64_t parts) {
-  IterationCost slowest;
-  for (const Iteration& iteration : iterations) {
-    IterationCost one = own_cost(index, iteration, parts);
-    for (const Seconds part : one.parts) {
-      one.time += part;
-    }
-    if (one.time > slowest.time) {
-      slowest = one;
-    }
-  }
-  if (replicas_ > 1 && network().blocks[static_cast<std::size_t>(index)].experts > 0) {
-    add_experts(index, iterations, parts, slowest);
-  }
-  return slowest;
-}
-
-IterationCost ServingModel::cost(int stage, std::span<const Iteration> iterations) {
-  std::int64_t tokens = 0;
-  for (const Iteration& iteration : iterations) {
-    tokens = std::max(tokens, iteration.tokens());
-  }
-  const std::int64_t parts =
-      std::clamp<std::int64_t>(tokens / kNanoTokens, 1, plan_.serving->options.nano_batches);
-  IterationCost cost;
-  int last = -1;  // blocks of a stage come in runs of equal ones
-  IterationCost one;
-  for (const int index : stages_[static_cast<std::size_t>(stage)].blocks) {
-    if (index != last) {
-      one = block_cost(index, iterations, parts);
-      last = index;
-    }
-    for (std::size_t part = 0; part < kNumServingParts; ++part) {
-      cost.parts[part] += one.parts[part];
-    }
-  }
-  const Seconds alone = cost.of(ServingPart::Prompt) + cost.of(ServingPart::Other) +
-                        plan_.serving->options.host_per_iteration;
-  if (parts > 1) {
-    cost.time = alone + sim::nano_batch_sharing().time({cost.of(ServingPart::Gemm),
-                                                        cost.of(ServingPart::Decode),
-                                                        cost.of(ServingPart::Network)});
-  } else {
-    cost.time = alone + cost.of(ServingPart::Gemm) + cost.of(ServingPart::Decode) +
-                cost.of(ServingPart::Network);
-  }
-  for (const Iteration& iteration : iterations) {
-    cost.time = std::max(cost.time, cache_copies(stage, iteration));
-  }
-  return cost;
-}
-
-Seconds ServingModel::transfer(int stage, const Iteration& iteration) const {
-  const int stages = num_stages();
-  const int ranks = layout_.tp * layout_.cp * plan_.dp;
-  const int next = (stage + 1) % stages;
-  const int per_node = plan_.cluster.node.gpus;
-  const bool same_node = stage * ranks / per_node == (next * ranks + ranks - 1) / per_node;
-  const int width = element_bytes(models::Element::Compute, plan_.precision);
-  const double bytes = next == 0 ? 8.0 * as_double(iteration.sampled)
-                                 : as_double(iteration.tokens() * network().spec.hidden) * width;
-  return costs_->blocks.collectives().send_receive(Bytes(std::max(1.0, bytes)), same_node,
-                                                   std::min(ranks, per_node));
 }
 
 }  // namespace orrery::plan

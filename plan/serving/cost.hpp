@@ -26,6 +26,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string_view>
 #include <unordered_map>
@@ -64,6 +65,9 @@ class ServingModel {
   explicit ServingModel(const Plan& plan);  // a plan with `serving`
   // Shares the costs of another model, whose plan differs in pp, dp and `serving` at most.
   ServingModel(const Plan& plan, const ServingModel& like);
+  // For the same plan on another thread: knows the costs that this one and its like have found out,
+  // and adds its own to them.
+  ServingModel on_another_thread() const;
 
   int num_stages() const { return static_cast<int>(stages_.size()); }
   std::int64_t window() const { return window_; }
@@ -92,20 +96,42 @@ class ServingModel {
     LinearParts experts;  // when every replica has so many tokens
     Seconds exchange;     // dispatch and combination between replicas
   };
+  // Of an iteration without attention: depends on the numbers of its tokens alone.
+  struct FixedCost {
+    std::int64_t sampled = -1;
+    Seconds gemm;
+    Seconds network;
+    Seconds other;
+  };
   struct Stage {
-    std::vector<int> blocks;  // of the chain
+    std::vector<int> blocks;       // of the chain
+    std::vector<FixedCost> fixed;  // the last one asked for, by tokens
+  };
+  // Costs of fewer tokens are found by a look at a table.
+  static constexpr std::int64_t kRememberedTokens = 1 << 17;
+  // Of all threads.
+  struct FoundCosts {
+    std::mutex mutex;
+    std::vector<std::unordered_map<std::int64_t, LinearCost>> linear;  // by block, by tokens
   };
   // What depends on network, cluster and layout alone.
   struct Costs {
-    explicit Costs(const Plan& plan);
+    Costs(const Plan& plan, std::shared_ptr<FoundCosts> all);
     BlockCosts blocks;
-    std::vector<std::unordered_map<std::int64_t, LinearCost>> linear;  // by block, by tokens
+    std::shared_ptr<FoundCosts> found;
+    std::vector<std::vector<const LinearCost*>> known;  // of these, by block, by tokens
   };
   ServingModel(const Plan& plan, std::shared_ptr<Costs> costs);
   const LinearCost& linear(int block, std::int64_t tokens);
   LinearCost lower(int block, std::int64_t tokens) const;
+  const LinearCost& find_linear(int block, std::int64_t tokens);
   const models::Network& network() const { return costs_->blocks.network(); }
   BlockContext context(int block, std::int64_t tokens) const;
+  FixedCost fixed_cost(const Stage& stage, const Iteration& iteration, std::int64_t parts);
+  const FixedCost& known_fixed_cost(Stage& stage, const Iteration& iteration, std::int64_t parts);
+  IterationCost cost_alone(Stage& stage, const Iteration& iteration, std::int64_t parts);
+  IterationCost cost_in_step(const Stage& stage, std::span<const Iteration> iterations,
+                             std::int64_t parts);
   IterationCost own_cost(int index, const Iteration& iteration, std::int64_t parts);
   void add_experts(int index, std::span<const Iteration> iterations, std::int64_t parts,
                    IterationCost& cost);

@@ -62,6 +62,9 @@ void ServingEngine::run_until(SimTime until) {
 void ServingEngine::run() {
   while (step(SimTime::max())) {
   }
+  for (ServingReplica& replica : replicas_) {
+    replica.run().gave_up = gave_up_;
+  }
 }
 
 // The next iteration, or the next wait; false where nothing begins before `until`.
@@ -75,6 +78,10 @@ bool ServingEngine::step(SimTime until) {
   }
   complete_until(now);
   if (!unfinished()) {
+    return false;
+  }
+  if (now > engine_.give_up) {
+    gave_up_ = true;
     return false;
   }
   const auto index = static_cast<int>(group - groups_.begin());

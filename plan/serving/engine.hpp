@@ -56,6 +56,7 @@ class ServingEngine {
   std::vector<SimTime> free_;  // per stage
   std::deque<ServingReplica> replicas_;
   std::int64_t formed_ = 0;
+  bool gave_up_ = false;
 };
 
 }  // namespace orrery::plan

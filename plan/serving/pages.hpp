@@ -16,7 +16,9 @@ class CachePages {
 
   std::int64_t rounded(std::int64_t tokens) const { return ceil_div(tokens, page_) * page_; }
   // What one more token of a request that holds so many takes: nothing, or a page.
-  std::int64_t growth(std::int64_t held) const { return rounded(held + 1) - rounded(held); }
+  std::int64_t growth(std::int64_t held) const {
+    return page_ == 1 || held % page_ == 0 ? page_ : 0;
+  }
   // Most that rounding adds to a request.
   std::int64_t slack() const { return page_ - 1; }
 
@@ -34,6 +36,13 @@ class CachePages {
     ++tokens_;
     ++held;
   }
+
+  // So many requests one token each, which takes so much more.
+  void grow_all(std::int64_t requests, std::int64_t growth) {
+    reserved_ += growth;
+    tokens_ += requests;
+  }
+  std::int64_t per_page() const { return page_; }
 
   std::int64_t capacity() const { return capacity_; }
   std::int64_t reserved() const { return reserved_; }  // tokens of the pages in use

@@ -2,6 +2,7 @@
 #include "plan/serving/replica.hpp"
 
 #include <algorithm>
+#include <limits>
 
 namespace orrery::plan {
 
@@ -9,11 +10,26 @@ ServingReplica::ServingReplica(const ServingOptions& options, int groups, std::i
                                std::int64_t window)
     : options_(options),
       window_(window),
-      active_(static_cast<std::size_t>(groups)),
+      groups_(static_cast<std::size_t>(groups)),
       cache_(options.cache_block, kv_tokens),
       prefixes_(cache_, options.cache_block) {
-  run_.busy.resize(active_.size());
+  run_.busy.resize(groups_.size());
 }
+
+namespace {
+
+// Brings the requests up to date.
+void settle(ActiveGroup& group) {
+  if (group.steady.taken > 0) {
+    for (Active& active : group.active) {
+      active.held += group.steady.taken;
+      active.generated += group.steady.taken;
+    }
+    group.steady.taken = 0;
+  }
+}
+
+}  // namespace
 
 void ServingReplica::submit(const Request& request) {
   run_.requests.push_back({request, {}, {}, {}, 0});
@@ -50,9 +66,13 @@ void ServingReplica::advance(SimTime now) {
   }
 }
 
-void ServingReplica::complete(int group, SimTime now) {
+void ServingReplica::complete(int group_index, SimTime now) {
   advance(now);
-  std::erase_if(active_[slot(group)], [&](Active& active) {
+  Group& group = groups_[slot(group_index)];
+  if (group.steady.in_flight) {
+    return;
+  }
+  std::erase_if(group.active, [&](Active& active) {
     if (!active.sampled) {
       return false;
     }
@@ -99,7 +119,7 @@ bool ServingReplica::admissible(const WaitingRequest& waiting) {
   const std::int64_t prefill = request.prompt + waiting.generated;
   const std::int64_t own = prefill - prefixes_.shared(request);
   const bool alone = cache_.reserved() == prefixes_.idle();
-  if (!prefixes_.make_room(cache_.rounded(own + 1) + prefixes_.more(request), request.prefix)) {
+  if (!make_room(cache_.rounded(own + 1) + prefixes_.more(request), request.prefix)) {
     return false;
   }
   if (alone) {
@@ -109,26 +129,43 @@ bool ServingReplica::admissible(const WaitingRequest& waiting) {
   scratch_.clear();
   scratch_.push_back({remaining(request, waiting.generated, known), own + cache_.slack()});
   std::int64_t bound = scratch_.front().held + scratch_.front().iterations;
-  for (const Group& group : active_) {
-    for (const Active& active : group) {
+  for (Group& group : groups_) {
+    settle(group);
+    for (const Active& active : group.active) {
       const std::int64_t left =
           active.stopping ? 0 : remaining(request_of(active), active.generated, active.known);
       scratch_.push_back({left, active.held + cache_.slack()});
       bound += scratch_.back().held + left;
     }
   }
-  const std::int64_t left = cache_.capacity() - prefixes_.live_with(request);
-  return bound <= left || predicted_peak(scratch_) <= left;
+  const std::int64_t live = prefixes_.live_with(request);
+  return bound <= cache_.capacity() - live ? fits(bound + live)
+                                           : fits(predicted_peak(scratch_) + live);
+}
+
+// Whether the cache holds so many tokens.
+bool ServingReplica::fits(std::int64_t tokens) {
+  const bool holds_them = tokens <= cache_.capacity();
+  run_.lacked_cache = run_.lacked_cache || !holds_them;
+  run_.kv_wanted = std::max(run_.kv_wanted, tokens);
+  return holds_them;
+}
+
+// Of so many more tokens; drops prefixes that nobody uses.
+bool ServingReplica::make_room(std::int64_t tokens, std::int64_t keep) {
+  return fits(cache_.reserved() + tokens) || prefixes_.make_room(tokens, keep);
 }
 
 // A group takes its share of the requests, so that no stage of a pipeline stays empty.
-bool ServingReplica::has_room(const Group& group) const {
+bool ServingReplica::has_room(const Group& group) {
   std::size_t total = waiting_.size();
-  for (const Group& other : active_) {
+  for (const Group& other : groups_) {
     total += other.size();
   }
-  const std::size_t share = (total + active_.size() - 1) / active_.size();
-  return group.size() < share && static_cast<std::int64_t>(group.size()) < options_.max_requests;
+  const std::size_t share = (total + groups_.size() - 1) / groups_.size();
+  const bool may_run = static_cast<std::int64_t>(group.size()) < options_.max_requests;
+  run_.lacked_requests = run_.lacked_requests || (!may_run && group.size() < share);
+  return may_run && group.size() < share;
 }
 
 std::int64_t ServingReplica::hits_of(const Request& request) const {
@@ -153,11 +190,11 @@ Active& ServingReplica::admit(Group& group, SimTime now) {
   active.generated = waiting.generated;
   active.known = served.evictions > 0;
   cache_.take(active.held);
-  return group.emplace_back(active);
+  return group.active.emplace_back(active);
 }
 
 void ServingReplica::evict_youngest(Group& group) {
-  const Active& youngest = group.back();
+  const Active& youngest = group.active.back();
   release(youngest);
   if (!youngest.stopping) {
     run_.repeated +=
@@ -167,12 +204,12 @@ void ServingReplica::evict_youngest(Group& group) {
     ++run_.requests[youngest.index].evictions;
     ++run_.evictions;
   }
-  group.pop_back();
+  group.active.pop_back();
 }
 
 std::int64_t ServingReplica::growth_of(const Group& group) const {
   std::int64_t tokens = 0;
-  for (const Active& active : group) {
+  for (const Active& active : group.active) {
     tokens += active.prefilling() || active.stopping ? 0 : cache_.growth(active.held);
   }
   return tokens;
@@ -180,10 +217,10 @@ std::int64_t ServingReplica::growth_of(const Group& group) const {
 
 // One token of every running request; there must be room in the cache for all of them.
 void ServingReplica::add_decodes(Group& group, Iteration& iteration) {
-  while (!prefixes_.make_room(growth_of(group))) {
+  while (!make_room(growth_of(group))) {
     evict_youngest(group);
   }
-  for (Active& active : group) {
+  for (Active& active : group.active) {
     if (active.prefilling()) {
       continue;
     }
@@ -230,7 +267,7 @@ void ServingReplica::fill_chunked(Group& group, Iteration& iteration, SimTime no
       budget -= tokens;
     }
   };
-  for (Active& active : group) {
+  for (Active& active : group.active) {
     if (active.prefilling()) {
       extend(active);
     }
@@ -256,8 +293,12 @@ void ServingReplica::fill_separate(Group& group, Iteration& iteration, SimTime n
 }
 
 Iteration ServingReplica::form(int group_index, SimTime now) {
-  Group& group = active_[slot(group_index)];
+  Group& group = groups_[slot(group_index)];
   Iteration iteration;
+  if (decode_steadily(group, iteration)) {
+    return iteration;
+  }
+  settle(group);
   if (options_.prefill == Prefill::Separate) {
     fill_separate(group, iteration, now);
     if (iteration.prompts.empty()) {
@@ -268,7 +309,86 @@ Iteration ServingReplica::form(int group_index, SimTime now) {
     fill_chunked(group, iteration, now);
   }
   run_.kv_peak = std::max(run_.kv_peak, cache_.reserved());
+  expect_steady(group);
   return iteration;
+}
+
+bool ServingReplica::may_admit(const Group& group) {
+  const bool has_budget = options_.prefill == Prefill::Separate ||
+                          static_cast<std::int64_t>(group.size()) < options_.token_budget;
+  return !waiting_.empty() && has_budget && has_room(group);
+}
+
+// One more iteration like the last; false where somebody ends, waits or lacks room.
+bool ServingReplica::decode_steadily(Group& group, Iteration& iteration) {
+  SteadyDecode& steady = group.steady;
+  if (steady.left == 0 || may_admit(group)) {
+    return false;
+  }
+  const auto requests = static_cast<std::int64_t>(group.size());
+  const std::int64_t growth = steady.new_pages[steady.next_page] * cache_.per_page();
+  if (!fits(cache_.reserved() + growth)) {
+    return false;
+  }
+  iteration.decodes = requests;
+  iteration.sampled = requests;
+  iteration.keys = steady.keys;
+  iteration.windowed_keys = steady.windowed;
+  run_.decoded += requests;
+  run_.generated += requests;
+  cache_.grow_all(requests, growth);
+  run_.kv_peak = std::max(run_.kv_peak, cache_.reserved());
+  --steady.left;
+  ++steady.taken;
+  steady.keys += requests;
+  steady.windowed += steady.more_windowed;
+  steady.next_page = (steady.next_page + 1) % steady.new_pages.size();
+  steady.in_flight = true;
+  return true;
+}
+
+// How many iterations like this one can follow.
+void ServingReplica::expect_steady(Group& group) const {
+  SteadyDecode& steady = group.steady;
+  steady.left = 0;
+  steady.in_flight = false;
+  std::int64_t left = group.active.empty() ? 0 : std::numeric_limits<std::int64_t>::max();
+  std::int64_t keys = 0;
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  std::int64_t most = 0;
+  for (const Active& active : group.active) {
+    const std::int64_t ahead = request_of(active).output - active.generated - 1;
+    if (active.prefilling() || active.stopping || ahead <= 0) {
+      return;
+    }
+    left = std::min(left, ahead);
+    keys += active.context();
+    least = std::min(least, active.context());
+    most = std::max(most, active.context());
+  }
+  const auto requests = static_cast<std::int64_t>(group.size());
+  const bool beyond_window = window_ > 0 && least >= window_;
+  if (window_ > 0 && !beyond_window) {  // until the first reaches its window
+    left = std::min(left, std::max<std::int64_t>(0, window_ - most + 1));
+  }
+  steady.left = left;
+  steady.keys = keys;
+  steady.windowed = beyond_window ? requests * window_ : keys;
+  steady.more_windowed = beyond_window ? 0 : requests;
+  const std::int64_t page = cache_.per_page();
+  steady.new_pages.assign(static_cast<std::size_t>(std::min(page, std::max<std::int64_t>(1, left))),
+                          0);
+  steady.next_page = 0;
+  if (page == 1) {
+    steady.new_pages.front() = requests;
+    return;
+  }
+  for (const Active& active : group.active) {
+    const std::int64_t room = (page - active.held % page) % page;  // tokens before the next page
+    if (room < std::ssize(steady.new_pages)) {
+      ++steady.new_pages[static_cast<std::size_t>(room)];
+    }
+  }
 }
 
 }  // namespace orrery::plan

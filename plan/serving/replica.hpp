@@ -2,7 +2,8 @@
 // One replica of a serving engine: its cache, the requests that wait and run, and which tokens the
 // next iteration of a group computes (serving/batching.hpp says by which rules). Knows no time but
 // what it is told: iterations are formed and completed by the engine that it belongs to.
-// O(running requests) for an iteration; an admission sorts them. Deterministic.
+// O(1) for an iteration in which all requests decode and none ends or waits to be admitted, else
+// O(running requests). Deterministic.
 #pragma once
 
 #include <deque>
@@ -29,7 +30,7 @@ class ServingReplica {
   SimTime next_arrival() const;  // of those that were not taken; SimTime::max() for none
   // Requests that were submitted and are not done.
   std::int64_t outstanding() const { return outstanding_; }
-  bool is_running(int group) const { return !active_[slot(group)].empty(); }
+  bool is_running(int group) const { return !groups_[slot(group)].active.empty(); }
   // Whether the cache has this prefix, or a request with it waits here.
   bool holds(std::int64_t prefix) const;
 
@@ -43,7 +44,7 @@ class ServingReplica {
   const BatchRun& run() const { return run_; }
 
  private:
-  using Group = std::vector<Active>;  // in order of admission
+  using Group = ActiveGroup;
   static std::size_t slot(int group) { return static_cast<std::size_t>(group); }
   const Request& request_of(const Active& active) const {
     return run_.requests[active.index].request;
@@ -52,7 +53,7 @@ class ServingReplica {
   void release(const Active& active);
   std::int64_t remaining(const Request& request, std::int64_t generated, bool known) const;
   bool admissible(const WaitingRequest& waiting);
-  bool has_room(const Group& group) const;
+  bool has_room(const Group& group);
   std::int64_t hits_of(const Request& request) const;
   Active& admit(Group& group, SimTime now);
   void evict_youngest(Group& group);
@@ -61,13 +62,18 @@ class ServingReplica {
   void sample(Active& active, Iteration& iteration);
   void add_prompt(Active& active, std::int64_t tokens, Iteration& iteration);
   // The last token of a prompt waits for room for the token it brings.
-  bool may_finish(const Active& active) { return prefixes_.make_room(cache_.growth(active.held)); }
+  bool may_finish(const Active& active) { return make_room(cache_.growth(active.held)); }
   void fill_chunked(Group& group, Iteration& iteration, SimTime now);
   void fill_separate(Group& group, Iteration& iteration, SimTime now);
+  bool may_admit(const Group& group);
+  bool make_room(std::int64_t tokens, std::int64_t keep = -1);
+  bool fits(std::int64_t tokens);
+  bool decode_steadily(Group& group, Iteration& iteration);
+  void expect_steady(Group& group) const;
 
   ServingOptions options_;
   std::int64_t window_;
-  std::vector<Group> active_;
+  std::vector<Group> groups_;
   std::deque<WaitingRequest> waiting_;
   std::map<std::int64_t, std::int64_t> coming_;  // requests that wait or will, by prefix
   std::size_t next_ = 0;                         // request to arrive

@@ -82,6 +82,9 @@ std::vector<BatchRun> run_routed(std::span<const Request> requests, const Servin
     for (int index = 0; index < engine.replicas; ++index) {
       runs.push_back(running.take_run(index));
     }
+    if (runs.back().gave_up) {
+      break;
+    }
   }
   return runs;
 }

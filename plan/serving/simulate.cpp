@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/error.hpp"
 #include "base/quantity_text.hpp"
@@ -15,7 +16,8 @@
 namespace orrery::plan {
 namespace {
 
-constexpr int kLargestTp = 64;  // that a hint suggests
+constexpr int kLargestTp = 64;         // that a hint suggests
+constexpr Seconds kLongestLimit{1e6};  // a longer one is none: simulated time ends soon after
 
 Percentiles percentiles(std::vector<double> values) {
   Percentiles result;
@@ -98,9 +100,7 @@ struct Totals {
   std::vector<double> latency;
   SimTime makespan;
   std::int64_t computed = 0;
-  double kv_token_seconds = 0;
   double kv_waste_seconds = 0;
-  std::int64_t kv_peak = 0;
 };
 
 void add_run(const BatchRun& run, ServingSimulation& result, Totals& totals) {
@@ -118,9 +118,9 @@ void add_run(const BatchRun& run, ServingSimulation& result, Totals& totals) {
   }
   totals.makespan = std::max(totals.makespan, run.makespan);
   totals.computed += run.prefilled + run.decoded;
-  totals.kv_token_seconds += run.kv_token_seconds;
   totals.kv_waste_seconds += run.kv_waste_seconds;
-  totals.kv_peak = std::max(totals.kv_peak, run.kv_peak);
+  result.kv_token_seconds += run.kv_token_seconds;
+  result.kv_peak = std::max(result.kv_peak, run.kv_peak);
   result.iterations += run.iterations;
   result.evictions += run.evictions;
   result.repeated_tokens += run.repeated;
@@ -130,7 +130,14 @@ void add_run(const BatchRun& run, ServingSimulation& result, Totals& totals) {
   }
 }
 
-void finish(const Plan& plan, std::int64_t kv_tokens, Totals totals, ServingSimulation& result) {
+void fill_cache(const Plan& plan, ServingSimulation& result) {
+  const auto capacity = static_cast<double>(least_kv_tokens(result.memory));
+  result.kv_mean_fraction =
+      result.kv_token_seconds / (capacity * result.makespan.value() * plan.dp);
+  result.kv_peak_fraction = static_cast<double>(result.kv_peak) / capacity;
+}
+
+void finish(const Plan& plan, Totals totals, ServingSimulation& result) {
   result.makespan = to_seconds(totals.makespan);
   const double seconds = result.makespan.value();
   const double tokens = static_cast<double>(result.prompt_tokens + result.output_tokens);
@@ -141,10 +148,8 @@ void finish(const Plan& plan, std::int64_t kv_tokens, Totals totals, ServingSimu
   result.first_token = percentiles(std::move(totals.first_token));
   result.per_output_token = percentiles(std::move(totals.per_token));
   result.latency = percentiles(std::move(totals.latency));
-  const auto capacity = static_cast<double>(kv_tokens);
-  result.kv_mean_fraction = totals.kv_token_seconds / (capacity * seconds * plan.dp);
-  result.kv_waste_fraction = totals.kv_waste_seconds / std::max(totals.kv_token_seconds, 1e-30);
-  result.kv_peak_fraction = static_cast<double>(totals.kv_peak) / capacity;
+  result.kv_waste_fraction = totals.kv_waste_seconds / std::max(result.kv_token_seconds, 1e-30);
+  fill_cache(plan, result);
   result.tokens_per_iteration =
       static_cast<double>(totals.computed) / static_cast<double>(result.iterations);
   const double parts = static_cast<double>(plan.dp) * plan.pp;
@@ -211,6 +216,28 @@ ServingSimulation simulate_serving(const Plan& plan) {
 
 ServingSimulation simulate_serving(const Plan& plan, ServingModel& model,
                                    const std::vector<Request>& requests) {
+  return *simulate_serving_within(Seconds(std::numeric_limits<double>::infinity()), plan, model,
+                                  requests)
+              .simulation;
+}
+
+std::optional<ServingRun> serving_run_like(const ServingRun& run, const Plan& plan,
+                                           ServingModel& model) {
+  std::vector<ServingMemory> memory = model.memory();
+  if (run.lacked_requests || run.lacked_cache || run.kv_wanted > least_kv_tokens(memory)) {
+    return std::nullopt;
+  }
+  ServingRun like = run;
+  if (like.simulation) {
+    like.simulation->memory = std::move(memory);
+    fill_cache(plan, *like.simulation);
+  }
+  return like;
+}
+
+ServingRun simulate_serving_within(Seconds limit, const Plan& plan, ServingModel& model,
+                                   const std::vector<Request>& requests) {
+  ServingRun done;
   ServingSimulation result;
   result.requests = static_cast<std::int64_t>(requests.size());
   result.memory = model.memory();
@@ -219,7 +246,8 @@ ServingSimulation simulate_serving(const Plan& plan, ServingModel& model,
   if (const ServingVerdict verdict = serving_fits(result.memory, longest, plan); !verdict.fits) {
     result.does_not_fit = verdict.text;
     result.nearest = nearest_change(plan, longest, kv_tokens);
-    return result;
+    done.simulation = std::move(result);
+    return done;
   }
   BatchEngine engine;
   engine.stages = model.num_stages();
@@ -239,17 +267,27 @@ ServingSimulation simulate_serving(const Plan& plan, ServingModel& model,
   engine.transfer = [&](int stage, const Iteration& iteration) {
     return to_sim_time(model.transfer(stage, iteration));
   };
+  if (limit < kLongestLimit) {
+    engine.give_up = to_sim_time(limit) + SimTime{1};  // rounded
+  }
   Totals totals;
   for (const BatchRun& run : run_routed(requests, plan.serving->options, engine, plan.dp)) {
+    done.lacked_requests = done.lacked_requests || run.lacked_requests;
+    done.lacked_cache = done.lacked_cache || run.lacked_cache;
+    done.kv_wanted = std::max(done.kv_wanted, run.kv_wanted);
+    if (run.gave_up) {
+      return done;
+    }
     if (!run.requests.empty()) {
       add_run(run, result, totals);
     }
   }
-  finish(plan, kv_tokens, std::move(totals), result);
+  finish(plan, std::move(totals), result);
   const double peak = plan.cluster.gpu.peak_of(plan.precision).value();
   result.optimal_tokens_per_second_per_gpu =
       peak / (2.0 * static_cast<double>(models::num_active_parameters(plan.network)));
-  return result;
+  done.simulation = std::move(result);
+  return done;
 }
 
 }  // namespace orrery::plan

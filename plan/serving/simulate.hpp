@@ -34,6 +34,8 @@ struct ServingSimulation {
   Percentiles first_token;                       // from arrival
   Percentiles per_output_token;                  // behind the first, of requests with several
   Percentiles latency;                           // from arrival to the last token
+  double kv_token_seconds = 0;                   // integral of the tokens held, of all replicas
+  std::int64_t kv_peak = 0;                      // tokens, of one replica
   double kv_mean_fraction = 0;                   // of the cache's capacity, over time
   double kv_peak_fraction = 0;
   double kv_waste_fraction = 0;  // of what is held: rest of last pages
@@ -56,6 +58,20 @@ ServingSimulation simulate_serving(const Plan& plan);
 // With a model made for this plan, and the requests that its workload makes.
 ServingSimulation simulate_serving(const Plan& plan, ServingModel& model,
                                    const std::vector<Request>& requests);
+// Without the simulation where serving them takes longer than `limit` and the run noticed that
+// before its end.
+struct ServingRun {
+  std::optional<ServingSimulation> simulation;
+  bool lacked_requests = false;  // BatchRun, of any replica
+  bool lacked_cache = false;
+  std::int64_t kv_wanted = 0;
+};
+ServingRun simulate_serving_within(Seconds limit, const Plan& plan, ServingModel& model,
+                                   const std::vector<Request>& requests);
+// The run of a plan that differs in a larger `max_requests` alone, where that is known to be the
+// same: no request waited for max_requests or the cache, nor would for the cache that is left.
+std::optional<ServingRun> serving_run_like(const ServingRun& run, const Plan& plan,
+                                           ServingModel& model);
 
 // Members of docs/serving.md.
 Json to_json(const ServingSimulation& simulation);

@@ -203,14 +203,99 @@ TEST(ServingProperty, OneStageIsNeverIdleWithWork) {
   }));
 }
 
-// Against stepping through the iterations.
+// Steady iterations are counted together: every decode still reads all that its request holds, at
+// most a window of it, and whole pages are given back in the end.
+TEST(ServingProperty, EveryDecodeReadsWhatItsRequestHolds) {
+  EXPECT_TRUE(rc::check([] {
+    Case drawn = any_case();
+    drawn.options.cache_block = *rc::gen::element<std::int64_t>(1, 1, 3, 16, 64);
+    drawn.options.late_stop = false;  // whose last decode is nobody's
+    drawn.engine.window = *rc::gen::element<std::int64_t>(0, 0, 8, 90);
+    drawn.engine.kv_tokens *= 60;  // nobody is evicted
+    std::int64_t keys = 0;
+    std::int64_t windowed = 0;
+    std::int64_t sampled = 0;
+    std::int64_t most = 0;
+    const auto observe = [&](const Iteration& iteration, SimTime, SimTime, std::int64_t held) {
+      keys += iteration.keys;
+      windowed += iteration.windowed_keys;
+      sampled += iteration.sampled;
+      most = std::max(most, held);
+    };
+    ServingEngine engine(drawn.options, drawn.engine, observe);
+    for (const Request& request : drawn.requests) {
+      engine.submit(0, request);
+    }
+    engine.run();
+    const std::int64_t left = engine.replica(0).held();
+    const BatchRun run = engine.take_run(0);
+    RC_ASSERT(run.evictions == 0);
+    std::int64_t all = 0;
+    std::int64_t in_window = 0;
+    std::int64_t generated = 0;
+    for (const Request& request : drawn.requests) {
+      generated += request.output;
+      for (std::int64_t token = 1; token < request.output; ++token) {
+        all += request.prompt + token;
+        in_window += drawn.engine.window > 0 ? std::min(drawn.engine.window, request.prompt + token)
+                                             : request.prompt + token;
+      }
+    }
+    RC_ASSERT(keys == all);
+    RC_ASSERT(windowed == in_window);
+    RC_ASSERT(sampled == generated);
+    RC_ASSERT(most == run.kv_peak);
+    RC_ASSERT(left == 0);
+  }));
+}
+
+// A run in which nobody waited for more requests or tokens is that of any larger limits.
+TEST(ServingProperty, LimitsThatNobodyMeetsChangeNothing) {
+  EXPECT_TRUE(rc::check([] {
+    const Case drawn = any_case();
+    const BatchRun run = run_batches(drawn.requests, drawn.options, drawn.engine);
+    if (run.lacked_requests || run.lacked_cache) {
+      return;
+    }
+    Case other = drawn;
+    other.options.max_requests += *rc::gen::inRange<std::int64_t>(1, 40);
+    other.engine.kv_tokens = std::max(longest_request(drawn.requests), run.kv_wanted);
+    const BatchRun same = run_batches(other.requests, other.options, other.engine);
+    RC_ASSERT(same.makespan == run.makespan);
+    RC_ASSERT(same.iterations == run.iterations);
+    RC_ASSERT(same.kv_token_seconds == run.kv_token_seconds);
+    for (std::size_t index = 0; index < run.requests.size(); ++index) {
+      RC_ASSERT(same.requests[index].first_token == run.requests[index].first_token);
+      RC_ASSERT(same.requests[index].finished == run.requests[index].finished);
+    }
+  }));
+}
+
+// It gives up where a request ends later than asked, and only there.
+TEST(ServingProperty, RunsThatTakeTooLongAreGivenUp) {
+  EXPECT_TRUE(rc::check([] {
+    Case drawn = any_case();
+    const BatchRun run = run_batches(drawn.requests, drawn.options, drawn.engine);
+    drawn.engine.give_up = run.makespan;
+    const BatchRun whole = run_batches(drawn.requests, drawn.options, drawn.engine);
+    RC_ASSERT(!whole.gave_up);
+    RC_ASSERT(whole.makespan == run.makespan);
+    drawn.engine.give_up = SimTime{*rc::gen::inRange<std::int64_t>(0, run.makespan.ps)};
+    const BatchRun part = run_batches(drawn.requests, drawn.options, drawn.engine);
+    RC_ASSERT(part.gave_up || part.makespan == run.makespan);
+    RC_ASSERT(part.iterations <= run.iterations);
+  }));
+}
+
+// Against stepping through the iterations, with lives that are counted and that are sorted.
 TEST(ServingProperty, ThePredictedPeakIsThatOfEveryStep) {
   EXPECT_TRUE(rc::check([] {
     std::vector<RemainingLife> requests;
     std::int64_t last = 0;
+    const std::int64_t longest = *rc::gen::element<std::int64_t>(10, 50, 400);
     for (std::size_t count = *rc::gen::inRange<std::size_t>(1, 12); count > 0; --count) {
       requests.push_back(
-          {*rc::gen::inRange<std::int64_t>(0, 50), *rc::gen::inRange<std::int64_t>(1, 90)});
+          {*rc::gen::inRange<std::int64_t>(0, longest), *rc::gen::inRange<std::int64_t>(1, 90)});
       last = std::max(last, requests.back().iterations);
     }
     std::int64_t peak = 0;

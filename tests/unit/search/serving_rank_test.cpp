@@ -83,11 +83,11 @@ TEST(ServingRanking, BoundsLeaveOutWhatCannotBeListed) {
   const std::vector<Result> results = {{1, 512, 100}, {1, 1024, 101}, {2, 512, 110}};
   for (const bool over_time : {false, true}) {
     const double slack = over_time ? 1.01 : 1;
-    EXPECT_TRUE(ranked(results, over_time, 1).leaves_out(Seconds(100 * slack + 1e-3)));
-    EXPECT_FALSE(ranked(results, over_time, 1).leaves_out(Seconds(100 * slack - 1e-3)));
-    EXPECT_TRUE(ranked(results, over_time, 2).leaves_out(Seconds(110 * slack + 1e-3)));
-    EXPECT_FALSE(ranked(results, over_time, 2).leaves_out(Seconds(110 * slack - 1e-3)));
-    EXPECT_FALSE(ranked(results, over_time, 3).leaves_out(Seconds(1e9)));
+    EXPECT_LT(ranked(results, over_time, 1).limit(), Seconds(100 * slack + 1e-3));
+    EXPECT_GE(ranked(results, over_time, 1).limit(), Seconds(100 * slack - 1e-3));
+    EXPECT_LT(ranked(results, over_time, 2).limit(), Seconds(110 * slack + 1e-3));
+    EXPECT_GE(ranked(results, over_time, 2).limit(), Seconds(110 * slack - 1e-3));
+    EXPECT_GE(ranked(results, over_time, 3).limit(), Seconds(1e9));
   }
 }
 

@@ -52,6 +52,41 @@ TEST(ServingSearch, TheBestEqualsSimulatingEverything) {
   }
 }
 
+// Threads and runs that are given up change nothing but counts of plans that cannot be listed.
+TEST(ServingSearch, ThreadsChangeNothing) {
+  plan::Plan base = base_plan("llama3-8b", "hgx-h100:1");
+  for (const double rate : {0.0, 40.0}) {
+    plan::Serving serving = *base.serving;
+    serving.requests.arrivals = rate > 0 ? plan::Arrivals::Poisson : plan::Arrivals::AtOnce;
+    serving.requests.requests_per_second = rate;
+    base.serving = std::make_shared<const plan::Serving>(serving);
+    ServingSearch search = fixed("pp=1,token_budget=512,token_budget=2048", 2);
+    search.jobs = 1;
+    const ServingOutcome one = search_serving(base, search);
+    search.jobs = 4;
+    const ServingOutcome four = search_serving(base, search);
+    search.top = 1000;  // nothing is left out
+    const ServingOutcome all = search_serving(base, search);
+    EXPECT_GT(one.pruned, 0);
+    EXPECT_EQ(all.pruned, 0);
+    EXPECT_EQ(one.pruned, four.pruned);
+    EXPECT_EQ(one.simulated, four.simulated);
+    EXPECT_EQ(one.as_fast, four.as_fast);
+    EXPECT_EQ(one.as_fast, all.as_fast);
+    ASSERT_EQ(one.found.size(), 2U);
+    ASSERT_EQ(four.found.size(), 2U);
+    for (std::size_t row = 0; row < one.found.size(); ++row) {
+      for (const ServingOutcome* other : {&four, &all}) {
+        const ServingFound& found = other->found[row];
+        EXPECT_EQ(one.found[row].plan.serving->options, found.plan.serving->options);
+        EXPECT_EQ(one.found[row].plan.blocks, found.plan.blocks);
+        EXPECT_EQ(plan::to_json(one.found[row].simulation).dump(),
+                  plan::to_json(found.simulation).dump());
+      }
+    }
+  }
+}
+
 // Under light load the first plan keeps up and nobody waits less; no two rows are of one kind.
 TEST(ServingSearch, LightLoadIsRankedByWaiting) {
   plan::Plan base = base_plan("llama3-8b", "hgx-h100:1");

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// An iteration on a stage: blocks in order, parts of each, and what of them runs together.
+#include <algorithm>
+
+#include "base/math.hpp"
+#include "plan/serving/cost.hpp"
+#include "sim/engine/share_curves.hpp"
+
+namespace orrery::plan {
+namespace {
+
+using models::Block;
+using models::BlockKind;
+
+// A nano-batch has no fewer tokens (NanoFlow, section 4.1); smaller iterations run in turn.
+constexpr std::int64_t kNanoTokens = 128;
+
+double as_double(std::int64_t value) { return static_cast<double>(value); }
+
+}  // namespace
+
+IterationCost ServingModel::own_cost(int index, const Iteration& iteration, std::int64_t parts) {
+  const Block& block = network().blocks[static_cast<std::size_t>(index)];
+  const std::int64_t rows = block.kind == BlockKind::Head ? iteration.sampled : iteration.tokens();
+  IterationCost one;
+  if (rows > 0) {
+    const LinearParts& own = linear(index, ceil_div(rows, parts)).own;
+    const auto times = static_cast<double>(parts);
+    one.of(ServingPart::Gemm) = own.gemm * times;
+    one.of(ServingPart::Network) = own.network * times + merge_time(block, iteration);
+    one.of(ServingPart::Other) = own.other * times;
+    one.of(ServingPart::Decode) = decode_attention(block, iteration);
+    one.of(ServingPart::Prompt) = prompt_attention(block, iteration);
+  }
+  return one;
+}
+
+// Each waits for the slowest before the experts' part, which is about the tokens of all; to send
+// its copies the fullest takes longest.
+void ServingModel::add_experts(int index, std::span<const Iteration> iterations, std::int64_t parts,
+                               IterationCost& cost) {
+  std::int64_t sum = 0;
+  std::int64_t most = 0;
+  for (const Iteration& iteration : iterations) {
+    sum += iteration.tokens();
+    most = std::max(most, iteration.tokens());
+  }
+  const std::int64_t mean = ceil_div(sum, static_cast<std::int64_t>(iterations.size()));
+  const LinearParts& experts = linear(index, ceil_div(mean, parts)).experts;
+  const auto times = static_cast<double>(parts);
+  cost.of(ServingPart::Gemm) += experts.gemm * times;
+  cost.of(ServingPart::Network) += experts.network * times;
+  cost.of(ServingPart::Other) += experts.other * times;
+  cost.of(ServingPart::Network) += linear(index, ceil_div(most, parts)).exchange * times;
+}
+
+IterationCost ServingModel::block_cost(int index, std::span<const Iteration> iterations,
+                                       std::int64_t parts) {
+  IterationCost slowest;
+  for (const Iteration& iteration : iterations) {
+    IterationCost one = own_cost(index, iteration, parts);
+    for (const Seconds part : one.parts) {
+      one.time += part;
+    }
+    if (one.time > slowest.time) {
+      slowest = one;
+    }
+  }
+  if (replicas_ > 1 && network().blocks[static_cast<std::size_t>(index)].experts > 0) {
+    add_experts(index, iterations, parts, slowest);
+  }
+  return slowest;
+}
+
+ServingModel::FixedCost ServingModel::fixed_cost(const Stage& stage, const Iteration& iteration,
+                                                 std::int64_t parts) {
+  FixedCost cost;
+  cost.sampled = iteration.sampled;
+  const auto times = static_cast<double>(parts);
+  for (const int index : stage.blocks) {
+    const Block& block = network().blocks[static_cast<std::size_t>(index)];
+    const std::int64_t rows =
+        block.kind == BlockKind::Head ? iteration.sampled : iteration.tokens();
+    if (rows > 0) {
+      const LinearParts& own = linear(index, ceil_div(rows, parts)).own;
+      cost.gemm += own.gemm * times;
+      cost.network += own.network * times + merge_time(block, iteration);
+      cost.other += own.other * times;
+    }
+  }
+  return cost;
+}
+
+const ServingModel::FixedCost& ServingModel::known_fixed_cost(Stage& stage,
+                                                              const Iteration& iteration,
+                                                              std::int64_t parts) {
+  const auto slot = static_cast<std::size_t>(std::min(iteration.tokens(), kRememberedTokens));
+  if (slot >= stage.fixed.size()) {
+    stage.fixed.resize(std::max(slot + 1, 2 * stage.fixed.size()));
+  }
+  FixedCost& known = stage.fixed[slot];
+  if (known.sampled != iteration.sampled || iteration.tokens() >= kRememberedTokens) {
+    known = fixed_cost(stage, iteration, parts);
+  }
+  return known;
+}
+
+IterationCost ServingModel::cost_alone(Stage& stage, const Iteration& iteration,
+                                       std::int64_t parts) {
+  const FixedCost& fixed = known_fixed_cost(stage, iteration, parts);
+  IterationCost cost;
+  cost.of(ServingPart::Gemm) = fixed.gemm;
+  cost.of(ServingPart::Network) = fixed.network;
+  cost.of(ServingPart::Other) = fixed.other;
+  int last = -1;  // blocks of a stage come in runs of equal ones
+  Seconds decode;
+  Seconds prompt;
+  for (const int index : stage.blocks) {
+    if (index != last) {
+      const Block& block = network().blocks[static_cast<std::size_t>(index)];
+      decode = decode_attention(block, iteration);
+      prompt = prompt_attention(block, iteration);
+      last = index;
+    }
+    cost.of(ServingPart::Decode) += decode;
+    cost.of(ServingPart::Prompt) += prompt;
+  }
+  return cost;
+}
+
+// Every block waits for the slowest of them.
+IterationCost ServingModel::cost_in_step(const Stage& stage, std::span<const Iteration> iterations,
+                                         std::int64_t parts) {
+  IterationCost cost;
+  int last = -1;  // blocks of a stage come in runs of equal ones
+  IterationCost one;
+  for (const int index : stage.blocks) {
+    if (index != last) {
+      one = block_cost(index, iterations, parts);
+      last = index;
+    }
+    for (std::size_t part = 0; part < kNumServingParts; ++part) {
+      cost.parts[part] += one.parts[part];
+    }
+  }
+  return cost;
+}
+
+IterationCost ServingModel::cost(int stage, std::span<const Iteration> iterations) {
+  std::int64_t tokens = 0;
+  for (const Iteration& iteration : iterations) {
+    tokens = std::max(tokens, iteration.tokens());
+  }
+  const std::int64_t parts =
+      std::clamp<std::int64_t>(tokens / kNanoTokens, 1, plan_.serving->options.nano_batches);
+  Stage& blocks = stages_[static_cast<std::size_t>(stage)];
+  IterationCost cost = replicas_ > 1 ? cost_in_step(blocks, iterations, parts)
+                                     : cost_alone(blocks, iterations.front(), parts);
+  const Seconds alone = cost.of(ServingPart::Prompt) + cost.of(ServingPart::Other) +
+                        plan_.serving->options.host_per_iteration;
+  if (parts > 1) {
+    cost.time = alone + sim::nano_batch_sharing().time({cost.of(ServingPart::Gemm),
+                                                        cost.of(ServingPart::Decode),
+                                                        cost.of(ServingPart::Network)});
+  } else {
+    cost.time = alone + cost.of(ServingPart::Gemm) + cost.of(ServingPart::Decode) +
+                cost.of(ServingPart::Network);
+  }
+  for (const Iteration& iteration : iterations) {
+    cost.time = std::max(cost.time, cache_copies(stage, iteration));
+  }
+  return cost;
+}
+
+Seconds ServingModel::transfer(int stage, const Iteration& iteration) const {
+  const int stages = num_stages();
+  const int ranks = layout_.tp * layout_.cp * plan_.dp;
+  const int next = (stage + 1) % stages;
+  const int per_node = plan_.cluster.node.gpus;
+  const bool same_node = stage * ranks / per_node == (next * ranks + ranks - 1) / per_node;
+  const int width = element_bytes(models::Element::Compute, plan_.precision);
+  const double bytes = next == 0 ? 8.0 * as_double(iteration.sampled)
+                                 : as_double(iteration.tokens() * network().spec.hidden) * width;
+  return costs_->blocks.collectives().send_receive(Bytes(std::max(1.0, bytes)), same_node,
+                                                   std::min(ranks, per_node));
+}
+
+}  // namespace orrery::plan
