@@ -345,7 +345,12 @@ std::int64_t copy_shards(const Layout& layout, const Mesh& mesh) {
 
 std::int64_t collective_elements(const Tensor& tensor, const Conversion& conversion,
                                  const Mesh& mesh, const Extents& extents) {
-  // All-to-all moves the local shard; the others are named by the unsharded side.
+  // All-to-all moves the local shard, or what becomes of it where every head goes to several ranks;
+  // the others are named by the unsharded side.
+  if (conversion.kind == CommKind::AllToAll) {
+    return std::max(local_elements(tensor, conversion.before, mesh, extents),
+                    local_elements(tensor, conversion.after, mesh, extents));
+  }
   const bool unsharded_after = conversion.kind == CommKind::AllGather;
   const Layout& layout = unsharded_after ? conversion.after : conversion.before;
   return local_elements(tensor, layout, mesh, extents);

@@ -49,6 +49,20 @@ std::optional<MegatronConflict> conflict_of_flex_dispatcher(const Plan& plan) {
   return std::nullopt;
 }
 
+// TransformerEngine, context_parallel.py, AttnFuncWithCPAndQKVOA2A: heads of keys and values that a
+// tensor rank has divide by the context ranks; it repeats none.
+std::optional<MegatronConflict> conflict_of_exchanged_heads(const Plan& plan) {
+  const models::NetworkSpec& spec = plan.network.spec;
+  const BlockPlan& layout = plan.blocks.front().layout;
+  const std::int64_t kv_heads = spec.kv_heads > 0 ? spec.kv_heads : spec.heads;
+  if (std::max<std::int64_t>(1, kv_heads / layout.tp) % layout.cp == 0) {
+    return std::nullopt;
+  }
+  return MegatronConflict{"Ulysses", "--cp-comm-type",
+                          "with fewer key and value heads than tp x cp ranks",
+                          "search with --fix context=ring"};
+}
+
 }  // namespace
 
 std::optional<MegatronConflict> megatron_conflict(const Plan& plan) {
@@ -59,6 +73,10 @@ std::optional<MegatronConflict> megatron_conflict(const Plan& plan) {
   // Without experts nothing is dispatched.
   if (!conflict && plan.execution.deduplicated_dispatch && plan.network.spec.moe.experts > 0) {
     conflict = conflict_of_flex_dispatcher(plan);
+  }
+  const BlockPlan& layout = plan.blocks.front().layout;
+  if (!conflict && layout.cp > 1 && layout.context == ContextParallel::Ulysses) {
+    conflict = conflict_of_exchanged_heads(plan);
   }
   return conflict;
 }

@@ -107,6 +107,22 @@ TEST(MegatronImport, ReadsHowTokensTravel) {
               HasSubstr("add --overlap-moe-expert-parallel-comm"));
 }
 
+// TransformerEngine exchanges heads evenly: as many of keys and values as there are ranks.
+TEST(MegatronImport, RefusesUlyssesOverMoreRanksThanKeysAndValues) {
+  const std::string grouped =
+      kBase + "--group-query-attention --num-query-groups 4 --cp-comm-type a2a ";
+  EXPECT_EQ(import(grouped + "--context-parallel-size 4").layout_of(0).context,
+            ContextParallel::Ulysses);
+  EXPECT_THAT(problem(grouped + "--context-parallel-size 8"),
+              AllOf(HasSubstr("--cp-comm-type"),
+                    HasSubstr("no Ulysses with fewer key and value heads than tp x cp ranks")));
+  Plan plan = import(grouped + "--context-parallel-size 4");
+  for (BlockRun& run : plan.blocks) {
+    run.layout.cp = 8;
+  }
+  EXPECT_THROW(find_exporter("megatron").write(plan), Error);
+}
+
 const std::string kExperts = kShape + "--num-experts 16 ";
 
 // What Megatron-LM's configuration refuses is refused by the name of the flag that asks for it.

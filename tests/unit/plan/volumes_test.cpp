@@ -93,6 +93,22 @@ TEST(UlyssesVolume, FourAllToAllsEachWay) {
   EXPECT_DOUBLE_EQ(sent(steps.backward), expected);
 }
 
+// Heads of keys and values that are fewer than the ranks are sent to several of them: a rank
+// receives a head of all tokens, and sends its gradient back.
+TEST(UlyssesVolume, RepeatedHeadsAreSentToEachOfTheirRanks) {
+  BlockPlan layout;
+  layout.cp = 8;
+  layout.context = ContextParallel::Ulysses;
+  models::NetworkSpec spec = gpt(1024, 16).spec;
+  spec.kv_heads = 2;
+  const BlockSteps steps = Layer(models::build_network(spec, "test"), layout, 1, 2, 4096).steps();
+  const double tokens = 2 * 4096;
+  const double queries = 7.0 / 8 / 8 * tokens * 1024;  // and as much of the context
+  const double keys = 7.0 / 8 * tokens * 64;           // of a head; and as much of the values
+  EXPECT_DOUBLE_EQ(sent(steps.forward), 2 * (queries + keys));
+  EXPECT_DOUBLE_EQ(sent(steps.backward), 2 * (queries + keys));
+}
+
 TEST(ExpertParallelVolume, DispatchAndCombineEachWay) {
   BlockPlan layout;
   layout.ep = 4;
