@@ -292,14 +292,11 @@ double gathered_share(const BlockCost& block, const BlockPlan& layout, const Mes
 
 }  // namespace
 
-Seconds weight_casts_of_step(const BlockCost& block, const BlockPlan& layout, const Mesh& mesh,
-                             DType precision, const costmodel::DeviceModel& device,
-                             const Execution& execution) {
-  const QuantisedProducts& products = block.quantised;
-  if (products.weights == 0 || execution.casts_weights || layout.zero_stage == 3) {
-    return {};
-  }
-  const double gathered = gathered_share(block, layout, mesh, execution, precision);
+namespace {
+
+// Of parameters of which so large a share is there in 8 bits or fewer already.
+Seconds cast_weights(const QuantisedProducts& products, double gathered, DType precision,
+                     const costmodel::DeviceModel& device, const Execution& execution) {
   const auto transposed = static_cast<double>(products.transposed);
   const double rows = static_cast<double>(products.weights) - transposed;
   const auto cast = [&](double elements, bool columns) {
@@ -317,6 +314,28 @@ Seconds weight_casts_of_step(const BlockCost& block, const BlockPlan& layout, co
     return moved > 0 ? device.memory_bound(Bytes(moved), kernel) : Seconds();
   };
   return time(by_rate.plain, MemoryKernel::Cast) + time(by_rate.both, MemoryKernel::CastTranspose);
+}
+
+}  // namespace
+
+Seconds weight_casts_of_step(const BlockCost& block, const BlockPlan& layout, const Mesh& mesh,
+                             DType precision, const costmodel::DeviceModel& device,
+                             const Execution& execution) {
+  const bool every_pass = layout.zero_stage == 3 || layout.offload.parameters != Tier::Device;
+  if (block.quantised.weights == 0 || execution.casts_weights || every_pass) {
+    return {};
+  }
+  return cast_weights(block.quantised, gathered_share(block, layout, mesh, execution, precision),
+                      precision, device, execution);
+}
+
+Seconds casts_of_fetched(const BlockCost& block, const BlockPlan& layout, DType precision,
+                         const costmodel::DeviceModel& device, const Execution& execution) {
+  if (block.quantised.weights == 0 || execution.casts_weights || layout.zero_stage == 3 ||
+      layout.offload.parameters == Tier::Device) {
+    return {};
+  }
+  return cast_weights(block.quantised, 0, precision, device, execution);
 }
 
 void add_casts(const CastOperands& product, const KernelContext& context, OperatorCost& cost) {

@@ -2,6 +2,7 @@
 // What the collectives of a block's states take.
 #include <algorithm>
 
+#include "plan/block/quantised_casts.hpp"
 #include "plan/block/states.hpp"
 
 namespace orrery::plan {
@@ -80,6 +81,9 @@ StateTraffic state_traffic(const BlockCost& block, const BlockPlan& layout, cons
                            const BlockCosts& costs, bool without_tied) {
   StateTraffic total;
   Traffic traffic(mesh, costs);
+  total.copy_forward =
+      casts_of_fetched(block, layout, costs.precision(), costs.device(), costs.execution());
+  total.copy_backward = total.copy_forward;
   const int gradient = gradient_bytes(costs.execution(), costs.precision());
   for (const StateGroup& group : block.states) {
     if (group.tied && without_tied) {

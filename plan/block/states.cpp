@@ -194,7 +194,8 @@ StateBytes state_bytes(const BlockCost& block, const BlockPlan& layout, const Me
                            ByteCount(group.elements) * gradient};
     add_offload(offload, bytes, updated, total);
     total.frozen += group.frozen && offload.parameters == Tier::Device ? parameters : ByteCount();
-    if (layout.zero_stage < 3) {  // those cast shards, or what they gathered for every pass
+    // Else shards are cast, or what was gathered or fetched for every pass.
+    if (layout.zero_stage < 3 && offload.parameters == Tier::Device) {
       total.cast_weights += cast_weight_bytes(group, block.quantised);
       if (casts_replace(block, offload, execution, precision)) {
         total.replaced +=

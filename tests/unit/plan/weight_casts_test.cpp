@@ -94,6 +94,35 @@ TEST(WeightCasts, StayWhereTheyLastAStep) {
   EXPECT_EQ(parameters(), shards);
 }
 
+// Parameters that live on the host arrive in 16 bits for every pass: both passes cast them, the
+// step does not, and nothing of it stays on the device.
+TEST(WeightCasts, OfParametersOnTheHostAreMadeInEveryPass) {
+  Plan plan = fp8_plan();
+  plan.cluster.node.host_link_per_gpu = BytesPerSecond(1e15);  // copies take no time
+  plan.cluster.node.host_memory_bandwidth = BytesPerSecond(1e18);
+  Offload& offload = plan.blocks.front().layout.offload;
+  offload.optimizer = Tier::Host;
+  check_plan(plan, "test");
+  const StageCost there = first_stage(plan);
+  EXPECT_GT(there.weight_casts.ps, 0);
+  EXPECT_GT(there.states.cast_weights.value(), 0);
+  offload.parameters = Tier::Host;
+  check_plan(plan, "test");
+  const StageCost away = first_stage(plan);
+  EXPECT_EQ(away.weight_casts.ps, 0);
+  EXPECT_EQ(away.states.cast_weights.value(), 0);
+  EXPECT_EQ(away.states.held_parameters().value(), 0);
+  const Seconds casts = memory_bound(plan, 4 * kWeights, MemoryKernel::CastTranspose);
+  const double layers = plan.stage_blocks.front() - 1;
+  const auto longer = [](SimTime one, SimTime other) { return to_seconds(one - other).value(); };
+  EXPECT_NEAR(longer(away.forward, there.forward) / (casts * layers).value(), 1, 0.02);
+  EXPECT_NEAR(longer(away.backward, there.backward) / (casts * layers).value(), 1, 0.02);
+  plan.execution.casts_weights = true;  // by the products, with or without
+  const StageCost each = first_stage(plan);
+  offload.parameters = Tier::Device;
+  EXPECT_NEAR(to_seconds(each.forward) / to_seconds(first_stage(plan).forward), 1, 1e-3);
+}
+
 // ZeRO-0 gathers nothing: parameters in 16 bits are cast and transposed.
 TEST(WeightCasts, OfParametersThatNothingGathersAreAsWithoutTheFlag) {
   Plan plan = fp8_plan();
