@@ -248,13 +248,17 @@ int compare(const ScheduleOptions& options) {
                    {"steady period", Align::Right}});
   for (const Drawn& drawn : all) {
     const studies::ScheduleMeasures& m = drawn.run.measures;
-    const bool steady = !drawn.synchronous;
-    table.add_row({drawn.name + (steady ? " (asynchronous)" : ""),
+    // Of several iterations neither the makespan nor its idle times are those of one.
+    const bool steady = !drawn.synchronous || m.iteration_period > 0;
+    const double period =
+        drawn.synchronous ? m.iteration_period * drawn.order.iterations / drawn.order.micro_batches
+                          : m.steady_period;
+    table.add_row({drawn.name + (drawn.synchronous ? "" : " (asynchronous)"),
                    steady ? "-" : fmt::format("{:.6g}", m.makespan),
                    steady ? "-" : percent(m.bubble_fraction, 2),
                    fmt::format("{:.6g}", largest_peak(m)), fmt::format("{}", m.transfers),
                    fmt::format("{}", m.versions.staleness), fmt::format("{}", m.versions.versions),
-                   steady ? fmt::format("{:.6g}", m.steady_period) : "-"});
+                   steady ? fmt::format("{:.6g}", period) : "-"});
   }
   const bool notes = !all.back().synchronous;
   print(table.text() + studies::kBubbleNote + (notes ? studies::kAsynchronousNote : ""));

@@ -90,7 +90,7 @@ extern const Schedule schedule_nestpipe = {
         "frozen-window pipelining",
     .splits_backward = false,
     .uses_chunks = false,
-    .synchronous = false,
+    .synchronous = true,
     .check = check,
     .order = order,
     .most_activations = most,

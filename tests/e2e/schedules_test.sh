@@ -66,6 +66,10 @@ expect 0 schedule --compare layerpipe dip tessel flexsp flexpipe zou-ps-ring pip
 [ "$(grep -c '(asynchronous)' stdout)" -eq 2 ] || fail "two of them are asynchronous"
 grep -q '^asynchronous: gradients are up to .staleness. updates late' stdout ||
   fail "no word of their training: $(cat stdout)"
+# nestpipe runs several batches, each with the parameters that the one before left.
+expect 0 schedule --compare nestpipe 1f1b --stages 2 --microbatches 4
+grep -q '^nestpipe  *-  *- .* 0  *1  *3.75$' stdout || fail "time from batch to batch: $(cat stdout)"
+grep -q 'asynchronous' stdout && fail "nestpipe is synchronous: $(cat stdout)"
 
 [ "$(grep -c '"constraints": ".' listed.json)" -eq "$(grep -c '"source": ".' listed.json)" ] &&
   [ "$(grep -c '"source": ".' listed.json)" -ge 45 ] || fail 'list --json lacks constraints or sources'
