@@ -19,7 +19,7 @@ struct RemainingLife {
 };
 
 // Largest number of tokens held at once when every request gets a token an iteration until it ends:
-// the largest, over the ends, of what those that live at least as long hold then. Sorts its
+// the largest, over the ends, of what those that live at least as long hold then. May sort its
 // argument.
 std::int64_t predicted_peak(std::vector<RemainingLife>& requests);
 

@@ -5,17 +5,6 @@
 #include <limits>
 
 namespace orrery::plan {
-
-ServingReplica::ServingReplica(const ServingOptions& options, int groups, std::int64_t kv_tokens,
-                               std::int64_t window)
-    : options_(options),
-      window_(window),
-      groups_(static_cast<std::size_t>(groups)),
-      cache_(options.cache_block, kv_tokens),
-      prefixes_(cache_, options.cache_block) {
-  run_.busy.resize(groups_.size());
-}
-
 namespace {
 
 // Brings the requests up to date.
@@ -30,6 +19,16 @@ void settle(ActiveGroup& group) {
 }
 
 }  // namespace
+
+ServingReplica::ServingReplica(const ServingOptions& options, int groups, std::int64_t kv_tokens,
+                               std::int64_t window)
+    : options_(options),
+      window_(window),
+      groups_(static_cast<std::size_t>(groups)),
+      cache_(options.cache_block, kv_tokens),
+      prefixes_(cache_, options.cache_block) {
+  run_.busy.resize(groups_.size());
+}
 
 void ServingReplica::submit(const Request& request) {
   run_.requests.push_back({request, {}, {}, {}, 0});

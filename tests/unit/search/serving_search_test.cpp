@@ -220,6 +220,12 @@ TEST(ServingSearch, FixesAreChecked) {
   EXPECT_THAT(told("tp=0"), ::testing::HasSubstr("--fix tp"));
   EXPECT_THAT(told("prefill=whole"), ::testing::HasSubstr("chunked or separate"));
   EXPECT_THROW(search_serving(base_plan("llama3-8b", "hgx-h100:1"), fixed("tp=3", 1)), Error);
+  try {
+    search_serving(base_plan("llama3-8b", "hgx-h100:1"), fixed("tp=8,ep=4", 1));
+    FAIL() << "experts where there are none";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("llama3-8b has no experts"));
+  }
 }
 
 }  // namespace
