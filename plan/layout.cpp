@@ -288,6 +288,12 @@ std::vector<Conversion> conversions(const Layout& from, const Layout& to) {
   return result;
 }
 
+bool communicates(const Layout& from, const Layout& to, const Mesh& mesh) {
+  return std::any_of(kAxes.begin(), kAxes.end(), [&](Axis axis) {
+    return mesh.of(axis) > 1 && collective_for(from[axis], to[axis]) != CommKind::None;
+  });
+}
+
 Layout kept_layout(const Layout& from, const Layout& to) {
   Layout kept = to;
   for (const Axis axis : kAxes) {

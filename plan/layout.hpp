@@ -157,6 +157,8 @@ struct Conversion {
   Layout after;
 };
 std::vector<Conversion> conversions(const Layout& from, const Layout& to);
+// Whether one of them is over several ranks of a mesh.
+bool communicates(const Layout& from, const Layout& to, const Mesh& mesh);
 
 // What is left of a conversion for the backward, whose gathers alone are undone in between.
 Layout kept_layout(const Layout& from, const Layout& to);

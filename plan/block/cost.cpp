@@ -140,6 +140,12 @@ const BlockCost& BlockCosts::of(int block, const BlockPlan& layout, std::int64_t
   if (!slot) {
     slot = std::make_unique<BlockCost>(compute(key));
   }
+  if (!layout.offload.activations_of.empty() && !slot->saved_by_group) {
+    const bool some =
+        !network_.blocks[static_cast<std::size_t>(block)].frozen &&
+        (key.layout.recompute == Recompute::None || key.layout.recompute == Recompute::Operators);
+    slot->saved_by_group = some ? plan::saved_by_group(context_of(key)) : SavedByGroup{};
+  }
   return *slot;
 }
 
@@ -281,9 +287,6 @@ BlockCost BlockCosts::compute(const Key& key) const {
   cost.saved = saved_activations(context, key.layout.recompute);
   if (key.layout.recompute != Recompute::None) {
     cost.working = saved_activations(context, Recompute::None) - cost.saved;
-  }
-  if (key.layout.recompute == Recompute::None || key.layout.recompute == Recompute::Operators) {
-    cost.saved_by_group = saved_by_group(context);
   }
   cost.saved += kept_copies(context);
   cost.working += logit_gradients(context) + working_copies(context);

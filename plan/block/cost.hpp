@@ -72,10 +72,12 @@ struct BlockCost {
   // The same where it may run beside layers unlike it, whose kernels or exchanges are fewer: of
   // both passes what is not kernels.
   SimTime most_hidden_beside_any() const;
-  SavedByGroup saved_by_group{};  // layers without recomputation, or of operators
-  ByteCount saved;                // from forward to backward of one micro-batch
-  ByteCount working;              // live only while its backward runs (recomputed activations)
-  ByteCount boundary;             // the output handed to the next stage
+  // Of layers without recomputation, or of operators; known once a layout was asked for of which
+  // the tensors of some operators leave the device.
+  std::optional<SavedByGroup> saved_by_group;
+  ByteCount saved;     // from forward to backward of one micro-batch
+  ByteCount working;   // live only while its backward runs (recomputed activations)
+  ByteCount boundary;  // the output handed to the next stage
   // Of a slice: gradients of its keys and values, to which later slices add before its backward.
   ByteCount context_gradients;
   std::vector<StateGroup> states;

@@ -184,6 +184,9 @@ int StepList::add_kernel(const models::Operator& op, PassKind pass, const Kernel
 
 int StepList::add_conversion(const models::Tensor& tensor, const Layout& from, const Layout& to,
                              PassKind pass, int after_step, Seconds kernel) {
+  if (!communicates(from, to, context_.mesh)) {
+    return after_step;
+  }
   return add_conversions(conversions_of(context_, tensor, from, to), pass, after_step, kernel);
 }
 

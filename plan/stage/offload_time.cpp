@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/error.hpp"
+
 namespace orrery::plan {
 
 namespace {
@@ -98,9 +100,10 @@ ByteCount away_bytes(const StagePiece& piece, const BlockCost& block,
   const Offload& offload = piece.layout.offload;
   ByteCount leaving = block.saved - std::min(block.saved, block.context_gradients);
   if (!offload.activations_of.empty()) {
+    ORRERY_CHECK(block.saved_by_group.has_value(), "the cost was asked for without its offload");
     leaving = ByteCount();
     for (const OperatorGroup group : offload.activations_of.groups()) {
-      leaving += block.saved_by_group[static_cast<std::size_t>(group)];
+      leaving += (*block.saved_by_group)[static_cast<std::size_t>(group)];
     }
   }
   const double share = is_layer ? offload.activations : 0.0;
