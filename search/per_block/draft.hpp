@@ -4,10 +4,12 @@
 // dynamic program over its blocks (search/pareto_chain.hpp: counts of strategies, memory as an
 // exact Pareto dimension, conversions between unlike neighbours); the best of them when simulated.
 // `improve` simulates it and its neighbours - a block moved to another stage, a strategy exchanged
-// on the busiest or fullest device - and keeps what is faster, until none is or the budget is
-// spent: what is minimised is what is reported. Deterministic.
+// on the busiest or fullest device, with Moves::Any first a block moved between any two stages -
+// and keeps what is faster, until none is or the budget is spent: what is minimised is what is
+// reported. Deterministic.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 
 #include "plan/simulation/simulate.hpp"
@@ -32,8 +34,9 @@ class Drafter {
 
   std::optional<Draft> round(const StageMesh& mesh, const Pipeline& pipeline,
                              const MeshCosts& costs, const Shares& shares);
+  enum class Moves : std::uint8_t { Likely, Any };
   DraftResult improve(const StageMesh& mesh, const Pipeline& pipeline, const MeshCosts& costs,
-                      Draft draft, int budget);
+                      Draft draft, int budget, Moves moves = Moves::Likely);
   // Plans from now on leave so much of every device free.
   void leave_free(ByteCount margin);
 

@@ -131,7 +131,7 @@ std::vector<std::size_t> ranked(std::size_t devices, Key key) {
 class Drafter::Climb {
  public:
   Climb(Drafter& drafter, const StageMesh& mesh, const Pipeline& pipeline, const MeshCosts& costs,
-        Draft draft, int budget)
+        Draft draft, int budget, Moves moves)
       : drafter_(drafter),
         mesh_(mesh),
         pipeline_(pipeline),
@@ -139,11 +139,12 @@ class Drafter::Climb {
         draft_(std::move(draft)),
         lists_(lists_of(draft_)),
         best_(drafter.score(mesh, pipeline, costs, draft_)),
-        budget_(budget) {}
+        budget_(budget),
+        moves_(moves) {}
 
   DraftResult run() {
-    while (budget_ > 0 &&
-           (relieve_devices() || leave_frozen_alone() || exchange_in_chunks() || sweep_runs())) {
+    while (budget_ > 0 && ((moves_ == Moves::Any && move_anywhere()) || relieve_devices() ||
+                           leave_frozen_alone() || exchange_in_chunks() || sweep_runs())) {
     }
     return {draft_, best_.fits, best_.time, best_.excess, drafter_.simulated_};
   }
@@ -240,6 +241,21 @@ class Drafter::Climb {
     return false;
   }
 
+  // A block from any stage to any other; what is faster is kept at once.
+  bool move_anywhere() {
+    if (drafter_.space_.has_fixed_cut() || !best_.fits) {
+      return false;
+    }
+    bool gained = false;
+    for (std::size_t from = 0; from < lists_.size() && budget_ > 0; ++from) {
+      for (std::size_t to = 0; to < lists_.size(); ++to) {
+        const bool can_give = from != to && lists_[from].size() > 1;
+        gained = (can_give && try_out(moved(lists_, from, to))) || gained;
+      }
+    }
+    return gained;
+  }
+
   // A stage that ends with the last frozen block takes no gradient, whatever its neighbour gains.
   bool leave_frozen_alone() {
     auto frozen = static_cast<std::size_t>(plan::frozen_positions(drafter_.plan_.network));
@@ -320,13 +336,14 @@ class Drafter::Climb {
   Lists lists_;  // of draft_
   Score best_;   // of draft_
   int budget_;
+  Moves moves_;
   std::set<std::vector<std::uint16_t>> seen_;
 };
 
 DraftResult Drafter::improve(const StageMesh& mesh, const Pipeline& pipeline,
-                             const MeshCosts& costs, Draft draft, int budget) {
+                             const MeshCosts& costs, Draft draft, int budget, Moves moves) {
   simulated_ = 0;
-  return Climb(*this, mesh, pipeline, costs, std::move(draft), budget).run();
+  return Climb(*this, mesh, pipeline, costs, std::move(draft), budget, moves).run();
 }
 
 }  // namespace orrery::search

@@ -26,6 +26,12 @@ std::optional<DraftResult> PerBlockTools::drafted(const PerBlockSpace& space,
     if (now.fits && now.time.value() < aim.promising) {
       now = drafter.improve(mesh, pipeline, costs, *first, aim.budget);
     }
+    if (now.fits && now.time.value() < aim.best) {
+      const std::int64_t before = now.simulated;
+      now = drafter.improve(mesh, pipeline, costs, std::move(now.draft), aim.budget,
+                            Drafter::Moves::Any);
+      now.simulated += before;
+    }
     now.simulated += result ? result->simulated : 0;
     result = std::move(now);
     if (!result->fits || result->time.value() >= aim.best) {

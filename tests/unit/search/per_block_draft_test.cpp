@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// Neighbours of drafts.
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "search/per_block/tools.hpp"
+#include "tests/unit/search/small_search.hpp"
+
+namespace orrery::search {
+namespace {
+
+constexpr int kEnough = 2000;  // simulations: none of these searches runs out of them
+
+// Of a pipeline with one strategy, from the usual cut: neighbours of the busiest and lightest
+// devices, then of all.
+struct Improved {
+  DraftResult likely;
+  DraftResult any;
+};
+
+Improved improved(std::int64_t layers, const std::string& fixes) {
+  const plan::Plan base = base_plan(
+      Shape{.spec = small_spec(layers), .overrides = {"node.gpus=8", "gpu.memory=80 GiB"}});
+  const Constraints constraints =
+      fixed("tp=1,cp=1,pp=8,micro_batch=1,zero=1,recompute=none," + fixes);
+  const PerBlockSpace space(base, constraints);
+  PerBlockTools tools(space);
+  const StageMesh& mesh = space.meshes().front();
+  const Pipeline pipeline = space.pipelines(mesh).front();
+  const MeshCosts costs = tools.pricer.price(mesh);
+  Draft draft;
+  draft.stages = space.first_cut(mesh, pipeline);
+  draft.strategies.assign(base.network.chain.size(), 0);
+  Improved result;
+  result.likely = tools.drafter.improve(mesh, pipeline, costs, draft, kEnough);
+  result.any = tools.drafter.improve(mesh, pipeline, costs, result.likely.draft, kEnough,
+                                     Drafter::Moves::Any);
+  return result;
+}
+
+// A move between two stages of which neither is on a busiest device can be the one that is missing.
+TEST(PerBlockDraft, MovesBetweenAnyStagesFindMore) {
+  int faster = 0;
+  for (const std::int64_t layers : {17, 19, 21, 23}) {
+    for (const char* schedule : {"v-zb", "interleaved"}) {
+      const Improved result = improved(layers, std::string("chunks=2,schedule=") + schedule);
+      ASSERT_TRUE(result.likely.fits && result.any.fits);
+      EXPECT_LT(result.likely.simulated, kEnough);
+      EXPECT_LE(result.any.time, result.likely.time) << layers << " " << schedule;
+      const std::vector<int>& cut = result.any.draft.stages;
+      EXPECT_EQ(std::accumulate(cut.begin(), cut.end(), 0),
+                static_cast<int>(result.any.draft.strategies.size()));
+      faster += result.any.time < result.likely.time ? 1 : 0;
+    }
+  }
+  EXPECT_GT(faster, 0);
+}
+
+// A cut that is fixed stays.
+TEST(PerBlockDraft, AFixedCutStays) {
+  const Improved result = improved(19, "chunks=2,schedule=v-zb,stages=balanced");
+  ASSERT_TRUE(result.any.fits);
+  EXPECT_EQ(result.any.draft.stages, result.likely.draft.stages);
+}
+
+}  // namespace
+}  // namespace orrery::search
