@@ -374,7 +374,6 @@ Seconds Simulator::work_bound(const Plan& plan) {
   SimTime work;
   const ScheduleTraits traits = schedule_traits(plan);
   const bool like_layers = traits.joins_passes && has_like_layers(plan);
-  const std::vector<Slice> slices = slices_of(plan);
   for (std::size_t position = 0; position < plan.network.chain.size(); ++position) {
     const int index = plan.network.chain[position];
     const models::Block& described = plan.network.blocks[static_cast<std::size_t>(index)];
@@ -382,7 +381,7 @@ Seconds Simulator::work_bound(const Plan& plan) {
       continue;
     }
     const BlockPlan& layout = plan.layout_of(static_cast<int>(position));
-    for (const Slice& slice : slices) {
+    for (const Slice& slice : slices_of(plan)) {
       const BlockCost& block =
           cache_->costs.of(index, layout, plan.micro_batch_of(layout, index), slice);
       work += (block.forward.time + block.backward.time -
