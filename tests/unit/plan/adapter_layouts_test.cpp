@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// How low-rank adapters are cut over tensor-parallel ranks, and what that moves.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "plan/simulation/layout_report.hpp"
+#include "tests/unit/plan/pipeline_fixture.hpp"
+#include "tests/unit/plan/volume_fixture.hpp"
+
+namespace orrery::plan {
+namespace {
+
+using testing::HasSubstr;
+
+models::NetworkSpec adapted_spec(std::int64_t rank) {
+  models::NetworkSpec spec = small_spec();
+  spec.adapters.rank = rank;
+  return spec;
+}
+
+// Column-parallel products: A is cut by the rank, B as the product. Row-parallel ones: A is cut as
+// the product, B by the rank. Nothing is summed over the tensor ranks.
+TEST(AdapterLayouts, FollowTheProductsThatAreAdapted) {
+  Plan plan = small_plan(adapted_spec(16));
+  plan.blocks.front().layout.sequence_parallel = true;
+  check_plan(plan, "test");
+  std::map<std::string, std::string> layouts;
+  for (const BlockReport& block : report_layouts(plan)) {
+    for (const HeldTensor& tensor : block.tensors) {
+      layouts[tensor.name] = tensor.layout;
+    }
+  }
+  for (const char* by_rank :
+       {"w_qkv_lora_low", "w_attention_output_lora", "w_mlp_up_lora_low", "w_mlp_output_lora"}) {
+    EXPECT_THAT(layouts.at(by_rank), HasSubstr("rank")) << by_rank;
+  }
+  EXPECT_THAT(layouts.at("w_q_lora"), HasSubstr("head"));
+  EXPECT_THAT(layouts.at("w_attention_projection_lora_low"), HasSubstr("head"));
+  EXPECT_THAT(layouts.at("w_up_lora"), HasSubstr("ffn"));
+  EXPECT_THAT(layouts.at("w_mlp_down_lora_low"), HasSubstr("ffn"));
+  EXPECT_THAT(layouts.at("w_q"), HasSubstr(", frozen"));
+
+  BlockCosts costs(plan);
+  const BlockCost& layer =
+      costs.of(plan.network.chain[2], plan.blocks.front().layout, plan.micro_batch);
+  std::int64_t trained = 0;
+  for (const StateGroup& group : layer.states) {
+    EXPECT_TRUE(group.frozen || !group.reduced_over(Axis::Tensor));
+    trained += group.frozen ? 0 : group.elements;
+  }
+  const std::int64_t all = 16 * ((1024 + 3072) + 2 * 1024 + (1024 + 4096) + (4096 + 1024));
+  EXPECT_EQ(trained, all / plan.blocks.front().layout.tp);
+}
+
+// Bytes by kind of collective, of a layer with adapters on tensor ranks with sequence parallelism.
+std::map<CommKind, double> moved(const std::vector<Step>& steps) {
+  std::map<CommKind, double> bytes;
+  for (const Step& step : steps) {
+    if (step.collective) {
+      bytes[step.comm] += step.bytes.value();
+    }
+  }
+  return bytes;
+}
+
+// Beside the layer's own two gathers and two scatters a pass. A of q, k and v and of up reads what
+// was gathered for the product; results of the rank's width are gathered or scattered; what the
+// adapters of the row-parallel products give, and its gradient, moves by itself.
+TEST(AdapterLayouts, MoveWhatParallelLinearAdaptersMove) {
+  models::NetworkSpec spec = adapted_spec(16);
+  const double tokens = 4.0 * 512;
+  const double wide = 2 * tokens * static_cast<double>(spec.hidden);
+  const double low = 2 * tokens * 16;
+  for (const bool kept : {false, true}) {
+    BlockPlan layout;
+    layout.tp = 4;
+    layout.sequence_parallel = true;
+    layout.keep_gathered = kept;
+    const BlockSteps steps = Layer(models::build_network(spec, "test"), layout, 1, 4, 512).steps();
+    const auto forward = moved(steps.forward);
+    EXPECT_EQ(forward.at(CommKind::AllGather), 2 * wide + 2 * low);
+    EXPECT_EQ(forward.at(CommKind::ReduceScatter), 4 * wide + 2 * low);
+    EXPECT_EQ(forward.size(), 2U);
+    // Layer 1 has no gradient of its input: the scatter for q, k and v is missing.
+    const auto backward = moved(steps.backward);
+    const double again = kept ? 0 : 2 * wide + 2 * low;
+    EXPECT_EQ(backward.at(CommKind::AllGather), 4 * wide + 2 * low + again);
+    EXPECT_EQ(backward.at(CommKind::ReduceScatter), 1 * wide + 2 * low);
+    EXPECT_EQ(backward.size(), 2U);
+  }
+}
+
+// Columns of A are cut evenly.
+TEST(AdapterLayouts, DivideTheRank) {
+  Plan plan = small_plan(adapted_spec(6));
+  EXPECT_THAT(problem(plan), HasSubstr("adapters.rank = 6 is not divisible by tp = 4"));
+  plan.blocks.front().layout.tp = 2;
+  plan.dp *= 2;
+  EXPECT_EQ(problem(plan), "");
+}
+
+TEST(AdapterLayouts, HaveNoCube) {
+  Plan plan = small_plan(adapted_spec(16));
+  plan.pp = plan.dp = 1;
+  plan.cluster.node.gpus = 8;
+  plan.cluster.num_nodes = 1;
+  plan.stage_blocks = even_stages(plan.network, 1);
+  plan.blocks.front().layout.tp = 8;
+  plan.blocks.front().layout.zero_stage = 0;
+  plan.micro_batch = 8;
+  plan.blocks.front().layout.tensor_parallel = TensorMesh::ThreeD;
+  EXPECT_THAT(problem(plan), HasSubstr("no layout of the network's adapters"));
+  plan.network = models::build_network(small_spec(), "test");
+  EXPECT_EQ(problem(plan), "");
+}
+
+}  // namespace
+}  // namespace orrery::plan
