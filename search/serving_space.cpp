@@ -12,6 +12,7 @@
 #include "base/math.hpp"
 #include "base/quantity_text.hpp"
 #include "base/text.hpp"
+#include "plan/serving/option_limits.hpp"
 
 namespace orrery::search {
 namespace {
@@ -144,9 +145,9 @@ void fix_serving(std::string_view text, ServingFixes& fixed) {
     } else if (field == "routing") {
       plan::routing_of(value);
     } else if (field == "prefix_hits" || field == "host_cache") {
-      parse_number(value, "--fix " + field, 0, field == "host_cache" ? 0.99 : 1.0);
+      parse_number(value, "--fix " + field, 0, field == "host_cache" ? plan::kMostOnHost : 1.0);
     } else {
-      parse_integer(value, "--fix " + field, field == "chunk" ? 0 : 1, limits::kMaxSequence);
+      parse_integer(value, "--fix " + field, field == "chunk" ? 0 : 1, plan::most_of_option(field));
     }
     fixed[field].push_back(value);
   }

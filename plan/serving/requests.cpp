@@ -13,6 +13,7 @@
 #include "base/random.hpp"
 #include "base/text.hpp"
 #include "models/lookups.hpp"
+#include "plan/serving/option_limits.hpp"
 #include "plan/serving/serving.hpp"
 
 namespace orrery::plan {
@@ -27,7 +28,6 @@ constexpr std::array<std::string_view, 2> kPrefills = {"chunked", "separate"};
 constexpr std::array<std::string_view, 3> kRoutings = {"in-turn", "least-loaded", "prefix"};
 constexpr double kLastArrival = 1e6;  // seconds; simulated time ends at 106 days
 constexpr double kMaxRate = 1e9;
-constexpr double kMostOnHost = 0.99;  // the tokens of the last iterations are on the device
 constexpr int kDraws = 1000;  // of a length beyond its bound, before the bound itself is taken
 
 SimTime arrival_of(double seconds) { return to_sim_time(Seconds(seconds)); }
@@ -290,15 +290,16 @@ ServingOptions read_serving_options(const JsonReader& value) {
         prefill->one_of(kPrefills) == kPrefills[0] ? Prefill::Chunked : Prefill::Separate;
   }
   options.chunk = object.integer_or("chunk", options.chunk, 0, limits::kMaxSequence);
-  options.nano_batches =
-      static_cast<int>(object.integer_or("nano_batches", options.nano_batches, 1, 8));
+  options.nano_batches = static_cast<int>(
+      object.integer_or("nano_batches", options.nano_batches, 1, kMostNanoBatches));
   options.expected_output =
       object.integer_or("expected_output", options.expected_output, 0, limits::kMaxSequence);
   options.late_stop = object.boolean_or("late_stop", options.late_stop);
   if (const auto host = object.optional("host_per_iteration")) {
     options.host_per_iteration = host->duration();
   }
-  options.cache_block = object.integer_or("cache_block", options.cache_block, 1, 4096);
+  options.cache_block =
+      object.integer_or("cache_block", options.cache_block, 1, kLargestCacheBlock);
   options.prefix_hits = object.number_or("prefix_hits", options.prefix_hits, 0, 1);
   options.host_cache = object.number_or("host_cache", options.host_cache, 0, kMostOnHost);
   if (const auto routing = object.optional("routing")) {

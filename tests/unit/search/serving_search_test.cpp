@@ -218,6 +218,10 @@ TEST(ServingSearch, FixesAreChecked) {
   EXPECT_THAT(told("token_buget=3"), ::testing::HasSubstr("did you mean \"token_budget\""));
   EXPECT_THAT(told("tp"), ::testing::HasSubstr("has no value"));
   EXPECT_THAT(told("tp=0"), ::testing::HasSubstr("--fix tp"));
+  // As plan documents.
+  EXPECT_THAT(told("nano_batches=9"), ::testing::HasSubstr("out of range (1 to 8)"));
+  EXPECT_THAT(told("cache_block=4097"), ::testing::HasSubstr("out of range (1 to 4096)"));
+  EXPECT_THAT(told("nano_batches=8"), ::testing::HasSubstr("no error"));
   EXPECT_THAT(told("prefill=whole"), ::testing::HasSubstr("chunked or separate"));
   EXPECT_THROW(search_serving(base_plan("llama3-8b", "hgx-h100:1"), fixed("tp=3", 1)), Error);
   try {
