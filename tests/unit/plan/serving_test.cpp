@@ -204,6 +204,42 @@ TEST(ServingSimulation, NeverFasterThanItsBound) {
   }
 }
 
+// A run in which no request waited for max_requests is that of a plan with more of them, but for
+// the share of the cache that is left beside larger logits.
+TEST(ServingSimulation, MoreRequestsThanAreEverThereChangeNothing) {
+  const auto up_to = [](std::int64_t requests) {
+    return with(serving_plan("llama3-8b", "hgx-h100:1", 2), [&](Serving& serving) {
+      serving.options.token_budget = 2048;
+      serving.options.max_requests = requests;
+    });
+  };
+  const auto run_of = [](const Plan& plan, ServingModel& model) {
+    return simulate_serving_within(Seconds(1e9), plan, model,
+                                   generate_requests(plan.serving->requests));
+  };
+  const Plan more = up_to(2048);
+  ServingModel model(more);
+  const Plan enough = up_to(40);
+  ServingModel enough_model(enough);
+  const auto same = serving_run_like(run_of(enough, enough_model), more, model);
+  ASSERT_TRUE(same && same->simulation);
+  EXPECT_NE(model.memory().front().kv_tokens, enough_model.memory().front().kv_tokens);
+  EXPECT_EQ(to_json(*same->simulation).dump(), to_json(simulate_serving(more)).dump());
+  const Plan few = up_to(2);
+  ServingModel few_model(few);
+  EXPECT_FALSE(serving_run_like(run_of(few, few_model), more, model));
+}
+
+// Another thread's model has the same costs.
+TEST(ServingSimulation, IsTheSameOnAnotherThread) {
+  const Plan plan = serving_plan("llama3-8b", "hgx-h100:1", 2);
+  const ServingModel first(plan);
+  ServingModel other = first.on_another_thread();
+  const std::vector<Request> requests = generate_requests(plan.serving->requests);
+  EXPECT_EQ(to_json(simulate_serving(plan, other, requests)).dump(),
+            to_json(simulate_serving(plan)).dump());
+}
+
 TEST(ServingSimulation, SaysWhatDoesNotFitAndWhatWould) {
   const ServingSimulation one = simulate_serving(serving_plan("llama2-70b", "dgx-a100:1", 1));
   ASSERT_TRUE(one.does_not_fit);
