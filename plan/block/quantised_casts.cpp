@@ -329,13 +329,16 @@ Seconds weight_casts_of_step(const BlockCost& block, const BlockPlan& layout, co
                       precision, device, execution);
 }
 
-Seconds casts_of_fetched(const BlockCost& block, const BlockPlan& layout, DType precision,
-                         const costmodel::DeviceModel& device, const Execution& execution) {
+PassCasts casts_of_fetched(const BlockCost& block, const BlockPlan& layout, DType precision,
+                           const costmodel::DeviceModel& device, const Execution& execution) {
   if (block.quantised.weights == 0 || execution.casts_weights || layout.zero_stage == 3 ||
       layout.offload.parameters == Tier::Device) {
     return {};
   }
-  return cast_weights(block.quantised, 0, precision, device, execution);
+  QuantisedProducts of_backward = block.quantised;
+  of_backward.weights = of_backward.transposed;
+  return {cast_weights(block.quantised, 0, precision, device, execution),
+          cast_weights(of_backward, 0, precision, device, execution)};
 }
 
 void add_casts(const CastOperands& product, const KernelContext& context, OperatorCost& cost) {

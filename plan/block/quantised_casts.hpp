@@ -53,9 +53,14 @@ Seconds weight_casts_of_step(const BlockCost& block, const BlockPlan& layout, co
 // Casts of weights that every pass makes because their parameters live elsewhere: they arrive in 16
 // bits (deepspeed/runtime/swap_tensor/partitioned_param_swapper.py moves the 16-bit partitions;
 // Megatron-Core's optimizer on the host leaves parameters on the device), and nothing of them stays
-// behind. With `casts_weights` the products' own casts are all there are.
-Seconds casts_of_fetched(const BlockCost& block, const BlockPlan& layout, DType precision,
-                         const costmodel::DeviceModel& device, const Execution& execution);
+// behind. With `casts_weights` the products' own casts are all there are. The backward casts what
+// an input gradient reads.
+struct PassCasts {
+  Seconds forward;
+  Seconds backward;
+};
+PassCasts casts_of_fetched(const BlockCost& block, const BlockPlan& layout, DType precision,
+                           const costmodel::DeviceModel& device, const Execution& execution);
 
 // A product on one device, with all its groups.
 struct CastOperands {

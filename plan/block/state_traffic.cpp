@@ -81,9 +81,10 @@ StateTraffic state_traffic(const BlockCost& block, const BlockPlan& layout, cons
                            const BlockCosts& costs, bool without_tied) {
   StateTraffic total;
   Traffic traffic(mesh, costs);
-  total.copy_forward =
+  const PassCasts casts =
       casts_of_fetched(block, layout, costs.precision(), costs.device(), costs.execution());
-  total.copy_backward = total.copy_forward;
+  total.copy_forward = casts.forward;
+  total.copy_backward = casts.backward;
   const int gradient = gradient_bytes(costs.execution(), costs.precision());
   for (const StateGroup& group : block.states) {
     if (group.tied && without_tied) {

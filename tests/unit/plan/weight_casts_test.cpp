@@ -3,6 +3,7 @@
 // copies of the master weights after the update.
 #include <gtest/gtest.h>
 
+#include "plan/block/quantised_casts.hpp"
 #include "plan/simulation/simulate.hpp"
 #include "plan/stage/pass_costs.hpp"
 #include "plan/stage/step_end.hpp"
@@ -117,6 +118,13 @@ TEST(WeightCasts, OfParametersOnTheHostAreMadeInEveryPass) {
   const auto longer = [](SimTime one, SimTime other) { return to_seconds(one - other).value(); };
   EXPECT_NEAR(longer(away.forward, there.forward) / (casts * layers).value(), 1, 0.02);
   EXPECT_NEAR(longer(away.backward, there.backward) / (casts * layers).value(), 1, 0.02);
+  BlockCosts costs(plan);
+  BlockCost layer = costs.of(1, plan.blocks.front().layout, 1, {});
+  layer.quantised.transposed = 0;  // as of frozen weights below the first trained one
+  const PassCasts frozen = casts_of_fetched(layer, plan.blocks.front().layout, plan.precision,
+                                            costs.device(), plan.execution);
+  EXPECT_GT(frozen.forward, Seconds());
+  EXPECT_EQ(frozen.backward, Seconds());
   plan.execution.casts_weights = true;  // by the products, with or without
   const StageCost each = first_stage(plan);
   offload.parameters = Tier::Device;
