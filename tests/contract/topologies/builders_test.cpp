@@ -73,13 +73,13 @@ TEST_P(NodeRoutes, AllPairsOfTwoNodesAreConnected) {
   }
 }
 
-std::string test_name(const testing::TestParamInfo<std::string>& node) {
+std::string name_of_node(const testing::TestParamInfo<std::string>& node) {
   std::string name = node.param;
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, NodeRoutes, testing::ValuesIn(node_names()), test_name);
+INSTANTIATE_TEST_SUITE_P(All, NodeRoutes, testing::ValuesIn(node_names()), name_of_node);
 
 }  // namespace
 }  // namespace orrery::topologies

@@ -12,7 +12,7 @@
 namespace orrery::costmodel {
 namespace {
 
-constexpr double kRounding = 1 + 1e-9;
+constexpr double kAboveRounding = 1 + 1e-9;
 const std::array<const char*, 6> kGpus = {"v100-sxm2-32gb", "a100-sxm4-80gb", "h100-sxm5-80gb",
                                           "b200-sxm-180gb", "l40s",           "mi300x"};
 
@@ -82,9 +82,9 @@ TEST(DeviceModelProperty, GemmNeverBeatsTheDatasheet) {
     const double compute = 2 * m * n * k * groups / gpu.peak_of(shape.dtype).value();
     const double memory =
         groups * (2 * (m * k + k * n) + shape.output_bytes * m * n) / gpu.hbm_bandwidth.value();
-    RC_ASSERT(model_of(gpu).gemm(shape).value() * kRounding >= std::max(compute, memory));
+    RC_ASSERT(model_of(gpu).gemm(shape).value() * kAboveRounding >= std::max(compute, memory));
     const DeviceModel sustained(gpu, load_profile("", gpu), Load::Sustained);
-    RC_ASSERT(sustained.gemm(shape).value() * kRounding >= std::max(compute, memory));
+    RC_ASSERT(sustained.gemm(shape).value() * kAboveRounding >= std::max(compute, memory));
   }));
 }
 
@@ -98,11 +98,11 @@ TEST(DeviceModelProperty, GemmIsMonotoneInEverySize) {
     larger.m += *rc::gen::inRange(0, 300);
     larger.n += *rc::gen::inRange(0, 300);
     larger.k += *rc::gen::inRange(0, 300);
-    RC_ASSERT(model.gemm(larger).value() * kRounding >= model.gemm(shape).value());
+    RC_ASSERT(model.gemm(larger).value() * kAboveRounding >= model.gemm(shape).value());
     RC_ASSERT(kSaving * measured.gemm(larger).value() >= measured.gemm(shape).value());
     if (shape.groups > 1) {
       larger.groups += *rc::gen::inRange(0, 5);
-      RC_ASSERT(model.gemm(larger).value() * kRounding >= model.gemm(shape).value());
+      RC_ASSERT(model.gemm(larger).value() * kAboveRounding >= model.gemm(shape).value());
     }
   }));
 }
@@ -114,11 +114,11 @@ TEST(DeviceModelProperty, FasterHardwareIsNeverSlower) {
     const DeviceModel better = model_of(faster(gpu));
     const GemmShape gemm = any_gemm();
     const AttentionShape attention = any_attention();
-    RC_ASSERT(better.gemm(gemm).value() <= model.gemm(gemm).value() * kRounding);
+    RC_ASSERT(better.gemm(gemm).value() <= model.gemm(gemm).value() * kAboveRounding);
     RC_ASSERT(better.attention_forward(attention).value() <=
-              model.attention_forward(attention).value() * kRounding);
+              model.attention_forward(attention).value() * kAboveRounding);
     RC_ASSERT(better.attention_backward(attention).value() <=
-              model.attention_backward(attention).value() * kRounding);
+              model.attention_backward(attention).value() * kAboveRounding);
     const Bytes bytes(*rc::gen::inRange(1, 1 << 30));
     RC_ASSERT(better.memory_bound(bytes, MemoryKernel::Norm) <=
               model.memory_bound(bytes, MemoryKernel::Norm));
@@ -139,9 +139,9 @@ TEST(DeviceModelProperty, AttentionIsMonotoneInWork) {
     if (shape.window > 0) {
       larger.window += *rc::gen::inRange<std::int64_t>(0, 100);
     }
-    RC_ASSERT(model.attention_forward(larger).value() * kRounding >=
+    RC_ASSERT(model.attention_forward(larger).value() * kAboveRounding >=
               model.attention_forward(shape).value());
-    RC_ASSERT(model.attention_backward(larger).value() * kRounding >=
+    RC_ASSERT(model.attention_backward(larger).value() * kAboveRounding >=
               model.attention_backward(shape).value());
     RC_ASSERT(model.attention_backward(shape) >= model.attention_forward(shape));
   }));

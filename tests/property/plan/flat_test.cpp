@@ -6,17 +6,12 @@
 #include <rapidcheck.h>
 
 #include "sim/engine/fold.hpp"
+#include "tests/property/drawing.hpp"
 #include "tests/unit/plan/flat_fixture.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {
 namespace {
-
-template <typename T>
-T pick(std::initializer_list<T> values) {
-  return *rc::gen::elementOf(std::vector<T>(values));
-}
-bool coin() { return *rc::gen::arbitrary<bool>(); }
 
 BlockPlan any_layout() {
   BlockPlan layout;

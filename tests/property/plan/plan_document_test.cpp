@@ -8,16 +8,11 @@
 #include "plan/exporter.hpp"
 #include "plan/importer.hpp"
 #include "plan/launch_script/shell_words.hpp"
+#include "tests/property/drawing.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {
 namespace {
-
-template <typename T>
-T pick(std::initializer_list<T> values) {
-  return *rc::gen::elementOf(std::vector<T>(values));
-}
-bool coin() { return *rc::gen::arbitrary<bool>(); }
 
 models::NetworkSpec any_spec() {
   models::NetworkSpec spec = small_spec();

@@ -3,6 +3,7 @@
 // degree divides, so that laws hold exactly.
 #pragma once
 
+#include <gtest/gtest.h>
 #include <rapidcheck.h>
 
 #include <algorithm>
@@ -12,14 +13,12 @@
 
 #include "plan/simulation/simulate.hpp"
 #include "sim/schedule.hpp"
+#include "tests/property/drawing.hpp"
 
 namespace orrery::plan::testing {
 
-template <typename T>
-T pick(std::initializer_list<T> values) {
-  return *rc::gen::elementOf(std::vector<T>(values));
-}
-inline bool coin() { return *rc::gen::arbitrary<bool>(); }
+// Code in this namespace and around it says testing:: for Googletest's, too.
+using namespace ::testing;
 
 // Clusters and profiles are read once.
 struct Machine {

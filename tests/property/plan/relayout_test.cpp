@@ -68,7 +68,7 @@ std::set<int> group_of_rank(int rank, const std::vector<StreamConversion>& conve
   return group;
 }
 
-BlockPlan any_layout() {
+BlockPlan any_kind_of_layout() {
   BlockPlan layout;
   const int kind = *rc::gen::inRange(0, 5);
   const auto power = [](int most) { return 1 << *rc::gen::inRange(0, most + 1); };
@@ -105,8 +105,8 @@ struct Side {
 
 TEST(Relayout, GivesEveryRankWhatTheNextBlockNeeds) {
   EXPECT_TRUE(rc::check([] {
-    const Side from(any_layout());
-    const Side to(any_layout());
+    const Side from(any_kind_of_layout());
+    const Side to(any_kind_of_layout());
     const auto conversions = stream_conversions(from.mesh, from.stream, to.mesh, to.stream);
     for (int rank = 0; rank < kRanks; ++rank) {
       Cells needed;
@@ -122,7 +122,7 @@ TEST(Relayout, GivesEveryRankWhatTheNextBlockNeeds) {
 
 TEST(Relayout, EqualLayoutsMoveNothing) {
   EXPECT_TRUE(rc::check([] {
-    const Side side(any_layout());
+    const Side side(any_kind_of_layout());
     RC_ASSERT(stream_conversions(side.mesh, side.stream, side.mesh, side.stream).empty());
   }));
 }

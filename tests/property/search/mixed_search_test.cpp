@@ -8,15 +8,11 @@
 #include "plan/mixed/replay.hpp"
 #include "search/mixed/search.hpp"
 #include "search/mixed/space.hpp"
+#include "tests/property/drawing.hpp"
 #include "tests/unit/search/small_search.hpp"
 
 namespace orrery::search {
 namespace {
-
-template <typename T>
-T pick(std::initializer_list<T> values) {
-  return *rc::gen::elementOf(std::vector<T>(values));
-}
 
 plan::MixedPlan any_base() {
   Problem problem;
@@ -52,7 +48,7 @@ plan::MixedPlan any_base() {
   return base;
 }
 
-Constraints any_constraints() {
+Constraints any_mixed_constraints() {
   Constraints constraints;
   constraints.fix(
       pick<std::string>({"tp=1", "tp=2", "recompute=none", "recompute=full", "micro_batch=1",
@@ -70,7 +66,7 @@ TEST(MixedSearchProperty, EqualsSimulatingEverything) {
   EXPECT_TRUE(rc::check([] {
     const plan::MixedPlan base = any_base();
     Options options;
-    options.constraints = any_constraints();
+    options.constraints = any_mixed_constraints();
     options.interval_draws = 0;
     options.jobs = pick({1, 2, 3});
     plan::MixedSimulator simulator(base);
@@ -168,7 +164,7 @@ TEST(MixedSearchProperty, ThreadsDoNotMatter) {
   EXPECT_TRUE(rc::check([&text] {
     const plan::MixedPlan base = any_base();
     Options options;
-    options.constraints = any_constraints();
+    options.constraints = any_mixed_constraints();
     options.interval_draws = 0;
     options.jobs = 1;
     try {

@@ -15,16 +15,12 @@
 #include "search/per_block/capacity.hpp"
 #include "search/per_block/search.hpp"
 #include "search/per_block/split.hpp"
+#include "tests/property/drawing.hpp"
 #include "tests/unit/search/outcome_text.hpp"
 #include "tests/unit/search/small_search.hpp"
 
 namespace orrery::search {
 namespace {
-
-template <typename T>
-T pick(std::initializer_list<T> values) {
-  return *rc::gen::elementOf(std::vector<T>(values));
-}
 
 struct TinySpace {
   plan::Plan base;

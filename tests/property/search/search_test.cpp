@@ -7,15 +7,11 @@
 #include <rapidcheck.h>
 
 #include "base/error.hpp"
+#include "tests/property/drawing.hpp"
 #include "tests/unit/search/small_search.hpp"
 
 namespace orrery::search {
 namespace {
-
-template <typename T>
-T pick(std::initializer_list<T> values) {
-  return *rc::gen::elementOf(std::vector<T>(values));
-}
 
 Shape any_shape() {
   Shape shape;

@@ -4,12 +4,17 @@
 // nothing, O(steps * uses): the oracle of the incremental solver.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <limits>
 #include <vector>
 
 #include "sim/engine/fair_share.hpp"
 
 namespace orrery::sim::testing {
+
+// Code in this namespace and around it says testing:: for Googletest's, too.
+using namespace ::testing;
 
 struct ReferenceVariable {
   std::vector<Demand> demands;

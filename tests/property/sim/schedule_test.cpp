@@ -38,7 +38,7 @@ PipelineResult evaluate(const char* name, const ScheduleParams& params, const Un
   return evaluate_pipeline(order, costs);
 }
 
-std::int64_t idle_of(const DeviceUse& use) {
+std::int64_t idle_time_of(const DeviceUse& use) {
   return (use.last_end - use.first_start - use.busy).ps;
 }
 
@@ -159,7 +159,7 @@ TEST(ScheduleOracles, FirstDeviceSpansTheWholeRun) {
     const Uniform u = random_uniform(false);
     for (const char* name : {"gpipe", "1f1b", "interleaved", "breadth-first"}) {
       const PipelineResult result = evaluate(name, params, u);
-      RC_ASSERT(idle_of(result.devices[0]) == (p - 1) * (u.forward + u.backward).ps);
+      RC_ASSERT(idle_time_of(result.devices[0]) == (p - 1) * (u.forward + u.backward).ps);
       RC_ASSERT(result.devices[0].last_end == result.makespan);
     }
   }));

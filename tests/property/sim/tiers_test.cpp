@@ -12,7 +12,7 @@
 namespace orrery::sim {
 namespace {
 
-struct Case {
+struct TierCase {
   TierGraph graph;
   std::vector<TierObject> objects;
   std::vector<TierStep> steps;
@@ -25,8 +25,8 @@ std::int64_t pick(std::int64_t from, std::int64_t until) {
   return *rc::gen::inRange<std::int64_t>(from, until);
 }
 
-Case any_case() {
-  Case one;
+TierCase any_tier_case() {
+  TierCase one;
   const bool half_duplex = pick(0, 2) == 0;
   const BytesPerSecond rate(static_cast<double>(pick(1, 100)) * 1e6);
   one.graph.tiers = {{"device", ByteCount(), {}},
@@ -57,7 +57,7 @@ Case any_case() {
 
 TEST(TiersProperty, BytesAreConserved) {
   EXPECT_TRUE(rc::check([] {
-    const Case one = any_case();
+    const TierCase one = any_tier_case();
     const TierRun run = run_tiers(one.graph, 0, one.objects, one.steps, one.policy);
     RC_ASSERT(run.moved[1].value() == one.stored);
     // Every object that is used was loaded at least once, and only used ones.
@@ -78,7 +78,7 @@ TEST(TiersProperty, BytesAreConserved) {
 
 TEST(TiersProperty, TheTimeLiesBetweenTheLongestPartAndTheSum) {
   EXPECT_TRUE(rc::check([] {
-    const Case one = any_case();
+    const TierCase one = any_tier_case();
     const TierRun run = run_tiers(one.graph, 0, one.objects, one.steps, one.policy);
     const double rate = one.graph.channels[0].bandwidth.value();
     const double host = one.graph.tiers[1].bandwidth.value();
@@ -96,7 +96,7 @@ TEST(TiersProperty, TheTimeLiesBetweenTheLongestPartAndTheSum) {
 
 TEST(TiersProperty, MemoryStaysWithinTheWindow) {
   EXPECT_TRUE(rc::check([] {
-    Case one = any_case();
+    TierCase one = any_tier_case();
     const TierRun run = run_tiers(one.graph, 0, one.objects, one.steps, one.policy);
     std::int64_t bound = one.policy.resident * one.largest;
     if (one.policy.dirty == DirtySpace::OwnBuffer) {

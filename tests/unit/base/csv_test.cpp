@@ -15,7 +15,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::message_of;
 
-std::string parse_message(std::string_view text) {
+std::string csv_message(std::string_view text) {
   return message_of([&] { parse_csv(text, "t.csv"); });
 }
 
@@ -61,17 +61,17 @@ TEST(CsvTest, OnlyExpectedColumns) {
 }
 
 TEST(CsvTest, BadTablesNameTheLine) {
-  EXPECT_EQ(parse_message(""), "t.csv: empty table (the first line names the columns)");
-  EXPECT_EQ(parse_message("a,b\n1,2\n1\n"), "t.csv:3: 1 cells (the header has 2)");
-  EXPECT_EQ(parse_message("a,b\n1,2,3\n"), "t.csv:2: 3 cells (the header has 2)");
-  EXPECT_EQ(parse_message("a,a\n"), "t.csv:1: two columns are named \"a\"");
-  EXPECT_THAT(parse_message("a,\n"), HasSubstr("t.csv:1: column without a name"));
-  EXPECT_THAT(parse_message("a,b\n1,\"x\n"), HasSubstr("t.csv:2: quoted cell without an end"));
-  EXPECT_THAT(parse_message("a,b\n1,\"x\"y\n"), HasSubstr("text after a closing quote"));
-  EXPECT_THAT(parse_message("a,b\n1,x\"y\n"), HasSubstr("quote inside a cell"));
-  EXPECT_THAT(parse_message(std::string_view("a\n\0\n", 4)), HasSubstr("NUL byte"));
-  EXPECT_THAT(parse_message("a\n" + std::string(65'537, 'x')), HasSubstr("more than 65536 bytes"));
-  EXPECT_THAT(parse_message(std::string(300, ',')), HasSubstr("more than 256 columns"));
+  EXPECT_EQ(csv_message(""), "t.csv: empty table (the first line names the columns)");
+  EXPECT_EQ(csv_message("a,b\n1,2\n1\n"), "t.csv:3: 1 cells (the header has 2)");
+  EXPECT_EQ(csv_message("a,b\n1,2,3\n"), "t.csv:2: 3 cells (the header has 2)");
+  EXPECT_EQ(csv_message("a,a\n"), "t.csv:1: two columns are named \"a\"");
+  EXPECT_THAT(csv_message("a,\n"), HasSubstr("t.csv:1: column without a name"));
+  EXPECT_THAT(csv_message("a,b\n1,\"x\n"), HasSubstr("t.csv:2: quoted cell without an end"));
+  EXPECT_THAT(csv_message("a,b\n1,\"x\"y\n"), HasSubstr("text after a closing quote"));
+  EXPECT_THAT(csv_message("a,b\n1,x\"y\n"), HasSubstr("quote inside a cell"));
+  EXPECT_THAT(csv_message(std::string_view("a\n\0\n", 4)), HasSubstr("NUL byte"));
+  EXPECT_THAT(csv_message("a\n" + std::string(65'537, 'x')), HasSubstr("more than 65536 bytes"));
+  EXPECT_THAT(csv_message(std::string(300, ',')), HasSubstr("more than 256 columns"));
 }
 
 TEST(CsvTest, FilesThatCannotBeReadAreErrors) {

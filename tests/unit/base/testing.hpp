@@ -12,6 +12,9 @@
 
 namespace orrery::testing {
 
+// Code in this namespace and around it says testing:: for Googletest's, too.
+using namespace ::testing;
+
 inline std::optional<Error> error_of(const std::function<void()>& operation) {
   try {
     operation();

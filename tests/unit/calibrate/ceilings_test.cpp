@@ -6,7 +6,7 @@
 namespace orrery::calibrate {
 namespace {
 
-Sample timed(Shape shape, double seconds) {
+Sample sample_of(Shape shape, double seconds) {
   return {.shape = std::move(shape),
           .time = {Seconds(seconds), Seconds(seconds), Seconds(seconds), 1}};
 }
@@ -17,10 +17,10 @@ TEST(Ceilings, FlagsWhatNoChipCanDo) {
   const GemmSample gemm = {.m = 4096, .n = 4096, .k = 4096};
   const MemorySample copy = {
       .operation = "copy", .bytes_read = 1LL << 30, .bytes_written = 1LL << 30};
-  SampleFile file = {
-      .header = {.device = "H100"},
-      .samples = {timed(gemm, flops / 700e12), timed(gemm, flops / 1100e12),
-                  timed(copy, 2 * 1073741824.0 / 3.0e12), timed(copy, 2 * 1073741824.0 / 4.0e12)}};
+  SampleFile file = {.header = {.device = "H100"},
+                     .samples = {sample_of(gemm, flops / 700e12), sample_of(gemm, flops / 1100e12),
+                                 sample_of(copy, 2 * 1073741824.0 / 3.0e12),
+                                 sample_of(copy, 2 * 1073741824.0 / 4.0e12)}};
   EXPECT_EQ(flag_impossible(file, gpu), 2);
   EXPECT_FALSE(file.samples[0].flags.above_ceiling);
   EXPECT_TRUE(file.samples[1].flags.above_ceiling);
@@ -34,7 +34,7 @@ TEST(Ceilings, FlagsWhatNoChipCanDo) {
 TEST(Ceilings, RatesByHand) {
   const topologies::Gpu gpu = topologies::load_gpu("h100-sxm5-80gb");
   const Achieved copy = achieved(
-      timed(HostCopySample{.bytes = 1'000'000, .direction = CopyDirection::Both}, 1e-3), gpu);
+      sample_of(HostCopySample{.bytes = 1'000'000, .direction = CopyDirection::Both}, 1e-3), gpu);
   EXPECT_DOUBLE_EQ(copy.bandwidth.value(), 2e9);
   EXPECT_EQ(copy.fraction, 0);
 }

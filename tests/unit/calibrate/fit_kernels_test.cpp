@@ -284,8 +284,8 @@ TEST(FitKernelsTest, TransferToH200ChangesOnlyWhatTheDataSheetChanges) {
 // The profile in the box is what the fit gives from the public table.
 TEST(FitKernelsTest, RepeatsTheAttentionOfA100) {
   const std::string path =
-      costmodel::testing::shared_path("kernels/attention-a100-sxm4-80gb-fwd-aiconfigurator.csv");
-  if (!costmodel::testing::has_shared()) {
+      testing::shared_path("kernels/attention-a100-sxm4-80gb-fwd-aiconfigurator.csv");
+  if (!testing::has_shared()) {
     GTEST_SKIP() << "no measured tables";
   }
   const topologies::Gpu a100 = topologies::load_gpu("a100-sxm4-80gb");

@@ -16,10 +16,10 @@ namespace {
 using sim::CommKind;
 using ::testing::HasSubstr;
 
-topologies::Gpu h100() { return topologies::load_gpu("h100-sxm5-80gb"); }
+topologies::Gpu fitted_gpu() { return topologies::load_gpu("h100-sxm5-80gb"); }
 
 Profile with_fits() {
-  Profile profile = load_profile("", h100());
+  Profile profile = load_profile("", fitted_gpu());
   CollectiveParameters tcp = profile.inter_node;
   tcp.base = Seconds(30e-6);
   profile.collectives.fabrics = {{FabricClass::Tcp, tcp}};
@@ -36,29 +36,30 @@ Profile with_fits() {
   return profile;
 }
 
-Json document() {
+Json fitted_document() {
   Json json = to_json(with_fits());
   return json;
 }
 
-std::string message_after(const std::string& path, const std::string& value, bool may_add = false) {
-  Json changed = document();
+std::string message_of_fits_after(const std::string& path, const std::string& value,
+                                  bool may_add = false) {
+  Json changed = fitted_document();
   set_path(changed, path, value, may_add);
-  return testing::message_of([&] { read_profile(changed, "p.json", h100()); });
+  return testing::message_of([&] { read_profile(changed, "p.json", fitted_gpu()); });
 }
 
 TEST(CollectiveFitsTest, ReadBackEqual) {
   const Profile profile = with_fits();
-  const Profile read = read_profile(document(), "p.json", h100());
+  const Profile read = read_profile(fitted_document(), "p.json", fitted_gpu());
   EXPECT_EQ(read.collectives, profile.collectives);
-  EXPECT_EQ(to_json(read).dump(), document().dump());
+  EXPECT_EQ(to_json(read).dump(), fitted_document().dump());
 }
 
 TEST(CollectiveFitsTest, BadCurvesAreErrors) {
   const std::string path = "collectives.residuals";
-  EXPECT_THAT(message_after(path, R"({"node all-reduce 2.29 8x1 2^10": "1 x"})"),
+  EXPECT_THAT(message_of_fits_after(path, R"({"node all-reduce 2.29 8x1 2^10": "1 x"})"),
               HasSubstr("not a list of residuals"));
-  EXPECT_THAT(message_after(path, R"({"node all-reduce 2.29 8x1 2^10": "700"})"),
+  EXPECT_THAT(message_of_fits_after(path, R"({"node all-reduce 2.29 8x1 2^10": "700"})"),
               HasSubstr("between -694 and 694"));
   for (const char* key :
        {"node all-reduce 2.29 8x1", "moon all-reduce 2.29 8x1 2^10", "node all-hail 2.29 8x1 2^10",
@@ -66,10 +67,11 @@ TEST(CollectiveFitsTest, BadCurvesAreErrors) {
         "node all-reduce 2.29 8x1 3^10", "node all-reduce 2.29 8x1 2^99"}) {
     Json object = Json::object();
     object.set(key, "1");
-    EXPECT_THAT(message_after(path, object.dump(-1)), HasSubstr("not the name of a residual curve"))
+    EXPECT_THAT(message_of_fits_after(path, object.dump(-1)),
+                HasSubstr("not the name of a residual curve"))
         << key;
   }
-  EXPECT_THAT(message_after("collectives.fabrics", R"({"carrier-pigeon": {}})"),
+  EXPECT_THAT(message_of_fits_after("collectives.fabrics", R"({"carrier-pigeon": {}})"),
               HasSubstr("infiniband"));
 }
 

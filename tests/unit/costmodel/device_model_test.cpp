@@ -11,7 +11,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-DeviceModel model_of(const std::string& name) {
+DeviceModel device_model_of(const std::string& name) {
   const topologies::Gpu gpu = topologies::load_gpu(name);
   return {gpu, load_profile("", gpu)};
 }
@@ -148,7 +148,7 @@ TEST(DeviceModelTest, LargeGemmReachesTheComputeFraction) {
 }
 
 TEST(DeviceModelTest, SkinnyGemmRunsAtMemorySpeed) {
-  const DeviceModel h100 = model_of("h100-sxm5-80gb");
+  const DeviceModel h100 = device_model_of("h100-sxm5-80gb");
   const Seconds time = h100.gemm({.m = 1, .n = 16384, .k = 16384});
   EXPECT_NEAR(2 * 16384.0 * 16384 / time.value() / 1e12, 2.9, 0.15);
 }
@@ -164,14 +164,14 @@ TEST(DeviceModelTest, AnExtraRowCostsMoreOnA100) {
     }
     return sum / 16;
   };
-  const double a100 = cost_of_a_row(model_of("a100-sxm4-80gb"));
-  const double h100 = cost_of_a_row(model_of("h100-sxm5-80gb"));
+  const double a100 = cost_of_a_row(device_model_of("a100-sxm4-80gb"));
+  const double h100 = cost_of_a_row(device_model_of("h100-sxm5-80gb"));
   EXPECT_GT(a100, 1.08);
   EXPECT_LT(h100, 1.06);
 }
 
 TEST(DeviceModelTest, GroupedGemmPadsRowsOfEachGroup) {
-  const DeviceModel b200 = model_of("b200-sxm-180gb");
+  const DeviceModel b200 = device_model_of("b200-sxm-180gb");
   const GemmShape aligned{.m = 4096, .n = 4096, .k = 7168, .groups = 8};
   GemmShape ragged = aligned;
   ragged.m = 4097;
@@ -182,7 +182,7 @@ TEST(DeviceModelTest, GroupedGemmPadsRowsOfEachGroup) {
 // Rows of 128 and of 512 elements take the same time: 213 and 214 us on B200 where 32,768 rows are
 // cast and multiplied.
 TEST(DeviceModelTest, CastsOfShortRowsTakeTimeByTheRow) {
-  const DeviceModel model = model_of("b200-sxm-180gb");
+  const DeviceModel model = device_model_of("b200-sxm-180gb");
   const auto casts = [&](std::int64_t rows, std::int64_t elements) {
     GemmShape shape{.m = rows, .n = 128, .k = elements, .dtype = DType::Fp8};
     const Seconds bare = model.gemm(shape);
@@ -199,7 +199,7 @@ TEST(DeviceModelTest, CastsOfShortRowsTakeTimeByTheRow) {
 // instructions.
 TEST(DeviceModelTest, PreciseSumsOfFp8CostTimeOnHopperAlone) {
   const auto slowdown = [](const std::string& gpu, DType dtype) {
-    const DeviceModel model = model_of(gpu);
+    const DeviceModel model = device_model_of(gpu);
     GemmShape shape{.m = 8192, .n = 8192, .k = 8192, .dtype = dtype};
     const Seconds forward = model.gemm(shape);
     shape.layout = GemmLayout::NN;
@@ -226,7 +226,7 @@ TEST(DeviceModelTest, LongLoopsOfFp8ReachWhatTheLayersDo) {
 }
 
 TEST(DeviceModelTest, EmptyShapesAreFree) {
-  const DeviceModel h100 = model_of("h100-sxm5-80gb");
+  const DeviceModel h100 = device_model_of("h100-sxm5-80gb");
   EXPECT_EQ(h100.gemm({}), Seconds(0));
   EXPECT_EQ(h100.attention_forward({}), Seconds(0));
   EXPECT_EQ(h100.memory_bound(Bytes(0), MemoryKernel::Norm), Seconds(0));
@@ -234,11 +234,11 @@ TEST(DeviceModelTest, EmptyShapesAreFree) {
 }
 
 TEST(DeviceModelTest, PrecisionThatTheGpuLacksIsAnError) {
-  const DeviceModel a100 = model_of("a100-sxm4-80gb");
+  const DeviceModel a100 = device_model_of("a100-sxm4-80gb");
   EXPECT_THAT(
       testing::message_of([&] { a100.gemm({.m = 64, .n = 64, .k = 64, .dtype = DType::Fp8}); }),
       HasSubstr("fp8"));
-  const DeviceModel v100 = model_of("v100-sxm2-32gb");
+  const DeviceModel v100 = device_model_of("v100-sxm2-32gb");
   EXPECT_GT(v100.gemm({.m = 64, .n = 64, .k = 64, .dtype = DType::Tf32}), Seconds(0));
 }
 
@@ -258,7 +258,7 @@ TEST(DeviceModelTest, AttentionCountsVisiblePairs) {
 }
 
 TEST(DeviceModelTest, CausalHalvesLongAttention) {
-  const DeviceModel h100 = model_of("h100-sxm5-80gb");
+  const DeviceModel h100 = device_model_of("h100-sxm5-80gb");
   const double ratio = h100.attention_forward(attention_shape(65536, 65536, true, 0)) /
                        h100.attention_forward(attention_shape(65536, 65536, false, 0));
   EXPECT_NEAR(ratio, 0.5, 0.01);
@@ -266,7 +266,7 @@ TEST(DeviceModelTest, CausalHalvesLongAttention) {
 
 TEST(DeviceModelTest, BackwardTakesAboutThreeTimesForward) {
   // 2.6 to 3.5, median 2.9 for FlashAttention-2.
-  const DeviceModel a100 = model_of("a100-sxm4-80gb");
+  const DeviceModel a100 = device_model_of("a100-sxm4-80gb");
   const AttentionShape shape = attention_shape(8192, 8192, true, 0);
   const double ratio = a100.attention_backward(shape) / a100.attention_forward(shape);
   EXPECT_NEAR(ratio, 2.9, 0.1);
@@ -285,24 +285,24 @@ TEST(DeviceModelTest, ValueHeadSizeCounts) {
 
 TEST(DeviceModelTest, OptimizerStepOfMetis) {
   // 1.2 B parameters, 30 B each: 39.3 ms on an A100.
-  const DeviceModel a100 = model_of("a100-sxm4-80gb");
+  const DeviceModel a100 = device_model_of("a100-sxm4-80gb");
   const Seconds time = a100.memory_bound(Bytes(2405502976.0 / 2 * 30), MemoryKernel::Optimizer);
   EXPECT_NEAR(time.value(), 39.3e-3, 0.5e-3);
 }
 
 TEST(DeviceModelTest, HostCopyOfPinnedMemory) {
-  const DeviceModel v100 = model_of("v100-sxm2-32gb");
+  const DeviceModel v100 = device_model_of("v100-sxm2-32gb");
   const double rate = 1e9 / v100.host_copy(Bytes(1e9), BytesPerSecond(15.75e9)).value() / 1e9;
   EXPECT_GT(rate, 12.4);
   EXPECT_LT(rate, 13.5);
 }
 
 TEST(DeviceModelTest, OverlapTakesTheSmsOfTheCollective) {
-  EXPECT_DOUBLE_EQ(model_of("a100-sxm4-80gb").overlap_speed_fraction(), 1 - 24.0 / 108);
+  EXPECT_DOUBLE_EQ(device_model_of("a100-sxm4-80gb").overlap_speed_fraction(), 1 - 24.0 / 108);
 }
 
 TEST(DeviceModelTest, QuantiseReadsTwoBytesAndWritesTwo) {
-  const DeviceModel h100 = model_of("h100-sxm5-80gb");
+  const DeviceModel h100 = device_model_of("h100-sxm5-80gb");
   EXPECT_EQ(h100.quantise(Bytes(1e9)), h100.memory_bound(Bytes(2e9), MemoryKernel::Cast));
 }
 

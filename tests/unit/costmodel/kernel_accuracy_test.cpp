@@ -20,7 +20,7 @@ CsvTable kernels(const std::string& file) {
   return read_csv_file(testing::shared_path("kernels/" + file));
 }
 
-DeviceModel model_of(const std::string& name) {
+DeviceModel model_of_gpu(const std::string& name) {
   const topologies::Gpu gpu = topologies::load_gpu(name);
   return {gpu, load_profile("", gpu)};
 }
@@ -68,7 +68,7 @@ TEST_P(GemmAccuracyTest, MedianIsWithinTheBand) {
   if (!testing::has_shared()) {
     GTEST_SKIP() << "no measured tables";
   }
-  const DeviceModel model = model_of(GetParam().gpu);
+  const DeviceModel model = model_of_gpu(GetParam().gpu);
   expect_within(
       GetParam(), 6000,
       [&](const CsvTable& table, std::size_t row) { return model.gemm(gemm_shape(table, row)); },
@@ -109,7 +109,7 @@ TEST(KernelAccuracyTest, CrossValidatedErrorsAreWithinTheBars) {
                          Bar{"a100-sxm4-80gb", "attention-forward bf16 burst", 0.06, 1},
                          Bar{"h100-sxm5-80gb", "attention-forward bf16 burst", 0.06, 1},
                          Bar{"b200-sxm-180gb", "attention-forward bf16 burst", 0.10, 1}}) {
-    const std::vector<KernelAccuracy> rows = model_of(bar.gpu).profile().kernels.accuracy;
+    const std::vector<KernelAccuracy> rows = model_of_gpu(bar.gpu).profile().kernels.accuracy;
     const auto row = std::find_if(rows.begin(), rows.end(),
                                   [&](const auto& item) { return item.kernel == bar.kernel; });
     ASSERT_NE(row, rows.end()) << bar.gpu << " " << bar.kernel;
@@ -156,7 +156,7 @@ TEST(KernelAccuracyTest, DeepBenchOnV100) {
     GTEST_SKIP() << "no measured tables";
   }
   const CsvTable table = kernels("gemm-deepbench-v100-p100-others.csv");
-  const DeviceModel model = model_of("v100-sxm2-16gb");
+  const DeviceModel model = model_of_gpu("v100-sxm2-16gb");
   Errors half;
   Errors single;
   for (std::size_t row = 0; row < table.num_rows(); ++row) {
@@ -188,7 +188,7 @@ TEST_P(AttentionAccuracyTest, MedianIsWithinTheBand) {
   if (!testing::has_shared()) {
     GTEST_SKIP() << "no measured tables";
   }
-  const DeviceModel model = model_of(GetParam().gpu);
+  const DeviceModel model = model_of_gpu(GetParam().gpu);
   expect_within(
       GetParam(), 1500,
       [&](const CsvTable& table, std::size_t row) {
@@ -221,8 +221,8 @@ TEST(KernelAccuracyTest, TrainingAttentionOfSimuMax) {
     GTEST_SKIP() << "no measured tables";
   }
   const CsvTable table = kernels("attention-simumax-fwd-bwd.csv");
-  const DeviceModel a100 = model_of("a100-pcie-80gb");
-  const DeviceModel b200 = model_of("b200-sxm-180gb");
+  const DeviceModel a100 = model_of_gpu("a100-pcie-80gb");
+  const DeviceModel b200 = model_of_gpu("b200-sxm-180gb");
   Errors forward;
   Errors backward;
   for (std::size_t row = 0; row < table.num_rows(); ++row) {
@@ -291,9 +291,9 @@ TEST(KernelAccuracyTest, Casts) {
     GTEST_SKIP() << "no measured tables";
   }
   const CsvTable table = kernels("membound-quantise-aiconfigurator.csv");
-  const std::map<std::string, DeviceModel> models = {{"H100-SXM", model_of("h100-sxm5-80gb")},
-                                                     {"H200-SXM", model_of("h200-sxm5-141gb")},
-                                                     {"B200", model_of("b200-sxm-180gb")}};
+  const std::map<std::string, DeviceModel> models = {{"H100-SXM", model_of_gpu("h100-sxm5-80gb")},
+                                                     {"H200-SXM", model_of_gpu("h200-sxm5-141gb")},
+                                                     {"B200", model_of_gpu("b200-sxm-180gb")}};
   Errors errors;
   for (std::size_t row = 0; row < table.num_rows(); ++row) {
     const double elements = number(table, row, "m") * number(table, row, "k");

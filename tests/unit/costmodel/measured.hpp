@@ -3,6 +3,8 @@
 // statistics |predicted / measured - 1| over them. Tests that use them skip when they are absent.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -12,7 +14,10 @@
 #include "base/csv.hpp"
 #include "base/quantity_text.hpp"
 
-namespace orrery::costmodel::testing {
+namespace orrery::testing {
+
+// Code in this namespace and around it says testing:: for Googletest's, too.
+using namespace ::testing;
 
 inline std::string shared_path(const std::string& relative) {
   return (std::filesystem::path(ORRERY_TEST_DIR) / "../../shared" / relative).string();
@@ -44,4 +49,4 @@ class Errors {
   std::vector<double> values_;
 };
 
-}  // namespace orrery::costmodel::testing
+}  // namespace orrery::testing

@@ -7,9 +7,9 @@
 namespace orrery::models {
 namespace {
 
-constexpr double kB = 2;
-constexpr double kS = 32;
-const Workload kWork{.batch = 2, .sequence = 32};
+constexpr double kBatch = 2;
+constexpr double kSequence = 32;
+const Workload kSmallWork{.batch = 2, .sequence = 32};
 
 NetworkSpec moe_spec() {
   NetworkSpec spec = small_spec(Family::Llama);
@@ -18,19 +18,19 @@ NetworkSpec moe_spec() {
 }
 
 double operator_flops(const Block& block, const std::string& name) {
-  return forward_flops(block, operator_named(block, name), kWork, false).value();
+  return forward_flops(block, operator_named(block, name), kSmallWork, false).value();
 }
 
 double saved_of(const Block& block, const std::string& name) {
   Block alone = block;
   alone.operators = {operator_named(block, name)};
-  return saved_bytes(alone, kWork, {});
+  return saved_bytes(alone, kSmallWork, {});
 }
 
 TEST(MoeBlock, FlopsParametersAndSavedActivations) {
   const Network network = build_network(moe_spec(), "test");
   const Block& block = block_named(network, "moe");
-  const double bs = kB * kS;
+  const double bs = kBatch * kSequence;
   EXPECT_EQ(block.experts, 8);
   EXPECT_EQ(block.top_k, 2);
   EXPECT_EQ(block.shared_ffn, 96);
@@ -52,8 +52,8 @@ TEST(MoeBlock, CapacityFactorPadsTheRowsOfTheExperts) {
   spec.moe.capacity_factor = 1.25;
   const Network network = build_network(spec, "test");
   const Block& block = block_named(network, "moe");
-  EXPECT_EQ(operator_flops(block, "experts_up"), 1.25 * 4 * kB * kS * 2 * 64 * 48);
-  EXPECT_EQ(operator_flops(block, "router"), 2 * kB * kS * 64 * 8);
+  EXPECT_EQ(operator_flops(block, "experts_up"), 1.25 * 4 * kBatch * kSequence * 2 * 64 * 48);
+  EXPECT_EQ(operator_flops(block, "router"), 2 * kBatch * kSequence * 64 * 8);
 }
 
 TEST(MoeBlock, RouterIsNotShardedWithTheExperts) {
@@ -89,14 +89,14 @@ TEST(MlaBlock, FlopsParametersAndSavedActivations) {
               .v_head_dim = 10};
   const Network network = build_network(spec, "test");
   const Block& block = block_named(network, "dense");
-  const double bs = kB * kS;
+  const double bs = kBatch * kSequence;
   const std::int64_t attention_weights =
       64 * (16 + 4 + 24) + 24 * 4 * 12 + 16 * 4 * (8 + 10) + 4 * 10 * 64;
   EXPECT_EQ(num_parameters(block), attention_weights + 16 + 24 + 3 * 64 * 192 + 2 * 64);
-  EXPECT_EQ(operator_flops(block, "attention"), 2 * kB * 4 * kS * kS * (12 + 10));
-  EXPECT_EQ(forward_flops(block, kWork, false).value(),
+  EXPECT_EQ(operator_flops(block, "attention"), 2 * kBatch * 4 * kSequence * kSequence * (12 + 10));
+  EXPECT_EQ(forward_flops(block, kSmallWork, false).value(),
             2 * bs * static_cast<double>(attention_weights + 3 * 64 * 192) +
-                2 * kB * 4 * kS * kS * (12 + 10));
+                2 * kBatch * 4 * kSequence * kSequence * (12 + 10));
   EXPECT_EQ(saved_of(block, "attention"), 2 * bs * 4 * (12 + 12 + 10) + 4 * bs * 4);
   EXPECT_EQ(saved_of(block, "latent_down"), 2 * bs * 64);
   EXPECT_EQ(saved_of(block, "kv_latent_norm") + saved_of(block, "kv_up"), 2 * bs * (16 + 16));
@@ -131,9 +131,9 @@ TEST(T5Blocks, DecoderHasCrossAttentionToTheEncodersOutput) {
   // Cross-attention: 9 parts of the decoder's stream, keys and values 4, scores 5; the encoder's
   // output (2) once, in the first decoder block.
   const SavedPolicy unfused{.fused_attention = false};
-  const double bsh = kB * kS * 64;
-  const double scores = kB * 4 * kS * kS;
-  EXPECT_EQ(saved_bytes(decoder, kWork, unfused) - saved_bytes(encoder, kWork, unfused),
+  const double bsh = kBatch * kSequence * 64;
+  const double scores = kBatch * 4 * kSequence * kSequence;
+  EXPECT_EQ(saved_bytes(decoder, kSmallWork, unfused) - saved_bytes(encoder, kSmallWork, unfused),
             (9 + 4) * bsh + 5 * scores);
   EXPECT_EQ(saved_of(first, "cross_kv"), 2 * bsh);
   EXPECT_EQ(saved_of(decoder, "cross_kv"), 0);
@@ -145,23 +145,23 @@ TEST(T5Blocks, DecoderCanHaveALengthOfItsOwn) {
   spec.decoder_sequence = 128;
   const Network network = build_network(spec, "test");
   const double share = 0.25;  // kept where the workload has another sequence
-  const double bsh = kB * kS * 64;
+  const double bsh = kBatch * kSequence * 64;
   const Block& first = block_named(network, "decoder_first");
   const Block& decoder = block_named(network, "decoder");
-  EXPECT_EQ(operator_flops(block_named(network, "encoder"), "attention"), 4 * bsh * kS);
+  EXPECT_EQ(operator_flops(block_named(network, "encoder"), "attention"), 4 * bsh * kSequence);
   for (const Block* block : {&first, &decoder}) {
     EXPECT_EQ(operator_flops(*block, "qkv"), share * 6 * bsh * 64);
-    EXPECT_EQ(operator_flops(*block, "attention"), share * share * 4 * bsh * kS);
+    EXPECT_EQ(operator_flops(*block, "attention"), share * share * 4 * bsh * kSequence);
     EXPECT_EQ(operator_flops(*block, "cross_kv"), 4 * bsh * 64);
-    EXPECT_EQ(operator_flops(*block, "cross_attention"), share * 4 * bsh * kS);
-    EXPECT_EQ(num_elements(tensor_at(*block, block->memory), kWork), bsh);
-    EXPECT_EQ(num_elements(tensor_named(*block, "attention_scores"), kWork),
-              share * share * kB * 4 * kS * kS);
-    EXPECT_EQ(num_elements(tensor_named(*block, "cross_attention_scores"), kWork),
-              share * kB * 4 * kS * kS);
-    EXPECT_EQ(num_elements(tensor_at(*block, block->output), kWork), share * bsh);
+    EXPECT_EQ(operator_flops(*block, "cross_attention"), share * 4 * bsh * kSequence);
+    EXPECT_EQ(num_elements(tensor_at(*block, block->memory), kSmallWork), bsh);
+    EXPECT_EQ(num_elements(tensor_named(*block, "attention_scores"), kSmallWork),
+              share * share * kBatch * 4 * kSequence * kSequence);
+    EXPECT_EQ(num_elements(tensor_named(*block, "cross_attention_scores"), kSmallWork),
+              share * kBatch * 4 * kSequence * kSequence);
+    EXPECT_EQ(num_elements(tensor_at(*block, block->output), kSmallWork), share * bsh);
   }
-  EXPECT_EQ(num_elements(tensor_at(first, first.input), kWork), bsh);
+  EXPECT_EQ(num_elements(tensor_at(first, first.input), kSmallWork), bsh);
   EXPECT_EQ(operator_flops(block_named(network, "head"), "lm_head"),
             share * 2 * bsh * static_cast<double>(spec.vocab));
 }
@@ -169,9 +169,9 @@ TEST(T5Blocks, DecoderCanHaveALengthOfItsOwn) {
 TEST(T5Blocks, CausalHalfLeavesCrossAttentionWhole) {
   const Network network = build_network(small_spec(Family::T5), "test");
   const Block& decoder = block_named(network, "decoder");
-  const double whole = 4 * kB * kS * kS * 64;
+  const double whole = 4 * kBatch * kSequence * kSequence * 64;
   const auto flops = [&](const char* name) {
-    return forward_flops(decoder, operator_named(decoder, name), kWork, true).value();
+    return forward_flops(decoder, operator_named(decoder, name), kSmallWork, true).value();
   };
   EXPECT_EQ(flops("cross_attention"), whole);
   EXPECT_EQ(flops("attention"), whole / 2);
@@ -186,17 +186,18 @@ TEST(EmbeddingBlock, HoldsTheTokenTableAndPositions) {
   EXPECT_EQ(block.input, -1);
   EXPECT_EQ(num_parameters(block), (1000 + 48) * 64);
   EXPECT_EQ(operator_named(block, "token_gather").reduced, std::vector<Var>{Var::Vocab});
-  EXPECT_EQ(saved_bytes(block, kWork, {}), 0);
+  EXPECT_EQ(saved_bytes(block, kSmallWork, {}), 0);
   const Network noisy = build_network(with_dropout(spec), "test");
-  EXPECT_EQ(saved_bytes(block_named(noisy, "embedding"), kWork, {}), kB * kS * 64);
+  EXPECT_EQ(saved_bytes(block_named(noisy, "embedding"), kSmallWork, {}), kBatch * kSequence * 64);
 }
 
 TEST(HeadBlock, KeepsItsInputsAndFp32Logits) {
   const Network network = build_network(small_spec(Family::Gpt), "test");
   const Block& block = block_named(network, "head");
   EXPECT_EQ(block.output, -1);
-  EXPECT_EQ(forward_flops(block, kWork, false).value(), 2 * kB * kS * 64 * 1000);
-  EXPECT_EQ(saved_bytes(block, kWork, {}), 4 * kB * kS * 64 + 4 * kB * kS * 1000);
+  EXPECT_EQ(forward_flops(block, kSmallWork, false).value(), 2 * kBatch * kSequence * 64 * 1000);
+  EXPECT_EQ(saved_bytes(block, kSmallWork, {}),
+            4 * kBatch * kSequence * 64 + 4 * kBatch * kSequence * 1000);
   EXPECT_TRUE(operator_named(block, "lm_head").logits_in_fp32);
   EXPECT_TRUE(tensor_named(block, "w_logits").tied);
   EXPECT_EQ(num_parameters(network), (1000 + 32) * 64 + 3 * (12 * 64 * 64 + 13 * 64) + 2 * 64);
@@ -207,16 +208,16 @@ TEST(HeadBlock, BertProjectsTheMaskedPositionsOnly) {
   spec.masked_fraction = 0.25;
   const Network network = build_network(spec, "test");
   const Block& block = block_named(network, "head");
-  EXPECT_EQ(operator_flops(block, "lm_head"), 2 * kB * kS * 0.25 * 64 * 1000);
-  EXPECT_EQ(operator_flops(block, "head_transform"), 2 * kB * kS * 0.25 * 64 * 64);
-  EXPECT_EQ(operator_flops(block, "pooler"), 2 * kB * 64 * 64);
+  EXPECT_EQ(operator_flops(block, "lm_head"), 2 * kBatch * kSequence * 0.25 * 64 * 1000);
+  EXPECT_EQ(operator_flops(block, "head_transform"), 2 * kBatch * kSequence * 0.25 * 64 * 64);
+  EXPECT_EQ(operator_flops(block, "pooler"), 2 * kBatch * 64 * 64);
 }
 
 TEST(VitBlocks, ProjectPatchesAndClassifyOneToken) {
   const Network network = build_network(small_spec(Family::Vit), "test");
   EXPECT_EQ(operator_flops(block_named(network, "embedding"), "patch_projection"),
-            2 * kB * kS * 3 * 16 * 64);
-  EXPECT_EQ(operator_flops(block_named(network, "head"), "classifier"), 2 * kB * 64 * 10);
+            2 * kBatch * kSequence * 3 * 16 * 64);
+  EXPECT_EQ(operator_flops(block_named(network, "head"), "classifier"), 2 * kBatch * 64 * 10);
   EXPECT_FALSE(block_named(network, "dense").attention.causal);
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 using testing::HasSubstr;
 
-models::NetworkSpec adapted_spec(std::int64_t rank) {
+models::NetworkSpec spec_of_rank(std::int64_t rank) {
   models::NetworkSpec spec = small_spec();
   spec.adapters.rank = rank;
   return spec;
@@ -21,7 +21,7 @@ models::NetworkSpec adapted_spec(std::int64_t rank) {
 // Column-parallel products: A is cut by the rank, B as the product. Row-parallel ones: A is cut as
 // the product, B by the rank. Nothing is summed over the tensor ranks.
 TEST(AdapterLayouts, FollowTheProductsThatAreAdapted) {
-  Plan plan = small_plan(adapted_spec(16));
+  Plan plan = small_plan(spec_of_rank(16));
   plan.blocks.front().layout.sequence_parallel = true;
   check_plan(plan, "test");
   std::map<std::string, std::string> layouts;
@@ -67,7 +67,7 @@ std::map<CommKind, double> moved(const std::vector<Step>& steps) {
 // was gathered for the product; results of the rank's width are gathered or scattered; what the
 // adapters of the row-parallel products give, and its gradient, moves by itself.
 TEST(AdapterLayouts, MoveWhatParallelLinearAdaptersMove) {
-  models::NetworkSpec spec = adapted_spec(16);
+  models::NetworkSpec spec = spec_of_rank(16);
   const double tokens = 4.0 * 512;
   const double wide = 2 * tokens * static_cast<double>(spec.hidden);
   const double low = 2 * tokens * 16;
@@ -92,7 +92,7 @@ TEST(AdapterLayouts, MoveWhatParallelLinearAdaptersMove) {
 
 // Columns of A are cut evenly.
 TEST(AdapterLayouts, DivideTheRank) {
-  Plan plan = small_plan(adapted_spec(6));
+  Plan plan = small_plan(spec_of_rank(6));
   EXPECT_THAT(problem(plan), HasSubstr("adapters.rank = 6 is not divisible by tp = 4"));
   plan.blocks.front().layout.tp = 2;
   plan.dp *= 2;
@@ -100,7 +100,7 @@ TEST(AdapterLayouts, DivideTheRank) {
 }
 
 TEST(AdapterLayouts, HaveNoCube) {
-  Plan plan = small_plan(adapted_spec(16));
+  Plan plan = small_plan(spec_of_rank(16));
   plan.pp = plan.dp = 1;
   plan.cluster.node.gpus = 8;
   plan.cluster.num_nodes = 1;

@@ -66,16 +66,16 @@ TEST(AdapterStates, FrozenWeightsHaveThePrecisionOfAPass) {
             2 * (all - trained) + 4 * trained);
 }
 
-struct Volumes {
+struct ReducedAndGathered {
   double reduced = 0;
   double gathered = 0;
   double gathered_again = 0;
 };
 
-Volumes volumes(const Plan& plan, int block) {
+ReducedAndGathered volumes(const Plan& plan, int block) {
   BlockCosts costs(plan);
   const BlockPlan& layout = plan.blocks.front().layout;
-  Volumes volumes;
+  ReducedAndGathered volumes;
   for (const StateCollective& one :
        state_collectives(costs.of(block, layout, plan.micro_batch), layout,
                          mesh_of(layout, plan.dp), plan.execution, plan.precision, false, 8)) {
@@ -94,15 +94,16 @@ TEST(AdapterStates, AreReducedAloneAndGatheredWithTheRest) {
   const int layer = ddp.network.chain[2];
   EXPECT_EQ(volumes(ddp, layer).reduced, 4 * adapters);
   EXPECT_EQ(volumes(ddp, layer).gathered, 0);
-  const Volumes optimizer = volumes(whole_plan(adapted_spec(), 1), layer);
+  const ReducedAndGathered optimizer = volumes(whole_plan(adapted_spec(), 1), layer);
   EXPECT_EQ(optimizer.reduced, 4 * adapters);
   EXPECT_EQ(optimizer.gathered, 2 * adapters);
-  const Volumes all = volumes(whole_plan(adapted_spec(), 3), layer);
+  const ReducedAndGathered all = volumes(whole_plan(adapted_spec(), 3), layer);
   EXPECT_EQ(all.reduced, 4 * adapters);
   EXPECT_EQ(all.gathered, 2 * (adapters + base));
   EXPECT_EQ(all.gathered_again, all.gathered);
   // The embedding has no backward: nothing is gathered for it.
-  const Volumes embedding = volumes(whole_plan(adapted_spec(), 3), ddp.network.chain.front());
+  const ReducedAndGathered embedding =
+      volumes(whole_plan(adapted_spec(), 3), ddp.network.chain.front());
   EXPECT_GT(embedding.gathered, 0);
   EXPECT_EQ(embedding.gathered_again, 0);
   EXPECT_EQ(embedding.reduced, 0);

@@ -24,7 +24,7 @@ AmaxReductions reductions(const Plan& plan) {
   return amax_reductions(stage_contents(plan).front(), plan, costs);
 }
 
-StageCost first_stage(const Plan& plan) {
+StageCost cost_of_first_stage(const Plan& plan) {
   BlockCosts costs(plan);
   return simulate_stage(stage_contents(plan).front(), plan, costs);
 }
@@ -45,9 +45,9 @@ TEST(AmaxTest, TheLargestMagnitudesOfAllProductsTravelTogether) {
 TEST(AmaxTest, EveryPassOfAStageWaitsForThem) {
   Plan plan = fp8_plan();
   const AmaxReductions amax = reductions(plan);
-  const StageCost with = first_stage(plan);
+  const StageCost with = cost_of_first_stage(plan);
   plan.execution.amax_ranks = AmaxRanks::None;
-  const StageCost without = first_stage(plan);
+  const StageCost without = cost_of_first_stage(plan);
   EXPECT_GT(amax.forward.value(), 1e-6);
   EXPECT_EQ((with.forward - without.forward).ps, to_sim_time(amax.forward).ps);
   EXPECT_EQ((with.backward - without.backward).ps, to_sim_time(amax.backward).ps);

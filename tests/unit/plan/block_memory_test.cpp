@@ -44,7 +44,7 @@ BlockPlan layout_of(int tp, bool sequence_parallel, Recompute recompute) {
 
 // Live after the forward, the block's input included: saved_activations() to the byte, beside the
 // output that the next block takes over. After the backward: the gradient of the input.
-void expect_balanced(const Plan& plan, bool ends = true) {
+void expect_blocks_balanced(const Plan& plan, bool ends = true) {
   const BlockPlan& layout = plan.blocks.front().layout;
   BlockCosts costs(plan);
   for (const int block : plan.network.chain) {
@@ -79,11 +79,11 @@ TEST(BlockMemory, KeepsWhatTheFormulaSays) {
       for (const int tp : {1, 4}) {
         Plan plan = one_stage_plan(layout_of(tp, tp > 1, recompute));
         plan.execution.fused_attention = fused;
-        expect_balanced(plan);
+        expect_blocks_balanced(plan);
         plan.network = models::load_network("llama3-8b");
         plan.stage_blocks = even_stages(plan.network, 1);
         plan.blocks.front().count = static_cast<int>(plan.network.chain.size());
-        expect_balanced(plan);
+        expect_blocks_balanced(plan);
       }
     }
   }
@@ -128,14 +128,14 @@ TEST(BlockMemory, KeepsWhatAdaptersNeed) {
         plan.network = adapted(name, adapters);
         plan.stage_blocks = even_stages(plan.network, 1);
         plan.blocks.front().count = static_cast<int>(plan.network.chain.size());
-        expect_balanced(plan);
+        expect_blocks_balanced(plan);
         plan.execution.fused_attention = false;
-        expect_balanced(plan);
+        expect_blocks_balanced(plan);
         plan.execution.fused_attention = true;
         plan.blocks.front().layout.tp = 2;
         plan.blocks.front().layout.cp = 4;
         plan.blocks.front().layout.context = ContextParallel::Ulysses;
-        expect_balanced(plan);
+        expect_blocks_balanced(plan);
       }
     }
   }
@@ -157,7 +157,7 @@ TEST(BlockMemory, KeepsTheResultOfExchangedHeadsTwice) {
       const Plan ring = one_stage_plan(layout, network);
       layout.context = ContextParallel::Ulysses;
       Plan exchanged = one_stage_plan(layout, network);
-      expect_balanced(exchanged);
+      expect_blocks_balanced(exchanged);
       if (recompute == Recompute::None) {
         const models::NetworkSpec& spec = ring.network.spec;
         const std::int64_t result =
@@ -165,7 +165,7 @@ TEST(BlockMemory, KeepsTheResultOfExchangedHeadsTwice) {
         EXPECT_EQ((saved(exchanged) - saved(ring)).value(), result);
       }
       exchanged.execution.fused_attention = false;
-      expect_balanced(exchanged);
+      expect_blocks_balanced(exchanged);
     }
   }
 }
@@ -184,13 +184,13 @@ TEST(BlockMemory, HoldsForQuantisedProducts) {
           Plan plan = one_stage_plan(layout, network);
           plan.precision = precision;
           plan.execution.fp8_scaling = scaling;
-          expect_balanced(plan);
+          expect_blocks_balanced(plan);
           plan.execution.fused_attention = false;
           plan.execution.weighted_activations = false;
           plan.blocks.front().layout = layout_of(1, false, recompute);
           plan.blocks.front().layout.ep = plan.network.spec.moe.experts > 0 ? 4 : 1;
           plan.dp = plan.cluster.num_gpus();
-          expect_balanced(plan);
+          expect_blocks_balanced(plan);
         }
       }
     }
@@ -211,7 +211,7 @@ TEST(BlockMemory, HoldsForTensorMeshes) {
     for (const bool keeps : {false, true}) {
       Plan plan = one_stage_plan(mesh_layout(mesh, keeps));
       plan.micro_batch = 16;
-      expect_balanced(plan, false);
+      expect_blocks_balanced(plan, false);
     }
   }
 }
@@ -226,7 +226,7 @@ TEST(BlockMemory, HoldsForAdaptersOnTensorMeshes) {
       Plan plan = one_stage_plan(mesh_layout(mesh, true));
       plan.network = adapted("", adapters);
       plan.micro_batch = 16;
-      expect_balanced(plan, false);
+      expect_blocks_balanced(plan, false);
       BlockCosts costs(plan);
       const BlockPlan& layout = plan.blocks.front().layout;
       const auto kept = [&](int position) {
@@ -320,8 +320,8 @@ TEST(BlockMemory, GatheredWeightsOfMeshes) {
 TEST(BlockMemory, HoldsForMixturesOfExperts) {
   BlockPlan layout = layout_of(1, false, Recompute::None);
   layout.ep = 4;
-  expect_balanced(one_stage_plan(layout, "deepseek-v3"));
-  expect_balanced(one_stage_plan(layout, "mixtral-8x7b"));
+  expect_blocks_balanced(one_stage_plan(layout, "deepseek-v3"));
+  expect_blocks_balanced(one_stage_plan(layout, "mixtral-8x7b"));
 }
 
 // torchtitan's per-operator checkpointing of a Llama layer keeps the input and the outputs of wq,

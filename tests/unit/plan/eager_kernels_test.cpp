@@ -14,7 +14,7 @@
 namespace orrery::plan {
 namespace {
 
-models::NetworkSpec llama_spec() {
+models::NetworkSpec eager_llama_spec() {
   models::NetworkSpec spec = small_spec();
   spec.norm = models::NormKind::RmsNorm;
   spec.position = models::PositionKind::Rotary;
@@ -23,7 +23,7 @@ models::NetworkSpec llama_spec() {
   return spec;
 }
 
-Plan llama_on(int context_ranks) { return one_replica(llama_spec(), {.cp = context_ranks}); }
+Plan llama_on(int context_ranks) { return one_replica(eager_llama_spec(), {.cp = context_ranks}); }
 
 double stream_bytes(const Plan& plan) {
   return 2.0 * static_cast<double>(plan.micro_batch * plan.sequence * plan.network.spec.hidden);
@@ -117,8 +117,9 @@ TEST(EagerKernelsTest, EagerRingMergesInFp32) {
 }
 
 Plan fp8_on_hopper(int tensor_ranks) {
-  Plan plan = one_replica(llama_spec(), {.tp = tensor_ranks, .sequence_parallel = tensor_ranks > 1},
-                          "hgx-h100:1");
+  Plan plan =
+      one_replica(eager_llama_spec(), {.tp = tensor_ranks, .sequence_parallel = tensor_ranks > 1},
+                  "hgx-h100:1");
   plan.precision = DType::Fp8;
   check_plan(plan, "test");
   return plan;
@@ -230,8 +231,8 @@ TEST(EagerKernelsTest, CollectivesHideNothingBesidePersistentProducts) {
   for (const char* cluster : {"hgx-h100:1", "dgx-a100:1"}) {
     Plan plan = fp8_on_hopper(4);
     plan.precision = DType::Bf16;
-    plan.cluster = small_plan(llama_spec(), cluster).cluster;
-    plan.profile = small_plan(llama_spec(), cluster).profile;
+    plan.cluster = small_plan(eager_llama_spec(), cluster).cluster;
+    plan.profile = small_plan(eager_llama_spec(), cluster).profile;
     plan.execution.overlap_tp = false;
     BlockCosts serial(plan);
     const Seconds apart = to_seconds(

@@ -11,7 +11,7 @@ namespace orrery::plan {
 namespace {
 
 // Embedding and head with one layout, the layers with another; both use the same devices.
-Plan plan_of(const std::string& schedule, int tp_of_ends) {
+Plan converting_plan(const std::string& schedule, int tp_of_ends) {
   Plan plan = small_plan();
   plan.schedule = schedule;
   BlockPlan layers = plan.blocks.front().layout;
@@ -30,7 +30,7 @@ Plan plan_of(const std::string& schedule, int tp_of_ends) {
 }
 
 TEST(EndConversions, TheStageWithTheLayerPaysInBothPasses) {
-  const Plan plan = plan_of("vocab-2", 2);
+  const Plan plan = converting_plan("vocab-2", 2);
   BlockCosts costs(plan);
   std::vector<StageCost> stages;
   for (const StageContent& content : stage_contents(plan)) {
@@ -59,8 +59,8 @@ TEST(EndConversions, TheStageWithTheLayerPaysInBothPasses) {
 }
 
 TEST(EndConversions, NothingWhereNothingChanges) {
-  const Plan same = plan_of("vocab-2", 4);
-  const Plan within = plan_of("1f1b", 2);  // the blocks of the stages pay
+  const Plan same = converting_plan("vocab-2", 4);
+  const Plan within = converting_plan("1f1b", 2);  // the blocks of the stages pay
   for (const Plan& plan : {same, within}) {
     BlockCosts costs(plan);
     std::vector<StageCost> stages;
@@ -79,7 +79,7 @@ TEST(EndConversions, NothingWhereNothingChanges) {
 // The bounds leave conversions out and stay below.
 TEST(EndConversions, BoundsHold) {
   for (const char* schedule : {"vocab-1", "vocab-2", "interlaced"}) {
-    const Plan plan = plan_of(schedule, 2);
+    const Plan plan = converting_plan(schedule, 2);
     Simulator simulator(plan);
     const Seconds time = simulator.run(plan).iteration_time;
     EXPECT_LE(simulator.lower_bound(plan), time);

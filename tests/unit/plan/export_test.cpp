@@ -146,7 +146,7 @@ TEST(MegatronExport, AsksOfJoinedPassesAndDispatchWhatMegatronDoes) {
               AllOf(HasSubstr("tp x ep > 1"), HasSubstr("--fix deduplicated_dispatch=false")));
 }
 
-Plan sharded_plan() {
+Plan fully_sharded_plan() {
   Plan plan = small_plan();
   plan.pp = 1;
   plan.dp = 16;
@@ -160,7 +160,7 @@ Plan sharded_plan() {
 }
 
 TEST(DeepSpeedExport, ReadsBackEqual) {
-  Plan plan = sharded_plan();
+  Plan plan = fully_sharded_plan();
   plan.execution.overlap_grad_reduce = plan.execution.overlap_param_gather;
   const std::string text = find_exporter("deepspeed").write(plan);
   const Plan read = find_importer("deepspeed").read(text, "ds.json", plan.cluster, &plan.network);
@@ -174,7 +174,7 @@ TEST(DeepSpeedExport, ReadsBackEqual) {
 }
 
 TEST(TorchTitanExport, PrintsTheMesh) {
-  const std::string text = find_exporter("torchtitan").write(sharded_plan());
+  const std::string text = find_exporter("torchtitan").write(fully_sharded_plan());
   EXPECT_THAT(text, HasSubstr("data_parallel_replicate_degree=2,"));
   EXPECT_THAT(text, HasSubstr("data_parallel_shard_degree=8,"));
   EXPECT_THAT(text, HasSubstr("local_batch_size=1,"));
@@ -182,7 +182,7 @@ TEST(TorchTitanExport, PrintsTheMesh) {
 }
 
 // Layers 0-3 whole and recomputed, the others cut by 4 with sequence parallelism.
-Plan mixed_plan() {
+Plan plan_of_unlike_blocks() {
   Plan plan = small_plan();
   BlockPlan data;
   data.zero_stage = 3;
@@ -196,7 +196,8 @@ Plan mixed_plan() {
 }
 
 TEST(GalvatronExport, PrintsAValueForEveryLayer) {
-  const Json file = parse_json(find_exporter("galvatron").write(mixed_plan()), "galvatron");
+  const Json file =
+      parse_json(find_exporter("galvatron").write(plan_of_unlike_blocks()), "galvatron");
   EXPECT_EQ(file.find("pp_deg")->as_integer(), 2);
   EXPECT_EQ(file.find("tp_sizes_enc")->as_string(), "1,1,1,1,4,4,4,4");
   EXPECT_EQ(file.find("dp_types_enc")->as_string(), "1,1,1,1,0,0,0,0");
@@ -210,7 +211,7 @@ TEST(GalvatronExport, PrintsAValueForEveryLayer) {
 
 TEST(GalvatronExport, SaysWhatItCannotExpress) {
   const auto problem = [](auto change) -> std::string {
-    Plan plan = mixed_plan();
+    Plan plan = plan_of_unlike_blocks();
     change(plan);
     return refusal("galvatron", plan);
   };
@@ -227,14 +228,14 @@ TEST(GalvatronExport, SaysWhatItCannotExpress) {
 }
 
 TEST(AccelerateExport, PrintsTheMesh) {
-  const std::string text = find_exporter("accelerate").write(sharded_plan());
+  const std::string text = find_exporter("accelerate").write(fully_sharded_plan());
   EXPECT_THAT(text, HasSubstr("parallelism_config_dp_replicate_size: 2\n"));
   EXPECT_THAT(text, HasSubstr("parallelism_config_dp_shard_size: 8\n"));
   EXPECT_THAT(text, HasSubstr("num_processes: 16\n"));
   EXPECT_THAT(text, HasSubstr("mixed_precision: bf16\n"));
   EXPECT_THAT(text, HasSubstr("gradient_accumulation_steps 4"));
   EXPECT_THROW((void)find_exporter("accelerate").write(small_plan()), Error);  // two stages
-  Plan whole = sharded_plan();
+  Plan whole = fully_sharded_plan();
   whole.blocks.front().layout.zero_stage = 1;
   EXPECT_THROW((void)find_exporter("accelerate").write(whole), Error);
 }

@@ -39,7 +39,7 @@ void slow_host(Plan& plan, BlockPlan& layout) {
       to_seconds(costs.of(layer, layout, plan.micro_batch).forward.time) * 1.1;
 }
 
-Plan plan_of(const Case& test) {
+Plan flat_plan_of(const Case& test) {
   Plan plan = small_plan();
   test.change(plan, plan.blocks.front().layout);
   plan.stage_blocks = even_stages(plan.network, plan.pp * plan.chunks);
@@ -50,7 +50,7 @@ Plan plan_of(const Case& test) {
 std::int64_t picoseconds(Seconds time) { return std::llround(time.value() * 1e12); }
 
 // A decoder with an encoder of 4 layers in front, which is the first of two stages.
-void with_encoder(Plan& plan, bool frozen) {
+void add_encoder(Plan& plan, bool frozen) {
   plan.network = models::build_network(models::behind_encoder(small_spec(), 4, 2, frozen), "test");
   plan.blocks.front().count = static_cast<int>(plan.network.chain.size());
 }
@@ -158,18 +158,18 @@ const Case kAlone[] = {
     {"trained encoder",
      [](Plan& plan, BlockPlan& layout) {
        without_overlap(plan);
-       with_encoder(plan, false);
+       add_encoder(plan, false);
        layout.sequence_parallel = true;
      }},
     {"frozen encoder",
      [](Plan& plan, BlockPlan&) {
        without_overlap(plan);
-       with_encoder(plan, true);
+       add_encoder(plan, true);
      }},
     {"frozen encoder, more stages",
      [](Plan& plan, BlockPlan& layout) {
        without_overlap(plan);
-       with_encoder(plan, true);
+       add_encoder(plan, true);
        layout.tp = 2;
        plan.pp = 4;
      }},
@@ -257,7 +257,7 @@ class Alone : public ::testing::TestWithParam<Case> {};
 INSTANTIATE_TEST_SUITE_P(Flat, Alone, ::testing::ValuesIn(kAlone));
 
 TEST_P(Alone, EqualsHierarchyUpToRounding) {
-  const Plan plan = plan_of(GetParam());
+  const Plan plan = flat_plan_of(GetParam());
   const FlatSimulation flat = simulate_flat(plan);
   const Seconds hierarchical = simulate(plan).iteration_time;
   EXPECT_NEAR(static_cast<double>(picoseconds(flat.iteration_time)),
@@ -269,7 +269,7 @@ class Beside : public ::testing::TestWithParam<Case> {};
 INSTANTIATE_TEST_SUITE_P(Flat, Beside, ::testing::ValuesIn(kBeside));
 
 TEST_P(Beside, StaysWithinTheBoundOfTheHierarchy) {
-  const Plan plan = plan_of(GetParam());
+  const Plan plan = flat_plan_of(GetParam());
   const FlatSimulation flat = simulate_flat(plan);
   const Seconds hierarchical = simulate(plan).iteration_time;
   const FlatBound bound = flat_bound(plan, flat.program.num_nodes());
@@ -281,7 +281,7 @@ TEST_P(Beside, StaysWithinTheBoundOfTheHierarchy) {
 }
 
 TEST_P(Beside, AllRanksTakeTheTimeOfOne) {
-  Plan plan = plan_of(GetParam());
+  Plan plan = flat_plan_of(GetParam());
   plan.batch = 32;
   const FlatSimulation one = simulate_flat(plan, {.merge_kernels = true});
   const FlatSimulation all = simulate_flat(plan, {.all_ranks = true, .merge_kernels = true});
@@ -293,7 +293,7 @@ TEST_P(Beside, AllRanksTakeTheTimeOfOne) {
 }
 
 TEST_P(Beside, ActivationsPeakWhereTheMemoryModelSaysSo) {
-  const Plan plan = plan_of(GetParam());
+  const Plan plan = flat_plan_of(GetParam());
   const FlatSimulation flat = simulate_flat(plan);
   const Simulation hierarchical = simulate(plan);
   ASSERT_EQ(flat.timeline.peaks.size(), hierarchical.memory.size());

@@ -10,7 +10,7 @@
 namespace orrery::plan {
 namespace {
 
-constexpr int kLayer = 1;
+constexpr int kFirstLayer = 1;
 
 Plan recomputing_plan() {
   Plan plan = small_plan();
@@ -20,7 +20,7 @@ Plan recomputing_plan() {
 }
 
 const BlockCost& cost_of(const Plan& plan, BlockCosts& costs) {
-  return costs.of(plan.network.chain[kLayer], plan.layout_of(kLayer), plan.micro_batch);
+  return costs.of(plan.network.chain[kFirstLayer], plan.layout_of(kFirstLayer), plan.micro_batch);
 }
 
 BlockCost cost_of(const Plan& plan) {

@@ -16,7 +16,7 @@
 namespace orrery::plan {
 namespace {
 
-Step kernel(double ms, std::vector<int> after = {}) {
+Step joined_kernel(double ms, std::vector<int> after = {}) {
   Step step;
   step.time = Seconds(ms * 1e-3);
   step.after = std::move(after);
@@ -24,7 +24,7 @@ Step kernel(double ms, std::vector<int> after = {}) {
 }
 
 Step exchange(double ms, std::vector<int> after, Axis axis = Axis::Expert) {
-  Step step = kernel(ms, std::move(after));
+  Step step = joined_kernel(ms, std::move(after));
   step.collective = true;
   step.comm = CommKind::AllToAll;
   step.axis = axis;
@@ -46,12 +46,12 @@ double joined_ms(const std::vector<Step>& forward, const std::vector<Step>& back
 
 // Attention, dispatch, experts, combine; and back.
 std::vector<Step> forward_of(double exchanged, Axis axis = Axis::Expert) {
-  return {kernel(4), exchange(exchanged, {0}, axis), kernel(6, {1}),
+  return {joined_kernel(4), exchange(exchanged, {0}, axis), joined_kernel(6, {1}),
           exchange(exchanged, {2}, axis)};
 }
 std::vector<Step> backward_of(double exchanged, Axis axis = Axis::Expert) {
-  return {exchange(exchanged, {}, axis), kernel(12, {0}), exchange(exchanged, {1}, axis),
-          kernel(8, {2})};
+  return {exchange(exchanged, {}, axis), joined_kernel(12, {0}), exchange(exchanged, {1}, axis),
+          joined_kernel(8, {2})};
 }
 
 // Kernels 4 + 6 and 12 + 8 with every exchange beside one of the other pass: combine' | attention,
@@ -72,8 +72,8 @@ TEST(JoinedSteps, TakeNoLessThanTheirExchanges) {
 // The short kernel first: its tokens travel beside the long one, whose own come after them. The
 // other way round both exchanges wait for the end.
 TEST(JoinedSteps, WhatLeadsToAnExchangeGoesFirst) {
-  const std::vector<Step> forward = {kernel(2), exchange(10, {0}), kernel(2, {1})};
-  const std::vector<Step> backward = {kernel(10), exchange(10, {0}), kernel(2, {1})};
+  const std::vector<Step> forward = {joined_kernel(2), exchange(10, {0}), joined_kernel(2, {1})};
+  const std::vector<Step> backward = {joined_kernel(10), exchange(10, {0}), joined_kernel(2, {1})};
   EXPECT_NEAR(joined_ms(forward, backward), 24.0, 1e-6);
 }
 
@@ -92,7 +92,7 @@ TEST(JoinedSteps, SlowDownBesideACollective) {
 }
 
 TEST(JoinedSteps, AreOneListInTurn) {
-  const std::vector<Step> list = in_turn({kernel(1), kernel(2, {0})}, backward_of(4));
+  const std::vector<Step> list = in_turn({joined_kernel(1), joined_kernel(2, {0})}, backward_of(4));
   ASSERT_EQ(list.size(), 6U);
   EXPECT_EQ(list[2].after, std::vector<int>{1});  // nothing of a backward before it is rebuilt
   EXPECT_EQ(list[3].after, std::vector<int>{2});

@@ -26,13 +26,13 @@ Plan fp8_plan(const std::string& network, int ep = 1, const std::string& cluster
   return plan;
 }
 
-BlockCost layer_cost(const Plan& plan) {
+BlockCost last_layer_cost(const Plan& plan) {
   BlockCosts costs(plan);
   return costs.of(plan.network.chain[plan.network.chain.size() - 2], plan.layout_of(1),
                   plan.micro_batch);
 }
 
-std::int64_t saved(const Plan& plan) { return layer_cost(plan).saved.value(); }
+std::int64_t saved(const Plan& plan) { return last_layer_cost(plan).saved.value(); }
 
 std::int64_t tokens(const Plan& plan) { return plan.micro_batch * plan.sequence; }
 

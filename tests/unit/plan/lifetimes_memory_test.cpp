@@ -51,7 +51,7 @@ std::int64_t most(const std::vector<MemoryEvent>& events, std::int64_t bytes) {
   return peak;
 }
 
-Plan mixture(int experts_a_device) {
+Plan mixture_with(int experts_a_device) {
   BlockPlan layout;
   layout.ep = 8 / experts_a_device;
   return one_stage_plan(layout, "mixtral-8x7b");
@@ -61,7 +61,7 @@ Plan mixture(int experts_a_device) {
 // came: five times the tokens. Without the variables what was sent is gone when it has arrived:
 // kept tokens, results and what they are combined from.
 TEST(MemoryLifetimes, TokensOfExpertsStayToTheEndOfTheLayer) {
-  const Plan plan = mixture(2);
+  const Plan plan = mixture_with(2);
   MemoryFacts facts;
   const Block held = block_at(plan, 2, facts);
   EXPECT_EQ(most(held.memory.forward, held.tokens), 5);
@@ -71,8 +71,8 @@ TEST(MemoryLifetimes, TokensOfExpertsStayToTheEndOfTheLayer) {
 
 // One expert a device needs no sorting: two copies less in the forward, two in the backward.
 TEST(MemoryLifetimes, TokensOfOneExpertAreNotSorted) {
-  const Block several = block_at(mixture(2), 2, {});
-  const Block one = block_at(mixture(1), 2, {});
+  const Block several = block_at(mixture_with(2), 2, {});
+  const Block one = block_at(mixture_with(1), 2, {});
   ASSERT_EQ(one.tokens, several.tokens);
   for (const auto pass : {&BlockMemory::forward, &BlockMemory::backward}) {
     EXPECT_EQ(count(several.memory.*pass, several.tokens), count(one.memory.*pass, one.tokens) + 2);

@@ -161,7 +161,7 @@ TEST(MemoryReplay, OffloadedActivationsOfOperatorsLeave) {
   }
 }
 
-Plan sharded_plan() {
+Plan plan_with_states_on_the_host() {
   Plan plan = small_plan();
   BlockPlan layout;
   layout.zero_stage = 3;
@@ -182,7 +182,7 @@ double allocated(const Plan& plan) {
 // Parameters on the host: the shards of all layers are gone, those of one or two layers have
 // buffers beside the ones that are gathered.
 TEST(MemoryReplay, FetchedShardsHaveBuffers) {
-  Plan plan = sharded_plan();
+  Plan plan = plan_with_states_on_the_host();
   const double resident = allocated(plan);
   plan.blocks.front().layout.offload.parameters = Tier::Host;
   const double saved = resident - allocated(plan);
@@ -195,7 +195,7 @@ TEST(MemoryReplay, FetchedShardsHaveBuffers) {
 // ZeRO++: what is gathered ahead is half as large in 8 bits; whole gradients pass through 4-bit
 // buffers, one to send and one to receive, together half of them.
 TEST(MemoryReplay, QuantisedExchangesHaveTheirBuffers) {
-  Plan plan = sharded_plan();
+  Plan plan = plan_with_states_on_the_host();
   plan.blocks.front().layout.offload = {};
   const double plain = allocated(plan);
   plan.execution.quantised_gather = true;
@@ -214,7 +214,7 @@ TEST(MemoryReplay, QuantisedExchangesHaveTheirBuffers) {
 }
 
 TEST(MemoryReplay, ParametersWithScalesOfBlocksAreGatheredIn16Bits) {
-  Plan plan = sharded_plan();
+  Plan plan = plan_with_states_on_the_host();
   plan.blocks.front().layout.offload = {};
   plan.cluster = topologies::load_cluster("hgx-h100:2");
   plan.profile = costmodel::load_profile("", plan.cluster.gpu);

@@ -48,7 +48,7 @@ Waited waits_of(const Plan& plan) {
   return result;
 }
 
-double seconds(const Plan& plan) { return simulate(plan).iteration_time.value(); }
+double iteration_seconds(const Plan& plan) { return simulate(plan).iteration_time.value(); }
 
 TEST(MessageWaits, SendersWaitForTheirOwn) {
   const auto [sends, waits] = waits_of(piped_plan(4));
@@ -110,14 +110,14 @@ TEST(MessageWaits, PartsAreGatheredByTheReceiver) {
 TEST(MessageWaits, AnExchangeTakesTwoMessages) {
   Plan plan = piped_plan(2);
   const double message = to_seconds(waits_of(plan).sends.front()).value();
-  const double alone = seconds(plan);
+  const double alone = iteration_seconds(plan);
   plan.execution.serial_exchanges = true;
-  EXPECT_NEAR(seconds(plan) - alone, 15 * message, 1.01 * message);
+  EXPECT_NEAR(iteration_seconds(plan) - alone, 15 * message, 1.01 * message);
   // Messages that are hidden hold nobody up, whatever the flag says.
   plan.execution.overlap_p2p = true;
-  const double hidden = seconds(plan);
+  const double hidden = iteration_seconds(plan);
   plan.execution.serial_exchanges = false;
-  EXPECT_EQ(seconds(plan), hidden);
+  EXPECT_EQ(iteration_seconds(plan), hidden);
 }
 
 Step kernel(double microseconds, int launches = 1) {
@@ -188,7 +188,7 @@ TEST(MessageWaits, BoundsStayBelow) {
       plan.execution.serial_exchanges = true;
       plan.execution.synchronised_messages = true;
       Simulator simulator(plan);
-      const double time = seconds(plan) * (1 + 1e-12);
+      const double time = iteration_seconds(plan) * (1 + 1e-12);
       EXPECT_LE(simulator.work_bound(plan).value(), time);
       EXPECT_LE(simulator.lower_bound(plan).value(), time);
       EXPECT_LE(simulator.list_bound(plan).value(), time);
@@ -203,7 +203,7 @@ TEST(MessageWaits, FlatProgramsWaitAsLong) {
     plan.execution.serial_exchanges = serial;
     plan.execution.synchronised_messages = !serial;
     const FlatSimulation flat = simulate_flat(plan);
-    EXPECT_NEAR(flat.iteration_time.value(), seconds(plan),
+    EXPECT_NEAR(flat.iteration_time.value(), iteration_seconds(plan),
                 1e-12 * static_cast<double>(flat.program.num_nodes()));
   }
 }

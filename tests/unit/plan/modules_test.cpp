@@ -20,7 +20,7 @@ namespace {
 
 using testing::HasSubstr;
 
-Plan pipeline(const std::string& schedule, bool frozen, int chunks = 1) {
+Plan pipeline_of_modules(const std::string& schedule, bool frozen, int chunks = 1) {
   Plan plan = in_pipeline(small_plan(with_encoder(frozen)), schedule,
                           {.micro_batches = 8, .chunks = chunks});
   plan.stage_blocks =
@@ -50,7 +50,7 @@ TEST(Encoders, AreModulesOfTheirOwnTokens) {
 }
 
 TEST(Encoders, FrozenOnesKeepParametersAlone) {
-  const Plan plan = pipeline("1f1b", true);
+  const Plan plan = pipeline_of_modules("1f1b", true);
   BlockCosts costs(plan);
   const BlockPlan& layout = plan.blocks.front().layout;
   const int layer = plan.network.chain[1];
@@ -64,7 +64,7 @@ TEST(Encoders, FrozenOnesKeepParametersAlone) {
   EXPECT_EQ(stage.states.gradients + stage.states.optimizer, ByteCount());
   EXPECT_EQ(stage.states.local_parameters, 0);
   // The same block trained: a forward as long, and everything else.
-  const Plan trained_plan = pipeline("1f1b", false);
+  const Plan trained_plan = pipeline_of_modules("1f1b", false);
   BlockCosts trained_costs(trained_plan);
   const BlockCost& trained = trained_costs.of(layer, layout, 4);
   EXPECT_EQ(trained.forward.time, frozen.forward.time);
@@ -75,14 +75,14 @@ TEST(Encoders, FrozenOnesKeepParametersAlone) {
 
 // As fast as the decoder alone but for the frozen work that no idle time holds, and the same work.
 TEST(FrozenParts, FillIdleTimesOfTheBackbone) {
-  const Plan filled = pipeline("diffusionpipe", true);
+  const Plan filled = pipeline_of_modules("diffusionpipe", true);
   ASSERT_EQ(problem(filled), "");
   EXPECT_EQ(filled.stage_blocks, (std::vector<int>{12, 2, 2, 3}));
   const std::vector<StageContent> contents = stage_contents(filled);
   ASSERT_EQ(contents.size(), 8u);
   EXPECT_EQ(contents[4].size(), 2u);
   EXPECT_EQ(contents[4], contents[7]);
-  const Plan plain = pipeline("1f1b", true);
+  const Plan plain = pipeline_of_modules("1f1b", true);
   const Simulation with = Simulator(filled).run(filled, {.record_spans = true});
   const Simulation without = simulate(plain);
   EXPECT_LT(with.iteration_time, without.iteration_time);
@@ -109,8 +109,8 @@ TEST(FrozenParts, FillIdleTimesOfTheBackbone) {
 }
 
 TEST(FrozenParts, AreCopiedToEveryDevice) {
-  const Plan filled = pipeline("diffusionpipe", true);
-  const Plan plain = pipeline("1f1b", true);
+  const Plan filled = pipeline_of_modules("diffusionpipe", true);
+  const Plan plain = pipeline_of_modules("1f1b", true);
   BlockCosts costs(filled);
   const StageCost copy = add_up_stage(stage_contents(filled)[5], filled, costs);
   const std::vector<StageMemory> with = Simulator(filled).memory(filled);
@@ -268,7 +268,7 @@ TEST(Cascades, OneErrorSaysWhatIsWrong) {
   plan.stage_blocks = {3, 2, 2, 2, 5, 4, 4, 5};
   ASSERT_EQ(encoder_segments(plan), 1);
   EXPECT_THAT(problem(plan), HasSubstr("two trained backbones"));
-  plan = pipeline("diffusionpipe", true);
+  plan = pipeline_of_modules("diffusionpipe", true);
   plan.schedule = "diffusionpipe-cascaded";
   plan.chunks = 2;
   plan.stage_blocks = {10, 1, 1, 2, 1, 1, 1, 2};
@@ -331,7 +331,7 @@ TEST(Cascades, AreDividedAsTheFirstBackbone) {
 }
 
 TEST(Modules, HaveStagesAndMicroBatchesOfTheirOwn) {
-  Plan plan = pipeline("dip", false, 2);
+  Plan plan = pipeline_of_modules("dip", false, 2);
   ASSERT_EQ(problem(plan), "");
   EXPECT_EQ(encoder_segments(plan), 1);
   EXPECT_EQ(std::accumulate(plan.stage_blocks.begin(), plan.stage_blocks.begin() + 4, 0), 9);
@@ -356,7 +356,7 @@ TEST(Modules, HaveStagesAndMicroBatchesOfTheirOwn) {
   }
   // An encoder and a decoder of much the same layers interleave as fast as one chain does at least.
   plan.encoder_parts = 1;
-  Plan one_chain = pipeline("1f1b", false);
+  Plan one_chain = pipeline_of_modules("1f1b", false);
   EXPECT_LT(simulate(plan).iteration_time, simulate(one_chain).iteration_time);
 }
 
@@ -368,15 +368,16 @@ TEST(Modules, OneErrorSaysWhatIsMissing) {
   plan.chunks = 2;
   plan.stage_blocks = even_stages(plan.network, 4);
   EXPECT_THAT(problem(plan), HasSubstr("has one module: give the network an \"encoder\""));
-  EXPECT_THAT(problem(pipeline("diffusionpipe", false)), HasSubstr("set encoder.frozen to true"));
-  plan = pipeline("dip", false, 2);
+  EXPECT_THAT(problem(pipeline_of_modules("diffusionpipe", false)),
+              HasSubstr("set encoder.frozen to true"));
+  plan = pipeline_of_modules("dip", false, 2);
   plan.encoder_parts = 3;
   EXPECT_THAT(problem(plan), HasSubstr("set encoder_parts to 1"));
-  plan = pipeline("dip", false, 2);
+  plan = pipeline_of_modules("dip", false, 2);
   plan.stage_blocks[3] += 1;
   plan.stage_blocks[4] -= 1;
   EXPECT_THAT(problem(plan), HasSubstr("sum to the 9 blocks of the encoder"));
-  plan = pipeline("1f1b", false);
+  plan = pipeline_of_modules("1f1b", false);
   plan.encoder_parts = 2;
   EXPECT_THAT(problem(plan), HasSubstr("set encoder_parts to 1"));
 }

@@ -56,7 +56,7 @@ TEST(Nvfp4, LogitsStayIn16Bits) {
 
 // The largest value is found in a pass of 2 bytes an element; then one kernel reads 2 and writes
 // rows and columns of 0.5625 with their scales.
-constexpr double kWeights = 12.0 * 1024 * 1024 / 4;  // of a layer on one of 4 tensor ranks
+constexpr double kWeightsOfLayer = 12.0 * 1024 * 1024 / 4;  // of a layer on one of 4 tensor ranks
 
 SimTime weight_casts(const Plan& plan) {
   BlockCosts costs(plan);
@@ -67,13 +67,14 @@ TEST(Nvfp4, WeightsAreCastOnceAStepInRowsAndColumns) {
   Plan plan = nvfp4_plan();
   const int layers = plan.stage_blocks.front() - 1;
   EXPECT_EQ(weight_casts(plan).ps,
-            (to_sim_time(memory_bound(plan, 2 * kWeights, MemoryKernel::Cast) +
-                         memory_bound(plan, 3.125 * kWeights, MemoryKernel::CastTranspose)) *
+            (to_sim_time(memory_bound(plan, 2 * kWeightsOfLayer, MemoryKernel::Cast) +
+                         memory_bound(plan, 3.125 * kWeightsOfLayer, MemoryKernel::CastTranspose)) *
              layers)
                 .ps);
   plan.execution.quantised_gather = true;  // in rows, of which the columns are made
-  EXPECT_EQ(weight_casts(plan).ps,
-            (to_sim_time(memory_bound(plan, 1.125 * kWeights, MemoryKernel::Cast)) * layers).ps);
+  EXPECT_EQ(
+      weight_casts(plan).ps,
+      (to_sim_time(memory_bound(plan, 1.125 * kWeightsOfLayer, MemoryKernel::Cast)) * layers).ps);
 }
 
 double gathered_bytes(const Plan& plan) {
@@ -95,9 +96,9 @@ TEST(Nvfp4, TwoQuantisedParametersAreGatheredInAByte) {
   const double sixteen = gathered_bytes(plan);
   EXPECT_GT(sixteen, 0);
   plan.execution.quantised_gather = true;
-  EXPECT_EQ(gathered_bytes(plan), sixteen - 1.5 * kWeights);
+  EXPECT_EQ(gathered_bytes(plan), sixteen - 1.5 * kWeightsOfLayer);
   plan.precision = DType::Fp8;
-  EXPECT_EQ(gathered_bytes(plan), sixteen - kWeights);
+  EXPECT_EQ(gathered_bytes(plan), sixteen - kWeightsOfLayer);
 }
 
 // No table holds its products.

@@ -32,7 +32,7 @@ Plan data_parallel(int zero_stage) {
   return plan;
 }
 
-Offload& offload_of(Plan& plan) { return plan.blocks.front().layout.offload; }
+Offload& stage_offload_of(Plan& plan) { return plan.blocks.front().layout.offload; }
 
 Plan with_link(Plan plan, BytesPerSecond link) {
   plan.cluster.node.host_link_per_gpu = link;
@@ -44,7 +44,7 @@ Plan with_link(Plan plan, BytesPerSecond link) {
 TEST(Offload, ActivationsMoveToTheHostByTheirShare) {
   Plan plan = data_parallel(1);
   const StageMemory before = Simulator(plan).memory(plan).front();
-  offload_of(plan).activations = 0.5;
+  stage_offload_of(plan).activations = 0.5;
   const StageMemory after = Simulator(plan).memory(plan).front();
   EXPECT_NEAR(static_cast<double>(after.activations.value()),
               0.5 * static_cast<double>(before.activations.value()), 8);
@@ -58,8 +58,8 @@ TEST(Offload, ActivationsMoveToTheHostByTheirShare) {
 TEST(Offload, ZeroOffloadLeavesTheParametersAlone) {
   Plan plan = data_parallel(2);
   const StageMemory before = Simulator(plan).memory(plan).front();
-  offload_of(plan).gradients = Tier::Host;
-  offload_of(plan).optimizer = Tier::Host;
+  stage_offload_of(plan).gradients = Tier::Host;
+  stage_offload_of(plan).optimizer = Tier::Host;
   const StageMemory after = Simulator(plan).memory(plan).front();
   EXPECT_EQ(after.parameters.value(), before.parameters.value());
   EXPECT_EQ(after.gradients.value(), 0);
@@ -73,7 +73,8 @@ TEST(Offload, ZeroInfinityKeepsTwoBlocksOfParameters) {
   const StageMemory before = Simulator(plan).memory(plan).front();
   plan.cluster.node.disk = ByteCount(8000 * kBillion);
   plan.cluster.node.disk_bandwidth = BytesPerSecond(16e9);
-  offload_of(plan) = {.parameters = Tier::Host, .gradients = Tier::Host, .optimizer = Tier::Disk};
+  stage_offload_of(plan) = {
+      .parameters = Tier::Host, .gradients = Tier::Host, .optimizer = Tier::Disk};
   const StageMemory after = Simulator(plan).memory(plan).front();
   EXPECT_EQ((after.parameters + after.gradients + after.optimizer).value(), 0);
   EXPECT_EQ(after.host.value(), (before.parameters + before.gradients).value());
@@ -83,7 +84,7 @@ TEST(Offload, ZeroInfinityKeepsTwoBlocksOfParameters) {
 
 TEST(Offload, NodesHoldTheirDevices) {
   Plan plan = data_parallel(2);
-  offload_of(plan).optimizer = Tier::Host;
+  stage_offload_of(plan).optimizer = Tier::Host;
   const Simulation result = simulate(plan);
   EXPECT_EQ(result.host_per_node.value(), 8 * result.memory.front().host.value());
   plan.cluster.node.host_memory = ByteCount(1 << 20);
@@ -95,7 +96,7 @@ TEST(Offload, NodesHoldTheirDevices) {
 TEST(Offload, PipelinesMixStagesOnANode) {
   Plan plan = small_plan(small_spec(), "dgx-a100:1");
   plan.dp = 1;
-  offload_of(plan).optimizer = Tier::Host;
+  stage_offload_of(plan).optimizer = Tier::Host;
   const std::vector<StageMemory> memory = Simulator(plan).memory(plan);
   const NodeMemory node = node_memory(plan, memory);
   EXPECT_EQ(node.host.value(), 4 * (memory[0].host + memory[1].host).value());
@@ -104,7 +105,7 @@ TEST(Offload, PipelinesMixStagesOnANode) {
 TEST(Offload, AFastLinkHidesCopies) {
   Plan plan = data_parallel(1);
   const Simulation without = simulate(plan);
-  offload_of(plan).activations = 1;
+  stage_offload_of(plan).activations = 1;
   const Simulation hidden = simulate(with_link(plan, BytesPerSecond(1e14)));
   EXPECT_FALSE(hidden.breakdown.exposed_communication.contains("offload") &&
                hidden.breakdown.exposed_communication.at("offload").value() >
@@ -115,7 +116,7 @@ TEST(Offload, AFastLinkHidesCopies) {
 
 TEST(Offload, ASlowLinkSetsThePace) {
   Plan plan = data_parallel(1);
-  offload_of(plan).activations = 1;
+  stage_offload_of(plan).activations = 1;
   const BytesPerSecond link(2e9);
   const Simulation slow = simulate(with_link(plan, link));
   const double moved = static_cast<double>(slow.memory.front().host.value()) * 2 *
@@ -129,8 +130,8 @@ TEST(Offload, ASlowLinkSetsThePace) {
 
 TEST(Offload, TheHostUpdatesAtTheRateOfItsMemory) {
   Plan plan = data_parallel(2);
-  offload_of(plan).gradients = Tier::Host;
-  offload_of(plan).optimizer = Tier::Host;
+  stage_offload_of(plan).gradients = Tier::Host;
+  stage_offload_of(plan).optimizer = Tier::Host;
   HostUpdate update;
   update.parameters = kBillion;
   const double bandwidth = plan.cluster.node.host_memory_bandwidth.value() / 8;
@@ -149,8 +150,8 @@ TEST(Offload, TheHostUpdatesAtTheRateOfItsMemory) {
 
 TEST(Offload, ADelayedUpdateHidesTheHost) {
   Plan plan = data_parallel(2);
-  offload_of(plan).gradients = Tier::Host;
-  offload_of(plan).optimizer = Tier::Host;
+  stage_offload_of(plan).gradients = Tier::Host;
+  stage_offload_of(plan).optimizer = Tier::Host;
   const Simulation serial = simulate(plan);
   plan.execution.delayed_update = true;
   const Simulation delayed = simulate(plan);
@@ -163,11 +164,11 @@ TEST(Offload, DocumentsKeepIt) {
   plan.cluster = topologies::load_cluster("dgx-1v:1");
   plan.profile = costmodel::load_profile("", plan.cluster.gpu);
   plan.precision = DType::Fp16;
-  offload_of(plan) = {.activations = 0.25,
-                      .activations_tier = Tier::Disk,
-                      .parameters = Tier::Host,
-                      .gradients = Tier::Host,
-                      .optimizer = Tier::Disk};
+  stage_offload_of(plan) = {.activations = 0.25,
+                            .activations_tier = Tier::Disk,
+                            .parameters = Tier::Host,
+                            .gradients = Tier::Host,
+                            .optimizer = Tier::Disk};
   plan.execution.backward_prefetch = BackwardPrefetch::Post;
   plan.execution.gathers_in_flight = 3;
   plan.execution.first_bucket_bytes = 1 << 20;
@@ -175,15 +176,6 @@ TEST(Offload, DocumentsKeepIt) {
   const Plan back = read_plan(to_json(plan), "test");
   EXPECT_EQ(back.blocks, plan.blocks);
   EXPECT_EQ(back.execution, plan.execution);
-}
-
-std::string message_of(const Plan& plan) {
-  try {
-    check_plan(plan, "plan.json");
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
 }
 
 TEST(Offload, NamesBlockTensorAndTierThatAreMissing) {
@@ -194,22 +186,22 @@ TEST(Offload, NamesBlockTensorAndTierThatAreMissing) {
   plan.blocks = {{3, all.layout}, {all.count - 3, all.layout}};
   plan.blocks[1].layout.offload.activations = 0.5;
   plan.cluster.node.host_memory = ByteCount();
-  EXPECT_THAT(message_of(plan), AllOf(HasSubstr("block 3"), HasSubstr("/blocks/1"),
-                                      HasSubstr("activations"), HasSubstr("no host memory")));
+  EXPECT_THAT(problem(plan), AllOf(HasSubstr("block 3"), HasSubstr("/blocks/1"),
+                                   HasSubstr("activations"), HasSubstr("no host memory")));
   plan = data_parallel(3);
   plan.cluster.node.disk = ByteCount();
-  offload_of(plan).optimizer = Tier::Disk;
-  EXPECT_THAT(message_of(plan),
+  stage_offload_of(plan).optimizer = Tier::Disk;
+  EXPECT_THAT(problem(plan),
               AllOf(HasSubstr("block 0"), HasSubstr("optimizer"), HasSubstr("disk")));
   plan = data_parallel(3);
-  offload_of(plan).parameters = Tier::Host;
-  EXPECT_THAT(message_of(plan), AllOf(HasSubstr("parameters"), HasSubstr("offload.optimizer")));
+  stage_offload_of(plan).parameters = Tier::Host;
+  EXPECT_THAT(problem(plan), AllOf(HasSubstr("parameters"), HasSubstr("offload.optimizer")));
   plan = data_parallel(1);
-  offload_of(plan) = {.gradients = Tier::Host, .optimizer = Tier::Host};
-  EXPECT_THAT(message_of(plan), AllOf(HasSubstr("gradients"), HasSubstr("zero_stage 2")));
+  stage_offload_of(plan) = {.gradients = Tier::Host, .optimizer = Tier::Host};
+  EXPECT_THAT(problem(plan), AllOf(HasSubstr("gradients"), HasSubstr("zero_stage 2")));
   plan = data_parallel(1);
-  offload_of(plan).activations = 1.5;
-  EXPECT_THAT(message_of(plan), HasSubstr("between 0 and 1"));
+  stage_offload_of(plan).activations = 1.5;
+  EXPECT_THAT(problem(plan), HasSubstr("between 0 and 1"));
 }
 
 TEST(Offload, DeepSpeedFilesKeepIt) {
@@ -217,14 +209,14 @@ TEST(Offload, DeepSpeedFilesKeepIt) {
   plan.micro_batch = 4;
   plan.execution.bucket_bytes = 4 << 20;
   plan.execution.overlap_grad_reduce = plan.execution.overlap_param_gather;
-  offload_of(plan) = {
+  stage_offload_of(plan) = {
       .activations = 1, .parameters = Tier::Host, .gradients = Tier::Host, .optimizer = Tier::Disk};
   plan.blocks.front().layout.recompute = Recompute::Full;
   const std::string text = find_exporter("deepspeed").write(plan);
   EXPECT_THAT(text, ::testing::HasSubstr("nvme"));
   const Plan back = find_importer("deepspeed").read(text, "ds.json", plan.cluster, &plan.network);
   EXPECT_EQ(back.blocks, plan.blocks);
-  offload_of(plan).activations = 0.5;
+  stage_offload_of(plan).activations = 0.5;
   EXPECT_THROW((void)find_exporter("deepspeed").write(plan), Error);
   EXPECT_THROW((void)find_exporter("torchtitan").write(plan), Error);
 }

@@ -219,20 +219,20 @@ TEST(OperatorSet, PlansKeepTheirChoice) {
   EXPECT_EQ(recompute_text(plan.blocks.front().layout), "norms+attention-core");
 }
 
-std::string problem(const std::function<void(Plan&)>& change) {
+std::string problem_after(const std::function<void(Plan&)>& change) {
   Plan plan = one_stage("gpt3-1.3b");
   change(plan);
   return problem(plan);
 }
 
 TEST(OperatorSet, BadInput) {
-  EXPECT_THAT(problem([](Plan& plan) {
+  EXPECT_THAT(problem_after([](Plan& plan) {
                 recompute(plan, set_of({OperatorGroup::Norms}));
                 plan.blocks.front().layout.offload.activations = 1;
                 plan.blocks.front().layout.offload.activations_of = set_of({OperatorGroup::Norms});
               }),
               HasSubstr("those of norms are recomputed"));
-  EXPECT_THAT(problem([](Plan& plan) {
+  EXPECT_THAT(problem_after([](Plan& plan) {
                 plan.blocks.front().layout.recompute = Recompute::Full;
                 plan.blocks.front().layout.offload.activations = 1;
                 plan.blocks.front().layout.offload.activations_of = set_of({OperatorGroup::Norms});

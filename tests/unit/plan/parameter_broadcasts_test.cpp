@@ -13,7 +13,7 @@
 namespace orrery::plan {
 namespace {
 
-Plan plan_on(const std::string& cluster, int ranks) {
+Plan broadcasting_plan_on(const std::string& cluster, int ranks) {
   Plan plan = small_plan(small_spec(), cluster);
   plan.cluster.node.gpus = std::min(plan.cluster.node.gpus, ranks);
   plan.dp = ranks;
@@ -51,14 +51,14 @@ std::int64_t num_weights(const Plan& plan) {
 }
 
 TEST(ParameterBroadcastsTest, EveryRankOfANodeAddsARoundOfTheRing) {
-  const Plan plan = plan_on("dgx-a100:2", 16);
+  const Plan plan = broadcasting_plan_on("dgx-a100:2", 16);
   ASSERT_GT(num_weights(plan), 16);
   // 14 next roots stand in the same node, one in the other of two.
   EXPECT_NEAR(seconds(plan, true) - seconds(plan, false), 14.5 * ring_latency(plan), 1e-9);
 }
 
 TEST(ParameterBroadcastsTest, RanksWithoutATensorBroadcastNothing) {
-  const Plan plan = plan_on("dgx-a100:64", 512);
+  const Plan plan = broadcasting_plan_on("dgx-a100:64", 512);
   const std::int64_t weights = num_weights(plan);
   ASSERT_LT(weights, 512);
   const auto crossings = static_cast<double>((weights - 1) / 8);
@@ -69,10 +69,10 @@ TEST(ParameterBroadcastsTest, RanksWithoutATensorBroadcastNothing) {
 }
 
 TEST(ParameterBroadcastsTest, WholeStatesAndOneRankNeedNone) {
-  Plan plan = plan_on("dgx-a100:2", 16);
+  Plan plan = broadcasting_plan_on("dgx-a100:2", 16);
   plan.blocks.front().layout.zero_stage = 0;
   EXPECT_EQ(seconds(plan, true), seconds(plan, false));
-  plan = plan_on("dgx-a100:1", 1);
+  plan = broadcasting_plan_on("dgx-a100:1", 1);
   EXPECT_EQ(seconds(plan, true), seconds(plan, false));
 }
 

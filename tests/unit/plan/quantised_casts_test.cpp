@@ -30,10 +30,12 @@ double seconds(const Plan& plan, double bytes, MemoryKernel kernel) {
       .value();
 }
 
-double tokens(const Plan& plan) { return static_cast<double>(plan.micro_batch * plan.sequence); }
+double token_count(const Plan& plan) {
+  return static_cast<double>(plan.micro_batch * plan.sequence);
+}
 double width(const Plan& plan) { return static_cast<double>(plan.network.spec.ffn_hidden); }
 double stream(const Plan& plan) {
-  return tokens(plan) * static_cast<double>(plan.network.spec.hidden);
+  return token_count(plan) * static_cast<double>(plan.network.spec.hidden);
 }
 
 // 51.7 us for 4,096 x 4,096 on H100 (NVIDIA/TransformerEngine pull request 101).
@@ -52,7 +54,7 @@ TEST(QuantisedCastsTest, ProfilesWithoutItsRateTakeThatOfCasts) {
 
 TEST(QuantisedCastsTest, OneKernelCastsAndTransposes) {
   Plan plan = fp8_llama();
-  const double bytes = 4 * tokens(plan) * width(plan);
+  const double bytes = 4 * token_count(plan) * width(plan);
   const double own = time_of(plan, "mlp_down", true);
   plan.execution.cast_transposes = false;
   EXPECT_NEAR(
@@ -91,7 +93,7 @@ TEST(QuantisedCastsTest, GathersDecideOverNormsOnlyWhereTheyAre) {
 
 TEST(QuantisedCastsTest, WithSequenceParallelismInputsAreTransposedInTheBackward) {
   Plan plan = fp8_llama(2);
-  const double inputs = tokens(plan) * width(plan) / 2;
+  const double inputs = token_count(plan) * width(plan) / 2;
   const double forward = time_of(plan, "mlp_down", true);
   plan.execution.fp8_gathers = false;
   EXPECT_NEAR(time_of(plan, "mlp_down", true) - forward,
@@ -124,7 +126,7 @@ TEST(QuantisedCastsTest, TorchaoCastsWeightsByPlainKernels) {
 // The largest value of each tensor, found by a kernel that reads 2 bytes an element.
 TEST(QuantisedCastsTest, CurrentScalesTakeAPassMore) {
   Plan plan = fp8_llama();
-  const double bytes = 2 * tokens(plan) * width(plan);
+  const double bytes = 2 * token_count(plan) * width(plan);
   const double forward = time_of(plan, "mlp_down", true);
   plan.execution.fp8_scaling = Fp8Scaling::Current;
   EXPECT_NEAR(time_of(plan, "mlp_down", true) - forward, seconds(plan, bytes, MemoryKernel::Cast),
@@ -135,7 +137,7 @@ TEST(QuantisedCastsTest, CurrentScalesTakeAPassMore) {
 TEST(QuantisedCastsTest, ProductsThatReadAnyLayoutNeedNoTransposes) {
   Plan plan = fp8_llama(1, "hgx-b200:1");
   plan.execution.norms_cast = false;
-  const double inputs = tokens(plan) * width(plan);
+  const double inputs = token_count(plan) * width(plan);
   const double forward = time_of(plan, "mlp_down", true);
   const double backward = time_of(plan, "mlp_down", false);
   plan.execution.fp8_scaling = Fp8Scaling::Blocks;

@@ -48,7 +48,7 @@ const TableExchange* find(const RecommenderCost& cost, const std::string& of, Co
 
 constexpr double kBatch = 16384;
 constexpr double kWidths = 32 * 128;  // T D
-constexpr double kRanks = 16;
+constexpr double kTableRanks = 16;
 
 // A rank sends (W - 1) / W^2 B T D elements all-to-all, its buffer holds B T D / W; by rows W times
 // as much in a reduce-scatter, whose buffer is the whole result.
@@ -57,14 +57,14 @@ TEST(Recommender, VolumesOfPooledRows) {
   const TableExchange* pooled = find(table, "pooled rows", CommKind::AllToAll);
   ASSERT_NE(pooled, nullptr);
   EXPECT_EQ(pooled->ranks, 16);
-  EXPECT_EQ(pooled->bytes, Bytes(4 * kBatch * kWidths / kRanks));
+  EXPECT_EQ(pooled->bytes, Bytes(4 * kBatch * kWidths / kTableRanks));
   EXPECT_EQ(pooled->imbalance, 1.0);
   const TableExchange* back = find(table, "gradients of pooled rows", CommKind::AllToAll);
   ASSERT_NE(back, nullptr);
   EXPECT_EQ(back->bytes, pooled->bytes);
   const TableExchange* indices = find(table, "indices", CommKind::AllToAll);
   ASSERT_NE(indices, nullptr);
-  EXPECT_EQ(indices->bytes, Bytes(8 * kBatch / kRanks * 32 * 20));
+  EXPECT_EQ(indices->bytes, Bytes(8 * kBatch / kTableRanks * 32 * 20));
 
   const RecommenderCost row = simulate_recommender(network_of(tables_of(TableSharding::Row)));
   const TableExchange* scattered = find(row, "pooled rows", CommKind::ReduceScatter);
@@ -175,7 +175,7 @@ TEST(Recommender, LookupsTakeTheirBytes) {
   EXPECT_NEAR((two.step - two.pipelined).value(), two.exchange_indices.value(), 1e-12);
 }
 
-std::string problem(const std::string& text) {
+std::string document_problem(const std::string& text) {
   try {
     read_recommender(parse_json(text, "net.json"), "net.json");
   } catch (const Error& error) {
@@ -185,17 +185,20 @@ std::string problem(const std::string& text) {
 }
 
 TEST(Recommender, BadInput) {
-  EXPECT_THAT(problem(document(R"({"name": "a", "rows": 5, "dim": 128, "sharding": "row"})")),
-              HasSubstr("table \"a\": dimension rows = 5 is sharded by tp x dp = 16"));
-  EXPECT_THAT(problem(document(R"({"name": "a", "rows": 50, "dim": 128, "sharding": "column",
+  EXPECT_THAT(
+      document_problem(document(R"({"name": "a", "rows": 5, "dim": 128, "sharding": "row"})")),
+      HasSubstr("table \"a\": dimension rows = 5 is sharded by tp x dp = 16"));
+  EXPECT_THAT(
+      document_problem(document(R"({"name": "a", "rows": 50, "dim": 128, "sharding": "column",
                                    "slices": 3})")),
-              HasSubstr("remainder 2"));
-  EXPECT_THAT(problem(document(R"({"name": "a", "rows": 50, "dim": 64})")),
+      HasSubstr("remainder 2"));
+  EXPECT_THAT(document_problem(document(R"({"name": "a", "rows": 50, "dim": 64})")),
               HasSubstr("has width 64, but the bottom network ends with 128"));
-  EXPECT_THAT(problem(document(R"({"name": "a", "rows": 50, "dim": 128, "sharding": "tables"})")),
-              HasSubstr("table"));
-  EXPECT_THAT(problem(document("")), HasSubstr("no embedding tables"));
-  EXPECT_THAT(problem(document(R"({"name": "a", "rows": 50, "dim": 128, "slices": 2})")),
+  EXPECT_THAT(
+      document_problem(document(R"({"name": "a", "rows": 50, "dim": 128, "sharding": "tables"})")),
+      HasSubstr("table"));
+  EXPECT_THAT(document_problem(document("")), HasSubstr("no embedding tables"));
+  EXPECT_THAT(document_problem(document(R"({"name": "a", "rows": 50, "dim": 128, "slices": 2})")),
               HasSubstr("slices belong to sharding column"));
 }
 

@@ -13,7 +13,7 @@
 namespace orrery::plan {
 namespace {
 
-Plan one_stage(const BlockPlan& layout, const models::NetworkSpec& spec = small_spec()) {
+Plan reserving_stage(const BlockPlan& layout, const models::NetworkSpec& spec = small_spec()) {
   Plan plan = small_plan(spec);
   plan.pp = 1;
   plan.dp = plan.cluster.num_gpus() / (layout.tp * layout.cp);
@@ -42,7 +42,7 @@ struct Shards {
 Shards cut_both_ways(int zero_stage) {
   BlockPlan layout;
   layout.zero_stage = zero_stage;
-  const Plan plan = one_stage(layout);
+  const Plan plan = reserving_stage(layout);
   MemoryFacts facts;
   Shards shards;
   shards.runs = replay_memory(plan, facts).front();
@@ -66,7 +66,7 @@ TEST(ReservedMemory, FullyShardedStatesAreCutParameterByParameter) {
 
 // dq_accum of FlashAttention, dQ_accum of cuDNN: fp32 beside the 16-bit gradients.
 TEST(ReservedMemory, FusedAttentionAddsQueryGradientsInFp32) {
-  Plan plan = one_stage({});
+  Plan plan = reserving_stage({});
   const auto& spec = plan.network.spec;
   const std::int64_t sums = 4 * plan.micro_batch * plan.sequence * spec.heads * spec.head_dim;
   const auto of_that_size = [&](const MemoryEvent& event) { return event.bytes == sums; };
@@ -81,7 +81,7 @@ TEST(ReservedMemory, ExchangedHeadsLandInMemoryOfAnotherStream) {
   BlockPlan layout;
   layout.cp = 4;
   layout.context = ContextParallel::Ulysses;
-  const Plan plan = one_stage(layout);
+  const Plan plan = reserving_stage(layout);
   MemoryFacts facts;
   const auto elsewhere = [](const MemoryEvent& event) { return event.stream != 0; };
   EXPECT_EQ(count(memory_at(plan, 1, facts).forward, elsewhere), 0);
@@ -99,7 +99,7 @@ TEST(ReservedMemory, OutputLayerGathersIntoABufferThatStays) {
   const auto stays = [](const MemoryEvent& event) {
     return event.buffer == MemoryEvent::kGatherBuffer;
   };
-  Plan plan = one_stage(layout);
+  Plan plan = reserving_stage(layout);
   const std::size_t head = plan.network.chain.size() - 1;
   EXPECT_EQ(count(memory_at(plan, head).forward, stays), 0);
   plan.blocks.front().layout.sequence_parallel = true;
@@ -117,7 +117,7 @@ TEST(ReservedMemory, ExpertsAreTensorsOfTheirOwn) {
   BlockPlan layout;
   layout.ep = 4;
   layout.zero_stage = 1;
-  const BlockMemory memory = memory_at(one_stage(layout, spec), 1);
+  const BlockMemory memory = memory_at(reserving_stage(layout, spec), 1);
   ASSERT_EQ(memory.experts.size(), 4U);  // two experts, two products each
   EXPECT_EQ(memory.experts.back(), spec.hidden * spec.moe.ffn_hidden + spec.hidden);  // and a bias
   for (const std::int64_t elements : memory.weights) {

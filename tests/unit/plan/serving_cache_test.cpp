@@ -15,8 +15,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-Plan serving_plan(const std::string& network, const std::function<void(BlockPlan&)>& set,
-                  const ServingOptions& options = {}, int replicas = 1) {
+Plan cached_serving_plan(const std::string& network, const std::function<void(BlockPlan&)>& set,
+                         const ServingOptions& options = {}, int replicas = 1) {
   BlockPlan layout;
   set(layout);
   const int pp = 8 / (layout.tp * layout.cp * replicas);
@@ -94,11 +94,12 @@ TEST(ServingCache, FoundPrefixesAreNotComputed) {
 }
 
 TEST(ServingCache, PrefixesSpeedUpTheFirstToken) {
-  const ServingSimulation whole = simulate_serving(serving_plan("llama2-70b", tensor_parallel));
+  const ServingSimulation whole =
+      simulate_serving(cached_serving_plan("llama2-70b", tensor_parallel));
   ServingOptions options;
   options.prefix_hits = 0.5;
   const ServingSimulation found =
-      simulate_serving(serving_plan("llama2-70b", tensor_parallel, options));
+      simulate_serving(cached_serving_plan("llama2-70b", tensor_parallel, options));
   EXPECT_LT(found.first_token.mean, whole.first_token.mean);
   EXPECT_EQ(found.prompt_tokens, whole.prompt_tokens);
 }
@@ -107,7 +108,7 @@ TEST(ServingCache, PrefixesSpeedUpTheFirstToken) {
 // no iteration is faster than its copies.
 TEST(ServingCache, TheHostHoldsItsShare) {
   ServingOptions options;
-  Plan plan = serving_plan("llama2-70b", tensor_parallel, options);
+  Plan plan = cached_serving_plan("llama2-70b", tensor_parallel, options);
   ServingModel on_device(plan);
   options.host_cache = 0.5;
   plan.serving = std::make_shared<const Serving>(Serving{plan.serving->requests, options});
@@ -129,9 +130,9 @@ TEST(ServingCache, TheHostHoldsItsShare) {
 
 // Two context ranks hold half of the tokens each; decoding many long requests gets faster.
 TEST(ServingCache, ContextRanksSplitTheCache) {
-  Plan wide = serving_plan(
+  Plan wide = cached_serving_plan(
       "llama3-8b", [](BlockPlan& layout) { layout.tp = 4; }, {}, 2);
-  Plan split = serving_plan("llama3-8b", [](BlockPlan& layout) {
+  Plan split = cached_serving_plan("llama3-8b", [](BlockPlan& layout) {
     layout.tp = 4;
     layout.cp = 2;
   });
@@ -153,18 +154,18 @@ TEST(ServingCache, ContextRanksSplitTheCache) {
 }
 
 TEST(ServingCache, ExpertsSpreadOverTensorRanks) {
-  const Plan plan = serving_plan("mixtral-8x7b", [](BlockPlan& layout) {
+  const Plan plan = cached_serving_plan("mixtral-8x7b", [](BlockPlan& layout) {
     layout.tp = layout.ep = 8;
     layout.expert_tp = 1;
   });
-  const Plan cut = serving_plan("mixtral-8x7b", tensor_parallel);
+  const Plan cut = cached_serving_plan("mixtral-8x7b", tensor_parallel);
   EXPECT_EQ(ServingModel(plan).memory().front().parameters,
             ServingModel(cut).memory().front().parameters);
   EXPECT_GT(simulate_serving(plan).tokens_per_second, 0);
 }
 
 std::string problem(const std::function<void(Plan&)>& change) {
-  Plan plan = serving_plan("mixtral-8x7b", tensor_parallel);
+  Plan plan = cached_serving_plan("mixtral-8x7b", tensor_parallel);
   change(plan);
   return problem(plan);
 }
@@ -189,7 +190,7 @@ TEST(ServingCache, PlansKeepTheirCache) {
   options.cache_block = 16;
   options.prefix_hits = 0.25;
   options.host_cache = 0.5;
-  const Plan plan = serving_plan("llama2-70b", tensor_parallel, options);
+  const Plan plan = cached_serving_plan("llama2-70b", tensor_parallel, options);
   EXPECT_EQ(read_plan(to_json(plan), "again").serving->options, options);
 }
 

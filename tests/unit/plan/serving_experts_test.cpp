@@ -14,7 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 
 // DeepSeek-V2-Lite on eight H100: 64 experts.
-Plan expert_plan(int tp, int ep, int dp = 8, const std::string& cluster = "hgx-h100:1") {
+Plan served_expert_plan(int tp, int ep, int dp = 8, const std::string& cluster = "hgx-h100:1") {
   BlockPlan layout;
   layout.tp = tp;
   layout.ep = ep;
@@ -27,17 +27,17 @@ Plan expert_plan(int tp, int ep, int dp = 8, const std::string& cluster = "hgx-h
 }
 
 TEST(ServingExperts, ReplicasInStep) {
-  EXPECT_EQ(expert_replicas(expert_plan(1, 1).blocks.front().layout), 1);
-  EXPECT_EQ(expert_replicas(expert_plan(1, 8).blocks.front().layout), 8);
-  EXPECT_EQ(expert_replicas(expert_plan(1, 4).blocks.front().layout), 4);
-  EXPECT_EQ(expert_replicas(expert_plan(2, 8, 4).blocks.front().layout), 4);
-  EXPECT_EQ(expert_replicas(expert_plan(8, 8, 1).blocks.front().layout), 1);
+  EXPECT_EQ(expert_replicas(served_expert_plan(1, 1).blocks.front().layout), 1);
+  EXPECT_EQ(expert_replicas(served_expert_plan(1, 8).blocks.front().layout), 8);
+  EXPECT_EQ(expert_replicas(served_expert_plan(1, 4).blocks.front().layout), 4);
+  EXPECT_EQ(expert_replicas(served_expert_plan(2, 8, 4).blocks.front().layout), 4);
+  EXPECT_EQ(expert_replicas(served_expert_plan(8, 8, 1).blocks.front().layout), 1);
 }
 
 // An eighth of the routed experts beside all else: 26 layers x 64 experts x 3 x 2048 x 1408.
 TEST(ServingExperts, AnEighthOfThemOnEveryRank) {
-  const ServingMemory all = ServingModel(expert_plan(1, 1)).memory().front();
-  const ServingMemory eighth = ServingModel(expert_plan(1, 8)).memory().front();
+  const ServingMemory all = ServingModel(served_expert_plan(1, 1)).memory().front();
+  const ServingMemory eighth = ServingModel(served_expert_plan(1, 8)).memory().front();
   EXPECT_EQ((all.parameters - eighth.parameters).value(), 26LL * 64 * 3 * 2048 * 1408 * 2 * 7 / 8);
   EXPECT_EQ(all.kv_per_token, eighth.kv_per_token);
   EXPECT_GT(eighth.kv_tokens, all.kv_tokens);
@@ -45,8 +45,8 @@ TEST(ServingExperts, AnEighthOfThemOnEveryRank) {
 
 // Every rank reads an eighth of the experts' weights for the tokens of all; tokens travel.
 TEST(ServingExperts, DecodingReadsFewerWeightsAndSendsTokens) {
-  ServingModel alone(expert_plan(1, 1));
-  ServingModel shared(expert_plan(1, 8));
+  ServingModel alone(served_expert_plan(1, 1));
+  ServingModel shared(served_expert_plan(1, 8));
   const std::vector<Iteration> eight(8, decoding(64, 500));
   const IterationCost own = alone.cost(0, eight.front());
   const IterationCost together = shared.cost(0, eight);
@@ -58,7 +58,7 @@ TEST(ServingExperts, DecodingReadsFewerWeightsAndSendsTokens) {
 
 // Dispatch and combination: two all-to-alls of the copies in each of 26 layers, as priced alone.
 TEST(ServingExperts, ExchangesTheCopies) {
-  const Plan plan = expert_plan(1, 8);
+  const Plan plan = served_expert_plan(1, 8);
   const costmodel::CollectiveModel collectives(plan.cluster, plan.profile);
   const std::int64_t tokens = 64;
   const Bytes copies(static_cast<double>(tokens * 6 * 2048 * 2));
@@ -71,7 +71,7 @@ TEST(ServingExperts, ExchangesTheCopies) {
 
 // The slowest sets the pace; idle ones leave the experts less to do.
 TEST(ServingExperts, WaitForTheSlowest) {
-  ServingModel model(expert_plan(1, 8));
+  ServingModel model(served_expert_plan(1, 8));
   const std::vector<Iteration> full(8, decoding(256, 1000));
   std::vector<Iteration> one(8);
   one[3] = decoding(256, 1000);
@@ -85,7 +85,7 @@ TEST(ServingExperts, WaitForTheSlowest) {
 
 TEST(ServingExperts, SimulatesAndKeepsItsBound) {
   for (const auto& [tp, ep, dp] : {std::array{1, 8, 8}, std::array{1, 4, 8}, std::array{2, 8, 4}}) {
-    Plan plan = expert_plan(tp, ep, dp);
+    Plan plan = served_expert_plan(tp, ep, dp);
     for (const Routing routing : {Routing::InTurn, Routing::LeastLoaded}) {
       Serving serving = *plan.serving;
       serving.options.routing = routing;
@@ -110,7 +110,7 @@ TEST(ServingExperts, SimulatesAndKeepsItsBound) {
 TEST(ServingExperts, BadInput) {
   const auto problem = [](int tp, int ep, int dp, int cp = 1) {
     try {
-      Plan plan = expert_plan(1, 1);
+      Plan plan = served_expert_plan(1, 1);
       plan.blocks.front().layout.tp = tp;
       plan.batch = plan.dp = dp;
       plan.blocks.front().layout.ep = ep;
@@ -126,7 +126,7 @@ TEST(ServingExperts, BadInput) {
   EXPECT_THAT(problem(4, 2, 2), HasSubstr("ep = 2 in a serving plan with tp = 4"));
   EXPECT_THAT(problem(1, 16, 8), HasSubstr("dp = 8 is not divisible by ep = 16"));
   EXPECT_THAT(problem(1, 4, 4, 2), HasSubstr("spreads experts over 4 replicas"));
-  Plan inside = expert_plan(2, 8, 4);
+  Plan inside = served_expert_plan(2, 8, 4);
   inside.blocks.front().layout.ep_inside = ExpertsInside::Tensor;
   EXPECT_THAT([&] { check_plan(inside, "plan.json"); },
               testing::ThrowsMessage<Error>(HasSubstr("has ep_inside = dp, not tp")));

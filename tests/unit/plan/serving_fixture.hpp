@@ -13,6 +13,13 @@
 
 namespace orrery::plan {
 
+// The document of requests with these members.
+inline RequestSpec read_members(const std::string& members) {
+  const Json document = parse_json(
+      R"({"schema": "orrery-requests", "version": 1, )" + members + "}", "requests.json");
+  return read_requests(JsonReader(document, "requests.json"));
+}
+
 // `requests` that decode, each with `context` tokens behind it.
 inline Iteration decoding(std::int64_t requests, std::int64_t context) {
   Iteration iteration;

@@ -108,15 +108,9 @@ TEST(ServingPrefixes, EveryRequestFinishesWithinTheCache) {
   }
 }
 
-RequestSpec read(const std::string& text) {
-  const Json document =
-      parse_json(R"({"schema": "orrery-requests", "version": 1, )" + text + "}", "requests.json");
-  return read_requests(JsonReader(document, "requests.json"));
-}
-
-std::string problem(const std::string& text) {
+std::string requests_problem(const std::string& text) {
   try {
-    read(text);
+    read_members(text);
   } catch (const Error& error) {
     return error.what();
   }
@@ -124,7 +118,7 @@ std::string problem(const std::string& text) {
 }
 
 TEST(ServingPrefixes, TracesNameThem) {
-  const RequestSpec spec = read(R"("requests": [
+  const RequestSpec spec = read_members(R"("requests": [
     {"prompt": 100, "output": 5, "prefix": "system", "prefix_tokens": 60},
     {"prompt": 80, "output": 5},
     {"prompt": 70, "output": 5, "prefix": "other", "prefix_tokens": 10},
@@ -136,19 +130,19 @@ TEST(ServingPrefixes, TracesNameThem) {
   EXPECT_NE(spec.trace[2].prefix, spec.trace[0].prefix);
   const Json written = to_json(spec);
   EXPECT_EQ(read_requests(JsonReader(written, "again")), spec);
-  EXPECT_THAT(problem(R"("requests": [
+  EXPECT_THAT(requests_problem(R"("requests": [
     {"prompt": 100, "output": 5, "prefix": "a", "prefix_tokens": 60},
     {"prompt": 100, "output": 5, "prefix": "a", "prefix_tokens": 50}])"),
               HasSubstr("prefix \"a\" has 50 tokens here and 60 before"));
-  EXPECT_THAT(problem(R"("requests": [
+  EXPECT_THAT(requests_problem(R"("requests": [
     {"prompt": 100, "output": 5, "prefix": "a", "prefix_tokens": 101}])"),
               HasSubstr("prefix_tokens = 101 of a prompt of 100"));
-  EXPECT_THAT(problem(R"("requests": [{"prompt": 100, "output": 5, "prefix": "a"}])"),
+  EXPECT_THAT(requests_problem(R"("requests": [{"prompt": 100, "output": 5, "prefix": "a"}])"),
               HasSubstr("prefix_tokens"));
 }
 
 TEST(ServingPrefixes, GeneratedOnesFollowZipf) {
-  const RequestSpec spec = read(R"("count": 4000, "prompt": 50, "output": 5, "seed": 3,
+  const RequestSpec spec = read_members(R"("count": 4000, "prompt": 50, "output": 5, "seed": 3,
     "prefixes": {"count": 4, "tokens": 200, "share": 0.5, "slope": 1})");
   const Json written = to_json(spec);
   EXPECT_EQ(read_requests(JsonReader(written, "again")), spec);

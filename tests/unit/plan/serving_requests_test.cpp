@@ -10,21 +10,16 @@
 
 #include "base/error.hpp"
 #include "plan/serving/serving.hpp"
+#include "tests/unit/plan/serving_fixture.hpp"
 
 namespace orrery::plan {
 namespace {
 
 using ::testing::HasSubstr;
 
-RequestSpec read(const std::string& members) {
-  const Json document = parse_json(
-      R"({"schema": "orrery-requests", "version": 1, )" + members + "}", "requests.json");
-  return read_requests(JsonReader(document, "requests.json"));
-}
-
 std::string error_of(const std::string& members) {
   try {
-    read(members);
+    read_members(members);
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::BadInput);
     return error.what();
@@ -33,7 +28,8 @@ std::string error_of(const std::string& members) {
 }
 
 TEST(Requests, ConstantLengthsAtOnce) {
-  const auto requests = generate_requests(read(R"("count": 3, "prompt": 512, "output": 64)"));
+  const auto requests =
+      generate_requests(read_members(R"("count": 3, "prompt": 512, "output": 64)"));
   ASSERT_EQ(requests.size(), 3u);
   for (const Request& request : requests) {
     EXPECT_EQ(request, (Request{SimTime{}, 512, 64}));
@@ -45,7 +41,7 @@ TEST(Requests, ConstantLengthsAtOnce) {
 TEST(Requests, LengthsAndArrivalsHaveTheirMeans) {
   const int count = 40'000;
   const auto requests =
-      generate_requests(read(R"("count": 40000, "requests_per_second": 8, "seed": 3,
+      generate_requests(read_members(R"("count": 40000, "requests_per_second": 8, "seed": 3,
               "prompt": {"mean": 300, "std": 150}, "output": 20)"));
   double sum = 0;
   double squares = 0;
@@ -63,12 +59,13 @@ TEST(Requests, AreReproducibleAndLengthsDoNotDependOnTheRate) {
   const std::string lengths =
       R"("prompt": {"mean": 100, "std": 80, "max": 400}, "output": {"mean": 50, "std": 60})";
   const auto slow =
-      generate_requests(read(R"("count": 500, "requests_per_second": 1, )" + lengths));
+      generate_requests(read_members(R"("count": 500, "requests_per_second": 1, )" + lengths));
   const auto fast =
-      generate_requests(read(R"("count": 500, "requests_per_second": 9, )" + lengths));
-  const auto other =
-      generate_requests(read(R"("count": 500, "requests_per_second": 1, "seed": 1, )" + lengths));
-  EXPECT_EQ(slow, generate_requests(read(R"("count": 500, "requests_per_second": 1, )" + lengths)));
+      generate_requests(read_members(R"("count": 500, "requests_per_second": 9, )" + lengths));
+  const auto other = generate_requests(
+      read_members(R"("count": 500, "requests_per_second": 1, "seed": 1, )" + lengths));
+  EXPECT_EQ(slow, generate_requests(
+                      read_members(R"("count": 500, "requests_per_second": 1, )" + lengths)));
   EXPECT_NE(slow, other);
   for (std::size_t index = 0; index < slow.size(); ++index) {
     EXPECT_EQ(slow[index].prompt, fast[index].prompt);
@@ -79,7 +76,7 @@ TEST(Requests, AreReproducibleAndLengthsDoNotDependOnTheRate) {
 }
 
 TEST(Requests, RegularArrivals) {
-  const auto requests = generate_requests(read(
+  const auto requests = generate_requests(read_members(
       R"("count": 3, "arrivals": "regular", "requests_per_second": 4, "prompt": 1, "output": 1)"));
   EXPECT_EQ(requests[2].arrival, to_sim_time(Seconds(0.5)));
 }
@@ -90,7 +87,7 @@ TEST(Requests, DocumentsReadBackEqual) {
       {R"("count": 7, "requests_per_second": 0.5, "seed": 9, "prompt": {"mean": 9.5, "std": 2},
            "output": {"mean": 3, "std": 1, "max": 10})",
        R"("requests": [{"arrival_s": 0.1, "prompt": 3, "output": 2}, {"arrival_s": 0.25, "prompt": 1, "output": 1}])"}) {
-    const RequestSpec spec = read(members);
+    const RequestSpec spec = read_members(members);
     const Json document = to_json(spec);
     EXPECT_EQ(read_requests(JsonReader(document, "again")), spec);
   }

@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-Plan serving_plan(const std::string& network, const std::string& cluster, int tp, int pp = 1) {
+Plan served_plan(const std::string& network, const std::string& cluster, int tp, int pp = 1) {
   BlockPlan layout;
   layout.tp = tp;
   Plan plan = replicas_of(network, cluster, layout, pp, DType::Fp16);
@@ -33,7 +33,7 @@ Plan with(const Plan& plan, const std::function<void(Serving&)>& change) {
 // Llama-2-70B caches 2 x 80 x 8 x 128 x 2 bytes a token (NanoFlow, section 3), an eighth on each of
 // eight GPUs.
 TEST(ServingMemory, CountsTheCacheAndTheParameters) {
-  const Plan plan = serving_plan("llama2-70b", "dgx-a100:1", 8);
+  const Plan plan = served_plan("llama2-70b", "dgx-a100:1", 8);
   const std::vector<ServingMemory> memory = ServingModel(plan).memory();
   ASSERT_EQ(memory.size(), 1u);
   EXPECT_EQ(memory[0].kv_per_token.value(), 327'680 / 8);
@@ -46,8 +46,8 @@ TEST(ServingMemory, CountsTheCacheAndTheParameters) {
 }
 
 TEST(ServingMemory, StagesShareTheCache) {
-  const auto whole = ServingModel(serving_plan("llama3-8b", "hgx-h100:1", 1)).memory();
-  const auto halves = ServingModel(serving_plan("llama3-8b", "hgx-h100:1", 1, 2)).memory();
+  const auto whole = ServingModel(served_plan("llama3-8b", "hgx-h100:1", 1)).memory();
+  const auto halves = ServingModel(served_plan("llama3-8b", "hgx-h100:1", 1, 2)).memory();
   ASSERT_EQ(halves.size(), 2u);
   EXPECT_EQ(halves[0].kv_per_token + halves[1].kv_per_token, whole[0].kv_per_token);
   EXPECT_EQ(halves[0].parameters + halves[1].parameters, whole[0].parameters);
@@ -55,21 +55,21 @@ TEST(ServingMemory, StagesShareTheCache) {
 
 // KV heads that tp exceeds are held by several ranks.
 TEST(ServingMemory, GroupedHeadsAreReplicatedBeyondTheirNumber) {
-  const auto eight = ServingModel(serving_plan("llama3-8b", "hgx-h100:2", 8)).memory();
-  const auto sixteen = ServingModel(serving_plan("llama3-8b", "hgx-h100:2", 16)).memory();
+  const auto eight = ServingModel(served_plan("llama3-8b", "hgx-h100:2", 8)).memory();
+  const auto sixteen = ServingModel(served_plan("llama3-8b", "hgx-h100:2", 16)).memory();
   EXPECT_EQ(eight[0].kv_per_token, sixteen[0].kv_per_token);
 }
 
 // A latent cache holds 512 + 64 elements a layer on every rank (DeepSeek-V2).
 TEST(ServingMemory, LatentAttentionCachesItsLatents) {
-  const Plan plan = serving_plan("deepseek-v2-lite", "hgx-h100:1", 8);
+  const Plan plan = served_plan("deepseek-v2-lite", "hgx-h100:1", 8);
   EXPECT_EQ(ServingModel(plan).memory()[0].kv_per_token.value(),
             plan.network.spec.layers * (512 + 64) * 2);
 }
 
 // Decode attention is bound by the bytes of the cache it reads.
 TEST(ServingCost, DecodeAttentionReadsTheCache) {
-  const Plan plan = serving_plan("llama2-70b", "dgx-a100:1", 8);
+  const Plan plan = served_plan("llama2-70b", "dgx-a100:1", 8);
   ServingModel model(plan);
   const Seconds one = model.cost(0, decoding(256, 1000)).of(ServingPart::Decode);
   const Seconds two = model.cost(0, decoding(256, 2000)).of(ServingPart::Decode);
@@ -83,7 +83,7 @@ TEST(ServingCost, DecodeAttentionReadsTheCache) {
 
 // Few tokens: reading the weights takes most of the time, whatever the number of requests.
 TEST(ServingCost, SmallIterationsAreBoundByTheWeights) {
-  const Plan plan = serving_plan("llama2-70b", "dgx-a100:1", 8);
+  const Plan plan = served_plan("llama2-70b", "dgx-a100:1", 8);
   ServingModel model(plan);
   const double least = static_cast<double>(models::num_parameters(plan.network)) * 2 / 8 /
                        plan.cluster.gpu.hbm_bandwidth.value();
@@ -96,7 +96,7 @@ TEST(ServingCost, SmallIterationsAreBoundByTheWeights) {
 
 // Two all-reduces a layer, one behind the embedding, and the gather of the sampled logits.
 TEST(ServingCost, TensorParallelismSendsWhatTheRulesDerive) {
-  const Plan plan = serving_plan("llama2-70b", "dgx-a100:1", 8);
+  const Plan plan = served_plan("llama2-70b", "dgx-a100:1", 8);
   ServingModel model(plan);
   const costmodel::CollectiveModel collectives(plan.cluster, plan.profile);
   const costmodel::GroupShape group = costmodel::make_group(8, 1, 8);
@@ -110,7 +110,7 @@ TEST(ServingCost, TensorParallelismSendsWhatTheRulesDerive) {
 
 // Chunks of a prompt do the work of the whole prompt: the pairs add up.
 TEST(ServingCost, ChunksOfAPromptAddUp) {
-  const Plan plan = serving_plan("llama3-8b", "hgx-h100:1", 1);
+  const Plan plan = served_plan("llama3-8b", "hgx-h100:1", 1);
   ServingModel model(plan);
   const auto prompt = [&](std::int64_t done, std::int64_t tokens) {
     Iteration iteration;
@@ -125,7 +125,7 @@ TEST(ServingCost, ChunksOfAPromptAddUp) {
 }
 
 TEST(ServingCost, NanoBatchesPayInGemmsAndGainByOverlap) {
-  const Plan plan = serving_plan("llama2-70b", "dgx-a100:1", 8);
+  const Plan plan = served_plan("llama2-70b", "dgx-a100:1", 8);
   const Plan nano = with(plan, [](Serving& serving) { serving.options.nano_batches = 2; });
   Iteration iteration = decoding(1024, 800);
   iteration.prompts = {{0, 512}, {0, 512}};
@@ -140,7 +140,7 @@ TEST(ServingCost, NanoBatchesPayInGemmsAndGainByOverlap) {
 }
 
 TEST(ServingSimulation, PlanDocumentsReproduceTheResult) {
-  Plan plan = serving_plan("llama3-8b", "hgx-h100:1", 2, 2);
+  Plan plan = served_plan("llama3-8b", "hgx-h100:1", 2, 2);
   plan = with(plan, [](Serving& serving) {
     serving.requests.arrivals = Arrivals::Poisson;
     serving.requests.requests_per_second = 30;
@@ -155,7 +155,7 @@ TEST(ServingSimulation, PlanDocumentsReproduceTheResult) {
 }
 
 TEST(ServingSimulation, CountsTokensAndOrdersPercentiles) {
-  const Plan plan = serving_plan("llama3-8b", "hgx-h100:1", 2);
+  const Plan plan = served_plan("llama3-8b", "hgx-h100:1", 2);
   const ServingSimulation simulation = simulate_serving(plan);
   std::int64_t prompts = 0;
   std::int64_t outputs = 0;
@@ -185,15 +185,15 @@ TEST(ServingSimulation, ReplicasAreIndependent) {
     serving.requests.count = 64;
   };
   const auto twice = [](Serving& serving) { serving.requests.count = 128; };
-  const Plan one = with(serving_plan("llama3-8b", "hgx-h100:1", 8), constant);
-  const Plan two = with(with(serving_plan("llama3-8b", "hgx-h100:2", 8), constant), twice);
+  const Plan one = with(served_plan("llama3-8b", "hgx-h100:1", 8), constant);
+  const Plan two = with(with(served_plan("llama3-8b", "hgx-h100:2", 8), constant), twice);
   EXPECT_EQ(simulate_serving(one).makespan, simulate_serving(two).makespan);
 }
 
 TEST(ServingSimulation, NeverFasterThanItsBound) {
   for (const int tp : {1, 4, 8}) {
     for (const int nano : {1, 2}) {
-      const Plan plan = with(serving_plan("mixtral-8x7b", "hgx-h100:1", tp == 1 ? 2 : tp),
+      const Plan plan = with(served_plan("mixtral-8x7b", "hgx-h100:1", tp == 1 ? 2 : tp),
                              [&](Serving& serving) { serving.options.nano_batches = nano; });
       ServingModel model(plan);
       const std::vector<Request> requests = generate_requests(plan.serving->requests);
@@ -208,7 +208,7 @@ TEST(ServingSimulation, NeverFasterThanItsBound) {
 // the share of the cache that is left beside larger logits.
 TEST(ServingSimulation, MoreRequestsThanAreEverThereChangeNothing) {
   const auto up_to = [](std::int64_t requests) {
-    return with(serving_plan("llama3-8b", "hgx-h100:1", 2), [&](Serving& serving) {
+    return with(served_plan("llama3-8b", "hgx-h100:1", 2), [&](Serving& serving) {
       serving.options.token_budget = 2048;
       serving.options.max_requests = requests;
     });
@@ -232,7 +232,7 @@ TEST(ServingSimulation, MoreRequestsThanAreEverThereChangeNothing) {
 
 // Another thread's model has the same costs.
 TEST(ServingSimulation, IsTheSameOnAnotherThread) {
-  const Plan plan = serving_plan("llama3-8b", "hgx-h100:1", 2);
+  const Plan plan = served_plan("llama3-8b", "hgx-h100:1", 2);
   const ServingModel first(plan);
   ServingModel other = first.on_another_thread();
   const std::vector<Request> requests = generate_requests(plan.serving->requests);
@@ -241,14 +241,13 @@ TEST(ServingSimulation, IsTheSameOnAnotherThread) {
 }
 
 TEST(ServingSimulation, SaysWhatDoesNotFitAndWhatWould) {
-  const ServingSimulation one = simulate_serving(serving_plan("llama2-70b", "dgx-a100:1", 1));
+  const ServingSimulation one = simulate_serving(served_plan("llama2-70b", "dgx-a100:1", 1));
   ASSERT_TRUE(one.does_not_fit);
   EXPECT_THAT(*one.does_not_fit, HasSubstr("stage 0 needs"));
   EXPECT_EQ(one.nearest, "tp = 2 would hold all of them");
-  const Plan long_requests =
-      with(serving_plan("llama2-70b", "dgx-a100:1", 2), [](Serving& serving) {
-        serving.requests.prompt = {400'000, 0, 0};
-      });
+  const Plan long_requests = with(served_plan("llama2-70b", "dgx-a100:1", 2), [](Serving& serving) {
+    serving.requests.prompt = {400'000, 0, 0};
+  });
   const ServingSimulation two = simulate_serving(long_requests);
   ASSERT_TRUE(two.does_not_fit);
   EXPECT_THAT(*two.does_not_fit, HasSubstr("but the longest request has 400"));
@@ -264,14 +263,14 @@ TEST(ServingPlan, ChecksWhatServingCannotDo) {
     }
     return std::string("no error");
   };
-  Plan plan = serving_plan("llama3-8b", "hgx-h100:1", 2);
+  Plan plan = served_plan("llama3-8b", "hgx-h100:1", 2);
   EXPECT_EQ(error_of(plan), "no error");
   Plan zero = plan;
   zero.blocks.front().layout.zero_stage = 3;
   EXPECT_THAT(error_of(zero), HasSubstr("zero_stage = 0"));
   EXPECT_THAT(error_of(with(plan, [](Serving& serving) { serving.options.token_budget = 16; })),
               HasSubstr("max_requests = 256 exceeds token_budget = 16"));
-  EXPECT_THAT(error_of(serving_plan("bert-large", "hgx-h100:1", 2)),
+  EXPECT_THAT(error_of(served_plan("bert-large", "hgx-h100:1", 2)),
               HasSubstr("does not generate text"));
   Plan odd = plan;
   odd.blocks.front().layout.tp = 4;

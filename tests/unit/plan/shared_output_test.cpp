@@ -16,7 +16,7 @@
 namespace orrery::plan {
 namespace {
 
-constexpr double kHidden = 2048.0 * 1024;
+constexpr double kHiddenElements = 2048.0 * 1024;
 constexpr double kLogits = 2048.0 * 51200 / 8;
 
 Plan shared(const std::string& schedule) {
@@ -38,15 +38,15 @@ TEST(SharedOutput, KernelsAndCollectivesBesideThem) {
     return costs.device().memory_bound(Bytes(bytes), costmodel::MemoryKernel::Elementwise).value();
   };
   EXPECT_EQ(a.backward.value(), seconds(8 * kLogits));
-  EXPECT_EQ(b.backward.value(), seconds(8 * kLogits + 2 * kHidden));
+  EXPECT_EQ(b.backward.value(), seconds(8 * kLogits + 2 * kHiddenElements));
   EXPECT_NEAR((b.forward - a.forward).value(),
-              seconds(6 * kLogits + 30 * kHidden) - seconds(14 * kHidden), 1e-12);
-  const double taken = a.forward.value() - seconds(14 * kHidden);
+              seconds(6 * kLogits + 30 * kHiddenElements) - seconds(14 * kHiddenElements), 1e-12);
+  const double taken = a.forward.value() - seconds(14 * kHiddenElements);
   EXPECT_GT(taken, 0);
   Plan free = two;
   free.profile.collective_sms = 0;
-  EXPECT_NEAR(shared_output_times(free, 2, BlockCosts(free)).forward.value(), seconds(14 * kHidden),
-              1e-12);
+  EXPECT_NEAR(shared_output_times(free, 2, BlockCosts(free)).forward.value(),
+              seconds(14 * kHiddenElements), 1e-12);
   EXPECT_LT(simulate(free).iteration_time.value(), simulate(two).iteration_time.value());
   const ShardTimes input = shared_input_times(two, 2, costs);
   const ShardTimes in_line = shared_input_times(two, 0, costs);
@@ -61,7 +61,7 @@ TEST(SharedOutput, CollectivesOfAllTogetherAreInLine) {
   const BlockCosts costs(plan);
   const ShardTimes times = shared_input_times(plan, 0, costs);
   const auto group = costmodel::make_group(8, 1, 8);
-  const Bytes stream(2.0 * kHidden);
+  const Bytes stream(2.0 * kHiddenElements);
   EXPECT_EQ(times.forward, costs.collectives().time(sim::CommKind::AllReduce, stream, group));
   EXPECT_EQ(times.backward, costs.collectives().time(sim::CommKind::Broadcast, stream, group));
   EXPECT_EQ(shared_output_times(plan, 0, costs).forward, Seconds());
@@ -199,14 +199,14 @@ TEST(SharedOutput, ShardsOfTiedTablesAreOne) {
 }
 
 TEST(SharedOutput, HiddenStatesTravelInFp32UnlessAllMeet) {
-  const Bytes boundary(2.0 * kHidden);
+  const Bytes boundary(2.0 * kHiddenElements);
   EXPECT_DOUBLE_EQ(hidden_broadcast_bytes(shared("vocab-1"), boundary).value(),
                    4.0 * 2048 * (1024 + 1));
   EXPECT_EQ(hidden_broadcast_bytes(shared("interlaced"), boundary), boundary);
 }
 
 // Eight devices, eight slices of a quarter KiB tokens.
-Plan sliced(const std::string& schedule) {
+Plan sliced_shared(const std::string& schedule) {
   models::NetworkSpec spec = small_spec();
   spec.tied_embeddings = false;
   Plan plan = in_pipeline(small_plan(spec, "dgx-a100:1"), schedule,
@@ -218,14 +218,14 @@ Plan sliced(const std::string& schedule) {
 
 // The kernels of vocab-2's shards for an eighth of the tokens; statistics of as many.
 TEST(SharedOutput, ShardsOfSlicesTakeTheirTokens) {
-  const Plan plan = sliced("slimpipe-vocab");
+  const Plan plan = sliced_shared("slimpipe-vocab");
   const BlockCosts costs(plan);
   const Slice slice = slices_of(plan).front();
   const auto seconds = [&](double bytes) {
     return costs.device().memory_bound(Bytes(bytes), costmodel::MemoryKernel::Elementwise).value();
   };
   EXPECT_EQ(shared_output_times(plan, 1, costs, slice).backward.value(),
-            seconds((8 * kLogits + 2 * kHidden) / 8));
+            seconds((8 * kLogits + 2 * kHiddenElements) / 8));
   const Simulation run = simulate(plan, {.record_spans = true});
   ASSERT_EQ(run.order.num_virtual_stages, 24);
   ASSERT_EQ(run.passes.unit_forward.size(), 24U * 64);
@@ -243,9 +243,9 @@ TEST(SharedOutput, ShardsOfSlicesTakeTheirTokens) {
 // The vocabulary is 50 times the hidden size, so a last device that holds all of it is slow and
 // full.
 TEST(SharedOutput, SlicesRunFasterWithShardsOfTheHead) {
-  const Plan plan = sliced("slimpipe-vocab");
+  const Plan plan = sliced_shared("slimpipe-vocab");
   const Simulation cut = simulate(plan);
-  const Simulation whole = simulate(sliced("slimpipe"));
+  const Simulation whole = simulate(sliced_shared("slimpipe"));
   EXPECT_LT(cut.iteration_time.value(), 0.8 * whole.iteration_time.value());
   EXPECT_EQ(cut.memory.front().parameters, cut.memory.back().parameters);
   EXPECT_LT(cut.memory.back().parameters, whole.memory.back().parameters);
@@ -264,7 +264,7 @@ TEST(SharedOutput, SlicesRunFasterWithShardsOfTheHead) {
 }
 
 TEST(SharedOutput, SlicesNeedOneLayout) {
-  Plan plan = sliced("slimpipe-vocab");
+  Plan plan = sliced_shared("slimpipe-vocab");
   BlockRun head = plan.blocks.front();
   head.count = 1;
   head.layout.zero_stage = 0;

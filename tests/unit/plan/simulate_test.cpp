@@ -30,7 +30,7 @@ Plan degrees(Plan plan, int tp, int cp, int dp, int pp) {
   return plan;
 }
 
-Plan one_gpu() { return degrees(small_plan(), 1, 1, 1, 1); }
+Plan plan_of_one_gpu() { return degrees(small_plan(), 1, 1, 1, 1); }
 
 // Latencies gone, bandwidths endless.
 void free_communication(Plan& plan) {
@@ -92,7 +92,7 @@ double relative(Seconds a, Seconds b) { return std::abs(a / b - 1); }
 
 TEST(SimulateLimits, OneDeviceIsTheSerialSum) {
   for (const Recompute recompute : {Recompute::None, Recompute::Selective, Recompute::Full}) {
-    Plan plan = one_gpu();
+    Plan plan = plan_of_one_gpu();
     plan.blocks.front().layout.recompute = recompute;
     plan.profile.kernel_launch = Seconds(0);  // the host never holds up the device
     const Simulation result = simulate(plan);
@@ -140,7 +140,7 @@ TEST(SimulateLimits, FreeComputeLeavesCommunication) {
 
 // Replicas beside each other differ from one by their gradient reduction alone.
 TEST(SimulateLimits, ReplicasRunAsOneDoes) {
-  Plan one = one_gpu();
+  Plan one = plan_of_one_gpu();
   Plan many = degrees(small_plan(), 1, 1, 8, 1);
   one.batch = 8;
   many.batch = 64;
@@ -162,7 +162,7 @@ TEST(SimulateLimits, WhatIsNotUsedChangesNothing) {
   other.cluster.fabric.oversubscription = 100;
   other.cluster.node.host_memory_bandwidth *= 0.001;
   EXPECT_EQ(simulate(other).iteration_time, before);
-  const Plan alone = one_gpu();
+  const Plan alone = plan_of_one_gpu();
   other = alone;
   other.cluster.node.scale_up.nccl_bandwidth *= 0.001;
   other.cluster.node.scale_up.bandwidth_per_gpu *= 0.001;
@@ -227,7 +227,7 @@ TEST(SimulateLimits, PipelineOfFreeTransfersIsTheClosedForm) {
 
 // The optimizer moves 4 + 2 x 12 + 2 bytes a parameter.
 TEST(SimulateLimits, OptimizerReadsAndWritesItsStateOnce) {
-  const Plan plan = one_gpu();
+  const Plan plan = plan_of_one_gpu();
   const double bytes = static_cast<double>(models::num_parameters(plan.network)) * (4 + 24 + 2);
   const double fraction =
       plan.profile.memory.fraction[static_cast<std::size_t>(costmodel::MemoryKernel::Optimizer)];

@@ -12,7 +12,7 @@
 namespace orrery::plan {
 namespace {
 
-Plan pipeline(const char* schedule, int chunks, DType precision) {
+Plan split_pipeline(const char* schedule, int chunks, DType precision) {
   Plan plan =
       in_pipeline(small_plan(small_spec(), precision == DType::Fp8 ? "hgx-h100:2" : "dgx-a100:2"),
                   schedule, {.dp = 4, .tp = 1, .chunks = chunks});
@@ -29,7 +29,7 @@ struct Peaks {
 // Of the second device, which holds neither embedding nor head.
 Peaks second_device(const char* schedule, int chunks, bool fused_attention = true,
                     DType precision = DType::Bf16) {
-  Plan plan = pipeline(schedule, chunks, precision);
+  Plan plan = split_pipeline(schedule, chunks, precision);
   plan.execution.fused_attention = fused_attention;
   Simulator simulator(plan);
   const StageMemory memory = simulator.memory(plan)[1];
@@ -75,7 +75,7 @@ TEST(LateWeightGradients, LeaveRoomAfterB) {
 // With ZeRO-2 W makes the gradients of a micro-batch and a reduction takes them: those of
 // micro-batches that wait for W do not exist.
 TEST(LateWeightGradients, AreMadeByW) {
-  Plan plan = pipeline("zb-h2", 1, DType::Bf16);
+  Plan plan = split_pipeline("zb-h2", 1, DType::Bf16);
   plan.blocks.front().layout.zero_stage = 2;
   const StageMemory counted = Simulator(plan).memory(plan)[1];
   const auto replayed = static_cast<double>(replay_memory(plan)[1].allocated.value());

@@ -10,7 +10,7 @@
 namespace orrery::plan {
 namespace {
 
-Plan mixture(int ep) {
+Plan mixture_over(int ep) {
   models::NetworkSpec spec = small_spec();
   spec.moe = {.experts = 64, .top_k = 8, .ffn_hidden = 512};
   Plan plan = small_plan(spec, "hgx-h100:2");
@@ -23,7 +23,7 @@ Plan mixture(int ep) {
 }
 
 TEST(Suggestions, OfDeduplicatedDispatchSayWhatItTakes) {
-  Plan plan = mixture(16);
+  Plan plan = mixture_over(16);
   const Simulation simulation = simulate(plan);
   const std::vector<Suggestion> list = suggestions(plan, simulation);
   ASSERT_EQ(list.size(), 1U);
@@ -39,13 +39,13 @@ TEST(Suggestions, OfDeduplicatedDispatchSayWhatItTakes) {
 }
 
 TEST(Suggestions, NoneForExpertsOnANode) {
-  const Plan plan = mixture(8);
+  const Plan plan = mixture_over(8);
   EXPECT_TRUE(suggestions(plan, simulate(plan)).empty());
 }
 
 // A wait of less than a twentieth of the iteration is not worth a remark.
 TEST(Suggestions, NoneForShortWaits) {
-  Plan plan = mixture(16);
+  Plan plan = mixture_over(16);
   Simulation simulation = simulate(plan);
   simulation.breakdown.exposed_communication["ep"] = simulation.iteration_time * 0.04;
   EXPECT_TRUE(suggestions(plan, simulation).empty());

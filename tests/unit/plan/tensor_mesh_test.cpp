@@ -317,15 +317,6 @@ TEST(TensorMeshCheck, DepthThatIsNotStatedCoversTheRanks) {
   EXPECT_EQ(factors(2), (std::vector<int>{2, 1, 1}));
 }
 
-std::string message_of(const Plan& plan) {
-  try {
-    check_plan(plan, "plan.json");
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
 TEST(TensorMeshCheck, NamesWhatDoesNotFit) {
   Plan plan = small_plan();
   const int ranks = plan.num_gpus() / plan.pp;
@@ -334,35 +325,35 @@ TEST(TensorMeshCheck, NamesWhatDoesNotFit) {
   plan.batch = plan.micro_batch * plan.dp * 4;
   BlockPlan& layout = plan.blocks.front().layout;
   layout = mesh(TensorMesh::TwoD, 8);
-  EXPECT_NE(message_of(plan).find("does not cover tp = 8"), std::string::npos);
+  EXPECT_NE(problem(plan).find("does not cover tp = 8"), std::string::npos);
   layout = mesh(TensorMesh::ThreeD, 8);
   plan.micro_batch = 1;
-  EXPECT_NE(message_of(plan).find("dimension batch"), std::string::npos) << message_of(plan);
-  EXPECT_NE(message_of(plan).find("more than its size"), std::string::npos);
+  EXPECT_NE(problem(plan).find("dimension batch"), std::string::npos) << problem(plan);
+  EXPECT_NE(problem(plan).find("more than its size"), std::string::npos);
   layout.tp_depth = 3;
-  EXPECT_NE(message_of(plan).find("does not cover"), std::string::npos);
+  EXPECT_NE(problem(plan).find("does not cover"), std::string::npos);
   layout = mesh(TensorMesh::ThreeD, 8);
   layout.sequence_parallel = true;
-  EXPECT_NE(message_of(plan).find("sequence_parallel"), std::string::npos);
+  EXPECT_NE(problem(plan).find("sequence_parallel"), std::string::npos);
   layout = mesh(TensorMesh::TwoD, 4);
   plan.dp = ranks / 4;
   plan.micro_batch = 2;
   plan.batch = plan.micro_batch * plan.dp * 4;
   layout.tp_inner = TensorAxis::Depth;
-  EXPECT_NE(message_of(plan).find("tp_inner = depth, but the 2d mesh of 2 columns x 2 rows x 1"),
+  EXPECT_NE(problem(plan).find("tp_inner = depth, but the 2d mesh of 2 columns x 2 rows x 1"),
             std::string::npos)
-      << message_of(plan);
+      << problem(plan);
   layout.tensor_parallel = TensorMesh::OneD;
-  EXPECT_NE(message_of(plan).find("tp_inner belong to"), std::string::npos);
+  EXPECT_NE(problem(plan).find("tp_inner belong to"), std::string::npos);
   // Of several runs of blocks the message names the one.
   const BlockRun wrong = plan.blocks.front();
   plan.blocks = {wrong, wrong};
   plan.blocks.front().layout.tp_inner = TensorAxis::Columns;
   plan.blocks.front().count = 1;
   plan.blocks.back().count = wrong.count - 1;
-  EXPECT_NE(message_of(plan).find("plan.json: /blocks/1: tp_rows, tp_depth and tp_inner"),
+  EXPECT_NE(problem(plan).find("plan.json: /blocks/1: tp_rows, tp_depth and tp_inner"),
             std::string::npos)
-      << message_of(plan);
+      << problem(plan);
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ namespace {
 
 using costmodel::MemoryKernel;
 
-Plan fp8_plan() {
+Plan fp8_weights_plan() {
   Plan plan = small_plan(small_spec(), "hgx-h100:2");
   plan.precision = DType::Fp8;
   check_plan(plan, "test");
@@ -35,13 +35,13 @@ SimTime of_layers(const Plan& plan, Seconds layer) {
 }
 
 TEST(WeightCasts, ParametersIn16BitsAreCastAndTransposed) {
-  const Plan plan = fp8_plan();
+  const Plan plan = fp8_weights_plan();
   EXPECT_EQ(first_stage(plan).weight_casts.ps,
             of_layers(plan, memory_bound(plan, 4 * kWeights, MemoryKernel::CastTranspose)).ps);
 }
 
 TEST(WeightCasts, CurrentScalesAreFoundFirst) {
-  Plan plan = fp8_plan();
+  Plan plan = fp8_weights_plan();
   plan.execution.fp8_scaling = Fp8Scaling::Current;
   EXPECT_EQ(first_stage(plan).weight_casts.ps,
             of_layers(plan, memory_bound(plan, 2 * kWeights, MemoryKernel::Cast) +
@@ -50,7 +50,7 @@ TEST(WeightCasts, CurrentScalesAreFoundFirst) {
 }
 
 TEST(WeightCasts, OfParametersGatheredIn8BitsTheTransposesAlone) {
-  Plan plan = fp8_plan();
+  Plan plan = fp8_weights_plan();
   plan.execution.quantised_gather = true;
   EXPECT_EQ(first_stage(plan).weight_casts.ps,
             of_layers(plan, memory_bound(plan, 2 * kWeights, MemoryKernel::Cast)).ps);
@@ -62,7 +62,7 @@ TEST(WeightCasts, OfParametersGatheredIn8BitsTheTransposesAlone) {
 }
 
 TEST(WeightCasts, NotWhereEveryPassCastsThemOrNothingIsInFp8) {
-  Plan plan = fp8_plan();
+  Plan plan = fp8_weights_plan();
   plan.execution.casts_weights = true;
   EXPECT_EQ(first_stage(plan).weight_casts.ps, 0);
   plan.execution.casts_weights = false;
@@ -73,7 +73,7 @@ TEST(WeightCasts, NotWhereEveryPassCastsThemOrNothingIsInFp8) {
 // Rows and columns of a byte beside parameters of two, or in their place; on a GPU whose products
 // read any layout rows alone. Shards of parameters are cast for every pass.
 TEST(WeightCasts, StayWhereTheyLastAStep) {
-  Plan plan = fp8_plan();
+  Plan plan = fp8_weights_plan();
   const auto parameters = [&] { return first_stage(plan).states.held_parameters().value(); };
   plan.execution.casts_weights = true;
   const std::int64_t alone = parameters();
@@ -98,7 +98,7 @@ TEST(WeightCasts, StayWhereTheyLastAStep) {
 // Parameters that live on the host arrive in 16 bits for every pass: both passes cast them, the
 // step does not, and nothing of it stays on the device.
 TEST(WeightCasts, OfParametersOnTheHostAreMadeInEveryPass) {
-  Plan plan = fp8_plan();
+  Plan plan = fp8_weights_plan();
   plan.cluster.node.host_link_per_gpu = BytesPerSecond(1e15);  // copies take no time
   plan.cluster.node.host_memory_bandwidth = BytesPerSecond(1e18);
   Offload& offload = plan.blocks.front().layout.offload;
@@ -133,7 +133,7 @@ TEST(WeightCasts, OfParametersOnTheHostAreMadeInEveryPass) {
 
 // ZeRO-0 gathers nothing: parameters in 16 bits are cast and transposed.
 TEST(WeightCasts, OfParametersThatNothingGathersAreAsWithoutTheFlag) {
-  Plan plan = fp8_plan();
+  Plan plan = fp8_weights_plan();
   plan.blocks.front().layout.zero_stage = 0;
   const StageCost without = first_stage(plan);
   plan.execution.quantised_gather = true;
@@ -143,7 +143,7 @@ TEST(WeightCasts, OfParametersThatNothingGathersAreAsWithoutTheFlag) {
 
 // A shard in 16 bits or in fp32 that no master copy stands behind is what the optimizer updates.
 TEST(WeightCasts, ReplaceNoParametersThatTheOptimizerNeeds) {
-  Plan plan = fp8_plan();
+  Plan plan = fp8_weights_plan();
   const auto replaced = [&] { return first_stage(plan).states.replaced.value(); };
   EXPECT_EQ(replaced(), 0);
   plan.execution.quantised_gather = true;
@@ -160,7 +160,7 @@ TEST(WeightCasts, ReplaceNoParametersThatTheOptimizerNeeds) {
 
 // Meshes store a part of what a product reads.
 TEST(WeightCasts, StayAsTheyAreStored) {
-  Plan plan = fp8_plan();
+  Plan plan = fp8_weights_plan();
   plan.cluster.gpu.any_fp8_layout = true;
   plan.blocks.front().layout.tensor_parallel = TensorMesh::TwoD;
   plan.micro_batch = 4;
@@ -171,7 +171,7 @@ TEST(WeightCasts, StayAsTheyAreStored) {
 }
 
 TEST(WeightCasts, LengthenTheFirstForwardAlone) {
-  Plan plan = fp8_plan();
+  Plan plan = fp8_weights_plan();
   plan.execution.overlap_param_gather = false;
   BlockCosts costs(plan);
   std::vector<StageCost> stages;
@@ -187,7 +187,7 @@ TEST(WeightCasts, LengthenTheFirstForwardAlone) {
 
 // Every micro-batch updates the weights, and so casts them.
 TEST(WeightCasts, FollowEveryUpdateOfAnAsynchronousPipeline) {
-  Plan plan = fp8_plan();
+  Plan plan = fp8_weights_plan();
   plan.schedule = "pipedream";
   plan.blocks.front().layout.zero_stage = 0;
   const Seconds once = simulate(plan).iteration_time;

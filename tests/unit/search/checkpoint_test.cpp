@@ -19,9 +19,11 @@ namespace {
 
 constexpr std::int64_t kMaxTestBytes = 1LL << 26;
 
-std::string path_of(const std::string& name) { return testing::TempDir() + "checkpoint_" + name; }
+std::string checkpoint_path(const std::string& name) {
+  return testing::TempDir() + "checkpoint_" + name;
+}
 
-plan::Plan some_base() { return base_plan({small_spec(8), "dgx-a100:2", {}, 64, 2048}); }
+plan::Plan two_node_base() { return base_plan({small_spec(8), "dgx-a100:2", {}, 64, 2048}); }
 
 // Each run ends after so many questions whether to stop; how many runs it took.
 int search_in_pieces(const plan::Plan& base, Options options, int questions, std::string& text) {
@@ -39,11 +41,11 @@ int search_in_pieces(const plan::Plan& base, Options options, int questions, std
 }
 
 TEST(Checkpoint, GoesOnAnywhereToTheSameAnswer) {
-  const plan::Plan base = some_base();
+  const plan::Plan base = two_node_base();
   Options options;
   options.jobs = 1;
   const std::string whole = text_of(search(base, options));
-  options.checkpoint = path_of("pieces");
+  options.checkpoint = checkpoint_path("pieces");
   int most = 0;
   for (const int questions : {41, 351, 2000}) {
     for (const int jobs : {1, 2}) {
@@ -63,7 +65,7 @@ TEST(Checkpoint, OfASearchWhereNothingFits) {
   options.jobs = 1;
   const Outcome outcome = search(base, options);
   ASSERT_FALSE(outcome.best);
-  options.checkpoint = path_of("nothing");
+  options.checkpoint = checkpoint_path("nothing");
   std::string text;
   (void)search_in_pieces(base, options, 50, text);
   EXPECT_EQ(text, text_of(outcome));
@@ -73,7 +75,7 @@ TEST(Checkpoint, OfASearchWhereNothingFits) {
 TEST(Checkpoint, OfAFinishedSearch) {
   Options options;
   options.jobs = 1;
-  options.checkpoint = path_of("finished");
+  options.checkpoint = checkpoint_path("finished");
   const std::string whole = text_of(search(base_plan(), options));
   const std::string content = read_file(options.checkpoint, kMaxTestBytes);
   options.resume = options.checkpoint;
@@ -88,7 +90,7 @@ class Refusal : public testing::Test {
  protected:
   Refusal() {
     options_.jobs = 1;
-    options_.checkpoint = path_of("refused");
+    options_.checkpoint = checkpoint_path("refused");
     std::atomic<int> left = 600;
     options_.stop = [&left] { return left-- <= 0; };
     EXPECT_TRUE(search(base_, options_).interrupted);
@@ -125,7 +127,7 @@ class Refusal : public testing::Test {
     }
     return "";
   }
-  plan::Plan base_ = some_base();
+  plan::Plan base_ = two_node_base();
   Options options_;
   std::string content_;
 };
@@ -207,7 +209,7 @@ TEST_F(Refusal, HostileContentsAreErrors) {
 
 TEST(Checkpoint, MissingFileIsAnInputOutputError) {
   Options options;
-  options.resume = path_of("nowhere");
+  options.resume = checkpoint_path("nowhere");
   std::filesystem::remove(options.resume);
   try {
     (void)search(base_plan(), options);

@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "search/planner.hpp"
+#include "tests/unit/search/planner_answers.hpp"
 
 namespace orrery::search {
 namespace {
@@ -73,8 +74,6 @@ Json answer(const std::string& text) {
   const Json problem = parse_json(text, "edge.json");
   return run_planner(find_planner("tpi-llm", "planner"), problem, "edge.json");
 }
-
-double number(const Json& answer, std::string_view key) { return answer.find(key)->as_number(); }
 
 std::string four(const std::string& more = "") {
   return device() + ", " + device() + ", " + device() + ", " + device(more);

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "search/planner.hpp"
+#include "tests/unit/search/planner_answers.hpp"
 
 namespace orrery::search {
 namespace {
@@ -19,14 +20,11 @@ std::string problem_text(const std::string& more) {
          more + "}";
 }
 
-Json solve(std::string_view planner, const std::string& more) {
-  const std::string text = problem_text(more);
-  return run_planner(find_planner(planner, "test"), parse_json(text, "problem"), "problem");
+Json answer_of(std::string_view planner, const std::string& more) {
+  return solve(planner, problem_text(more));
 }
 
-double number(const Json& answer, std::string_view key) { return answer.find(key)->as_number(); }
-
-ExpertProblem problem(const std::string& more) {
+ExpertProblem expert_problem(const std::string& more) {
   const std::string text = problem_text(more);
   const Json document = parse_json(text, "problem");
   ObjectReader reader = JsonReader(document, "problem").object();
@@ -37,7 +35,7 @@ ExpertProblem problem(const std::string& more) {
 }
 
 TEST(ExpertPlacement, TokensAreConserved) {
-  const ExpertProblem setup = problem(
+  const ExpertProblem setup = expert_problem(
       R"("experts": 8, "top_k": 2, "ranks": 8, "expert_parallel": 4, "tokens_per_rank": 5000,
          "popularity": 1)");
   models::RoutingGenerator generator(setup.routing, 3);
@@ -53,7 +51,7 @@ TEST(ExpertPlacement, TokensAreConserved) {
 // Two ranks, an expert each; rank 0 sends 30 of its tokens, rank 1 sends 80: the larger of what a
 // rank sends and gets sets the all-to-all.
 TEST(ExpertPlacement, TheExchangeIsTheLargestRowOrColumn) {
-  const ExpertProblem setup = problem(
+  const ExpertProblem setup = expert_problem(
       R"("experts": 2, "top_k": 1, "ranks": 4, "expert_parallel": 2, "tokens_per_rank": 100)");
   const models::RoutedTokens tokens = {{70, 30}, {80, 20}, {50, 50}, {50, 50}};
   const PlacedStep step = place_tokens(setup, tokens, static_placement(setup), {2, false});
@@ -64,7 +62,7 @@ TEST(ExpertPlacement, TheExchangeIsTheLargestRowOrColumn) {
 }
 
 TEST(ExpertPlacement, CopiesShareTheirTokens) {
-  const ExpertProblem setup = problem(
+  const ExpertProblem setup = expert_problem(
       R"("experts": 2, "top_k": 1, "ranks": 4, "expert_parallel": 2, "tokens_per_rank": 100)");
   const models::RoutedTokens tokens(4, {100, 0});
   const PlacedStep step = place_tokens(setup, tokens, {{0}, {0}, {0}, {1}}, {4, false});
@@ -73,7 +71,7 @@ TEST(ExpertPlacement, CopiesShareTheirTokens) {
 }
 
 TEST(FlexMoe, DoesNothingForUniformRouting) {
-  const Json answer = solve("flexmoe", R"("experts": 8, "top_k": 2, "ranks": 8,
+  const Json answer = answer_of("flexmoe", R"("experts": 8, "top_k": 2, "ranks": 8,
     "expert_parallel": 4, "tokens_per_rank": 1000000)");
   EXPECT_EQ(number(answer, "moves"), 0);
   EXPECT_NEAR(number(answer, "speedup"), 1, 0.01);
@@ -85,7 +83,7 @@ TEST(FlexMoe, DoesNothingForUniformRouting) {
 TEST(FlexMoe, GivesAllSpareSlotsToTheOnlyExpert) {
   const char* skewed = R"("experts": 4, "top_k": 1, "ranks": 4, "expert_parallel": 2,
     "tokens_per_rank": 100000, "popularity": 10, "seed": 5)";
-  const Json answer = solve("flexmoe", skewed);
+  const Json answer = answer_of("flexmoe", skewed);
   EXPECT_GT(number(answer, "static_max_over_mean"), 1.9);
   EXPECT_LT(number(answer, "max_over_mean"), 1.65);  // two of five copies on one rank: 8/5
   EXPECT_GT(number(answer, "speedup"), 1.15);
@@ -94,7 +92,7 @@ TEST(FlexMoe, GivesAllSpareSlotsToTheOnlyExpert) {
 TEST(Laer, BalancesSkewedRouting) {
   const char* skewed = R"("experts": 16, "top_k": 4, "ranks": 16, "expert_parallel": 4,
     "tokens_per_rank": 65536, "popularity": 1.8)";
-  const Json answer = solve("laer", skewed);
+  const Json answer = answer_of("laer", skewed);
   EXPECT_LT(number(answer, "max_over_mean"), 0.8 * number(answer, "static_max_over_mean"));
   EXPECT_LT(number(answer, "variation"), 0.5 * number(answer, "static_variation"));
 }

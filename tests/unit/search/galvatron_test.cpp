@@ -19,7 +19,7 @@ constexpr const char* kSpaces[] = {"dp", "tp", "pp", "sdp", "dp+tp", "dp+pp", "f
 
 Json oracle() { return read_json_file(ORRERY_SOURCE_DIR "/tests/data/galvatron/oracle.json"); }
 
-Json solve(const Json& document, const Json& row, std::string_view space) {
+Json galvatron_answer(const Json& document, const Json& row, std::string_view space) {
   Json problem = *document.find("networks")->find(row.find("network")->as_string());
   problem.set("memory_mib", *row.find("memory_mib"));
   problem.set("space", std::string(space));
@@ -70,7 +70,7 @@ TEST(GalvatronTest, EveryCellOfTheOracleTable) {
                                          row.find("memory_mib")->as_integer());
     double best_restricted = 0;
     for (const char* space : kSpaces) {
-      const Json answer = solve(document, row, space);
+      const Json answer = galvatron_answer(document, row, space);
       EXPECT_EQ(cell(answer), two_decimals(row.find(space)->as_string())) << name << " " << space;
       if (std::string_view(space) == "full") {
         EXPECT_EQ(plan_text(answer), row.find("plan")->as_string()) << name;
@@ -90,7 +90,7 @@ TEST(GalvatronTest, MoreMemoryIsNeverSlower) {
       network = row.find("network")->as_string();
       before = 0;
     }
-    const double now = rate(solve(document, row, "full"));
+    const double now = rate(galvatron_answer(document, row, "full"));
     EXPECT_GE(now, before) << network;
     before = now;
   }

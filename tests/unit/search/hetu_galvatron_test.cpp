@@ -17,7 +17,7 @@ namespace {
 
 Json llama() { return read_json_file(ORRERY_SOURCE_DIR "/tests/data/galvatron/llama2-7b.json"); }
 
-Json solve(Json problem, int batch, std::string_view rule, int memory_mib = 38 * 1024) {
+Json hetu_answer(Json problem, int batch, std::string_view rule, int memory_mib = 38 * 1024) {
   problem.set("batch", batch);
   problem.set("memory_mib", memory_mib);
   problem.set("rule", std::string(rule));
@@ -38,9 +38,9 @@ TEST(HetuGalvatronTest, NeverSlowerThanThePublishedProgramByItsOwnCost) {
   const Json problem = llama();
   int faster = 0;
   for (const int batch : {8, 16, 64}) {
-    const Json ours = solve(problem, batch, "reported");
+    const Json ours = hetu_answer(problem, batch, "reported");
     const double time = ours.find("step_s")->as_number();
-    const double published = solve(problem, batch, "published").find("step_s")->as_number();
+    const double published = hetu_answer(problem, batch, "published").find("step_s")->as_number();
     EXPECT_LE(time, published * (1 + 1e-12)) << batch;
     EXPECT_GT(time, 0.9 * published) << batch;
     faster += time < published * (1 - 1e-6) ? 1 : 0;
@@ -60,7 +60,7 @@ TEST(HetuGalvatronTest, NeverSlowerThanThePublishedProgramByItsOwnCost) {
 // 7b_1nodes_8gpus_per_node_36GB_bf16.json): no pipeline, one micro-batch, ZeRO-3 on every layer, 20
 // of 32 checkpointed, embedding and head with Ulysses degree 2 and ZeRO-3.
 TEST(HetuGalvatronTest, ThePublishedRuleGivesThePublishedConfiguration) {
-  const Json answer = solve(llama(), 16, "published", 36 * 1024);
+  const Json answer = hetu_answer(llama(), 16, "published", 36 * 1024);
   EXPECT_EQ(answer.find("pp")->as_integer(), 1);
   EXPECT_EQ(answer.find("chunks")->as_integer(), 1);
   EXPECT_EQ(answer.find("ends")->as_string(), "1-2u*-4f");
@@ -75,11 +75,12 @@ TEST(HetuGalvatronTest, MoreMemoryIsNeverSlowerAndTooLittleIsInfeasible) {
   const Json problem = llama();
   double before = 1e9;
   for (const int gib : {16, 24, 38, 48, 80}) {
-    const double time = solve(problem, 16, "reported", gib * 1024).find("step_s")->as_number();
+    const double time =
+        hetu_answer(problem, 16, "reported", gib * 1024).find("step_s")->as_number();
     EXPECT_LE(time, before) << gib;
     before = gib == 16 ? 1e9 : time;  // above 20 GiB a fifth is kept back
   }
-  EXPECT_FALSE(solve(problem, 16, "reported", 4096).find("feasible")->as_bool());
+  EXPECT_FALSE(hetu_answer(problem, 16, "reported", 4096).find("feasible")->as_bool());
 }
 
 TEST(HetuGalvatronTest, TheStepTimeRisesWithEveryPart) {
@@ -157,8 +158,8 @@ TEST(LayerCountsTest, EqualsTryingEveryChoice) {
 TEST(HetuGalvatronTest, MalformedProblemsAreNamed) {
   Json problem = llama();
   problem.set("transfer_bandwidth", Json::Object{{"2", 1.0}});
-  EXPECT_THROW(solve(problem, 8, "reported"), Error);
-  EXPECT_THROW(solve(llama(), 8, "fastest"), Error);
+  EXPECT_THROW(hetu_answer(problem, 8, "reported"), Error);
+  EXPECT_THROW(hetu_answer(llama(), 8, "fastest"), Error);
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ Problem problem_on(const std::string& cluster) {
   return problem;
 }
 
-Options fixed(const std::string& text) {
+Options fixed_options(const std::string& text) {
   Options options;
   options.interval_draws = 0;
   if (!text.empty()) {
@@ -36,7 +36,7 @@ Options fixed(const std::string& text) {
 
 TEST(MixedSearch, FasterGpusTakeMoreLayersOrMoreMicroBatches) {
   const plan::MixedPlan base = mixed_base_plan(problem_on("hgx-h100:1+dgx-a100:1"));
-  const MixedOutcome stages = search_mixed(base, fixed("dp=4,tp=2,pp=2,schedule=1f1b"));
+  const MixedOutcome stages = search_mixed(base, fixed_options("dp=4,tp=2,pp=2,schedule=1f1b"));
   ASSERT_TRUE(stages.best.has_value());
   EXPECT_EQ(stages.gap_fraction, 0.0);
   const plan::MixedPlan& cut = stages.best->plan;
@@ -44,7 +44,7 @@ TEST(MixedSearch, FasterGpusTakeMoreLayersOrMoreMicroBatches) {
   const std::size_t fast = cut.groups[0].pools[0] == 0 ? 0 : 1;
   EXPECT_GT(cut.shape.stage_blocks[fast], cut.shape.stage_blocks[1 - fast] * 3 / 2);
 
-  const MixedOutcome replicas = search_mixed(base, fixed("dp=2,tp=8,pp=1"));
+  const MixedOutcome replicas = search_mixed(base, fixed_options("dp=2,tp=8,pp=1"));
   ASSERT_TRUE(replicas.best.has_value());
   const plan::MixedPlan& shares = replicas.best->plan;
   ASSERT_EQ(shares.groups.size(), 2U);
@@ -55,7 +55,8 @@ TEST(MixedSearch, FasterGpusTakeMoreLayersOrMoreMicroBatches) {
 // What more nodes of another kind buy, and that they are left idle where they only slow down.
 TEST(MixedSearch, SlowNodesNeverHurt) {
   const auto time = [](const std::string& cluster) {
-    return search_mixed(mixed_base_plan(problem_on(cluster)), fixed("schedule=1f1b,recompute=none"))
+    return search_mixed(mixed_base_plan(problem_on(cluster)),
+                        fixed_options("schedule=1f1b,recompute=none"))
         .best->simulation.iteration_time;
   };
   const Seconds both = time("hgx-h100:1+dgx-a100:1");
@@ -65,8 +66,8 @@ TEST(MixedSearch, SlowNodesNeverHurt) {
   machine->cluster.pools.pop_back();
   machine->profiles = {alone.machine->profiles.front()};
   alone.machine = machine;
-  const Seconds fast =
-      search_mixed(alone, fixed("schedule=1f1b,recompute=none")).best->simulation.iteration_time;
+  const Seconds fast = search_mixed(alone, fixed_options("schedule=1f1b,recompute=none"))
+                           .best->simulation.iteration_time;
   EXPECT_LT(both, fast * 0.9);
 }
 
@@ -76,15 +77,15 @@ TEST(MixedSearch, ContextRanksAreSearched) {
   problem.sequence = 131072;
   problem.batch = 4;
   const plan::MixedPlan base = mixed_base_plan(problem);
-  const MixedOutcome one = search_mixed(base, fixed("cp=1,schedule=1f1b"));
-  const MixedOutcome many = search_mixed(base, fixed("schedule=1f1b"));
+  const MixedOutcome one = search_mixed(base, fixed_options("cp=1,schedule=1f1b"));
+  const MixedOutcome many = search_mixed(base, fixed_options("schedule=1f1b"));
   ASSERT_TRUE(many.best.has_value());
   EXPECT_GT(many.plans, one.plans);
   EXPECT_GT(many.best->plan.shape.blocks.front().layout.cp, 1);
   EXPECT_LT(many.best->simulation.iteration_time, one.best->simulation.iteration_time);
   // Over whole nodes where it is asked for.
-  const MixedOutcome wide =
-      search_mixed(mixed_base_plan(problem_on("hgx-h100:2+dgx-a100:2")), fixed("cp=16,tp=1,pp=2"));
+  const MixedOutcome wide = search_mixed(mixed_base_plan(problem_on("hgx-h100:2+dgx-a100:2")),
+                                         fixed_options("cp=16,tp=1,pp=2"));
   EXPECT_EQ(verify(*wide.best), "");
 }
 
@@ -92,7 +93,8 @@ TEST(MixedSearch, ContextRanksAreSearched) {
 TEST(MixedSearch, ExpertsAreSearched) {
   Problem problem = problem_on("hgx-h100:1+dgx-a100:1");
   problem.network = "mixtral-8x7b";
-  const MixedOutcome outcome = search_mixed(mixed_base_plan(problem), fixed("ep=8,tp=1,cp=1"));
+  const MixedOutcome outcome =
+      search_mixed(mixed_base_plan(problem), fixed_options("ep=8,tp=1,cp=1"));
   ASSERT_TRUE(outcome.best.has_value());
   EXPECT_EQ(outcome.best->plan.shape.blocks.front().layout.ep, 8);
   EXPECT_EQ(outcome.best->plan.groups.size(), 1U);
@@ -102,7 +104,8 @@ TEST(MixedSearch, ExpertsAreSearched) {
 // Three stages on pools of eight GPUs: two whole replicas each, and one on what they leave.
 TEST(MixedSearch, DividedReplicasBesideWholeOnes) {
   const plan::MixedPlan base = mixed_base_plan(problem_on("hgx-h100:1+dgx-a100:1"));
-  const MixedOutcome outcome = search_mixed(base, fixed("pp=3,tp=1,cp=1,dp=5,schedule=1f1b"));
+  const MixedOutcome outcome =
+      search_mixed(base, fixed_options("pp=3,tp=1,cp=1,dp=5,schedule=1f1b"));
   ASSERT_TRUE(outcome.best.has_value());
   const plan::MixedPlan& plan = outcome.best->plan;
   ASSERT_EQ(plan.groups.size(), 3U);
@@ -119,7 +122,8 @@ TEST(MixedSearch, NearestChangesWhenNothingFits) {
   problem.network = "llama3-70b";
   problem.settings = {"hgx-h100.node.gpus=2", "dgx-a100.node.gpus=2"};
   const plan::MixedPlan base = mixed_base_plan(problem);
-  const Options options = fixed("recompute=none,cp=1,tp=2,schedule=1f1b,micro_batch=1,zero=1");
+  const Options options =
+      fixed_options("recompute=none,cp=1,tp=2,schedule=1f1b,micro_batch=1,zero=1");
   ASSERT_FALSE(search_mixed(base, options).best.has_value());
   std::string changes;
   for (const MixedNearestChange& change : nearest_changes(problem, base, options)) {
@@ -128,7 +132,7 @@ TEST(MixedSearch, NearestChangesWhenNothingFits) {
   }
   EXPECT_THAT(changes, HasSubstr("nodes of hgx-h100 ("));
   EXPECT_THAT(changes, HasSubstr("nodes of dgx-a100 ("));
-  const Options full = fixed("micro_batch=16,recompute=none,cp=1,tp=2,pp=2,schedule=1f1b");
+  const Options full = fixed_options("micro_batch=16,recompute=none,cp=1,tp=2,pp=2,schedule=1f1b");
   Problem smaller = problem_on("hgx-h100:1+dgx-a100:1");
   const plan::MixedPlan enough = mixed_base_plan(smaller);
   ASSERT_FALSE(search_mixed(enough, full).best.has_value());
@@ -142,7 +146,7 @@ TEST(MixedSearch, NearestChangesWhenNothingFits) {
 TEST(MixedSearch, SaysWhatItDoesNotSearch) {
   const plan::MixedPlan base = mixed_base_plan(problem_on("hgx-h100:1+dgx-a100:1"));
   const auto told = [&](const std::string& text) {
-    return message_of([&] { (void)search_mixed(base, fixed(text)); });
+    return message_of([&] { (void)search_mixed(base, fixed_options(text)); });
   };
   EXPECT_THAT(told("tensor_parallel=2d"), HasSubstr("has tensor_parallel = 1d"));
   EXPECT_THAT(told("shard_degree=4"), HasSubstr("no shard_degree"));
@@ -156,7 +160,7 @@ TEST(MixedSearch, SaysWhatItDoesNotSearch) {
 }
 
 TEST(MixedSearch, ATimeLimitLeavesAGap) {
-  Options options = fixed("");
+  Options options = fixed_options("");
   std::atomic<int> asked = 0;
   options.stop = [&asked] { return ++asked > 2000; };
   const MixedOutcome outcome =
@@ -172,9 +176,10 @@ TEST(MixedSearch, ChunksAreSearched) {
   const plan::MixedPlan base = mixed_base_plan(problem_on("hgx-h100:1+dgx-a100:1"));
   const std::string rest = "dp=8,tp=1,pp=2";
   const auto time = [&](const std::string& chunks) {
-    return search_mixed(base, fixed(rest + ",chunks=" + chunks)).best->simulation.iteration_time;
+    return search_mixed(base, fixed_options(rest + ",chunks=" + chunks))
+        .best->simulation.iteration_time;
   };
-  const MixedOutcome all = search_mixed(base, fixed(rest));
+  const MixedOutcome all = search_mixed(base, fixed_options(rest));
   EXPECT_EQ(all.best->simulation.iteration_time,
             std::min({time("1"), time("2"), time("4"), time("8")}));
   EXPECT_LT(all.best->simulation.iteration_time, time("1"));
@@ -184,7 +189,7 @@ TEST(MixedSearch, ChunksAreSearched) {
 
 TEST(MixedSearch, WhatItDoesNotHaveIsSaid) {
   const plan::MixedPlan base = mixed_base_plan(problem_on("hgx-h100:1+dgx-a100:1"));
-  Options options = fixed("");
+  Options options = fixed_options("");
   options.constraints.allow("offload");
   EXPECT_THAT(message_of([&] { search_mixed(base, options); }), HasSubstr("no such choices"));
   Problem problem = problem_on("hgx-h100:1+dgx-a100:1");

@@ -18,7 +18,7 @@ Problem large_problem() {
   return problem;
 }
 
-Options fixed_options(const std::string& fix) {
+Options constrained_options(const std::string& fix) {
   Options options;
   options.jobs = 1;
   options.constraints.fix(fix);
@@ -29,7 +29,7 @@ TEST(NearestChangeTest, EveryChangeLeadsToAPlanThatFits) {
   const Problem problem = large_problem();
   const plan::Plan base = base_plan(problem);
   const Options options =
-      fixed_options("tp=1,pp=1,cp=1,zero=0,recompute=none,micro_batch=2,schedule=1f1b");
+      constrained_options("tp=1,pp=1,cp=1,zero=0,recompute=none,micro_batch=2,schedule=1f1b");
   const Outcome nothing = search(base, options);
   ASSERT_FALSE(nothing.best);
   EXPECT_THAT(nothing.closest_overflow, testing::HasSubstr("too much"));
@@ -48,7 +48,7 @@ TEST(NearestChangeTest, RecomputationAndSmallerMicroBatchesAreFound) {
   Problem problem = large_problem();
   problem.batch = 64;
   const plan::Plan base = base_plan(problem);
-  const Options options = fixed_options("tp=1,pp=1,cp=1,zero=3,recompute=none,micro_batch=2");
+  const Options options = constrained_options("tp=1,pp=1,cp=1,zero=3,recompute=none,micro_batch=2");
   plan::Plan tight = base;
   const Outcome roomy = search(base, options);
   ASSERT_TRUE(roomy.best);

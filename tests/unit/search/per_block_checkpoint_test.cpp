@@ -18,20 +18,20 @@
 namespace orrery::search {
 namespace {
 
-constexpr std::int64_t kMaxTestBytes = 1LL << 26;
+constexpr std::int64_t kMaxFileBytes = 1LL << 26;
 
 std::string path_of(const std::string& name) {
   return testing::TempDir() + "per_block_checkpoint_" + name;
 }
 
 // Meshes, pipelines, parts of them and drafts.
-plan::Plan some_base() {
+plan::Plan small_base() {
   Shape shape;
   shape.overrides = {"node.gpus=4", "gpu.memory=3 GiB"};
   return base_plan(shape);
 }
 
-Options some_options(int jobs = 1) {
+Options small_options(int jobs = 1) {
   Options options;
   options.jobs = jobs;
   options.interval_draws = 0;
@@ -47,7 +47,7 @@ std::vector<std::string> all_checkpoints(const plan::Plan& base, Options options
   std::vector<std::string> all;
   std::set<std::string> known;
   const auto keep = [&] {
-    std::string content = read_file(options.checkpoint, kMaxTestBytes);
+    std::string content = read_file(options.checkpoint, kMaxFileBytes);
     if (known.insert(content).second) {
       all.push_back(std::move(content));
     }
@@ -58,8 +58,8 @@ std::vector<std::string> all_checkpoints(const plan::Plan& base, Options options
 }
 
 TEST(PerBlockCheckpoint, GoesOnFromEveryOneToTheSameAnswer) {
-  const plan::Plan base = some_base();
-  Options options = some_options();
+  const plan::Plan base = small_base();
+  Options options = small_options();
   const PerBlockOutcome outcome = search_per_block(base, options);
   ASSERT_TRUE(outcome.outcome.best);
   EXPECT_GT(outcome.pipelines, 8);
@@ -80,8 +80,8 @@ TEST(PerBlockCheckpoint, GoesOnFromEveryOneToTheSameAnswer) {
 
 // Each run ends after so many questions whether to stop, in the middle of batches.
 TEST(PerBlockCheckpoint, GoesOnAfterRunsThatWereCutShort) {
-  const plan::Plan base = some_base();
-  Options options = some_options();
+  const plan::Plan base = small_base();
+  Options options = small_options();
   const std::string whole = text_of(search_per_block(base, options));
   options.checkpoint = path_of("pieces");
   for (int runs = 1;; ++runs) {
@@ -101,12 +101,12 @@ TEST(PerBlockCheckpoint, GoesOnAfterRunsThatWereCutShort) {
 TEST(PerBlockCheckpoint, OfASearchWhereNothingFits) {
   const plan::Plan base =
       base_plan({small_spec(), "dgx-a100:1", {"node.gpus=4", "gpu.memory=1100 MiB"}, 8, 2048});
-  Options options = some_options();
+  Options options = small_options();
   const PerBlockOutcome outcome = search_per_block(base, options);
   ASSERT_FALSE(outcome.outcome.best);
   std::string kept;
   options.resume = path_of("nothing");
-  for (const std::string& content : all_checkpoints(base, some_options(), kept)) {
+  for (const std::string& content : all_checkpoints(base, small_options(), kept)) {
     write_file_atomically(options.resume, content);
     EXPECT_EQ(text_of(search_per_block(base, options)), text_of(outcome));
   }
@@ -115,21 +115,21 @@ TEST(PerBlockCheckpoint, OfASearchWhereNothingFits) {
 
 // A finished one answers at once; its file does not change.
 TEST(PerBlockCheckpoint, OfAFinishedSearch) {
-  Options options = some_options();
+  Options options = small_options();
   options.checkpoint = path_of("finished");
-  const std::string whole = text_of(search_per_block(some_base(), options));
-  const std::string content = read_file(options.checkpoint, kMaxTestBytes);
+  const std::string whole = text_of(search_per_block(small_base(), options));
+  const std::string content = read_file(options.checkpoint, kMaxFileBytes);
   options.resume = options.checkpoint;
   int steps = 0;
   const auto count = [&](const ProgressReport& report) { steps += report.to_draw == 0 ? 1 : 0; };
-  EXPECT_EQ(text_of(search_per_block(some_base(), options, count)), whole);
+  EXPECT_EQ(text_of(search_per_block(small_base(), options, count)), whole);
   EXPECT_EQ(steps, 0);
-  EXPECT_EQ(read_file(options.checkpoint, kMaxTestBytes), content);
+  EXPECT_EQ(read_file(options.checkpoint, kMaxFileBytes), content);
 }
 
 // Of every device and of every virtual stage something may be known.
 TEST(PerBlockCheckpoint, NodesWithAllRangesComeBack) {
-  const plan::Plan base = some_base();
+  const plan::Plan base = small_base();
   const Constraints constraints = fixed("cp=1,pp=2,micro_batch=1,schedule=interleaved,chunks=2");
   const PerBlockSpace space(base, constraints);
   PerBlockNode node;
@@ -189,11 +189,11 @@ TEST(PerBlockCheckpoint, RangesThatCannotBeAreRefused) {
 }
 
 TEST(PerBlockCheckpoint, OfAnotherSearchIsRefused) {
-  const plan::Plan base = some_base();
-  Options options = some_options();
+  const plan::Plan base = small_base();
+  Options options = small_options();
   options.checkpoint = path_of("per_block");
   (void)search_per_block(base, options);
-  Options other = some_options();
+  Options other = small_options();
   other.checkpoint = path_of("homogeneous");
   (void)search(base, other);
   other.checkpoint = "";
@@ -217,11 +217,11 @@ TEST(PerBlockCheckpoint, OfAnotherSearchIsRefused) {
 
 // With a right hash over wrong contents: nothing that is read is trusted.
 TEST(PerBlockCheckpoint, HostileContentsAreErrors) {
-  const plan::Plan base = some_base();
+  const plan::Plan base = small_base();
   std::string text;
-  const std::vector<std::string> all = all_checkpoints(base, some_options(), text);
+  const std::vector<std::string> all = all_checkpoints(base, small_options(), text);
   const Options options = [] {
-    Options of_file = some_options();
+    Options of_file = small_options();
     of_file.begins_per_block = true;
     return of_file;
   }();

@@ -14,7 +14,7 @@
 namespace orrery::search {
 namespace {
 
-using Stages = std::vector<std::size_t>;
+using StageList = std::vector<std::size_t>;
 
 sim::PipelineOrder order_of(const std::string& schedule, int stages, int micro_batches,
                             int chunks) {
@@ -74,9 +74,9 @@ int some_micro_batches(Random& random, const std::string& schedule, int stages) 
 }
 
 // Neighbours, or any.
-Stages some_stages(Random& random, std::size_t count) {
+StageList some_stages(Random& random, std::size_t count) {
   const std::size_t first = random.below(count);
-  Stages set(1 + random.below(count - first));
+  StageList set(1 + random.below(count - first));
   std::iota(set.begin(), set.end(), first);
   if (random.below(2) == 0) {
     std::erase_if(set, [&](std::size_t stage) { return stage > first && random.below(2) == 0; });
@@ -115,7 +115,7 @@ TEST(PeakPaths, AreNoLongerThanTheLists) {
       for (std::size_t stage = 0; stage + 1 < count; ++stage) {
         times.send[stage] *= order.device_of[stage] == order.device_of[stage + 1] ? 0 : 1;
       }
-      const Stages set = some_stages(random, count);
+      const StageList set = some_stages(random, count);
       few += micro_batches < stages ? 1 : 0;
       gaps += set.back() - set.front() >= set.size() ? 1 : 0;
       const std::size_t chosen = set[random.below(set.size())];
@@ -139,7 +139,7 @@ TEST(PeakPaths, AreNoLongerThanTheLists) {
 TEST(PeakPaths, SeeTheLongStageWhereverItIs) {
   const sim::PipelineOrder order = order_of("interleaved", 4, 8, 3);
   const PeakPaths paths(order);
-  Stages set(8);
+  StageList set(8);
   std::iota(set.begin(), set.end(), std::size_t{0});
   Durations even{std::vector<double>(12, 10), std::vector<double>(12, 20),
                  std::vector<double>(12, 0), std::vector<double>(12, 0)};
@@ -209,13 +209,13 @@ TEST(SplitPeak, AsksForTheStageWithMostLayers) {
   ASSERT_EQ(parts.size(), 2U);
   ASSERT_EQ(parts[0].size(), 1U);
   EXPECT_EQ(parts[0][0].of, StageRange::Of::One);
-  EXPECT_EQ(parts[0][0].stages, (Stages{0, 1}));
+  EXPECT_EQ(parts[0][0].stages, (StageList{0, 1}));
   EXPECT_EQ(parts[0][0].least, 3);
   ASSERT_EQ(parts[1].size(), 2U);
   EXPECT_EQ(parts[1][0].of, StageRange::Of::Each);
   EXPECT_EQ(parts[1][0].most, 2);
   EXPECT_EQ(parts[1][1].of, StageRange::Of::One);
-  EXPECT_EQ(parts[1][1].stages, (Stages{2, 3}));
+  EXPECT_EQ(parts[1][1].stages, (StageList{2, 3}));
   // Where there are many micro-batches, those that pass the stage alone are few of them.
   EXPECT_TRUE(split_peak(network, pipeline, 4, 64).empty());
   // A whole mean says nothing.

@@ -32,8 +32,8 @@ Options some_options(int jobs = 1) {
 }
 
 // The ranks serve a homogeneous search, too.
-PerBlockOutcome search_by(int size, const plan::Plan& base, const Options& options,
-                          const ServiceOf& theirs, std::optional<int> parts = 2) {
+PerBlockOutcome search_per_block_by(int size, const plan::Plan& base, const Options& options,
+                                    const ServiceOf& theirs, std::optional<int> parts = 2) {
   const auto search = [&](const Options& how) { return search_per_block(base, how); };
   return std::move(searched_by(size, options, theirs, 1, search, parts).front());
 }
@@ -51,7 +51,8 @@ TEST(PerBlockRanks, AnswerDoesNotDependOnTheirNumber) {
   for (const int size : {1, 2, 4}) {
     const Options options = some_options(1 + size % 4 / 2);
     const Options other = some_options(2);  // ranks may differ in threads
-    EXPECT_EQ(text_of(search_by(size, base, options, service_of(base, other))), alone) << size;
+    EXPECT_EQ(text_of(search_per_block_by(size, base, options, service_of(base, other))), alone)
+        << size;
   }
 }
 
@@ -75,7 +76,7 @@ TEST(PerBlockRanks, StoppedSearchGoesOnFromItsCheckpoint) {
         ++begun;
         return per_block_service(kind, base, options);
       };
-      outcome = search_by(2, base, options, theirs, std::nullopt);
+      outcome = search_per_block_by(2, base, options, theirs, std::nullopt);
       EXPECT_GT(begun, 0);
     }
     if (!outcome.outcome.interrupted) {
@@ -96,7 +97,7 @@ TEST(PerBlockRanks, OtherInputsAreFoundOut) {
   larger.batch *= 2;
   const Options options = some_options();
   try {
-    (void)search_by(3, base, options, service_of(larger, options));
+    (void)search_per_block_by(3, base, options, service_of(larger, options));
     FAIL();
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("has other inputs than rank 0: workload"));

@@ -11,15 +11,10 @@
 #include "base/csv.hpp"
 #include "base/error.hpp"
 #include "search/planner.hpp"
+#include "tests/unit/search/planner_answers.hpp"
 
 namespace orrery::search {
 namespace {
-
-Json solve(std::string_view name, const std::string& text) {
-  return run_planner(find_planner(name, "test"), parse_json(text, "problem"), "problem");
-}
-
-double number(const Json& answer, std::string_view key) { return answer.find(key)->as_number(); }
 
 std::string message_of(std::string_view name, const std::string& text) {
   try {

@@ -94,7 +94,7 @@ TEST(RobustTest, RoundsAddUpToAllDraws) {
   EXPECT_NEAR(robust.plans[0].mean_loss, loss / 300, 1e-12);
 }
 
-Problem small_problem() {
+Problem bert_problem() {
   Problem problem;
   problem.network = "bert-base";
   problem.cluster = "dgx-a100:2";
@@ -103,7 +103,7 @@ Problem small_problem() {
 }
 
 TEST(SensitivityTest, PlanningAgainIsNeverWorseAndMemoryAloneBuysNoTime) {
-  const Problem problem = small_problem();
+  const Problem problem = bert_problem();
   const plan::Plan base = base_plan(problem);
   const Options options = options_of(1);
   const Outcome nominal = search(base, options);
@@ -128,7 +128,7 @@ TEST(SensitivityTest, PlanningAgainIsNeverWorseAndMemoryAloneBuysNoTime) {
 
 // Where no time is left the plan as it is says what there is to say.
 TEST(SensitivityTest, ATimeLimitIsThatOfAllSearches) {
-  const Problem problem = small_problem();
+  const Problem problem = bert_problem();
   const plan::Plan base = base_plan(problem);
   Options options = options_of(1);
   const Outcome nominal = search(base, options);
@@ -148,7 +148,7 @@ TEST(SensitivityTest, ATimeLimitIsThatOfAllSearches) {
 
 // Of a search that ends early the gap is that of the plan told: no plan is faster by more.
 TEST(SensitivityTest, GapsOfSearchesThatEndEarlyHold) {
-  const Problem problem = small_problem();
+  const Problem problem = bert_problem();
   const plan::Plan base = base_plan(problem);
   Options options = options_of(1);
   const Outcome nominal = search(base, options);

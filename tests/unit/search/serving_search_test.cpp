@@ -12,7 +12,7 @@
 namespace orrery::search {
 namespace {
 
-plan::Plan base_plan(const std::string& network, const std::string& cluster) {
+plan::Plan served_base_plan(const std::string& network, const std::string& cluster) {
   plan::Plan base;
   base.network = models::load_network(network);
   base.cluster = topologies::load_cluster(cluster);
@@ -27,7 +27,7 @@ plan::Plan base_plan(const std::string& network, const std::string& cluster) {
   return base;
 }
 
-ServingSearch fixed(const std::string& text, std::size_t top) {
+ServingSearch fixed_serving(const std::string& text, std::size_t top) {
   ServingSearch search;
   search.top = top;
   if (!text.empty()) {
@@ -37,10 +37,10 @@ ServingSearch fixed(const std::string& text, std::size_t top) {
 }
 
 TEST(ServingSearch, TheBestEqualsSimulatingEverything) {
-  const plan::Plan base = base_plan("llama3-8b", "hgx-h100:1");
+  const plan::Plan base = served_base_plan("llama3-8b", "hgx-h100:1");
   const std::string space = "token_budget=512,max_requests=256";
-  const ServingOutcome all = search_serving(base, fixed(space, 1000));
-  const ServingOutcome best = search_serving(base, fixed(space, 1));
+  const ServingOutcome all = search_serving(base, fixed_serving(space, 1000));
+  const ServingOutcome best = search_serving(base, fixed_serving(space, 1));
   ASSERT_FALSE(all.found.empty());
   ASSERT_EQ(best.found.size(), 1u);
   EXPECT_EQ(all.pruned, 0);
@@ -54,13 +54,13 @@ TEST(ServingSearch, TheBestEqualsSimulatingEverything) {
 
 // Threads and runs that are given up change nothing but counts of plans that cannot be listed.
 TEST(ServingSearch, ThreadsChangeNothing) {
-  plan::Plan base = base_plan("llama3-8b", "hgx-h100:1");
+  plan::Plan base = served_base_plan("llama3-8b", "hgx-h100:1");
   for (const double rate : {0.0, 40.0}) {
     plan::Serving serving = *base.serving;
     serving.requests.arrivals = rate > 0 ? plan::Arrivals::Poisson : plan::Arrivals::AtOnce;
     serving.requests.requests_per_second = rate;
     base.serving = std::make_shared<const plan::Serving>(serving);
-    ServingSearch search = fixed("pp=1,token_budget=512,token_budget=2048", 2);
+    ServingSearch search = fixed_serving("pp=1,token_budget=512,token_budget=2048", 2);
     search.jobs = 1;
     const ServingOutcome one = search_serving(base, search);
     search.jobs = 4;
@@ -89,13 +89,13 @@ TEST(ServingSearch, ThreadsChangeNothing) {
 
 // Under light load the first plan keeps up and nobody waits less; no two rows are of one kind.
 TEST(ServingSearch, LightLoadIsRankedByWaiting) {
-  plan::Plan base = base_plan("llama3-8b", "hgx-h100:1");
+  plan::Plan base = served_base_plan("llama3-8b", "hgx-h100:1");
   plan::Serving serving = *base.serving;
   serving.requests.arrivals = plan::Arrivals::Poisson;
   serving.requests.requests_per_second = 4;
   base.serving = std::make_shared<const plan::Serving>(serving);
   const std::string space = "pp=1,nano_batches=1,token_budget=512,token_budget=2048,max_requests=";
-  const ServingOutcome outcome = search_serving(base, fixed(space + "256", 100));
+  const ServingOutcome outcome = search_serving(base, fixed_serving(space + "256", 100));
   EXPECT_TRUE(outcome.over_time);
   EXPECT_GT(outcome.as_fast, 1);
   EXPECT_EQ(outcome.found.size(), 8U);  // four degrees, two prefills
@@ -106,7 +106,7 @@ TEST(ServingSearch, LightLoadIsRankedByWaiting) {
       EXPECT_LE(first.first_token.p99, other.simulation.first_token.p99 * 1.01);
     }
   }
-  const ServingOutcome one = search_serving(base, fixed(space + "256", 1));
+  const ServingOutcome one = search_serving(base, fixed_serving(space + "256", 1));
   EXPECT_EQ(one.found.front().plan.serving->options, outcome.found.front().plan.serving->options);
   EXPECT_EQ(one.found.front().plan.blocks, outcome.found.front().plan.blocks);
 }
@@ -114,7 +114,7 @@ TEST(ServingSearch, LightLoadIsRankedByWaiting) {
 // Experts over one replica or several, requests in turn or by prefix: all of it is in the space,
 // and bounds leave nothing out.
 TEST(ServingSearch, ExpertsAndPrefixesAreSearched) {
-  plan::Plan base = base_plan("deepseek-v2-lite", "hgx-h100:1");
+  plan::Plan base = served_base_plan("deepseek-v2-lite", "hgx-h100:1");
   plan::Serving serving = *base.serving;
   serving.requests.count = 200;
   serving.requests.arrivals = plan::Arrivals::Poisson;
@@ -124,8 +124,8 @@ TEST(ServingSearch, ExpertsAndPrefixesAreSearched) {
   base.sequence = plan::longest_request(plan::generate_requests(serving.requests));
   const std::string space =
       "pp=1,tp=1,token_budget=2048,max_requests=256,prefill=chunked,nano_batches=1";
-  const ServingOutcome all = search_serving(base, fixed(space, 100));
-  const ServingOutcome best = search_serving(base, fixed(space, 1));
+  const ServingOutcome all = search_serving(base, fixed_serving(space, 100));
+  const ServingOutcome best = search_serving(base, fixed_serving(space, 1));
   EXPECT_EQ(all.plans, 4);  // ep = 1 and 8, routed in turn and by prefix
   EXPECT_EQ(all.simulated, 4);
   EXPECT_EQ(best.found.front().simulation.makespan, all.found.front().simulation.makespan);
@@ -141,8 +141,8 @@ TEST(ServingSearch, ExpertsAndPrefixesAreSearched) {
 }
 
 TEST(ServingSearch, FoundPlansSimulateToTheSameResult) {
-  const ServingOutcome outcome =
-      search_serving(base_plan("llama3-8b", "hgx-h100:1"), fixed("tp=2,token_budget=1024", 3));
+  const ServingOutcome outcome = search_serving(served_base_plan("llama3-8b", "hgx-h100:1"),
+                                                fixed_serving("tp=2,token_budget=1024", 3));
   for (const ServingFound& found : outcome.found) {
     const plan::Plan again = plan::read_plan(plan::to_json(found.plan), "plan");
     EXPECT_EQ(plan::to_json(plan::simulate_serving(again)).dump(),
@@ -151,8 +151,8 @@ TEST(ServingSearch, FoundPlansSimulateToTheSameResult) {
 }
 
 TEST(ServingSearch, LimitsSetPlansAside) {
-  const plan::Plan base = base_plan("llama3-8b", "hgx-h100:1");
-  ServingSearch search = fixed("tp=1,pp=1,token_budget=512,max_requests=256", 10);
+  const plan::Plan base = served_base_plan("llama3-8b", "hgx-h100:1");
+  ServingSearch search = fixed_serving("tp=1,pp=1,token_budget=512,max_requests=256", 10);
   const ServingOutcome free = search_serving(base, search);
   search.limits.per_output_token_p99 = free.found.front().simulation.per_output_token.p99 * 0.999;
   const ServingOutcome limited = search_serving(base, search);
@@ -164,8 +164,8 @@ TEST(ServingSearch, LimitsSetPlansAside) {
 
 // Plans are tried in order of their bound, so what is left open says how far the best may be.
 TEST(ServingSearch, ALimitOnTimeWaitsForAPlanAndStatesTheGap) {
-  const plan::Plan base = base_plan("llama3-8b", "hgx-h100:1");
-  ServingSearch search = fixed("token_budget=512,max_requests=256", 5);
+  const plan::Plan base = served_base_plan("llama3-8b", "hgx-h100:1");
+  ServingSearch search = fixed_serving("token_budget=512,max_requests=256", 5);
   const ServingOutcome whole = search_serving(base, search);
   EXPECT_FALSE(whole.timed_out);
   EXPECT_EQ(whole.unexplored, 0);
@@ -185,8 +185,8 @@ TEST(ServingSearch, ALimitOnTimeWaitsForAPlanAndStatesTheGap) {
 }
 
 TEST(ServingSearch, NothingFits) {
-  const ServingOutcome outcome =
-      search_serving(base_plan("llama3-405b", "dgx-a100:1"), fixed("token_budget=512", 1));
+  const ServingOutcome outcome = search_serving(served_base_plan("llama3-405b", "dgx-a100:1"),
+                                                fixed_serving("token_budget=512", 1));
   EXPECT_TRUE(outcome.found.empty());
   EXPECT_EQ(outcome.infeasible, outcome.plans);
   EXPECT_THAT(outcome.closest, ::testing::HasSubstr("needs"));
@@ -195,14 +195,15 @@ TEST(ServingSearch, NothingFits) {
 
 // DeepSeek-V3's experts are too large for one GPU, not for sixteen.
 TEST(ServingSearch, ExpertsOverMoreRanksMayFit) {
-  plan::Plan base = base_plan("deepseek-v3", "hgx-h100:4");
+  plan::Plan base = served_base_plan("deepseek-v3", "hgx-h100:4");
   base.precision = DType::Fp8;
   const ServingOutcome outcome =
-      search_serving(base, fixed("tp=1,pp=1,ep=1,token_budget=512,max_requests=256", 1));
+      search_serving(base, fixed_serving("tp=1,pp=1,ep=1,token_budget=512,max_requests=256", 1));
   EXPECT_TRUE(outcome.found.empty());
   EXPECT_THAT(outcome.nearest, ::testing::HasSubstr("ep = 16 would hold all of them"));
-  EXPECT_FALSE(search_serving(base, fixed("tp=1,pp=1,ep=16,token_budget=512,max_requests=256", 1))
-                   .found.empty());
+  EXPECT_FALSE(
+      search_serving(base, fixed_serving("tp=1,pp=1,ep=16,token_budget=512,max_requests=256", 1))
+          .found.empty());
 }
 
 TEST(ServingSearch, FixesAreChecked) {
@@ -223,9 +224,10 @@ TEST(ServingSearch, FixesAreChecked) {
   EXPECT_THAT(told("cache_block=4097"), ::testing::HasSubstr("out of range (1 to 4096)"));
   EXPECT_THAT(told("nano_batches=8"), ::testing::HasSubstr("no error"));
   EXPECT_THAT(told("prefill=whole"), ::testing::HasSubstr("chunked or separate"));
-  EXPECT_THROW(search_serving(base_plan("llama3-8b", "hgx-h100:1"), fixed("tp=3", 1)), Error);
+  EXPECT_THROW(
+      search_serving(served_base_plan("llama3-8b", "hgx-h100:1"), fixed_serving("tp=3", 1)), Error);
   try {
-    search_serving(base_plan("llama3-8b", "hgx-h100:1"), fixed("tp=8,ep=4", 1));
+    search_serving(served_base_plan("llama3-8b", "hgx-h100:1"), fixed_serving("tp=8,ep=4", 1));
     FAIL() << "experts where there are none";
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), ::testing::HasSubstr("llama3-8b has no experts"));

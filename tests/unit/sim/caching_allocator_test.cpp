@@ -4,10 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/unit/sim/sizes.hpp"
+
 namespace orrery::sim {
 namespace {
-
-constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 
 TEST(CachingAllocator, RoundsToBlocksAndSegments) {
   CachingAllocator allocator;

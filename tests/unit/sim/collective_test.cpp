@@ -9,11 +9,11 @@
 #include "base/error.hpp"
 #include "sim/collective_program.hpp"
 #include "sim/engine/engine.hpp"
+#include "tests/unit/sim/sizes.hpp"
 
 namespace orrery::sim {
 namespace {
 
-constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 constexpr std::int64_t kGiB = std::int64_t{1} << 30;
 
 CollectiveCosts plain(double bandwidth, SimTime latency = {}) {

@@ -12,21 +12,21 @@ namespace {
 
 using ::testing::Each;
 
-constexpr double kLink = 50e9;  // bytes per second
-constexpr double kMiB = 1048576.0;
+constexpr double kLinkRate = 50e9;  // bytes per second
+constexpr double kMebibyte = 1048576.0;
 
 // Hosts around one switch; every flow crosses the sender's uplink and the receiver's downlink.
 class Star {
  public:
   explicit Star(int hosts) {
     for (int host = 0; host < hosts; ++host) {
-      up_.push_back(program_.add_resource(kLink, "up"));
-      down_.push_back(program_.add_resource(kLink, "down"));
+      up_.push_back(program_.add_resource(kLinkRate, "up"));
+      down_.push_back(program_.add_resource(kLinkRate, "down"));
     }
   }
   NodeId send(std::size_t from, std::size_t to, double mebibytes) {
     const std::array<ResourceId, 2> route = {up_[from], down_[to]};
-    return program_.add_flow({}, {0}, Bytes(mebibytes * kMiB), route, {});
+    return program_.add_flow({}, {0}, Bytes(mebibytes * kMebibyte), route, {});
   }
   std::vector<double> microseconds() {
     program_.finalize();
@@ -95,11 +95,11 @@ TEST(EngineShared, AChainIsSharedByHopsAndTheLongFlow) {
   Program program;
   std::vector<ResourceId> links;
   for (int i = 0; i < 3; ++i) {
-    links.push_back(program.add_resource(kLink, "link"));
+    links.push_back(program.add_resource(kLinkRate, "link"));
   }
-  program.add_flow({}, {0}, Bytes(8 * kMiB), links, {});
+  program.add_flow({}, {0}, Bytes(8 * kMebibyte), links, {});
   for (const ResourceId& link : links) {
-    program.add_flow({}, {0}, Bytes(8 * kMiB), {&link, 1}, {});
+    program.add_flow({}, {0}, Bytes(8 * kMebibyte), {&link, 1}, {});
   }
   program.finalize();
   const Timeline timeline = run(program);

@@ -7,6 +7,8 @@
 
 #include <map>
 
+#include "tests/unit/sim/sizes.hpp"
+
 namespace orrery::sim {
 namespace {
 
@@ -14,7 +16,6 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 
 constexpr double kLink = 50e9;
-constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 
 struct Transfer {
   int from;

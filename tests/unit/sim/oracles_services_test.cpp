@@ -15,7 +15,7 @@
 namespace orrery::sim {
 namespace {
 
-PipelineOrder order_of(const char* name, const ScheduleParams& params) {
+PipelineOrder served_order(const char* name, const ScheduleParams& params) {
   const Schedule& schedule = find_schedule(name, "test");
   EXPECT_EQ(schedule.check(params), "") << name;
   PipelineOrder order = schedule.order(params);
@@ -62,7 +62,7 @@ PipelineCosts nest_costs(const PipelineOrder& order, int workers, int n, std::in
 TEST(ServiceOracles, NestPipeStepExposesOneNthOfTheExchange) {
   for (const int workers : {1, 3}) {
     for (const int n : {1, 2, 4, 8}) {
-      const PipelineOrder order = order_of("nestpipe", {workers, n, 1, 0});
+      const PipelineOrder order = served_order("nestpipe", {workers, n, 1, 0});
       const std::int64_t dense = 160 * n;
       const std::int64_t exchange = 96 * n;
       const auto step = [&](std::int64_t sync, std::int64_t preparation) {
@@ -83,7 +83,7 @@ TEST(ServiceOracles, NestPipeStepExposesOneNthOfTheExchange) {
 // O19, in microseconds: the published breakdown of TorchRec with eight micro-batches. The exposed
 // rest of the lookup is measured (30.19 ms) and stands for the synchronisation.
 TEST(ServiceOracles, NestPipeComposition) {
-  const PipelineOrder order = order_of("nestpipe", {1, 8, 1, 0});
+  const PipelineOrder order = served_order("nestpipe", {1, 8, 1, 0});
   const std::int64_t dense = 5'793'830 - 2'870'990 - 1'207'850;
   const PipelineCosts costs = nest_costs(order, 1, 8, dense, 1'207'850, 30'190, 500'000);
   const double step = steady_period(order, run_of(order, costs)) * 8 / 1000;
@@ -94,7 +94,7 @@ TEST(ServiceOracles, NestPipeComposition) {
 // Two buffers: no stage is more than two batches ahead of the one that reads it.
 TEST(ServiceOracles, NestPipeKeepsTwoBuffers) {
   const int n = 2;
-  const PipelineOrder order = order_of("nestpipe", {1, n, 1, 0});
+  const PipelineOrder order = served_order("nestpipe", {1, n, 1, 0});
   const PipelineResult result = run_of(order, nest_costs(order, 1, n, 400, 40, 0, 5));
   const int retrieval = 5;
   for (int batch = 2; batch < order.iterations; ++batch) {
@@ -111,7 +111,7 @@ double het_period(int stages, int in_flight, const std::vector<std::int64_t>& fo
   for (const std::int64_t f : forward) {
     params.times.push_back({{f}, {f}, {f}, {0}});
   }
-  const PipelineOrder order = order_of("hetpipe", params);
+  const PipelineOrder order = served_order("hetpipe", params);
   PipelineCosts costs = share_costs(order, {}).costs;
   for (int s = 0; s < stages; ++s) {
     const auto at = static_cast<std::size_t>(s);
@@ -157,7 +157,7 @@ TEST(ServiceOracles, HetPipeClocksStayTogether) {
       ScheduleParams params{stages, wave, 1, distance};
       params.replicas = 3;
       params.iterations = kWaves;
-      const PipelineOrder order = order_of("hetpipe", params);
+      const PipelineOrder order = served_order("hetpipe", params);
       PipelineCosts costs = share_costs(order, {{10}, {10}, {10}, {0}}).costs;
       costs.forward[0] = {500};  // the first worker
       const PipelineResult result = run_of(order, costs);
@@ -192,9 +192,9 @@ TEST(ServiceOracles, DiffusionPipeFillsIdleTimes) {
                           {*rc::gen::inRange(1, 40)},
                           {*rc::gen::inRange(0, 20)}};
     params.times = {share};
-    const PipelineOrder order = order_of("diffusionpipe", params);
+    const PipelineOrder order = served_order("diffusionpipe", params);
     const PipelineResult result = run_of(order, share_costs(order, share).costs);
-    const PipelineOrder alone = order_of("1f1b", params);
+    const PipelineOrder alone = served_order("1f1b", params);
     const PipelineResult backbone = evaluate_pipeline(alone, share_costs(alone, share).costs);
     for (std::size_t d = 0; d < order.passes.size(); ++d) {
       SimTime end;
@@ -223,12 +223,12 @@ TEST(ServiceOracles, DynaPipeIsOneForwardOneBackwardUnderACap) {
   for (const int p : {1, 2, 4, 7}) {
     for (const int m : {1, p, 3 * p, 30}) {
       const PassTimes share{{2}, {2}, {1}, {0}};
-      const PipelineOrder plain = order_of("1f1b", {p, m, 1, 0});
+      const PipelineOrder plain = served_order("1f1b", {p, m, 1, 0});
       const SimTime expected = evaluate_pipeline(plain, share_costs(plain, share).costs).makespan;
       for (int cap = 0; cap <= 2 * p; ++cap) {
         ScheduleParams params{p, m, 1, 0};
         params.cap = cap;
-        const PipelineOrder order = order_of("dynapipe", params);
+        const PipelineOrder order = served_order("dynapipe", params);
         const PipelineResult result = evaluate_pipeline(order, share_costs(order, share).costs);
         EXPECT_GE(result.makespan, expected);
         if (cap == 0 || cap >= p) {
@@ -247,19 +247,19 @@ TEST(ServiceOracles, InfiniPipeJoinsOneForwardOneBackwardAndSlices) {
   for (const int p : {1, 2, 4, 8}) {
     for (const int n : {1, 2, 5}) {
       ScheduleParams equal{p, 6, 1, 0, n};
-      const PipelineOrder sliced = order_of("seq1f1b", equal);
-      EXPECT_EQ(order_of("infinipipe", equal).passes, sliced.passes);
+      const PipelineOrder sliced = served_order("seq1f1b", equal);
+      EXPECT_EQ(served_order("infinipipe", equal).passes, sliced.passes);
       equal.slices_of.assign(6, n);
-      EXPECT_EQ(order_of("infinipipe", equal).passes, sliced.passes);
+      EXPECT_EQ(served_order("infinipipe", equal).passes, sliced.passes);
     }
     ScheduleParams longest{p, 1, 1, 0, 9};
-    const PipelineOrder sliced = order_of("seq1f1b", longest);
+    const PipelineOrder sliced = served_order("seq1f1b", longest);
     longest.slices_of = {9};
-    EXPECT_EQ(order_of("infinipipe", longest).passes, sliced.passes);
+    EXPECT_EQ(served_order("infinipipe", longest).passes, sliced.passes);
     ScheduleParams brief{p, 7, 1, 0};
-    const PipelineOrder plain = order_of("1f1b", brief);
+    const PipelineOrder plain = served_order("1f1b", brief);
     brief.slices_of.assign(7, 1);
-    EXPECT_EQ(order_of("infinipipe", brief).passes, plain.passes);
+    EXPECT_EQ(served_order("infinipipe", brief).passes, plain.passes);
   }
 }
 
@@ -272,7 +272,7 @@ TEST(ServiceOracles, InfiniPipeMixesLengths) {
       params.slices_of.push_back(*rc::gen::inRange(1, 9));
     }
     std::sort(params.slices_of.rbegin(), params.slices_of.rend());
-    const PipelineOrder order = order_of("infinipipe", params);
+    const PipelineOrder order = served_order("infinipipe", params);
     const PassTimes share{{*rc::gen::inRange(1, 9)}, {*rc::gen::inRange(1, 9)}, {1}, {0}};
     const PipelineResult result = evaluate_pipeline(order, share_costs(order, share).costs);
     for (int i = 0; i < params.stages; ++i) {

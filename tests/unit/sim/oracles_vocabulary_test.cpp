@@ -15,16 +15,16 @@
 namespace orrery::sim {
 namespace {
 
-using Row = std::map<std::string, std::string>;
+using CsvRow = std::map<std::string, std::string>;
 
-std::vector<Row> measured_rows() {
+std::vector<CsvRow> measured_rows() {
   std::ifstream file(std::filesystem::path(ORRERY_SOURCE_DIR) /
                      "../shared/strategies/data/vocab_parallel_pp8.csv");
-  std::vector<Row> rows;
+  std::vector<CsvRow> rows;
   std::vector<std::string> names;
   for (std::string line; std::getline(file, line);) {
     std::stringstream cells(line);
-    Row row;
+    CsvRow row;
     std::size_t column = 0;
     for (std::string cell; std::getline(cells, cell, ',');) {
       if (rows.empty() && names.size() == column && row.empty() &&
@@ -44,7 +44,7 @@ std::vector<Row> measured_rows() {
 }
 
 // Nanoseconds of a column of one stage.
-SimTime time_of(const Row& row, const std::string& column, int stage) {
+SimTime time_of(const CsvRow& row, const std::string& column, int stage) {
   return {std::llround(1000 * std::stod(row.at(column + std::to_string(stage) + "_us")))};
 }
 
@@ -56,7 +56,7 @@ std::string schedule_of(const std::string& method) {
 }
 
 // Iteration in milliseconds. A third of the output layer's time is its S.
-double simulated(const Row& row) {
+double simulated(const CsvRow& row) {
   constexpr int kStages = 8;
   const Schedule& schedule = find_schedule(schedule_of(row.at("method")), "test");
   ScheduleParams params{kStages, std::stoi(row.at("microbatches")), 1, 0};
@@ -87,12 +87,12 @@ double simulated(const Row& row) {
 
 // O17.
 TEST(VocabularyOracles, MeasuredIterations) {
-  const std::vector<Row> rows = measured_rows();
+  const std::vector<CsvRow> rows = measured_rows();
   if (rows.empty()) {
     GTEST_SKIP() << "the measured iterations are not here";
   }
   EXPECT_EQ(rows.size(), 40U);
-  for (const Row& row : rows) {
+  for (const CsvRow& row : rows) {
     const double measured = std::stod(row.at("iter_ms"));
     EXPECT_NEAR(simulated(row) / measured, 1.0, 0.02)
         << row.at("method") << " " << row.at("vocab_k") << "K " << row.at("seq");

@@ -25,7 +25,7 @@ PipelineOrder order_of(const char* name, ScheduleParams params, int iterations) 
   return order;
 }
 
-PipelineResult run_of(const PipelineOrder& order, const PassTimes& share) {
+PipelineResult recorded_run(const PipelineOrder& order, const PassTimes& share) {
   return evaluate_pipeline(order, share_costs(order, share).costs, {.record_spans = true});
 }
 
@@ -37,12 +37,12 @@ TEST(PostValidation, AnIterationTakesTheLongestSpanOfAStage) {
     for (const int p : {4, 8}) {
       const ScheduleParams params{.stages = p, .micro_batches = 3 * p, .times = {share}};
       const PipelineOrder order = order_of("zb-h2", params, 4);
-      const PipelineResult result = run_of(order, share);
+      const PipelineResult result = recorded_run(order, share);
       const std::int64_t work = (share.forward + share.input_grad + share.weight_grad).ps;
       const std::int64_t idle =
           (p - 1) * (share.forward + share.input_grad - share.weight_grad * 2).ps;
       EXPECT_DOUBLE_EQ(iteration_period(order, result), static_cast<double>(3 * p * work + idle));
-      const PipelineResult once = run_of(order_of("zb-h2", params, 1), share);
+      const PipelineResult once = recorded_run(order_of("zb-h2", params, 1), share);
       EXPECT_LT(iteration_period(order, result), static_cast<double>(once.makespan.ps));
     }
   }
@@ -53,9 +53,9 @@ TEST(PostValidation, NeverSlowerThanWithAMeeting) {
   const PassTimes share{{5}, {6}, {4}, {1}};
   for (const char* name : kNames) {
     const ScheduleParams params{.stages = 4, .micro_batches = 9, .times = {share}};
-    const PipelineResult once = run_of(order_of(name, params, 0), share);
+    const PipelineResult once = recorded_run(order_of(name, params, 0), share);
     const PipelineOrder order = order_of(name, params, 3);
-    const PipelineResult all = run_of(order, share);
+    const PipelineResult all = recorded_run(order, share);
     EXPECT_LE(iteration_period(order, all), static_cast<double>(once.makespan.ps)) << name;
     EXPECT_EQ(all.devices[0].busy, once.devices[0].busy * 3) << name;
     const VersionUseOfStage worst = worst_of(count_versions(order));
@@ -73,7 +73,7 @@ TEST(PostValidation, RunsWithAnyNumberOfMicroBatches) {
         const PassTimes share{{4}, {3}, {5}, {2}};
         const ScheduleParams params{.stages = p, .micro_batches = m, .times = {share}};
         const PipelineOrder order = order_of(name, params, 3);
-        EXPECT_EQ(run_of(order, share).devices[0].busy.ps,
+        EXPECT_EQ(recorded_run(order, share).devices[0].busy.ps,
                   3 * m * 12 * share_costs(order, share).scale)
             << name << p << " " << m;
       }
@@ -88,7 +88,7 @@ TEST(PostValidation, StateTravelsForwardAndBack) {
   const PassTimes share{{3}, {3}, {3}, {2}};
   const ScheduleParams params{.stages = p, .micro_batches = 8, .times = {share}};
   const PipelineOrder order = order_of("zb-h2", params, 2);
-  const PipelineResult result = run_of(order, share);
+  const PipelineResult result = recorded_run(order, share);
   const auto end_of = [&](int device, PassKind kind, int stage, std::uint32_t unit) {
     const auto& spans = result.spans[static_cast<std::size_t>(device)];
     const auto found = std::find_if(spans.begin(), spans.end(), [&](const PassSpan& span) {

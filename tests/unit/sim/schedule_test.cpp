@@ -27,7 +27,7 @@ std::string list_text(const std::vector<Pass>& list, int stages) {
   return text;
 }
 
-PipelineOrder order_of(const char* name, const ScheduleParams& params) {
+PipelineOrder named_order(const char* name, const ScheduleParams& params) {
   return find_schedule(name, "test").order(params);
 }
 
@@ -42,26 +42,26 @@ TEST(Schedule, UnknownNameSuggestsTheNearest) {
 }
 
 TEST(Schedule, Gpipe) {
-  const PipelineOrder order = order_of("gpipe", {2, 3, 1, 0});
+  const PipelineOrder order = named_order("gpipe", {2, 3, 1, 0});
   EXPECT_EQ(list_text(order.passes[0], 2), "F0 F1 F2 B0 B1 B2");
   EXPECT_EQ(order.passes[1].front().virtual_stage, 1);
 }
 
 TEST(Schedule, OneForwardOneBackward) {
-  const PipelineOrder order = order_of("1f1b", {3, 4, 1, 0});
+  const PipelineOrder order = named_order("1f1b", {3, 4, 1, 0});
   EXPECT_EQ(list_text(order.passes[0], 3), "F0 F1 F2 B0 F3 B1 B2 B3");
   EXPECT_EQ(list_text(order.passes[1], 3), "F0 F1 B0 F2 B1 F3 B2 B3");
   EXPECT_EQ(list_text(order.passes[2], 3), "F0 B0 F1 B1 F2 B2 F3 B3");
 }
 
 TEST(Schedule, OneForwardOneBackwardWithDoubledWarmUp) {
-  const PipelineOrder order = order_of("1f1b", {2, 4, 1, 1});
+  const PipelineOrder order = named_order("1f1b", {2, 4, 1, 1});
   EXPECT_EQ(list_text(order.passes[0], 2), "F0 F1 F2 B0 F3 B1 B2 B3");
   EXPECT_EQ(list_text(order.passes[1], 2), "F0 B0 F1 B1 F2 B2 F3 B3");
 }
 
 TEST(Schedule, Interleaved) {
-  const PipelineOrder order = order_of("interleaved", {2, 4, 2, 0});
+  const PipelineOrder order = named_order("interleaved", {2, 4, 2, 0});
   EXPECT_EQ(list_text(order.passes[0], 2),
             "F0 F1 F0.1 F1.1 F2 B0.1 F3 B1.1 F2.1 B0 F3.1 B1 B2.1 B3.1 B2 B3");
   EXPECT_EQ(list_text(order.passes[1], 2),
@@ -70,7 +70,7 @@ TEST(Schedule, Interleaved) {
 }
 
 TEST(Schedule, BreadthFirst) {
-  const PipelineOrder order = order_of("breadth-first", {2, 2, 2, 0});
+  const PipelineOrder order = named_order("breadth-first", {2, 2, 2, 0});
   EXPECT_EQ(list_text(order.passes[0], 2), "F0 F1 F0.1 F1.1 B0.1 B1.1 B0 B1");
 }
 

@@ -8,7 +8,7 @@
 namespace orrery::sim {
 namespace {
 
-PipelineOrder order_of(const char* name, const ScheduleParams& params) {
+PipelineOrder checked_order(const char* name, const ScheduleParams& params) {
   const Schedule& schedule = find_schedule(name, "test");
   EXPECT_EQ(schedule.check(params), "") << name;
   return schedule.order(params);
@@ -17,11 +17,11 @@ PipelineOrder order_of(const char* name, const ScheduleParams& params) {
 // O20: versions and staleness of every stage.
 TEST(Versions, CountedFromTheLists) {
   for (const int p : {1, 2, 4, 8}) {
-    const auto dream = count_versions(order_of("pipedream", {p, 1, 1, 0}));
-    const auto two = count_versions(order_of("pipedream-2bw", {p, 2 * p, 1, 0}));
-    const auto flush = count_versions(order_of("1f1b", {p, 2 * p, 1, 0}));
-    const auto synced = count_versions(order_of("pipedream-vertical-sync", {p, 1, 1, 0}));
-    const auto predicted = count_versions(order_of("xpipe", {p, 4, 1, 0}));
+    const auto dream = count_versions(checked_order("pipedream", {p, 1, 1, 0}));
+    const auto two = count_versions(checked_order("pipedream-2bw", {p, 2 * p, 1, 0}));
+    const auto flush = count_versions(checked_order("1f1b", {p, 2 * p, 1, 0}));
+    const auto synced = count_versions(checked_order("pipedream-vertical-sync", {p, 1, 1, 0}));
+    const auto predicted = count_versions(checked_order("xpipe", {p, 4, 1, 0}));
     for (int i = 0; i < p; ++i) {
       const auto at = static_cast<std::size_t>(i);
       EXPECT_EQ(dream[at].staleness, p - 1 - i);
@@ -44,7 +44,7 @@ TEST(Versions, CountedFromTheLists) {
 // have no update between.
 TEST(Versions, PredictionsTakeTimeOnceAnIteration) {
   for (const int per_update : {1, 4}) {
-    const PipelineOrder order = order_of("xpipe", {4, per_update, 1, 0});
+    const PipelineOrder order = checked_order("xpipe", {4, per_update, 1, 0});
     PassTimes share{{10}, {12}, {8}, {0}};
     share.prediction = SimTime{6};
     const PipelineResult result =
@@ -59,7 +59,7 @@ TEST(Versions, PredictionsTakeTimeOnceAnIteration) {
     EXPECT_DOUBLE_EQ(steady_period(order, result), per_update == 1 ? 36 : 34.5);
   }
   // Other schedules predict nothing.
-  const PipelineOrder stashed = order_of("pipedream", {4, 4, 1, 0});
+  const PipelineOrder stashed = checked_order("pipedream", {4, 4, 1, 0});
   PassTimes share{{10}, {12}, {8}, {0}};
   share.prediction = SimTime{6};
   EXPECT_TRUE(share_costs(stashed, share).costs.unit_forward.empty());
@@ -68,7 +68,7 @@ TEST(Versions, PredictionsTakeTimeOnceAnIteration) {
 // The slowest stage sets the period: nothing else idles.
 TEST(Versions, SteadyPeriodIsThatOfTheSlowestStage) {
   for (const char* name : {"pipedream", "pipedream-vertical-sync", "pipedream-2bw", "xpipe"}) {
-    const PipelineOrder order = order_of(name, {4, 8, 1, 0});
+    const PipelineOrder order = checked_order(name, {4, 8, 1, 0});
     PipelineCosts costs = share_costs(order, {{10}, {12}, {8}, {0}}).costs;
     costs.forward[2] = {15};
     const PipelineResult result = evaluate_pipeline(order, costs, {.record_spans = true});

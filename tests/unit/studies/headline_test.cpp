@@ -22,7 +22,7 @@ double value_of(const std::string& expression) {
   return evaluate(JsonReader(document, "expression"), kResults);
 }
 
-std::string message_of(const std::function<void()>& action) {
+std::string bad_input_message(const std::function<void()>& action) {
   try {
     action();
   } catch (const Error& error) {
@@ -45,7 +45,9 @@ TEST(HeadlineExpression, ComputesOverResults) {
 }
 
 TEST(HeadlineExpression, SaysWhatIsWrong) {
-  const auto told = [](const std::string& text) { return message_of([&] { value_of(text); }); };
+  const auto told = [](const std::string& text) {
+    return bad_input_message([&] { value_of(text); });
+  };
   EXPECT_THAT(told("\"a.z\""), HasSubstr("no result \"z\""));
   EXPECT_THAT(told("\"a.list.9\""), HasSubstr("no result \"9\""));
   EXPECT_THAT(told("\"a\""), HasSubstr("expected a number"));
@@ -82,7 +84,7 @@ TEST(Headline, IsJudgedByItsBand) {
 }
 
 TEST(Headline, MalformedOnesAreRefused) {
-  const auto told = [](Json document) { return message_of([&] { result_of(document); }); };
+  const auto told = [](Json document) { return bad_input_message([&] { result_of(document); }); };
   EXPECT_THAT(told(headline("[2, 1]")), HasSubstr("low end is above"));
   EXPECT_THAT(told(headline("[1]")), HasSubstr("[low, high]"));
   Json unknown = headline("[1, 2]");
@@ -94,7 +96,8 @@ TEST(Headline, MalformedOnesAreRefused) {
   Json kind = headline("[1, 2]");
   kind.find("runs")->set("r", Json::object());
   EXPECT_THAT(told(kind), HasSubstr("\"schedule\", \"network\", \"planner\""));
-  EXPECT_THAT(message_of([] { load_headline("gpipe-amoebanett"); }), HasSubstr("gpipe-amoebanet"));
+  EXPECT_THAT(bad_input_message([] { load_headline("gpipe-amoebanett"); }),
+              HasSubstr("gpipe-amoebanet"));
 }
 
 // A search on a real network and cluster.

@@ -13,6 +13,7 @@ namespace {
 using testing::Changes;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing::predicted;
 using testing::row_of;
 
 Changes two_nodes(const std::string& order) {
@@ -23,8 +24,6 @@ Changes two_nodes(const std::string& order) {
           {"global_batch", "8"},
           {"notes", order}};
 }
-
-RowResult predicted(const Changes& changes) { return predict_training_row(row_of(changes), 0); }
 
 TEST(MixedRows, NodesInStageOrder) {
   EXPECT_THAT(stated_nodes("layers: 12/14; nodes in stage order: A+B+B | C; x"),

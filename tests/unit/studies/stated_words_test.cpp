@@ -22,9 +22,8 @@ using testing::Changes;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using testing::message_of;
+using testing::predicted;
 using testing::row_of;
-
-RowResult predicted(const Changes& changes) { return predict_training_row(row_of(changes), 0); }
 
 TEST(StatedWords, NumbersAsPublicationsPrintThem) {
   const auto batch = [](const std::string& cell) {
@@ -269,9 +268,9 @@ TEST(StatedWords, BoardsOfFourHaveNoSwitch) {
   EXPECT_EQ(wiring(named), topologies::Wiring::Crossbar);
   EXPECT_EQ(wiring({{"gpus", "4"}, {"gpus_per_node", "4"}}), topologies::Wiring::Crossbar);
   EXPECT_EQ(row_cluster(row_of(four))->node.name, "hgx-a100-4");
-  for (const auto& [gpu, board] : {std::pair("A100-40GB-SXM", "hgx-a100-40-4"),
-                                   std::pair("H100-80GB-SXM", "hgx-h100-4"),
-                                   std::pair("H200-SXM", "hgx-h200-4")}) {
+  for (const auto& [gpu, board] :
+       {std::pair("A100-40GB-SXM", "hgx-a100-40-4"), std::pair("H100-80GB-SXM", "hgx-h100-4"),
+        std::pair("H200-SXM", "hgx-h200-4")}) {
     Changes other = four;
     other["gpu"] = gpu;
     EXPECT_EQ(row_cluster(row_of(other))->node.name, board);

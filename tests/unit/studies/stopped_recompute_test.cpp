@@ -13,7 +13,7 @@ using plan::OperatorGroup;
 using plan::Recompute;
 using testing::Changes;
 
-plan::Plan plan_of(Changes changes) {
+plan::Plan stopped_plan(Changes changes) {
   changes.merge(Changes{{"framework", "Composer+PyTorch FSDP"},
                         {"recompute", "full"},
                         {"tp", "1"},
@@ -28,7 +28,7 @@ plan::Plan plan_of(Changes changes) {
 const plan::BlockPlan& layer_of(const plan::Plan& plan) { return plan.layout_of(1); }
 
 TEST(StoppedRecomputeTest, TheLastProductAloneDoesNotRunAgain) {
-  const plan::Plan stopped = plan_of({});
+  const plan::Plan stopped = stopped_plan({});
   ASSERT_EQ(layer_of(stopped).recompute, Recompute::Operators);
   for (const OperatorGroup group :
        {OperatorGroup::Norms, OperatorGroup::Qkv, OperatorGroup::Attention, OperatorGroup::MlpUp,
@@ -51,13 +51,14 @@ TEST(StoppedRecomputeTest, TheLastProductAloneDoesNotRunAgain) {
 }
 
 TEST(StoppedRecomputeTest, ReentrantCheckpointsAndOlderReleasesRunEverything) {
-  EXPECT_EQ(layer_of(plan_of({{"overlap", "FSDP prefetch; mixed_precision=PURE"}})).recompute,
+  EXPECT_EQ(layer_of(stopped_plan({{"overlap", "FSDP prefetch; mixed_precision=PURE"}})).recompute,
             Recompute::Full);
-  EXPECT_EQ(layer_of(plan_of({{"overlap", "FSDP prefetch; mixed_precision=DEFAULT"}})).recompute,
-            Recompute::Operators);
-  EXPECT_EQ(layer_of(plan_of({{"framework", "Megatron-LM"}, {"zero_stage", "0"}})).recompute,
+  EXPECT_EQ(
+      layer_of(stopped_plan({{"overlap", "FSDP prefetch; mixed_precision=DEFAULT"}})).recompute,
+      Recompute::Operators);
+  EXPECT_EQ(layer_of(stopped_plan({{"framework", "Megatron-LM"}, {"zero_stage", "0"}})).recompute,
             Recompute::Full);
-  EXPECT_EQ(layer_of(plan_of({{"recompute", "none"}})).recompute, Recompute::None);
+  EXPECT_EQ(layer_of(stopped_plan({{"recompute", "none"}})).recompute, Recompute::None);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 
 #include <map>
 #include <string>
@@ -11,8 +12,12 @@
 
 #include "base/csv.hpp"
 #include "studies/rows/measurement.hpp"
+#include "studies/validation/predictions.hpp"
 
 namespace orrery::testing {
+
+// Code in this namespace and around it says testing:: for Googletest's, too.
+using namespace ::testing;
 
 using Changes = std::map<std::string, std::string>;
 
@@ -71,6 +76,10 @@ inline std::string csv_of(Changes changes = {}) {
 
 inline studies::Measurement row_of(const Changes& changes = {}) {
   return studies::read_measurements(parse_csv(csv_of(changes), "t.csv"), "t").front();
+}
+
+inline studies::RowResult predicted(const Changes& changes) {
+  return studies::predict_training_row(row_of(changes), 0);
 }
 
 }  // namespace orrery::testing

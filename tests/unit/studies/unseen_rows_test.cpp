@@ -19,11 +19,10 @@ namespace {
 using testing::Changes;
 using ::testing::Contains;
 using ::testing::IsEmpty;
+using testing::predicted;
 using testing::row_of;
 
-RowResult predicted(const Changes& changes) { return predict_training_row(row_of(changes), 0); }
-
-models::NetworkSpec network(const Changes& changes) {
+models::NetworkSpec unseen_network(const Changes& changes) {
   const Measurement row = row_of(changes);
   return row_network(row, framework_of(row).facts).value();
 }
@@ -91,7 +90,7 @@ TEST(UnseenRows, ReleasesOfMegatron) {
 
 TEST(UnseenRows, FamiliesOfKnownBlocks) {
   const auto of = [](const std::string& family) {
-    return network({{"model_family", family}, {"ffn_hidden", "8192"}});
+    return unseen_network({{"model_family", family}, {"ffn_hidden", "8192"}});
   };
   EXPECT_EQ(of("Llama-3.1").activation, models::Activation::SwiGlu);
   EXPECT_EQ(of("mistral").norm, models::NormKind::RmsNorm);
@@ -113,9 +112,9 @@ TEST(UnseenRows, FamiliesOfKnownBlocks) {
   EXPECT_TRUE(of("GLM-4.5").attention_bias);
   EXPECT_TRUE(of("MiniMax-M2").qk_norm);
   EXPECT_TRUE(
-      network({{"model_family", "qwen"}, {"model_name", "Qwen3-8B"}, {"ffn_hidden", "8192"}})
+      unseen_network({{"model_family", "qwen"}, {"model_name", "Qwen3-8B"}, {"ffn_hidden", "8192"}})
           .qk_norm);
-  EXPECT_FALSE(network({{"model_family", "gpt"}, {"model_name", "llama-like"}}).qk_norm);
+  EXPECT_FALSE(unseen_network({{"model_family", "gpt"}, {"model_name", "llama-like"}}).qk_norm);
   for (const std::string family : {"nemotron-h", "mamba"}) {
     const Measurement other = row_of({{"model_family", family}});
     EXPECT_FALSE(row_network(other, framework_of(other).facts).has_value()) << family;
@@ -131,7 +130,7 @@ TEST(UnseenRows, DecodersOfUnknownFamiliesAreTakenAsARelative) {
   const Changes widths = {{"gated_mlp", "1"}, {"ffn_hidden", "5632"}};
   Changes gated = widths;
   gated["model_family"] = "Abacus";
-  EXPECT_EQ(network(gated).norm, models::NormKind::RmsNorm);
+  EXPECT_EQ(unseen_network(gated).norm, models::NormKind::RmsNorm);
   EXPECT_THAT(predicted(gated).assumed, Contains("network family abacus as llama"));
   for (const std::string family : {"whisper", "rwkv", "switch-base-128", "wide-resnet", "jamba"}) {
     EXPECT_THAT(predicted({{"model_family", family}}).skipped_because,

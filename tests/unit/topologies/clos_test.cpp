@@ -59,7 +59,7 @@ TEST(SuperPodGraph, H100LeafSpineCables) {
   }
 }
 
-Cluster hosts(int count, const std::vector<std::string>& fabric) {
+Cluster fat_tree_hosts(int count, const std::vector<std::string>& fabric) {
   std::vector<std::string> set = {
       "node.gpus=1",         "node.scale_out.nics=1",   "node.scale_up.builder=pcie",
       "node.host.sockets=1", "fabric.builder=fat-tree", "nodes=" + std::to_string(count)};
@@ -84,7 +84,7 @@ int most_ports(const Graph& graph, VertexKind kind) {
 }
 
 TEST(FatTree, LargestNonBlockingTreesAreFull) {
-  const Cluster two = hosts(8 * 8 / 2, {"fabric.radix=8", "fabric.nodes_per_leaf=4"});
+  const Cluster two = fat_tree_hosts(8 * 8 / 2, {"fabric.radix=8", "fabric.nodes_per_leaf=4"});
   const Graph graph = build_graph(two);
   EXPECT_EQ(graph.count(VertexKind::Leaf), 8);
   EXPECT_EQ(graph.count(VertexKind::Spine), 4);
@@ -92,18 +92,18 @@ TEST(FatTree, LargestNonBlockingTreesAreFull) {
   EXPECT_EQ(most_ports(graph, VertexKind::Leaf), 8);
   EXPECT_EQ(most_ports(graph, VertexKind::Spine), 8);
   const Graph three =
-      build_graph(hosts(8 * 8 * 8 / 4, {"fabric.radix=8", "fabric.nodes_per_leaf=4"}));
+      build_graph(fat_tree_hosts(8 * 8 * 8 / 4, {"fabric.radix=8", "fabric.nodes_per_leaf=4"}));
   EXPECT_EQ(three.count(VertexKind::Leaf), 32);
   EXPECT_EQ(three.count(VertexKind::Spine), 32);
   EXPECT_EQ(three.count(VertexKind::Core), 16);
   EXPECT_EQ(most_ports(three, VertexKind::Core), 8);
   // One pod more than the cores have ports: they become modular.
-  const Cluster beyond = hosts(129, {"fabric.radix=8", "fabric.nodes_per_leaf=4"});
+  const Cluster beyond = fat_tree_hosts(129, {"fabric.radix=8", "fabric.nodes_per_leaf=4"});
   EXPECT_EQ(most_ports(build_graph(beyond), VertexKind::Core), 9);
-  EXPECT_THROW(
-      clos_shape(hosts(33, {"fabric.radix=8", "fabric.nodes_per_leaf=4", "fabric.levels=2"}),
-                 false),
-      Error);
+  EXPECT_THROW(clos_shape(fat_tree_hosts(
+                              33, {"fabric.radix=8", "fabric.nodes_per_leaf=4", "fabric.levels=2"}),
+                          false),
+               Error);
 }
 
 TEST(FatTree, NoSwitchHasMorePortsThanItsRadix) {
@@ -124,8 +124,8 @@ TEST(FatTree, NoSwitchHasMorePortsThanItsRadix) {
 TEST(FatTree, BisectionFollowsTheOversubscription) {
   for (const double ratio : {1.0, 2.0, 4.0}) {
     const Graph graph =
-        build_graph(hosts(64, {"fabric.radix=32", "fabric.nodes_per_leaf=8",
-                               "fabric.oversubscription=" + std::to_string(ratio)}));
+        build_graph(fat_tree_hosts(64, {"fabric.radix=32", "fabric.nodes_per_leaf=8",
+                                        "fabric.oversubscription=" + std::to_string(ratio)}));
     // Half of the leaf uplinks joins one half of the hosts to the other.
     EXPECT_EQ(graph.count_cables(VertexKind::Leaf, VertexKind::Spine),
               static_cast<std::int64_t>(64 / ratio));
@@ -140,10 +140,12 @@ TEST(FatTree, PlanesAreDisjointCopies) {
 }
 
 TEST(FatTree, WhatDoesNotFitIsRefused) {
-  EXPECT_THROW(clos_shape(hosts(64, {"fabric.radix=8", "fabric.nodes_per_leaf=9"}), false), Error);
-  EXPECT_THROW(clos_shape(hosts(64, {"fabric.radix=8", "fabric.nodes_per_leaf=7"}), false), Error);
-  EXPECT_THROW(clos_shape(hosts(64, {"fabric.planes=2"}), false), Error);
-  EXPECT_THROW(clos_shape(hosts(64, {"fabric.levels=1", "fabric.radix=8"}), false), Error);
+  EXPECT_THROW(clos_shape(fat_tree_hosts(64, {"fabric.radix=8", "fabric.nodes_per_leaf=9"}), false),
+               Error);
+  EXPECT_THROW(clos_shape(fat_tree_hosts(64, {"fabric.radix=8", "fabric.nodes_per_leaf=7"}), false),
+               Error);
+  EXPECT_THROW(clos_shape(fat_tree_hosts(64, {"fabric.planes=2"}), false), Error);
+  EXPECT_THROW(clos_shape(fat_tree_hosts(64, {"fabric.levels=1", "fabric.radix=8"}), false), Error);
 }
 
 }  // namespace

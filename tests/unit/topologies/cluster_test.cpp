@@ -15,7 +15,7 @@ namespace {
 
 using testing::HasSubstr;
 
-std::string message_of(const std::function<void()>& action) {
+std::string cluster_message(const std::function<void()>& action) {
   try {
     action();
   } catch (const Error& error) {
@@ -25,7 +25,7 @@ std::string message_of(const std::function<void()>& action) {
 }
 
 std::string load_message(const std::string& text, const std::vector<std::string>& set = {}) {
-  return message_of([&] { load_cluster(text, set); });
+  return cluster_message([&] { load_cluster(text, set); });
 }
 
 TEST(LoadCluster, NodeAndCount) {
@@ -130,18 +130,18 @@ TEST(LoadCluster, UnknownNamesSuggestTheNearest) {
   EXPECT_THAT(load_message("hgx-h100", {"gpus.memory=6 TB"}), HasSubstr("gpu"));
   EXPECT_THAT(load_message("hgx-h100", {"fabric.builder=fat-three"}), HasSubstr("fat-tree"));
   EXPECT_THAT(load_message("hgx-h100", {"gpu=h10"}), HasSubstr("h100"));
-  EXPECT_THAT(message_of([] { load_gpu("a100-sxm4-80g"); }), HasSubstr("a100-sxm4-80gb"));
+  EXPECT_THAT(cluster_message([] { load_gpu("a100-sxm4-80g"); }), HasSubstr("a100-sxm4-80gb"));
 }
 
 TEST(ReadCluster, NamesAllMissingMembers) {
   const auto message = [](const char* text) {
-    return message_of([&] { read_cluster(parse_json(text, "c.json"), "c.json"); });
+    return cluster_message([&] { read_cluster(parse_json(text, "c.json"), "c.json"); });
   };
   EXPECT_THAT(message(R"({"schema": "orrery-cluster", "version": 1})"),
               HasSubstr(R"(c.json: missing keys "gpu", "node", "fabric", "nodes")"));
   Json document = load_cluster("hgx-h100:2").document;
   document.find("node")->set("scale_up", Json::Object{{"builder", "nvswitch"}, {"link", "NVLink"}});
-  EXPECT_THAT(message_of([&] { read_cluster(document, "c.json"); }),
+  EXPECT_THAT(cluster_message([&] { read_cluster(document, "c.json"); }),
               HasSubstr(R"(missing keys "bandwidth_per_gpu", "nccl_bandwidth", "nccl_channels", )"
                         R"("latency")"));
 }
@@ -194,7 +194,7 @@ TEST(LoadCluster, SeveralNodesNeedANetwork) {
 class ClusterDocument : public testing::Test {
  protected:
   static std::string read_message(const std::string& text) {
-    return message_of([&] { read_cluster(parse_json(text, "file.json"), "file.json"); });
+    return cluster_message([&] { read_cluster(parse_json(text, "file.json"), "file.json"); });
   }
 };
 

@@ -16,7 +16,7 @@ namespace {
 
 using testing::HasSubstr;
 
-std::string message_of(const std::string& text) {
+std::string slurm_message(const std::string& text) {
   try {
     parse_slurm_topology(text, "topology.conf");
   } catch (const Error& error) {
@@ -75,7 +75,7 @@ TEST(Slurm, FabricOfManyLeavesFits) {
   EXPECT_EQ(clos_shape(cluster, false).num_leaves(), 300);
 }
 
-std::string load_message(const std::string& text) {
+std::string message_of_cluster(const std::string& text) {
   try {
     load_cluster(text);
   } catch (const Error& error) {
@@ -100,27 +100,27 @@ TEST(Slurm, ClusterOfAFile) {
   EXPECT_EQ(switches_between(cluster, 5, 6), 3);
   EXPECT_EQ(load_cluster("hgx-h100@" + path, {"nodes=4"}).num_nodes, 4);
 
-  EXPECT_THAT(load_message("hgx-h100:4@" + path), HasSubstr("hgx-h100@" + path));
-  EXPECT_THAT(load_message("hgx-h10@" + path), HasSubstr("hgx-h100"));
-  EXPECT_THAT(load_message("gb200-nvl72@" + path), HasSubstr("rack"));
-  EXPECT_THAT(load_message("hgx-h100@missing.conf"), HasSubstr("missing.conf"));
+  EXPECT_THAT(message_of_cluster("hgx-h100:4@" + path), HasSubstr("hgx-h100@" + path));
+  EXPECT_THAT(message_of_cluster("hgx-h10@" + path), HasSubstr("hgx-h100"));
+  EXPECT_THAT(message_of_cluster("gb200-nvl72@" + path), HasSubstr("rack"));
+  EXPECT_THAT(message_of_cluster("hgx-h100@missing.conf"), HasSubstr("missing.conf"));
   std::ofstream(path) << "SwitchName=l1 Node=n[1-6]\n";
-  EXPECT_THAT(load_message("hgx-h100@" + path), HasSubstr(path + ":1"));
+  EXPECT_THAT(message_of_cluster("hgx-h100@" + path), HasSubstr(path + ":1"));
   std::remove(path.c_str());
 }
 
 TEST(Slurm, ErrorsNameTheLine) {
-  EXPECT_THAT(message_of("SwitchName=a Nodes=n1\nSwitchNam=b Nodes=n2\n"),
+  EXPECT_THAT(slurm_message("SwitchName=a Nodes=n1\nSwitchNam=b Nodes=n2\n"),
               testing::AllOf(HasSubstr("topology.conf:2"), HasSubstr("switchname")));
-  EXPECT_THAT(message_of("SwitchName=s Switches=leaf9\nSwitchName=leaf1 Nodes=a\n"),
+  EXPECT_THAT(slurm_message("SwitchName=s Switches=leaf9\nSwitchName=leaf1 Nodes=a\n"),
               HasSubstr("leaf1"));
-  EXPECT_THAT(message_of("SwitchName=a Nodes=n1\nSwitchName=a Nodes=n2\n"), HasSubstr("twice"));
-  EXPECT_THAT(message_of("SwitchName=a Nodes=n1\nSwitchName=b Nodes=n1\n"),
+  EXPECT_THAT(slurm_message("SwitchName=a Nodes=n1\nSwitchName=a Nodes=n2\n"), HasSubstr("twice"));
+  EXPECT_THAT(slurm_message("SwitchName=a Nodes=n1\nSwitchName=b Nodes=n1\n"),
               HasSubstr("two leaves"));
-  EXPECT_THAT(message_of("SwitchName=a Switches=b\nSwitchName=b Switches=a\n"),
+  EXPECT_THAT(slurm_message("SwitchName=a Switches=b\nSwitchName=b Switches=a\n"),
               HasSubstr("below itself"));
   EXPECT_THAT(
-      message_of("SwitchName=a Switches=c\nSwitchName=b Switches=c\nSwitchName=c Nodes=n\n"),
+      slurm_message("SwitchName=a Switches=c\nSwitchName=b Switches=c\nSwitchName=c Nodes=n\n"),
       HasSubstr("two switches"));
 }
 
@@ -129,10 +129,10 @@ TEST(Slurm, Hostile) {
        {"", "#", "SwitchName=a\n", "Nodes=a\n", "SwitchName=a Nodes=n[1\n", "SwitchName\n",
         "SwitchName=a Nodes=b Nodes=c\n", "SwitchName=a Nodes=n[1-99999999]\n",
         "SwitchName=a Switches=a\n", "SwitchName=a Nodes=b Switches=c\n", "\\\n", "=\n"}) {
-    EXPECT_NE(message_of(text), "no error") << text;
+    EXPECT_NE(slurm_message(text), "no error") << text;
   }
-  EXPECT_NE(message_of(std::string(100'000, 'a')), "no error");
-  EXPECT_NE(message_of(std::string(10, '\0')), "no error");
+  EXPECT_NE(slurm_message(std::string(100'000, 'a')), "no error");
+  EXPECT_NE(slurm_message(std::string(10, '\0')), "no error");
 }
 
 }  // namespace
