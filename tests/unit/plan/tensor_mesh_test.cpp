@@ -26,7 +26,7 @@ BlockPlan mesh(TensorMesh kind, int tp, int depth = 0, bool keep = false) {
 }
 
 // Gathers and scatters; the all-reduces of a mesh are the statistics of the norms.
-double moved(const std::vector<Step>& steps) {
+double moved_over_mesh(const std::vector<Step>& steps) {
   double elements = 0;
   for (const Step& step : steps) {
     elements += step.collective && step.comm != CommKind::AllReduce ? ring_elements(step) : 0.0;
@@ -52,7 +52,7 @@ TEST_P(MeshVolume, EqualsTableA2) {
   Layer layer(gpt(c.hidden, 64), c.layout, 1, c.batch * 512LL, 1);
   layer.execution().fp32_gradients = false;
   const BlockSteps steps = layer.steps();
-  double total = moved(steps.forward) + moved(steps.backward);
+  double total = moved_over_mesh(steps.forward) + moved_over_mesh(steps.backward);
   // Replicas of the weights sum their gradients as data-parallel ranks do; vectors, which rows
   // share too, are not in the table.
   for (const StateGroup& group :
@@ -62,7 +62,7 @@ TEST_P(MeshVolume, EqualsTableA2) {
       total += 2.0 * (depth - 1) / depth * static_cast<double>(group.elements);
     }
   }
-  EXPECT_NEAR(moved(steps.forward) / 1e6, c.forward, 5.1e-4);
+  EXPECT_NEAR(moved_over_mesh(steps.forward) / 1e6, c.forward, 5.1e-4);
   EXPECT_NEAR(total / 1e6, c.total, 5.1e-4);
 }
 
