@@ -64,7 +64,8 @@ Lowering::Lowering(const BlockContext& context)
       rules_(rules_of(context.layout, context.execution.vocab_parallel)),
       produced_(produced_layouts(block_, rules_)),
       order_(execution_order(block_, context.execution.overlap_shared_experts)),
-      joint_(block_.tensors.size()) {
+      joint_(block_.tensors.size()),
+      copies_(context) {
   const ContextParallel kind = context.layout.context;
   const KernelContext kernels{context.device,
                               context.execution,

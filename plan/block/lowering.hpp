@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "plan/block/gathered.hpp"
 #include "plan/block/step_list.hpp"
 
 namespace orrery::plan {
@@ -92,6 +93,7 @@ class Lowering {
   std::vector<Assignment> assignments_;
   std::vector<OperatorCost> costs_;
   std::vector<std::vector<int>> joint_;  // by tensor
+  GatheredCopies copies_;
 };
 
 }  // namespace orrery::plan

@@ -63,7 +63,7 @@ void Lowering::operator_backward(StepList& list, std::size_t index, Gradients& g
   }
   int first = list.size();
   const bool has_input_grad = models::gives_input_gradient(block_, op);
-  if (is_gemm(op) && has_input_grad && !context_.layout.keep_gathered) {
+  if (is_gemm(op) && has_input_grad && copies_.of_weights(index) == GatheredCopy::Dropped) {
     before_input_grad.push_back(
         convert_weights(list, index, CommKind::AllGather, PassKind::InputGrad, list.last()));
   }
@@ -171,11 +171,11 @@ std::vector<int> Lowering::regather(StepList& list, std::size_t index,
   const bool product = is_gemm(op) && models::gives_weight_gradient(block_, op);
   const bool gathered =
       context_.execution.reuses_gathered && context_.layout.recompute == Recompute::Full;
-  const bool gathers_again = (op.kind == OpKind::Attention && !gathered) ||
-                             (product && context_.execution.regathers_inputs);
-  if (!gathers_again || context_.layout.keep_gathered) {
-    return steps;
-  }
+  const auto gathers_again = [&](int tensor) {
+    return (op.kind == OpKind::Attention && !gathered) ||
+           (product && context_.execution.regathers_inputs &&
+            copies_.of_input(index, tensor) == GatheredCopy::Dropped);
+  };
   const int start = after.empty() ? -1 : after.back();
   for (std::size_t position = 0; position < op.inputs.size(); ++position) {
     const std::size_t slot = slot_of(op.inputs[position]);
@@ -185,7 +185,7 @@ std::vector<int> Lowering::regather(StepList& list, std::size_t index,
     const bool gathers = std::any_of(needed.begin(), needed.end(), [&](const Conversion& gather) {
       return context_.mesh.of(gather.axis) > 1;
     });
-    if (gathers) {
+    if (gathers && gathers_again(op.inputs[position])) {
       steps.push_back(list.add_conversion(block_.tensors[slot], kept, to, PassKind::WeightGrad,
                                           start,
                                           costs_[index].input_grad.time * streamed_backward(op)));

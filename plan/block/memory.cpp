@@ -34,6 +34,9 @@ BlockMemory BlockEvents::run() {
   events_ = &result_.forward;
   set_input();
   forward(full ? Keep::Nothing : products ? Keep::Products : chosen ? Keep::Chosen : Keep::Saved);
+  if (chosen && block_.input >= 0 && chosen_.kept[slot_of(block_.input)]) {
+    is_kept_[slot_of(block_.input)] = true;  // an operator that runs again reads it
+  }
   if ((block_.frozen || (!full && !products)) && result_.input >= 0 &&
       !is_kept_[slot_of(block_.input)]) {
     release(result_.input);
@@ -87,9 +90,9 @@ void BlockEvents::forward_operator(std::size_t index, Keep keep, const std::vect
   const Operator& op = block_.operators[index];
   std::vector<std::int32_t> temporaries;
   group_ = group_of(block_, op);
-  if (const std::int64_t bytes = gathered_weights(index); bytes > 0) {
-    const bool keeps =
-        keep == Keep::Saved && keeps_gathered() && models::gives_input_gradient(block_, op);
+  const bool keeps =
+      waits(copies_.of_weights(index), keep) && models::gives_input_gradient(block_, op);
+  if (const std::int64_t bytes = gathered_weights(index, keeps); bytes > 0) {
     (keeps ? extras_[index] : temporaries).push_back(allocate(bytes));
   }
   if (index == attention_.core) {
@@ -136,16 +139,16 @@ void BlockEvents::gather_input(std::size_t index, std::size_t position, Keep kee
   const int tensor = op.inputs[position];
   const models::Tensor& value = block_.tensors[slot_of(tensor)];
   const Layout& from = produced_[slot_of(tensor)];
-  const std::int64_t whole = gathered_bytes(value, from, required(index, position));
+  const bool product = is_gemm(op) && models::gives_weight_gradient(block_, op);
+  const bool instead =  // the part here is inside what is kept
+      product && waits(copies_.of_input(index, tensor), keep);
+  const std::int64_t whole = gathered_bytes(value, from, required(index, position), instead);
   if (in_gather_buffer()) {
     keep_for_all(MemoryEvent::kGatherBuffer, whole);
     return;
   }
-  const bool product =
-      keep == Keep::Saved && is_gemm(op) && models::gives_weight_gradient(block_, op);
-  const bool instead = product && keeps_gathered();  // the part here is inside what is kept
   const std::int64_t part = instead ? bytes_of(value, from) : 0;
-  const bool keeps = instead || (product && facts_.keeps_gathered_inputs);
+  const bool keeps = instead || (product && keep == Keep::Saved && facts_.keeps_gathered_inputs);
   if (whole > part) {
     (keeps ? extras_[index] : temporaries).push_back(allocate(whole - part));
   }

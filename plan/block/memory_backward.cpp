@@ -40,7 +40,8 @@ void BlockEvents::operator_backward(std::size_t index) {
   }
   exchange_result_gradient(index, temporaries);
   gather_gradients(op, temporaries);
-  if (const std::int64_t bytes = gathered_weights(index); bytes > 0 && !keeps_gathered()) {
+  const bool again = copies_.of_weights(index) == GatheredCopy::Dropped;
+  if (const std::int64_t bytes = gathered_weights(index, false); bytes > 0 && again) {
     temporaries.push_back(allocate(bytes));
   }
   if (op.kind == OpKind::CrossEntropy) {
@@ -164,8 +165,9 @@ void BlockEvents::input_gradients(std::size_t index, std::vector<std::int32_t>& 
     const int tensor = op.inputs[position];
     const auto slot = slot_of(tensor);
     const Layout whole = required(index, position);
-    if (regathers(op) && gathers(tensor, whole)) {
-      temporaries.push_back(allocate(gathered_bytes(block_.tensors[slot], produced_[slot], whole)));
+    if (regathers(index, tensor) && gathers(tensor, whole)) {
+      temporaries.push_back(
+          allocate(gathered_bytes(block_.tensors[slot], produced_[slot], whole, false)));
     }
     if (has_gradient(tensor) && holds_itself(tensor)) {
       pass_on(input_gradient(index, position), slot);
@@ -235,8 +237,10 @@ void BlockEvents::weight_gradient(std::size_t index) {
   if (bytes == 0) {
     return;
   }
+  const bool whole = copies_.of_weights(index) != GatheredCopy::Dropped;
+  const std::int64_t sums = gathered_weights(index, whole);
   const std::int32_t partial =  // before the mesh scatters its sums to where weights are stored
-      gathered_weights(index) > 0 ? allocate(gathered_weights(index)) : -1;
+      sums > 0 ? allocate(sums) : -1;
   if (gathered_) {
     result_.weight_gradients.push_back(allocate(bytes));
   } else if (has_placeholder(index)) {

@@ -24,6 +24,11 @@ class BlockEvents : private BlockTensors, private EventWriter {
   void set_input();
   void forward(Keep keep);
   void forward_operator(std::size_t index, Keep keep, const std::vector<int>& products);
+  // Whether a copy that this pass gathers waits for the backward.
+  static bool waits(GatheredCopy copy, Keep keep) {
+    return keep == Keep::Saved ? copy != GatheredCopy::Dropped
+                               : keep == Keep::Chosen && copy == GatheredCopy::FromForward;
+  }
   // Brings an input into the layout that the operator needs. A gathered copy lives as long as the
   // operator; a scattered or exchanged one takes the place of the tensor.
   void convert(std::size_t index, std::size_t position, Keep keep,

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "plan/block/cost.hpp"
+#include "plan/block/gathered.hpp"
 #include "plan/block/kept.hpp"
 #include "plan/block/operator_replay.hpp"
 #include "plan/block/tensors.hpp"
@@ -187,41 +188,52 @@ ByteCount saved_activations(const BlockContext& context, Recompute recompute) {
 
 namespace {
 
-// Bytes of gathered copies: of all that a backward reads (an input for the gradient of the weight,
-// a weight for that of the input), or of the operator with the largest.
-ByteCount gathered_copies(const BlockContext& context, bool all) {
+// Bytes of gathered copies by what becomes of them: those of weights and inputs that the backward
+// reads (an input for the gradient of the weight, a weight for that of the input). Of dropped ones
+// those of the operator with the largest, whatever its backward reads.
+struct CopyBytes {
+  ByteCount from_forward;
+  ByteCount from_replay;
+  ByteCount largest_dropped;
+};
+
+CopyBytes gathered_copies(const BlockContext& context) {
   const BlockRules rules = rules_of(context.layout, context.execution.vocab_parallel);
   const std::vector<Layout> produced = produced_layouts(context.block, rules);
-  ByteCount total;
-  ByteCount largest;
-  for (const Operator& op : context.block.operators) {
+  const GatheredCopies copies(context);
+  CopyBytes bytes;
+  for (std::size_t index = 0; index < context.block.operators.size(); ++index) {
+    const Operator& op = context.block.operators[index];
     const Assignment assignment = assign(context.block, op, rules.of(op));
-    ByteCount copies;
+    ByteCount dropped;
     // A gathered input takes the place of the part; the part of a weight stays where it is.
-    const auto add = [&](int index, const Layout& stored, const Layout& used, bool weight) {
-      const ByteCount whole = tensor_bytes(context, index, used);
-      const ByteCount part = tensor_bytes(context, index, stored);
-      copies += whole > part ? whole - (weight ? ByteCount() : part) : ByteCount();
+    const auto add = [&](int tensor, const Layout& stored, const Layout& used, bool weight,
+                         GatheredCopy copy, bool read) {
+      const ByteCount whole = tensor_bytes(context, tensor, used);
+      const ByteCount part = tensor_bytes(context, tensor, stored);
+      const ByteCount more = whole > part ? whole - (weight ? ByteCount() : part) : ByteCount();
+      dropped += copy == GatheredCopy::Dropped ? more : ByteCount();
+      bytes.from_forward += copy == GatheredCopy::FromForward && read ? more : ByteCount();
+      bytes.from_replay += copy == GatheredCopy::FromReplay && read ? more : ByteCount();
     };
-    const bool inputs = is_gemm(op) && (!all || models::gives_weight_gradient(context.block, op));
-    const bool weights = !all || models::gives_input_gradient(context.block, op);
-    for (std::size_t position = 0; inputs && position < op.inputs.size(); ++position) {
+    const bool reads_inputs = models::gives_weight_gradient(context.block, op);
+    const bool reads_weights = models::gives_input_gradient(context.block, op);
+    for (std::size_t position = 0; is_gemm(op) && position < op.inputs.size(); ++position) {
       const int input = op.inputs[position];
       const auto slot = static_cast<std::size_t>(input);
       const Layout read =
           required_input(op, context.block.tensors[slot], static_cast<int>(position), assignment);
-      add(input, kept_layout(produced[slot], read), read, false);
+      add(input, kept_layout(produced[slot], read), read, false, copies.of_input(index, input),
+          reads_inputs);
     }
-    for (std::size_t position = 0; weights && position < op.weights.size(); ++position) {
-      const int weight = op.weights[position];
+    for (const int weight : op.weights) {
       const Tensor& tensor = context.block.tensors[static_cast<std::size_t>(weight)];
       add(weight, stored_weight(op, tensor, assignment, rules.of(op)),
-          required_input(op, tensor, 0, assignment), true);
+          required_input(op, tensor, 0, assignment), true, copies.of_weights(index), reads_weights);
     }
-    total += copies;
-    largest = std::max(largest, copies);
+    bytes.largest_dropped = std::max(bytes.largest_dropped, dropped);
   }
-  return all ? total : largest;
+  return bytes;
 }
 
 // SUMMA holds two pieces at a time, others the whole.
@@ -232,13 +244,15 @@ bool gathers_whole(const BlockContext& context) {
 }  // namespace
 
 ByteCount kept_copies(const BlockContext& context) {
-  const bool kept = context.layout.keep_gathered && context.layout.recompute == Recompute::None;
-  return kept ? gathered_copies(context, true) : ByteCount();
+  return context.layout.keep_gathered ? gathered_copies(context).from_forward : ByteCount();
 }
 
 ByteCount working_copies(const BlockContext& context) {
-  const bool kept = context.layout.keep_gathered && context.layout.recompute == Recompute::None;
-  return kept || !gathers_whole(context) ? ByteCount() : gathered_copies(context, false);
+  if (!context.layout.keep_gathered && !gathers_whole(context)) {
+    return ByteCount();
+  }
+  const CopyBytes bytes = gathered_copies(context);
+  return bytes.from_replay + (gathers_whole(context) ? bytes.largest_dropped : ByteCount());
 }
 
 ByteCount keys_and_values(const BlockContext& context) {

@@ -10,8 +10,9 @@ namespace orrery::plan {
 // Of a tensor of the block under a layout; none for index -1.
 ByteCount tensor_bytes(const BlockContext& context, int tensor, const Layout& layout);
 
-// Gathered inputs and weights of the products beyond what is stored: kept for the backward, or the
-// largest of one operator while it runs.
+// Gathered inputs and weights of the products beyond what is stored (gathered.hpp): kept from the
+// forward to the backward, or held during the backward alone: what its recomputation gathered and
+// the largest of one operator while that runs.
 ByteCount kept_copies(const BlockContext& context);
 ByteCount working_copies(const BlockContext& context);
 

@@ -30,7 +30,8 @@ BlockTensors::BlockTensors(const BlockContext& context, const MemoryFacts& facts
       facts_(facts),
       rules_(rules_of(context.layout, context.execution.vocab_parallel)),
       produced_(produced_layouts(block_, rules_)),
-      kept_(kept_by_operators(context, context.layout.recompute)) {
+      kept_(kept_by_operators(context, context.layout.recompute)),
+      copies_(context) {
   for (const Operator& op : block_.operators) {
     assignments_.push_back(assign(block_, op, rules_.of(op)));
   }
@@ -150,7 +151,7 @@ bool BlockTensors::gathers(int tensor, const Layout& to) const {
 }
 
 std::int64_t BlockTensors::gathered_bytes(const Tensor& tensor, const Layout& from,
-                                          const Layout& to) const {
+                                          const Layout& to, bool waits) const {
   bool gathers = false;
   std::int64_t parts = 1;
   for (const Conversion& conversion : conversions(from, to)) {
@@ -168,22 +169,18 @@ std::int64_t BlockTensors::gathered_bytes(const Tensor& tensor, const Layout& fr
   if (contains(read_by_later_slices(context_), index)) {
     whole = whole / context_.extents.sequence * context_.extents.keys;  // of earlier slices, too
   }
-  return parts > 1 && !keeps_gathered() ? ceil_div(2 * whole, parts) : whole;
+  return parts > 1 && !waits ? ceil_div(2 * whole, parts) : whole;
 }
 
-std::int64_t BlockTensors::gathered_weights(std::size_t index) const {
+std::int64_t BlockTensors::gathered_weights(std::size_t index, bool waits) const {
   const Operator& op = block_.operators[index];
   std::int64_t bytes = 0;
   for (const int weight : op.weights) {
     const Tensor& tensor = block_.tensors[slot_of(weight)];
     bytes += gathered_bytes(tensor, stored_weight(op, tensor, assignments_[index], rules_.of(op)),
-                            required_input(op, tensor, 0, assignments_[index]));
+                            required_input(op, tensor, 0, assignments_[index]), waits);
   }
   return bytes;
-}
-
-bool BlockTensors::keeps_gathered() const {
-  return context_.layout.keep_gathered && context_.layout.recompute == Recompute::None;
 }
 
 bool BlockTensors::in_gather_buffer() const {
@@ -200,9 +197,11 @@ bool BlockTensors::moves(int tensor, const Layout& to) const {
   });
 }
 
-bool BlockTensors::regathers(const Operator& op) const {
+bool BlockTensors::regathers(std::size_t index, int tensor) const {
+  const Operator& op = block_.operators[index];
   return is_gemm(op) && models::gives_weight_gradient(block_, op) &&
-         !facts_.keeps_gathered_inputs && !keeps_gathered() && !in_gather_buffer();
+         !facts_.keeps_gathered_inputs &&
+         copies_.of_input(index, tensor) == GatheredCopy::Dropped && !in_gather_buffer();
 }
 
 namespace {

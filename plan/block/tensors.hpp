@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "plan/block/cost.hpp"
+#include "plan/block/gathered.hpp"
 #include "plan/block/memory.hpp"
 #include "plan/block/memory_facts.hpp"
 
@@ -65,8 +66,8 @@ class BlockTensors {
   Layout required(std::size_t index, std::size_t position) const;
   bool gathers(int tensor, const Layout& to) const;
   bool moves(int tensor, const Layout& to) const;
-  // Whether the backward gathers the input of a product again.
-  bool regathers(const models::Operator& op) const;
+  // Whether the backward gathers this input of a product again.
+  bool regathers(std::size_t index, int tensor) const;
   // Whose memory that copy is in, where heads are exchanged on a stream of their own; else 0.
   int exchange_stream(int tensor, const Layout& to) const;
   // A placeholder of a weight gradient that all layers share (MemoryFacts), of one expert.
@@ -75,17 +76,16 @@ class BlockTensors {
   // Fused attention adds up the gradient of the queries in fp32 beside the gradients it returns
   // (FlashAttention's dq_accum, cuDNN's dQ_accum): bytes, 0 for other operators.
   std::int64_t query_sums(std::size_t index) const;
-  // Bytes of the buffer that a gather fills; 0 where nothing is gathered. SUMMA holds two pieces.
-  std::int64_t gathered_bytes(const models::Tensor& tensor, const Layout& from,
-                              const Layout& to) const;
+  // Bytes of the buffer that a gather fills; 0 where nothing is gathered. SUMMA holds two pieces,
+  // unless the copy waits for the backward.
+  std::int64_t gathered_bytes(const models::Tensor& tensor, const Layout& from, const Layout& to,
+                              bool waits) const;
   // Of a tensor in the 8 bits in which tokens travel to experts, with their scales.
   std::int64_t quantised_bytes(const models::Tensor& tensor, const Layout& layout) const;
   // Of all weights of an operator that a mesh stores sharded.
-  std::int64_t gathered_weights(std::size_t index) const;
+  std::int64_t gathered_weights(std::size_t index, bool waits) const;
   // Whether what the block gathers lands in a buffer that stays.
   bool in_gather_buffer() const;
-  // Whether gathered inputs and weights wait for the backward (BlockPlan::keep_gathered).
-  bool keeps_gathered() const;
   // The fused attention whose output the tensor is: its backward reads the output as it wrote it,
   // whatever becomes of it afterwards.
   int attention_of(int tensor) const;
@@ -129,6 +129,7 @@ class BlockTensors {
   std::vector<Assignment> assignments_;
   std::vector<std::vector<models::Saved>> kept_;  // by operator (plan/block/kept.hpp)
   std::vector<int> holder_;                       // of a tensor's bytes
+  GatheredCopies copies_;
   RoutedTokens routed_;
   AttentionLayer attention_;
   std::vector<std::size_t> order_;  // of operators

@@ -8,6 +8,7 @@
 
 #include "plan/block/cost.hpp"
 #include "plan/block/memory.hpp"
+#include "plan/block/saved.hpp"
 #include "plan/plan.hpp"
 
 namespace orrery::plan {
@@ -35,7 +36,8 @@ inline void expect_balanced(const Plan& plan, const Slice& slice = {}) {
   for (const auto& [buffer, bytes] : live) {
     kept += bytes;
   }
-  EXPECT_EQ(kept, saved_activations(context, layout.recompute).value()) << layout.recomputed.text();
+  EXPECT_EQ(kept, (saved_activations(context, layout.recompute) + kept_copies(context)).value())
+      << layout.recomputed.text();
   live[memory.output_gradient] = memory.boundary;
   play(memory.backward);
   live.erase(memory.input_gradient);

@@ -158,6 +158,11 @@ std::vector<Case> cases() {
       {"tensor_3d_inner_rows", with_inner(TensorAxis::Rows, tensor_mesh(TensorMesh::ThreeD, 8))},
       {"ring", context(ContextParallel::Ring, 4)},
       {"context_all_gather_tensor", context(ContextParallel::AllGather, 2, 2)},
+      {"context_all_gather_kept", layout_of([](BlockPlan& layout) {
+         layout = context(ContextParallel::AllGather, 2, 2);
+         layout.sequence_parallel = true;
+         layout.keep_gathered = true;
+       })},
       {"ulysses", context(ContextParallel::Ulysses, 4)},
       {"ulysses_tensor", context(ContextParallel::Ulysses, 2, 2)},
       {"mix", context(ContextParallel::Mix, 4, 1, 2)},

@@ -26,8 +26,8 @@ inline std::vector<Spread> Interpreter::inputs_of(std::size_t index, bool forwar
         required_input(op, block_.tensors[slot], static_cast<int>(position), assignments_[index]);
     inputs.push_back(values_[slot]);
     convert(inputs.back(), produced_[slot], to);
-    const bool product =
-        op.kind == OpKind::Attention || (is_gemm(op) && models::gives_weight_gradient(block_, op));
+    const bool product = is_gemm(op) && models::gives_weight_gradient(block_, op);
+    const bool again = op.kind == OpKind::Attention || (product && !layout_.keep_gathered);
     // Converted once per layout forward; of a backward's inputs only the gathered ones again.
     bool is_new = true;
     for (std::size_t earlier = 0; forward && earlier < index; ++earlier) {
@@ -40,7 +40,7 @@ inline std::vector<Spread> Interpreter::inputs_of(std::size_t index, bool forwar
     }
     if (forward && is_new) {
       count(block_.tensors[slot], produced_[slot], to, true);
-    } else if (!forward && product && !layout_.keep_gathered) {
+    } else if (!forward && again) {
       count(block_.tensors[slot], kept_layout(produced_[slot], to), to, false);
     }
   }

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// Of gathered inputs the backward either gathers again or finds a copy (keep_gathered): what it
+// does not move, it holds, whatever is recomputed.
+#include "plan/block/gathered.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/unit/plan/balanced_replay.hpp"
+#include "tests/unit/plan/plan_fixture.hpp"
+
+namespace orrery::plan {
+namespace {
+
+constexpr int kTensorRanks = 4;
+constexpr double kStream = 2.0 * 2048 * 4096;  // a sample of Llama-3-8B, in 16 bits
+
+// What a layer gathers behind its forward, holds for its backward by the formula, and at most in
+// the replay of its allocations.
+struct GatherBill {
+  double gathered = 0;
+  double held = 0;
+  std::int64_t peak = 0;
+};
+
+std::int64_t highest(const BlockMemory& memory) {
+  std::map<std::int32_t, std::int64_t> live{{memory.input, memory.boundary},
+                                            {memory.output_gradient, memory.boundary}};
+  std::int64_t sum = 2 * memory.boundary;
+  std::int64_t peak = 0;
+  for (const std::vector<MemoryEvent>* events : {&memory.forward, &memory.backward}) {
+    for (const MemoryEvent& event : *events) {
+      std::int64_t& bytes = live[event.buffer];
+      sum += event.bytes > 0 ? event.bytes : -bytes;
+      bytes = event.bytes;
+      peak = std::max(peak, sum);
+    }
+  }
+  return peak;
+}
+
+GatherBill bill_of(Plan plan, bool keep) {
+  BlockPlan& layout = plan.blocks.front().layout;
+  layout.keep_gathered = keep;
+  expect_balanced(plan);
+  BlockCosts costs(plan);
+  const int block = plan.network.chain[2];
+  const BlockSteps steps = costs.steps_of(block, layout, plan.micro_batch);
+  GatherBill bill;
+  for (const std::vector<Step>* list : {&steps.recompute, &steps.backward}) {
+    for (const Step& step : *list) {
+      const bool gather = step.collective && step.comm == sim::CommKind::AllGather;
+      bill.gathered += gather ? step.bytes.value() : 0;
+    }
+  }
+  const BlockCost& cost = costs.of(block, layout, plan.micro_batch);
+  bill.held = static_cast<double>((cost.saved + cost.working).value());
+  bill.peak =
+      highest(block_memory(costs.block_context(block, layout, plan.micro_batch), {}, false));
+  return bill;
+}
+
+// Bytes that the backward no longer gathers; what it holds instead must be the others' shares.
+double saved_gathers(const Plan& plan) {
+  const GatherBill again = bill_of(plan, false);
+  const GatherBill kept = bill_of(plan, true);
+  const double less = again.gathered - kept.gathered;
+  EXPECT_EQ(kept.held - again.held, less * (kTensorRanks - 1) / kTensorRanks);
+  if (less > kStream) {  // of one copy both hold the whole at the peak
+    EXPECT_GT(kept.peak, again.peak);
+  } else if (less == 0) {
+    EXPECT_EQ(kept.peak, again.peak);
+  }
+  return less;
+}
+
+Plan gathering_plan(Recompute recompute, bool adapters) {
+  BlockPlan layout;
+  layout.tp = kTensorRanks;
+  layout.sequence_parallel = true;
+  layout.recompute = recompute;
+  Plan plan = one_stage_plan(layout, "llama3-8b");
+  if (adapters) {
+    models::NetworkSpec spec = plan.network.spec;
+    spec.adapters.rank = 16;
+    plan.network = models::build_network(spec, "test");
+    plan.stage_blocks = even_stages(plan.network, 1);
+    plan.blocks.front().count = static_cast<int>(plan.network.chain.size());
+  }
+  return plan;
+}
+
+TEST(GatheredCopies, TakeMemoryForTheTimeTheySave) {
+  for (const bool adapters : {false, true}) {
+    for (const Recompute recompute :
+         {Recompute::None, Recompute::Selective, Recompute::Full, Recompute::Products}) {
+      SCOPED_TRACE(to_text(recompute));
+      const Plan plan = gathering_plan(recompute, adapters);
+      // Of attention and of the feed-forward layer; the input of a product whose result
+      // per-operator checkpointing keeps, as that of one adapter here, is gathered by the backward.
+      const bool one = adapters && recompute == Recompute::Products;
+      EXPECT_GE(saved_gathers(plan), (one ? 1 : 2) * kStream);
+    }
+  }
+}
+
+// What is made anew from a recomputed norm is gathered anew; a product that runs again gathers by
+// itself, and its backward finds that copy.
+TEST(GatheredCopies, FollowWhatRunsAgain) {
+  for (const bool adapters : {false, true}) {
+    Plan plan = gathering_plan(Recompute::Operators, adapters);
+    const auto less = [&](std::string_view set) {
+      SCOPED_TRACE(set);
+      plan.blocks.front().layout.recomputed = parse_operator_set(set, "test");
+      return saved_gathers(plan);
+    };
+    const double all = less("mlp-activation");
+    EXPECT_EQ(less("norms"), all - 2 * kStream);
+    EXPECT_EQ(less("norms+mlp-up"), all - kStream);
+    for (const std::string_view set : {"mlp-up", "attention", "attention-core", "rotary"}) {
+      less(set);
+    }
+  }
+}
+
+// Keys and values that context ranks gather are gathered again in any case: nothing counts them.
+TEST(GatheredCopies, AreOfProductsAlone) {
+  BlockPlan layout;
+  layout.cp = 4;
+  layout.context = ContextParallel::AllGather;
+  const Plan plan = one_stage_plan(layout, "llama3-8b");
+  EXPECT_GT(bill_of(plan, false).gathered, 0);
+  EXPECT_EQ(saved_gathers(plan), 0);
+}
+
+// The third dimension of a mesh gathers weights, too.
+TEST(GatheredCopies, HoldOnMeshes) {
+  for (const TensorMesh mesh : {TensorMesh::TwoD, TensorMesh::ThreeD}) {
+    for (const Recompute recompute : {Recompute::None, Recompute::Selective, Recompute::Full}) {
+      BlockPlan layout;
+      layout.tp = mesh == TensorMesh::TwoD ? 4 : 8;
+      layout.tensor_parallel = mesh;
+      layout.recompute = recompute;
+      Plan plan = one_stage_plan(layout);
+      plan.micro_batch = 16;
+      const GatherBill again = bill_of(plan, false);
+      const GatherBill kept = bill_of(plan, true);
+      EXPECT_LT(kept.gathered, again.gathered);
+      EXPECT_GT(kept.held, again.held);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace orrery::plan
