@@ -338,8 +338,10 @@ void Checker::check_tensor_parallel(const BlockPlan& layout) const {
           uneven("the width of tensor \"up\"", spec.ffn_hidden));
   divides("tp", layout.tp, "moe.shared_ffn_hidden", spec.moe.shared_ffn_hidden,
           uneven("the width of tensor \"shared_up\"", spec.moe.shared_ffn_hidden));
-  divides("tp", layout.tp, "adapters.rank", spec.adapters.rank,
-          uneven("the rank of the adapters", spec.adapters.rank));
+  if (layout.variables[static_cast<std::size_t>(Axis::Tensor)].empty()) {
+    divides("tp", layout.tp, "adapters.rank", spec.adapters.rank,
+            "axis tp cuts adapters evenly by their rank; expected a rank that is a multiple of tp");
+  }  // else check_layouts says so where the axis cuts the rank
 }
 
 void Checker::check_context_parallel(const BlockPlan& layout) const {

@@ -10,7 +10,10 @@
 namespace orrery::plan {
 namespace {
 
+using models::Var;
+using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 models::NetworkSpec spec_of_rank(std::int64_t rank) {
   models::NetworkSpec spec = small_spec();
@@ -93,10 +96,53 @@ TEST(AdapterLayouts, MoveWhatParallelLinearAdaptersMove) {
 // Columns of A are cut evenly.
 TEST(AdapterLayouts, DivideTheRank) {
   Plan plan = small_plan(spec_of_rank(6));
-  EXPECT_THAT(problem(plan), HasSubstr("adapters.rank = 6 is not divisible by tp = 4"));
+  EXPECT_THAT(problem(plan),
+              AllOf(HasSubstr("adapters.rank = 6 is not divisible by tp = 4"),
+                    HasSubstr("a rank that is a multiple of tp"), Not(HasSubstr("tensor_shares"))));
   plan.blocks.front().layout.tp = 2;
   plan.dp *= 2;
   EXPECT_EQ(problem(plan), "");
+}
+
+// Only where a list of variables of its own lets axis tp cut the rank.
+TEST(AdapterLayouts, MayBeWholeUnderAnyRank) {
+  for (const std::int64_t rank : {2, 6}) {
+    Plan plan = small_plan(spec_of_rank(rank));
+    BlockPlan& layout = plan.blocks.front().layout;
+    layout.sequence_parallel = true;
+    VarList& variables = layout.variables[static_cast<std::size_t>(Axis::Tensor)];
+    variables = VarList({Var::Head, Var::Ffn, Var::Vocab, Var::Seq});
+    EXPECT_EQ(problem(plan), "") << rank;
+    variables = VarList({Var::Head, Var::Ffn, Var::Vocab, Var::Rank, Var::Seq});
+    EXPECT_THAT(problem(plan), HasSubstr("dimension rank = " + std::to_string(rank))) << rank;
+  }
+}
+
+// Down to the latents every rank projects its own tokens, but both matrices of that adapter are cut
+// by the rank: A reads a stream that is gathered for it alone, and what is added is scattered.
+TEST(AdapterLayouts, GatherTheStreamForAdaptersOfLatents) {
+  models::NetworkSpec spec = spec_of_rank(16);
+  spec.position = models::PositionKind::Rotary;
+  spec.mla = {.q_lora_rank = 256,
+              .kv_lora_rank = 128,
+              .qk_nope_head_dim = 64,
+              .qk_rope_head_dim = 32,
+              .v_head_dim = 64};
+  BlockPlan layout;
+  layout.tp = 4;
+  layout.sequence_parallel = true;
+  const auto forward = [&] {
+    return moved(Layer(models::build_network(spec, "test"), layout, 1, 4, 512).steps().forward);
+  };
+  auto of_all = forward();
+  spec.adapters.qkv = false;
+  auto of_others = forward();
+  const double tokens = 4.0 * 512;
+  const double wide = 2 * tokens * static_cast<double>(spec.hidden);
+  const double low = 2 * tokens * 16;
+  const double latents = 2 * tokens * (256 + 128 + 32);
+  EXPECT_EQ(of_all[CommKind::AllGather] - of_others[CommKind::AllGather], wide + 2 * low);
+  EXPECT_EQ(of_all[CommKind::ReduceScatter] - of_others[CommKind::ReduceScatter], latents);
 }
 
 TEST(AdapterLayouts, HaveNoCube) {
