@@ -31,11 +31,33 @@ TEST(EvenCuts, AskForExpertsAndAdapters) {
   EXPECT_TRUE(cuts_evenly(spec, 8));
   spec.moe.shared_ffn_hidden = 12;
   EXPECT_FALSE(cuts_evenly(spec, 8));
+  spec.moe.shared_ffn_hidden = 0;
+  spec.moe.ffn_hidden = 2052;
+  EXPECT_FALSE(cuts_evenly(spec, 8));
   spec.moe = {};
   spec.adapters.rank = 16;
   EXPECT_TRUE(cuts_evenly(spec, 8));
   spec.adapters.rank = 4;
   EXPECT_TRUE(cuts_evenly(spec, 4));
+  EXPECT_FALSE(cuts_evenly(spec, 8));
+}
+
+TEST(EvenCuts, AskForEncodersAndCascades) {
+  models::NetworkSpec spec = spec_of(16, 16, 4096);
+  spec.encoder = {.layers = 2, .hidden = 512, .heads = 8};
+  EXPECT_TRUE(cuts_evenly(spec, 8));
+  spec.encoder.heads = 4;
+  EXPECT_FALSE(cuts_evenly(spec, 8));
+  spec.encoder = {.layers = 2, .hidden = 516, .heads = 8};
+  EXPECT_FALSE(cuts_evenly(spec, 8));
+  spec.encoder = {};
+  spec.cascade = {.layers = 2, .hidden = 512, .heads = 8, .ffn_hidden = 2048};
+  EXPECT_TRUE(cuts_evenly(spec, 8));
+  spec.cascade.heads = 4;
+  EXPECT_FALSE(cuts_evenly(spec, 8));
+  spec.cascade = {.layers = 2, .hidden = 516, .heads = 8, .ffn_hidden = 2048};
+  EXPECT_FALSE(cuts_evenly(spec, 8));
+  spec.cascade = {.layers = 2, .hidden = 512, .heads = 8, .ffn_hidden = 2052};
   EXPECT_FALSE(cuts_evenly(spec, 8));
 }
 
