@@ -218,11 +218,11 @@ class Fitter {
     return std::any_of(sets.begin(), sets.end(), [&](const auto& set) { return set.key == key; });
   }
 
-  // Residuals of sustained points stand on the rate of bursts where those are known.
+  // Residuals of sustained points stand on the rate of bursts where those give one.
   void fit_backward(const Points& points, Profile& profile) const {
     const KernelKind pass = KernelKind::AttentionBackward;
     const Points bursts = attention_points(points, pass, Load::Burst);
-    fit_rate(bursts.empty() ? attention_points(points, pass, Load::Sustained) : bursts,
+    fit_rate(bursts.size() < 2 ? attention_points(points, pass, Load::Sustained) : bursts,
              profile.attention.backward_rate_fraction, profile);
   }
 

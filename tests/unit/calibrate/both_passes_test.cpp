@@ -101,13 +101,16 @@ TEST(BothPasses, PassesTimedTogetherJoinThoseTimedApart) {
   EXPECT_NEAR(model.attention_forward(alone).value(), 0.8e-3, 0.01e-3);
 }
 
-// The share of the backward pass follows from backward passes that were timed by themselves: those
-// in bursts where there are any, twice as slow as the formula's 0.86 here.
-TEST(BothPasses, SharesFollowTheBackwardTimedApart) {
-  const topologies::Gpu a100 = topologies::load_gpu("a100-sxm4-80gb");
-  Profile chip = costmodel::load_profile("", a100);
+Profile bare_chip(const topologies::Gpu& gpu) {
+  Profile chip = costmodel::load_profile("", gpu);
   chip.kernels = {};
   chip.attention.backward_rate_fraction = 0.86;
+  return chip;
+}
+
+// As many backward passes timed by themselves in bursts, twice as slow as the formula's 0.86, three
+// under load, three times as slow, and a forward with its backward.
+std::vector<Sample> backward_passes(const topologies::Gpu& gpu, int bursts) {
   AttentionSample shape{.batch = 2,
                         .heads = 16,
                         .kv_heads = 16,
@@ -115,7 +118,7 @@ TEST(BothPasses, SharesFollowTheBackwardTimedApart) {
                         .kv_len = 8192,
                         .head_dim = 64,
                         .value_head_dim = 64};
-  const DeviceModel bare(a100, chip);
+  const DeviceModel bare(gpu, bare_chip(gpu));
   std::vector<Sample> samples;
   const auto add = [&](std::int64_t batch, double slower, const char* implementation) {
     Sample sample;
@@ -128,9 +131,11 @@ TEST(BothPasses, SharesFollowTheBackwardTimedApart) {
     sample.implementation = implementation;
     samples.push_back(sample);
   };
-  for (const std::int64_t batch : {4, 6, 8}) {
-    add(batch, 2.0, "mine");
-    add(batch, 3.0, "simumax");
+  for (int index = 0; index < 3; ++index) {
+    if (index < bursts) {
+      add(4 + 2 * index, 2.0, "mine");
+    }
+    add(4 + 2 * index, 3.0, "simumax");
   }
   Sample both;
   shape.batch = 2;
@@ -140,8 +145,24 @@ TEST(BothPasses, SharesFollowTheBackwardTimedApart) {
   both.time.median = Seconds(9e-3);
   both.implementation = "FlashAttention-2";
   samples.push_back(both);
-  const Profile profile = fit_kernels(a100, chip, samples, "both passes", 1).profile;
-  EXPECT_NEAR(profile.attention.backward_rate_fraction, 0.43, 0.01);
+  return samples;
+}
+
+// Bursts say what the rate of the backward is where there are two, and load where it is alone.
+TEST(BothPasses, OneBurstGivesNoRate) {
+  const topologies::Gpu a100 = topologies::load_gpu("a100-sxm4-80gb");
+  for (const auto& [bursts, rate] : {std::pair(0, 0.287), {1, 0.287}, {2, 0.43}, {3, 0.43}}) {
+    const Profile profile =
+        fit_kernels(a100, bare_chip(a100), backward_passes(a100, bursts), "bursts", 1).profile;
+    EXPECT_NEAR(profile.attention.backward_rate_fraction, rate, 0.01) << bursts;
+  }
+}
+
+// The share of the backward pass follows from backward passes that were timed by themselves.
+TEST(BothPasses, SharesFollowTheBackwardTimedApart) {
+  const topologies::Gpu a100 = topologies::load_gpu("a100-sxm4-80gb");
+  const Profile profile =
+      fit_kernels(a100, bare_chip(a100), backward_passes(a100, 3), "both passes", 1).profile;
   Profile formula = profile;
   formula.kernels = {};
   const DeviceModel rates(a100, formula, costmodel::Load::Sustained);
