@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <exception>
 #include <limits>
 #include <map>
 #include <memory>
@@ -112,9 +113,11 @@ class Search {
                      [](const Candidate& a, const Candidate& b) { return a.bound < b.bound; });
     find_likes(candidates_);
     tried_.resize(candidates_.size());
-    ended_ = candidates_.empty() || stops();
     const auto threads = static_cast<std::size_t>(thread_count(search_.jobs));
     parallel_for(threads, static_cast<int>(threads), [&](std::size_t) { try_plans(); });
+    if (error_) {
+      std::rethrow_exception(error_);
+    }
     finish(judged_);
     return std::move(outcome_);
   }
@@ -128,12 +131,15 @@ class Search {
     return Seconds(std::chrono::duration<double>(Clock::now() - start_).count());
   }
 
-  // A limit on time waits for a first plan.
+  // Whether no further plan is taken. A limit on time waits for the first one.
   bool stops() {
-    outcome_.interrupted = interrupted();
-    outcome_.timed_out = !outcome_.interrupted && outcome_.simulated > 0 &&
-                         search_.time_limit.value() > 0 && elapsed() > search_.time_limit;
-    return outcome_.interrupted || outcome_.timed_out;
+    if (!ended_) {
+      outcome_.interrupted = interrupted();
+      outcome_.timed_out = !outcome_.interrupted && next_ > 0 && search_.time_limit.value() > 0 &&
+                           elapsed() > search_.time_limit;
+      ended_ = outcome_.interrupted || outcome_.timed_out;
+    }
+    return ended_;
   }
 
   // Candidates from `open` on were not looked at; the first of them has the least bound.
@@ -195,58 +201,72 @@ class Search {
     return {plan, known->second};
   }
 
-  // What a thread found out of a plan; no run where its bound rules it out.
+  // What a thread found out of a plan; no run where its bound rules it out, or an error ended it.
   struct Tried {
     bool done = false;
     std::optional<plan::ServingRun> run;
+    std::exception_ptr error;
+    Seconds limit;  // of the run
   };
 
   // Each thread takes the next plan and keeps the costs of the layouts that it met. Results are
   // judged in order, so that how far another thread is changes nothing: at most a plan is simulated
-  // that one before it rules out, or whose run is known to be that of another.
+  // that one before it rules out, or whose run is known to be that of another. Plans that were
+  // taken before an early end are judged, too.
   void try_plans() {
     Models models;
     std::unique_lock lock(mutex_);
-    while (next_ < candidates_.size() && !ended_) {
+    while (next_ < candidates_.size() && !stops()) {
       const std::size_t index = next_++;
       const Candidate& candidate = candidates_[index];
-      const Seconds limit = ranking_.limit();
-      if (candidate.bound <= limit) {
-        std::optional<plan::ServingRun> like;
-        if (candidate.like != kNone && tried_[candidate.like].done) {
-          like = tried_[candidate.like].run;
-        }
+      Tried tried{.done = true, .run = {}, .error = {}, .limit = ranking_.limit()};
+      if (candidate.bound <= tried.limit) {
+        const std::optional<plan::ServingRun> like = run_before(candidate);
         lock.unlock();
-        plan::ServingRun run = tried(candidate, like, limit, models);
+        run(candidate, like, models, tried);
         lock.lock();
-        tried_[index].run = std::move(run);
       }
-      tried_[index].done = true;
-      judge();
+      tried_[index] = std::move(tried);
+      judge(models);
     }
   }
 
-  plan::ServingRun tried(const Candidate& candidate, const std::optional<plan::ServingRun>& like,
-                         Seconds limit, Models& models) {
+  std::optional<plan::ServingRun> run_before(const Candidate& candidate) const {
+    return candidate.like != kNone && tried_[candidate.like].done ? tried_[candidate.like].run
+                                                                  : std::nullopt;
+  }
+
+  void run(const Candidate& candidate, const std::optional<plan::ServingRun>& like, Models& models,
+           Tried& tried) const {
+    tried.error = nullptr;
     try {
       ServingModel model = model_of(candidate.plan, models);
       if (like) {
-        if (std::optional known = plan::serving_run_like(*like, candidate.plan, model)) {
-          return std::move(*known);
-        }
+        tried.run = plan::serving_run_like(*like, candidate.plan, model);
       }
-      return plan::simulate_serving_within(limit, candidate.plan, model, requests_);
+      if (!tried.run) {
+        tried.run = plan::simulate_serving_within(tried.limit, candidate.plan, model, requests_);
+      }
     } catch (...) {
-      const std::lock_guard lock(mutex_);
-      ended_ = true;
-      throw;
+      tried.error = std::current_exception();
     }
   }
 
-  void judge() {
-    for (; judged_ < candidates_.size() && tried_[judged_].done && !ended_; ++judged_) {
-      judge(candidates_[judged_], tried_[judged_].run);
-      ended_ = judged_ + 1 < candidates_.size() && stops();
+  void judge(Models& models) {
+    for (; judged_ < next_ && tried_[judged_].done && !error_; ++judged_) {
+      const Candidate& candidate = candidates_[judged_];
+      Tried& tried = tried_[judged_];
+      // Under a limit that another thread had not yet found, the clock may end a run first.
+      if (tried.error && candidate.bound <= ranking_.limit() && tried.limit > ranking_.limit()) {
+        tried.limit = ranking_.limit();
+        run(candidate, run_before(candidate), models, tried);
+      }
+      if (tried.error && candidate.bound <= ranking_.limit()) {
+        error_ = tried.error;
+        ended_ = true;
+        return;
+      }
+      judge(candidate, tried.run);
     }
   }
 
@@ -282,7 +302,8 @@ class Search {
   std::vector<Tried> tried_;
   std::size_t next_ = 0;
   std::size_t judged_ = 0;
-  bool ended_ = false;
+  bool ended_ = false;        // no further plan is taken
+  std::exception_ptr error_;  // of the first plan that has one
   std::shared_ptr<const Plan> closest_;
   std::int64_t closest_cache_ = 0;
   ServingOutcome outcome_;

@@ -224,14 +224,13 @@ ServingSimulation simulate_serving(const Plan& plan, ServingModel& model,
 std::optional<ServingRun> serving_run_like(const ServingRun& run, const Plan& plan,
                                            ServingModel& model) {
   std::vector<ServingMemory> memory = model.memory();
-  if (run.lacked_requests || run.lacked_cache || run.kv_wanted > least_kv_tokens(memory)) {
+  if (!run.simulation || run.lacked_requests || run.lacked_cache ||
+      run.kv_wanted > least_kv_tokens(memory)) {
     return std::nullopt;
   }
   ServingRun like = run;
-  if (like.simulation) {
-    like.simulation->memory = std::move(memory);
-    fill_cache(plan, *like.simulation);
-  }
+  like.simulation->memory = std::move(memory);
+  fill_cache(plan, *like.simulation);
   return like;
 }
 
@@ -272,12 +271,12 @@ ServingRun simulate_serving_within(Seconds limit, const Plan& plan, ServingModel
   }
   Totals totals;
   for (const BatchRun& run : run_routed(requests, plan.serving->options, engine, plan.dp)) {
+    if (run.gave_up) {
+      return {};
+    }
     done.lacked_requests = done.lacked_requests || run.lacked_requests;
     done.lacked_cache = done.lacked_cache || run.lacked_cache;
     done.kv_wanted = std::max(done.kv_wanted, run.kv_wanted);
-    if (run.gave_up) {
-      return done;
-    }
     if (!run.requests.empty()) {
       add_run(run, result, totals);
     }

@@ -59,7 +59,7 @@ ServingSimulation simulate_serving(const Plan& plan);
 ServingSimulation simulate_serving(const Plan& plan, ServingModel& model,
                                    const std::vector<Request>& requests);
 // Without the simulation where serving them takes longer than `limit` and the run noticed that
-// before its end.
+// before its end; then the rest, which is of whole runs, says nothing.
 struct ServingRun {
   std::optional<ServingSimulation> simulation;
   bool lacked_requests = false;  // BatchRun, of any replica
@@ -69,7 +69,8 @@ struct ServingRun {
 ServingRun simulate_serving_within(Seconds limit, const Plan& plan, ServingModel& model,
                                    const std::vector<Request>& requests);
 // The run of a plan that differs in a larger `max_requests` alone, where that is known to be the
-// same: no request waited for max_requests or the cache, nor would for the cache that is left.
+// same: it came to its end, and no request waited for max_requests or the cache, nor would for the
+// cache that is left.
 std::optional<ServingRun> serving_run_like(const ServingRun& run, const Plan& plan,
                                            ServingModel& model);
 

@@ -5,7 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <memory>
+#include <thread>
 
 #include "base/error.hpp"
 
@@ -83,6 +85,69 @@ TEST(ServingSearch, ThreadsChangeNothing) {
         EXPECT_EQ(plan::to_json(one.found[row].simulation).dump(),
                   plan::to_json(found.simulation).dump());
       }
+    }
+  }
+}
+
+// A run that was given up, its first replica idle, is not taken for that of a plan with more
+// requests at once: whatever the order of the plans, the best is that of all simulated alone.
+TEST(ServingSearch, UnequalReplicasInStepAreNotTakenForOneAnother) {
+  plan::Plan base = served_base_plan("mixtral-8x7b", "hgx-h100:1");
+  plan::Serving serving;
+  for (int pair = 0; pair < 40; ++pair) {
+    const SimTime arrival = to_sim_time(Seconds(0.1 * pair));
+    serving.requests.trace.push_back({.arrival = arrival, .prompt = 10, .output = 1});
+    serving.requests.trace.push_back({.arrival = arrival, .prompt = 10, .output = 600});
+  }
+  base.serving = std::make_shared<const plan::Serving>(serving);
+  base.sequence = 610;
+  const std::string space =
+      "tp=4,pp=1,ep=8,token_budget=2048,prefill=chunked,nano_batches=1,routing=in-turn,";
+  ServingSearch search = fixed_serving(space + "max_requests=8,max_requests=2,max_requests=64", 1);
+  for (const int jobs : {1, 4}) {
+    search.jobs = jobs;
+    const ServingOutcome outcome = search_serving(base, search);
+    EXPECT_EQ(outcome.pruned, 1);
+    ASSERT_EQ(outcome.found.size(), 1U);
+    const ServingFound& best = outcome.found.front();
+    EXPECT_EQ(best.plan.serving->options.max_requests, 64) << jobs;
+    for (const int most : {2, 8, 64}) {
+      plan::Plan alone = best.plan;
+      serving.options = best.plan.serving->options;
+      serving.options.max_requests = most;
+      alone.serving = std::make_shared<const plan::Serving>(serving);
+      const plan::ServingSimulation simulation = plan::simulate_serving(alone);
+      EXPECT_EQ(simulation.makespan == best.simulation.makespan, most == 64) << most;
+      EXPECT_GE(simulation.makespan, best.simulation.makespan);
+    }
+  }
+}
+
+// One request at a time takes longer than time is counted. The clock ends that run where the plan
+// before it is known, however many threads there are; alone it is an error.
+TEST(ServingSearch, ThreadsReportTheErrorsOfOne) {
+  plan::Plan base = served_base_plan("llama3-8b", "hgx-h100:1");
+  plan::Serving serving;
+  serving.requests.count = 40;
+  serving.requests.prompt = {10};
+  serving.requests.output = {200};
+  serving.options.host_per_iteration = Seconds(1000);
+  base.serving = std::make_shared<const plan::Serving>(serving);
+  base.sequence = 210;
+  const std::string space = "tp=8,pp=1,token_budget=2048,prefill=chunked,nano_batches=1,";
+  for (const int jobs : {1, 2}) {
+    ServingSearch search = fixed_serving(space + "max_requests=64,max_requests=1", 1);
+    search.jobs = jobs;
+    const ServingOutcome outcome = search_serving(base, search);
+    ASSERT_EQ(outcome.found.size(), 1U);
+    EXPECT_EQ(outcome.found.front().plan.serving->options.max_requests, 64);
+    EXPECT_EQ(outcome.pruned, 1);
+    search.top = 2;  // both are listed
+    try {
+      search_serving(base, search);
+      FAIL() << "no error";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("more than 53 days"));
     }
   }
 }
@@ -173,15 +238,39 @@ TEST(ServingSearch, ALimitOnTimeWaitsForAPlanAndStatesTheGap) {
   EXPECT_EQ(whole.lower_bound, whole.found.front().simulation.makespan);
 
   search.time_limit = Seconds(1e-9);
-  const ServingOutcome cut = search_serving(base, search);
-  EXPECT_TRUE(cut.timed_out);
-  EXPECT_FALSE(cut.interrupted);
-  EXPECT_EQ(cut.simulated, 1);
-  EXPECT_EQ(cut.simulated + cut.unexplored + cut.infeasible, cut.plans);
-  ASSERT_EQ(cut.found.size(), 1U);
-  EXPECT_GT(cut.gap_fraction, 0);
-  EXPECT_LT(cut.lower_bound, cut.found.front().simulation.makespan);
-  EXPECT_LE(cut.lower_bound, whole.found.front().simulation.makespan);
+  for (const int jobs : {1, 4}) {  // no thread takes a second one
+    search.jobs = jobs;
+    const ServingOutcome cut = search_serving(base, search);
+    EXPECT_TRUE(cut.timed_out);
+    EXPECT_FALSE(cut.interrupted);
+    EXPECT_EQ(cut.simulated, 1);
+    EXPECT_EQ(cut.simulated + cut.unexplored + cut.infeasible, cut.plans);
+    ASSERT_EQ(cut.found.size(), 1U);
+    EXPECT_GT(cut.gap_fraction, 0);
+    EXPECT_LT(cut.lower_bound, cut.found.front().simulation.makespan);
+    EXPECT_LE(cut.lower_bound, whole.found.front().simulation.makespan);
+  }
+}
+
+// Time is over while the first plan is judged: those that other threads have taken by then count.
+TEST(ServingSearch, PlansTakenBeforeTheEndAreJudged) {
+  const plan::Plan base = served_base_plan("llama3-8b", "hgx-h100:1");
+  ServingSearch search = fixed_serving("token_budget=512,max_requests=256", 100);
+  search.jobs = 4;
+  search.time_limit = Seconds(0.2);
+  std::int64_t most = 0;
+  for (int attempt = 0; attempt < 20 && most < 2; ++attempt) {  // a thread may start late
+    std::int64_t judged = 0;
+    const ServingOutcome cut = search_serving(base, search, [&](const std::string&) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(++judged == 1 ? 250 : 0));
+    });
+    EXPECT_EQ(cut.simulated, judged);
+    EXPECT_EQ(cut.found.size(), static_cast<std::size_t>(cut.simulated));
+    EXPECT_EQ(cut.simulated + cut.unexplored + cut.infeasible, cut.plans);
+    EXPECT_EQ(cut.timed_out, cut.unexplored > 0);
+    most = cut.simulated;
+  }
+  EXPECT_GT(most, 1);
 }
 
 TEST(ServingSearch, NothingFits) {
