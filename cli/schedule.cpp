@@ -149,9 +149,11 @@ std::string to_text(const studies::ScheduleMeasures& measures, const sim::Pipeli
         "versions\n",
         measures.steady_period, measures.versions.staleness, measures.versions.versions);
   }
-  if (measures.iteration_period > 0) {
-    text += fmt::format("{} iterations, each {:.6g} s after the one before\n", order.iterations,
-                        measures.iteration_period);
+  if (synchronous && measures.iterations > 1) {
+    text += fmt::format("{} iterations", measures.iterations);
+    text += measures.iteration_period > 0
+                ? fmt::format(", each {:.6g} s after the one before\n", measures.iteration_period)
+                : "\n";
   }
   return text + "\n" + table.text();
 }
@@ -249,16 +251,16 @@ int compare(const ScheduleOptions& options) {
   for (const Drawn& drawn : all) {
     const studies::ScheduleMeasures& m = drawn.run.measures;
     // Of several iterations neither the makespan nor its idle times are those of one.
-    const bool steady = !drawn.synchronous || m.iteration_period > 0;
-    const double period =
-        drawn.synchronous ? m.iteration_period * drawn.order.iterations / drawn.order.micro_batches
-                          : m.steady_period;
+    const bool steady = !drawn.synchronous || m.iterations > 1;
+    const double period = drawn.synchronous
+                              ? m.iteration_period * m.iterations / drawn.order.micro_batches
+                              : m.steady_period;
     table.add_row({drawn.name + (drawn.synchronous ? "" : " (asynchronous)"),
                    steady ? "-" : fmt::format("{:.6g}", m.makespan),
                    steady ? "-" : percent(m.bubble_fraction, 2),
                    fmt::format("{:.6g}", largest_peak(m)), fmt::format("{}", m.transfers),
                    fmt::format("{}", m.versions.staleness), fmt::format("{}", m.versions.versions),
-                   steady ? fmt::format("{:.6g}", period) : "-"});
+                   steady && period > 0 ? fmt::format("{:.6g}", period) : "-"});
   }
   const bool notes = !all.back().synchronous;
   print(table.text() + studies::kBubbleNote + (notes ? studies::kAsynchronousNote : ""));

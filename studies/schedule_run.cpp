@@ -16,6 +16,7 @@ ScheduleMeasures measure_schedule(const sim::PipelineOrder& order, bool synchron
                                   const ScheduleRun& run) {
   ScheduleMeasures measures;
   const auto scale = static_cast<double>(run.scale);
+  measures.iterations = std::max(1, order.iterations);
   measures.makespan = to_seconds(run.result.makespan).value() / scale;
   measures.bubble_fraction = sim::bubble_fraction(order, run.result);
   const int pieces = sim::pieces_of(order);
@@ -24,7 +25,7 @@ ScheduleMeasures measure_schedule(const sim::PipelineOrder& order, bool synchron
     measures.peak_activations.push_back(static_cast<double>(use.peak_chunks) / pieces);
     measures.peak_activation_bytes.push_back(use.peak_activation.value());
   }
-  measures.transfers = sim::num_transfers(order) / std::max(1, order.iterations);
+  measures.transfers = sim::num_transfers(order) / measures.iterations;
   measures.versions = sim::worst_of(sim::count_versions(order));
   if (!synchronous && run.has_spans) {
     measures.steady_period = sim::steady_period(order, run.result) * 1e-12 / scale;
@@ -69,6 +70,9 @@ Json::Object to_json(const ScheduleMeasures& measures, bool synchronous) {
     object.emplace_back("staleness", measures.versions.staleness);
     object.emplace_back("weight_versions", measures.versions.versions);
     object.emplace_back("steady_period", measures.steady_period);
+  }
+  if (synchronous && measures.iterations > 1) {
+    object.emplace_back("iterations", measures.iterations);
   }
   if (measures.iteration_period > 0) {
     object.emplace_back("iteration_period", measures.iteration_period);

@@ -26,7 +26,8 @@ inline constexpr const char* kAsynchronousNote =
     "same training\nas a synchronous schedule's, nor as those of another staleness\n";
 
 struct ScheduleMeasures {
-  double makespan = 0;  // seconds
+  int iterations = 1;
+  double makespan = 0;  // seconds, of all iterations
   double bubble_fraction = 0;
   std::vector<double> idle;                         // seconds, per device
   std::vector<double> peak_activations;             // micro-batches, per device
@@ -34,7 +35,7 @@ struct ScheduleMeasures {
   std::int64_t transfers = 0;       // between devices, activations and gradients of an iteration
   sim::VersionUseOfStage versions;  // of asynchronous schedules
   double steady_period = 0;         // seconds per micro-batch; 0: not known
-  double iteration_period = 0;      // seconds, of several synchronous iterations; 0: of one
+  double iteration_period = 0;      // seconds, of several synchronous iterations; 0: not known
 };
 
 struct ScheduleRun {

@@ -70,6 +70,12 @@ grep -q '^asynchronous: gradients are up to .staleness. updates late' stdout ||
 expect 0 schedule --compare nestpipe 1f1b --stages 2 --microbatches 4
 grep -q '^nestpipe  *-  *- .* 0  *1  *3.75$' stdout || fail "time from batch to batch: $(cat stdout)"
 grep -q 'asynchronous' stdout && fail "nestpipe is synchronous: $(cat stdout)"
+expect 0 schedule --compare nestpipe 1f1b --stages 2 --microbatches 4 --json
+[ "$(grep -c '"iterations": 6' stdout)" -eq 1 ] || fail "batches of nestpipe alone: $(cat stdout)"
+# With too many passes to read the time from batch to batch, none is set against another's.
+expect 0 schedule --compare nestpipe 1f1b --stages 64 --microbatches 64
+grep -q '^nestpipe  *-  *- .* -$' stdout || fail "six batches as one: $(cat stdout)"
+grep -q '^1f1b  *[0-9.]*  *[0-9.]* %' stdout || fail "a single batch: $(cat stdout)"
 
 [ "$(grep -c '"constraints": ".' listed.json)" -eq "$(grep -c '"source": ".' listed.json)" ] &&
   [ "$(grep -c '"source": ".' listed.json)" -ge 45 ] || fail 'list --json lacks constraints or sources'
