@@ -59,8 +59,10 @@ void add_copies(const BlockCosts& costs, const StateGroup& group, StateTraffic& 
   const double parameter = parameter_bytes(costs.precision());
   const double gradient = gradient_bytes(execution, costs.precision());
   const auto pass = [&](double bytes) {
-    return costs.device().memory_bound(Bytes(static_cast<double>(group.elements) * bytes),
-                                       costmodel::MemoryKernel::Copy);
+    return costs.scaled(
+        CostClass::MemoryBound,
+        costs.device().memory_bound(Bytes(static_cast<double>(group.elements) * bytes),
+                                    costmodel::MemoryKernel::Copy));
   };
   if (execution.copies_gathered) {
     const bool again = execution.reshard_after_forward && !group.forward_only;
@@ -83,8 +85,8 @@ StateTraffic state_traffic(const BlockCost& block, const BlockPlan& layout, cons
   Traffic traffic(mesh, costs);
   const PassCasts casts =
       casts_of_fetched(block, layout, costs.precision(), costs.device(), costs.execution());
-  total.copy_forward = casts.forward;
-  total.copy_backward = casts.backward;
+  total.copy_forward = costs.scaled(CostClass::MemoryBound, casts.forward);
+  total.copy_backward = costs.scaled(CostClass::MemoryBound, casts.backward);
   const int gradient = gradient_bytes(costs.execution(), costs.precision());
   for (const StateGroup& group : block.states) {
     if (group.tied && without_tied) {

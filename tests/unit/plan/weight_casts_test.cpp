@@ -3,6 +3,9 @@
 // copies of the master weights after the update.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <utility>
+
 #include "plan/block/quantised_casts.hpp"
 #include "plan/simulation/simulate.hpp"
 #include "plan/stage/pass_costs.hpp"
@@ -125,6 +128,22 @@ TEST(WeightCasts, OfParametersOnTheHostAreMadeInEveryPass) {
                                             costs.device(), plan.execution);
   EXPECT_GT(frozen.forward, Seconds());
   EXPECT_EQ(frozen.backward, Seconds());
+  // On memory that is half as fast.
+  const BlockPlan& layout = plan.blocks.front().layout;
+  const auto copies = [&](const BlockCosts& priced) {
+    const StateTraffic traffic =
+        state_traffic(layer, layout, mesh_of(layout, plan.dp), priced, false);
+    return std::pair(traffic.copy_forward, traffic.copy_backward);
+  };
+  layer.quantised.transposed = costs.of(1, layout, 1, {}).quantised.transposed;
+  const auto [forward, backward] = copies(costs);
+  CostFactors slower;
+  slower.shared[static_cast<std::size_t>(CostClass::MemoryBound)] = std::log(2.0);
+  BlockCosts slowed(plan);
+  slowed.set_factors(slower);
+  EXPECT_GT(backward, Seconds());
+  EXPECT_NEAR(copies(slowed).first / forward, 2, 0.01);
+  EXPECT_NEAR(copies(slowed).second / backward, 2, 0.01);
   plan.execution.casts_weights = true;  // by the products, with or without
   const StageCost each = first_stage(plan);
   offload.parameters = Tier::Device;
