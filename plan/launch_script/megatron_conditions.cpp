@@ -59,7 +59,7 @@ std::optional<MegatronConflict> conflict_of_exchanged_heads(const Plan& plan) {
     return std::nullopt;
   }
   return MegatronConflict{"Ulysses", "--cp-comm-type",
-                          "with fewer key and value heads than tp x cp ranks",
+                          "with key and value heads of a tensor rank that cp does not divide",
                           "search with --fix context=ring"};
 }
 
