@@ -34,7 +34,7 @@ BlockMemory BlockEvents::run() {
   events_ = &result_.forward;
   set_input();
   forward(full ? Keep::Nothing : products ? Keep::Products : chosen ? Keep::Chosen : Keep::Saved);
-  if (chosen && block_.input >= 0 && chosen_.kept[slot_of(block_.input)]) {
+  if (chosen && !full && block_.input >= 0 && chosen_.kept[slot_of(block_.input)]) {
     is_kept_[slot_of(block_.input)] = true;  // an operator that runs again reads it
   }
   if ((block_.frozen || (!full && !products)) && result_.input >= 0 &&

@@ -7,6 +7,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "base/error.hpp"
 #include "plan/block/cost.hpp"
 #include "plan/simulation/simulate.hpp"
@@ -156,6 +158,26 @@ TEST(OperatorSet, TheReplayHoldsWhatTheFormulaSays) {
       }
     }
   }
+}
+
+// A frozen block keeps nothing, whatever its layout would have recomputed.
+TEST(OperatorSet, FrozenBlocksHoldNothing) {
+  Plan plan = one_stage("llama3-8b");
+  recompute(plan, set_of({OperatorGroup::Norms, OperatorGroup::Qkv, OperatorGroup::AttentionCore}));
+  plan.network.blocks[static_cast<std::size_t>(plan.network.chain[1])].frozen = true;
+  BlockCosts costs(plan);
+  const BlockMemory memory = block_memory(
+      costs.block_context(plan.network.chain[1], plan.blocks.front().layout, plan.micro_batch), {},
+      false);
+  std::set<std::int32_t> live = {memory.input};
+  for (const MemoryEvent& event : memory.forward) {
+    if (event.bytes > 0) {
+      live.insert(event.buffer);
+    } else {
+      live.erase(event.buffer);
+    }
+  }
+  EXPECT_EQ(live, std::set<std::int32_t>{memory.output});
 }
 
 // A cast input goes with the operator that makes the tensor, and is not kept where that or the
