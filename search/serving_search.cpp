@@ -134,7 +134,7 @@ class Search {
   // Whether no further plan is taken. A limit on time waits for the first one.
   bool stops() {
     if (!ended_) {
-      outcome_.interrupted = interrupted();
+      outcome_.interrupted = interrupted() || (search_.stop && search_.stop());
       outcome_.timed_out = !outcome_.interrupted && next_ > 0 && search_.time_limit.value() > 0 &&
                            elapsed() > search_.time_limit;
       ended_ = outcome_.interrupted || outcome_.timed_out;

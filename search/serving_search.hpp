@@ -31,8 +31,9 @@ struct ServingSearch {
   ServingLimits limits;
   ServingFixes fixed;
   std::size_t top = 5;
-  Seconds time_limit;  // 0: none; a first plan is waited for
-  int jobs = 0;        // threads; 0: all cores. They change nothing but the time
+  Seconds time_limit;          // 0: none; a first plan is waited for
+  int jobs = 0;                // threads; 0: all cores. They change nothing but the time
+  std::function<bool()> stop;  // ends the search early; asked before each plan is taken
 };
 
 struct ServingOutcome {
