@@ -144,10 +144,12 @@ std::string to_text(const studies::ScheduleMeasures& measures, const sim::Pipeli
   std::string text = fmt::format("makespan {:.6g}, bubble {}{}\n", measures.makespan,
                                  percent(measures.bubble_fraction, 2), pieces_of(options));
   if (!synchronous) {
-    text += fmt::format(
-        "asynchronous: {:.6g} s per micro-batch in steady state, staleness {}, {} weight "
-        "versions\n",
-        measures.steady_period, measures.versions.staleness, measures.versions.versions);
+    const std::string steady =
+        measures.steady_period > 0
+            ? fmt::format("{:.6g} s per micro-batch in steady state", measures.steady_period)
+            : "steady period not known";
+    text += fmt::format("asynchronous: {}, staleness {}, {} weight versions\n", steady,
+                        measures.versions.staleness, measures.versions.versions);
   }
   if (synchronous && measures.iterations > 1) {
     text += fmt::format("{} iterations", measures.iterations);

@@ -69,7 +69,9 @@ Json::Object to_json(const ScheduleMeasures& measures, bool synchronous) {
   if (!synchronous) {
     object.emplace_back("staleness", measures.versions.staleness);
     object.emplace_back("weight_versions", measures.versions.versions);
-    object.emplace_back("steady_period", measures.steady_period);
+    if (measures.steady_period > 0) {
+      object.emplace_back("steady_period", measures.steady_period);
+    }
   }
   if (synchronous && measures.iterations > 1) {
     object.emplace_back("iterations", measures.iterations);
