@@ -8,6 +8,7 @@
 #include <cmath>
 #include <string_view>
 
+#include "base/quantile.hpp"
 #include "calibrate/fit/casts.hpp"
 #include "costmodel/device_model.hpp"
 
@@ -67,7 +68,7 @@ void fit_memory(const topologies::Gpu& gpu, std::span<const Sample> samples, Ker
       shares.push_back(std::min(1.0, stream.bytes / moving / gpu.hbm_bandwidth.value()));
     }
     std::sort(shares.begin(), shares.end());
-    const double share = std::round(1e3 * shares[shares.size() / 2]) / 1e3;
+    const double share = std::round(1e3 * nearest_quantile(shares, 0.5)) / 1e3;
     fit.profile.memory.fraction[static_cast<std::size_t>(i)] = std::max(1e-3, share);
     std::vector<double> errors;
     const std::string name(costmodel::to_text(kernel));

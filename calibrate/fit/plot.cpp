@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/axis.hpp"
+#include "base/quantile.hpp"
 #include "base/quantity_text.hpp"
 #include "base/svg.hpp"
 
@@ -102,7 +103,7 @@ double median_error(const std::vector<const LeftOut*>& points) {
     errors.push_back(std::abs(ratio(*point) - 1));
   }
   std::sort(errors.begin(), errors.end());
-  return errors[errors.size() / 2];
+  return nearest_quantile(errors, 0.5);
 }
 
 struct Class {
