@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "studies/reproduction/headline.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/error.hpp"
@@ -80,7 +82,7 @@ std::vector<std::string> headline_names() { return data_names(kFolder); }
 Json load_headline(const std::string& name) {
   const std::vector<std::string> names = headline_names();
   if (std::find(names.begin(), names.end(), name) != names.end()) {
-    return read_json_file(data_path(std::string(kFolder) + "/" + name + ".json"));
+    return read_json_file(data_path(fmt::format("{}/{}.json", kFolder, name)));
   }
   if (name.ends_with(".json")) {
     return read_json_file(name);
