@@ -140,10 +140,15 @@ std::string asynchronous_notes(const std::vector<Compared>& plans) {
 }
 
 std::string compare_text(const std::vector<Compared>& plans) {
+  std::vector<const plan::Plan*> compared;
+  for (const Compared& plan : plans) {
+    compared.push_back(&plan.plan);
+  }
+  const std::vector<std::string> layouts = plan::layout_texts(compared);
   std::string text;
   for (std::size_t i = 0; i < plans.size(); ++i) {
     text += fmt::format("plan {}: {}\n  {}\n  {}\n", i + 1, plans[i].path,
-                        subject_text(plans[i].plan), plan::layout_text(plans[i].plan));
+                        subject_text(plans[i].plan), layouts[i]);
   }
   Table table(plans);
   table.add_time("iteration", [](const Compared& plan) { return plan.simulation.iteration_time; });

@@ -59,15 +59,20 @@ std::string robust_text(const search::Robust& robust) {
                    {"worst", Align::Right},
                    {"iteration", Align::Right},
                    {"layout"}});
-  for (std::size_t i = 0; i < std::min(kRows, robust.plans.size()); ++i) {
+  std::vector<const plan::Plan*> plans;
+  for (const search::RobustPlan& plan : robust.plans) {
+    plans.push_back(&plan.found.plan);
+  }
+  plans.resize(std::min(kRows, plans.size()));
+  const std::vector<std::string> layouts = plan::layout_texts(plans);
+  for (std::size_t i = 0; i < plans.size(); ++i) {
     const search::RobustPlan& plan = robust.plans[i];
     if (i > 0 && plan.probability_best == 0) {
       break;
     }
     table.add_row({percent(plan.probability_best), percent(plan.mean_loss, 2),
                    percent(plan.worst_loss, 2),
-                   format_duration(plan.found.simulation.iteration_time),
-                   plan::layout_text(plan.found.plan)});
+                   format_duration(plan.found.simulation.iteration_time), layouts[i]});
   }
   return fmt::format(
       "\nHow often each plan is best when the cost model errs as its calibration did:\n\n{}{}",
@@ -104,7 +109,8 @@ std::string sensitivity_text(const std::vector<search::Sensitivity>& rows,
                    {"then the best plan is"}});
   const Seconds time = best.simulation.iteration_time;
   for (const search::Sensitivity& row : rows) {
-    const std::string layout = row.searched ? plan::layout_text(row.plan) : "";
+    const std::string layout =
+        row.searched ? plan::layout_texts({&row.plan, &best.plan}).front() : "";
     table.add_row({row.parameter, percent(gain(row.same_plan, time), 2),
                    row.searched ? percent(gain(row.replanned, time), 2) : "out of time",
                    layout == plan::layout_text(best.plan) ? "the same" : layout});

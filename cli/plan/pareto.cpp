@@ -54,6 +54,11 @@ std::string frontier_text(const ParetoFrontier& frontier) {
   columns.push_back({"gap", Align::Right});
   columns.push_back({"layout"});
   TextTable table(columns);
+  std::vector<const plan::Plan*> plans;
+  for (const ParetoPoint& point : frontier.points) {
+    plans.push_back(&point.found.plan);
+  }
+  const std::vector<std::string> layouts = plan::layout_texts(plans);
   for (std::size_t i = 0; i < frontier.points.size(); ++i) {
     const ParetoPoint& point = frontier.points[i];
     const plan::Simulation& simulation = point.found.simulation;
@@ -65,7 +70,7 @@ std::string frontier_text(const ParetoFrontier& frontier) {
     }
     row.push_back(fmt::format("{:.1f}", simulation.tokens_per_second_per_gpu));
     row.push_back(percent(point.gap_fraction, 2));
-    row.push_back(plan::layout_text(point.found.plan));
+    row.push_back(layouts[i]);
     table.add_row(row);
   }
   return fmt::format("{}\nIteration time against {}:\n\n{}\n{}",

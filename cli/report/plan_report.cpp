@@ -14,14 +14,15 @@
 namespace orrery::cli {
 namespace {
 
-void add_row(TextTable& table, std::size_t rank, const search::Found& found) {
+void add_row(TextTable& table, std::size_t rank, const search::Found& found,
+             const std::string& layout) {
   const plan::Simulation& simulation = found.simulation;
   table.add_row({fmt::format("{}", rank), format_duration(simulation.iteration_time),
                  interval_text(simulation.interval_low, simulation.interval_high),
                  fmt::format("{:.1f}", simulation.tokens_per_second_per_gpu),
                  percent(simulation.mfu_fraction), percent(simulation.bubble_fraction),
                  format_bytes(largest_memory(simulation).bytes()),
-                 plan::layout_text(found.plan) + staleness_text(simulation)});
+                 layout + staleness_text(simulation)});
 }
 
 bool stopped_early(const search::Outcome& outcome) {
@@ -82,9 +83,15 @@ std::string outcome_text(const search::Outcome& outcome) {
                    {"bubble", Align::Right},
                    {"memory", Align::Right},
                    {"layout"}});
-  add_row(table, 1, *outcome.best);
-  for (std::size_t i = 0; i < outcome.alternatives.size(); ++i) {
-    add_row(table, i + 2, outcome.alternatives[i]);
+  std::vector<const search::Found*> rows = {&*outcome.best};
+  std::vector<const plan::Plan*> plans = {&outcome.best->plan};
+  for (const search::Found& found : outcome.alternatives) {
+    rows.push_back(&found);
+    plans.push_back(&found.plan);
+  }
+  const std::vector<std::string> layouts = plan::layout_texts(plans);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    add_row(table, i + 1, *rows[i], layouts[i]);
   }
   const bool all_known = outcome.pruned == outcome.infeasible && outcome.unexplored == 0;
   const char* others = outcome.alternatives.empty() || all_known ? ""

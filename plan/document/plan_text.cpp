@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <map>
+#include <set>
 #include <string_view>
 
 #include "plan/block_rules.hpp"
@@ -86,6 +88,21 @@ std::string layout_text(const Plan& plan) {
     text += ", differs per block";
   }
   return text;
+}
+
+std::vector<std::string> layout_texts(const std::vector<const Plan*>& plans) {
+  std::vector<std::string> texts;
+  std::map<std::string, std::set<std::vector<int>>> cuts;
+  for (const Plan* plan : plans) {
+    texts.push_back(layout_text(*plan));
+    cuts[texts.back()].insert(plan->stage_blocks);
+  }
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    if (cuts.at(texts[i]).size() > 1) {
+      texts[i] += fmt::format(", stages {}", stages_text(*plans[i]));
+    }
+  }
+  return texts;
 }
 
 std::string blocks_text(const Plan& plan) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "plan/plan.hpp"
 
@@ -10,6 +11,9 @@ namespace orrery::plan {
 
 // The parallel layout: "tp 8, pp 4, dp 2, ...", in terms of --fix.
 std::string layout_text(const Plan& plan);
+// layout_text of plans that stand side by side; those that would read alike say their stages, too
+// ("..., stages 8 7 6 6 7").
+std::vector<std::string> layout_texts(const std::vector<const Plan*>& plans);
 // "0-11: tp 8, sp, zero 1, recompute full; 12-23: tp 8, ...": positions of the chain (embedding
 // first) by what is chosen for them.
 std::string blocks_text(const Plan& plan);
