@@ -134,6 +134,9 @@ Json choose_variants(const std::vector<Pair>& pairs, double memory) {
   if (!answer) {
     return infeasible("no choice of variants fits the memory");
   }
+  if (answer->values.empty()) {
+    return infeasible("no choice of variants that fits the memory was found within the limit");
+  }
   Json chosen = Json::array();
   double added = 0;
   for (std::size_t i = 0; i < pairs.size(); ++i) {

@@ -4,6 +4,8 @@
 // in every chunk as the memory of each stage needs. Groups of sorted sequences come from the
 // recurrence dp[i + 1] = min over k of dp[k] + fill and drain + time of the group; the recomputed
 // layers of a stage's chunks from an integer program over the windows of live chunks.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -16,6 +18,7 @@
 namespace orrery::search {
 namespace {
 
+constexpr int kMaxSlices = 4096;  // of all sequences
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
 struct Problem {
@@ -71,35 +74,7 @@ void append_slices(const Problem& problem, double tokens, std::vector<Chunk>& ch
   }
 }
 
-// Chunks of sequences [first, last): slices of the long ones, the others packed by best fit.
-std::vector<Chunk> chunks_of(const Problem& problem, int first, int last) {
-  std::vector<Chunk> chunks;
-  std::vector<Chunk> packed;
-  for (int i = first; i < last; ++i) {
-    const double tokens = problem.sequences[static_cast<std::size_t>(i)];
-    if (tokens > problem.chunk_tokens) {
-      append_slices(problem, tokens, chunks);
-      continue;
-    }
-    Chunk* fit = nullptr;
-    for (Chunk& chunk : packed) {
-      if (chunk.tokens + tokens <= problem.chunk_tokens &&
-          (fit == nullptr || chunk.tokens > fit->tokens)) {
-        fit = &chunk;
-      }
-    }
-    if (fit == nullptr) {
-      packed.emplace_back();
-      fit = &packed.back();
-    }
-    fit->tokens += tokens;
-    fit->time += slice_time(problem, 0, tokens);
-  }
-  chunks.insert(chunks.end(), packed.begin(), packed.end());
-  return chunks;
-}
-
-// Slices of each of those: of long sequences, then 1 for every pack.
+// Slices of sequences [first, last): of each long one, then 1 for every pack.
 Json slices_json(const Problem& problem, int first, int last, std::size_t chunks) {
   Json slices = Json::array();
   std::size_t counted = 0;
@@ -123,48 +98,89 @@ std::size_t window_size(const Problem& problem, int stage) {
   return static_cast<std::size_t>(problem.stages - stage);
 }
 
-// Seconds of recomputation that the first stage needs in proportion to what exceeds its memory: the
-// estimate that grouping uses. Infinite when even recomputing everything does not fit.
-double recompute_estimate(const Problem& problem, const std::vector<Chunk>& chunks) {
-  const std::size_t window = window_size(problem, 0);
-  double worst_share = 0;
-  double forward = 0;
-  for (std::size_t i = 0; i < chunks.size(); ++i) {
-    double tokens = 0;
-    for (std::size_t j = i; j < std::min(chunks.size(), i + window); ++j) {
-      tokens += chunks[j].tokens;
+// Chunks of sequences [first, last) and their time, while `last` grows: slices of the long ones,
+// the others packed by best fit. Sequences come longest first, so that slices stand before packs.
+class Group {
+ public:
+  explicit Group(const Problem& problem) : problem_(problem) {}
+
+  void add(double tokens) {
+    if (tokens > problem_.chunk_tokens) {
+      std::vector<Chunk> slices;
+      append_slices(problem_, tokens, slices);
+      for (const Chunk& slice : slices) {
+        grow(chunks_.size(), slice);
+      }
+      packs_ = chunks_.size();
+      return;
     }
-    const double all = tokens * problem.bytes_per_token * problem.layers;
-    const double least = tokens * problem.kept_per_token * problem.layers;
-    if (least > problem.memory) {
+    std::size_t fit = chunks_.size();
+    for (std::size_t i = packs_; i < chunks_.size(); ++i) {
+      if (chunks_[i].tokens + tokens <= problem_.chunk_tokens &&
+          (fit == chunks_.size() || chunks_[i].tokens > chunks_[fit].tokens)) {
+        fit = i;
+      }
+    }
+    grow(fit, {tokens, slice_time(problem_, 0, tokens)});
+  }
+
+  // Seconds of the pipeline: work, fill and drain, and the recomputation that the first stage needs
+  // in proportion to what exceeds its memory (the estimate that grouping uses). Infinite when even
+  // recomputing everything does not fit.
+  double time() const {
+    const double all = most_ * problem_.bytes_per_token * problem_.layers;
+    const double least = most_ * problem_.kept_per_token * problem_.layers;
+    if (least > problem_.memory) {
       return kNever;
     }
-    if (all > problem.memory) {
-      worst_share = std::max(worst_share, (all - problem.memory) / (all - least));
+    const double work = layer_time_ * problem_.layers;
+    const double fill = (problem_.stages - 1) * work / static_cast<double>(chunks_.size());
+    const double share = all > problem_.memory ? (all - problem_.memory) / (all - least) : 0;
+    return work + fill + share * work / 3;  // a forward is a third of forward and backward
+  }
+
+  const std::vector<Chunk>& chunks() const { return chunks_; }
+
+ private:
+  // Adds to a chunk, or one behind the last. Windows of the chunks that the first stage keeps at
+  // once only gain tokens, so that the fullest of all of them is known from those that changed.
+  void grow(std::size_t at, const Chunk& more) {
+    if (at == chunks_.size()) {
+      chunks_.emplace_back();
+      windows_.push_back(0);
     }
-    forward += chunks[i].time * problem.layers / 3;  // a third of forward and backward
+    chunks_[at].tokens += more.tokens;
+    chunks_[at].time += more.time;
+    layer_time_ += more.time;
+    const std::size_t window = window_size(problem_, 0);
+    for (std::size_t i = at + 1 - std::min(at + 1, window); i <= at; ++i) {
+      windows_[i] += more.tokens;
+      most_ = std::max(most_, windows_[i]);
+    }
   }
-  return worst_share * forward;
-}
 
-double group_time(const Problem& problem, const std::vector<Chunk>& chunks) {
-  double sum = 0;
-  for (const Chunk& chunk : chunks) {
-    sum += chunk.time * problem.layers;
-  }
-  const double fill = (problem.stages - 1) * sum / static_cast<double>(chunks.size());
-  return sum + fill + recompute_estimate(problem, chunks);
-}
-
-// Recomputed layers of every chunk on one stage: least time within the memory of every window.
-struct Recompute {
-  bool feasible = false;
-  std::vector<int> layers;
+  const Problem& problem_;
+  std::vector<Chunk> chunks_;
+  std::vector<double> windows_;  // tokens of a chunk and those kept with it
+  std::size_t packs_ = 0;        // the first pack
+  double layer_time_ = 0;        // of a layer, all chunks
+  double most_ = 0;              // tokens of the fullest window
 };
-Recompute recompute_layers(const Problem& problem, const std::vector<Chunk>& chunks, int stage) {
+
+Group group_of(const Problem& problem, int first, int last) {
+  Group group(problem);
+  for (int i = first; i < last; ++i) {
+    group.add(problem.sequences[static_cast<std::size_t>(i)]);
+  }
+  return group;
+}
+
+// Least time of recomputing layers of the chunks on one stage within the memory of every window.
+Milp recompute_program(const Problem& problem, const std::vector<Chunk>& chunks, int stage,
+                       bool whole) {
   Milp milp;
   for (const Chunk& chunk : chunks) {
-    milp.add_variable(0, problem.layers, chunk.time, true);
+    milp.add_variable(0, problem.layers, chunk.time, whole);
   }
   const std::size_t window = window_size(problem, stage);
   for (std::size_t i = 0; i < chunks.size(); ++i) {
@@ -180,13 +196,43 @@ Recompute recompute_layers(const Problem& problem, const std::vector<Chunk>& chu
       milp.add_row(std::move(saved), all / problem.memory - 1, Milp::kInfinity);
     }
   }
-  const auto answer = milp.solve();
+  return milp;
+}
+
+// Recomputed layers of every chunk on one stage; none where nothing fits. Rows ask for
+// recomputation alone, so that parts of layers rounded up are an answer, too: the better one counts
+// where the search for whole layers ended early.
+struct Recompute {
+  std::vector<int> layers;
+  bool proven = true;
+};
+
+Recompute recompute_layers(const Problem& problem, const std::vector<Chunk>& chunks, int stage) {
+  const auto answer = recompute_program(problem, chunks, stage, true).solve(1.0 / problem.stages);
+  if (!answer) {
+    return {};
+  }
   Recompute result;
-  if (answer) {
-    result.feasible = true;
-    for (const double value : answer->values) {
-      result.layers.push_back(static_cast<int>(value));
-    }
+  result.proven = answer->proven;
+  for (const double value : answer->values) {
+    result.layers.push_back(static_cast<int>(value));
+  }
+  if (answer->proven) {
+    return result;
+  }
+  const auto parts = recompute_program(problem, chunks, stage, false).solve();
+  if (!parts) {
+    return {};
+  }
+  std::vector<int> rounded;
+  double time = 0;
+  for (std::size_t i = 0; i < chunks.size(); ++i) {
+    rounded.push_back(
+        std::min(problem.layers, static_cast<int>(std::ceil(parts->values[i] - 1e-9))));
+    time += rounded.back() * chunks[i].time;
+  }
+  if (result.layers.empty() || time < answer->objective) {
+    result.layers = std::move(rounded);
   }
   return result;
 }
@@ -214,14 +260,19 @@ Problem read(ObjectReader& reader) {
   problem.memory = reader.required("memory").bytes().value();
   const JsonReader tokens = reader.required("chunk_tokens");
   problem.chunk_tokens = tokens.number(1, 1e8);
-  if (least_slices(problem, problem.sequences.front()) > 4096) {
-    tokens.fail("the longest sequence would have more than 4096 slices");
+  double slices = 0;
+  for (const double sequence : problem.sequences) {
+    slices += least_slices(problem, sequence);
+  }
+  if (slices > kMaxSlices) {
+    tokens.fail(fmt::format("the sequences would have more than {} slices", kMaxSlices));
   }
   return problem;
 }
 
 Json group_json(const Problem& problem, int first, int last) {
-  const std::vector<Chunk> chunks = chunks_of(problem, first, last);
+  const Group whole = group_of(problem, first, last);
+  const std::vector<Chunk>& chunks = whole.chunks();
   Json tokens = Json::array();
   Json times = Json::array();  // on a stage, forward and backward
   for (const Chunk& chunk : chunks) {
@@ -229,8 +280,10 @@ Json group_json(const Problem& problem, int first, int last) {
     times.push(chunk.time * problem.layers);
   }
   Json stages = Json::array();
+  bool proven = true;
   for (int stage = 0; stage < problem.stages; ++stage) {
     const Recompute recompute = recompute_layers(problem, chunks, stage);
+    proven = proven && recompute.proven;
     Json layers = Json::array();
     for (const int count : recompute.layers) {
       layers.push(count);
@@ -245,7 +298,8 @@ Json group_json(const Problem& problem, int first, int last) {
   group.set("count", static_cast<std::int64_t>(slices.as_array().size()));
   group.set("slices_of", std::move(slices));
   group.set("recomputed_layers_by_stage", std::move(stages));
-  group.set("time_s", group_time(problem, chunks));
+  group.set("proven", proven);
+  group.set("time_s", whole.time());
   return group;
 }
 
@@ -255,10 +309,11 @@ Json plan(ObjectReader& reader) {
   std::vector<double> best(static_cast<std::size_t>(n) + 1, kNever);
   std::vector<int> from(best.size(), 0);
   best[0] = 0;
-  for (int last = 1; last <= n; ++last) {
-    for (int first = 0; first < last; ++first) {
-      const double time = best[static_cast<std::size_t>(first)] +
-                          group_time(problem, chunks_of(problem, first, last));
+  for (int first = 0; first < n; ++first) {
+    Group group(problem);
+    for (int last = first + 1; last <= n; ++last) {
+      group.add(problem.sequences[static_cast<std::size_t>(last - 1)]);
+      const double time = best[static_cast<std::size_t>(first)] + group.time();
       if (time < best[static_cast<std::size_t>(last)]) {
         best[static_cast<std::size_t>(last)] = time;
         from[static_cast<std::size_t>(last)] = first;

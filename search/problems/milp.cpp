@@ -3,7 +3,9 @@
 
 #include <glpk.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <memory>
 
 #include "search/problems/glpk_thread.hpp"
@@ -22,6 +24,22 @@ int bounds_kind(double low, double high) {
   return below ? GLP_LO : above ? GLP_UP : GLP_FR;
 }
 
+constexpr double kMaxNodes = 20'000;
+constexpr double kMaxWork = 2e8;  // nodes x variables x rows: a node solves a linear program again
+
+struct Nodes {
+  std::int64_t left = 0;
+  bool ended = false;
+};
+
+void count_node(glp_tree* tree, void* info) {
+  Nodes& nodes = *static_cast<Nodes*>(info);
+  if (glp_ios_reason(tree) == GLP_ISELECT && nodes.left-- <= 0) {
+    nodes.ended = true;
+    glp_ios_terminate(tree);
+  }
+}
+
 double finite_or_zero(double value) { return std::isfinite(value) ? value : 0.0; }
 
 }  // namespace
@@ -35,7 +53,7 @@ void Milp::add_row(std::vector<std::pair<int, double>> terms, double low, double
   rows_.push_back({std::move(terms), low, high});
 }
 
-std::optional<Milp::Answer> Milp::solve(int time_limit_ms) const {
+std::optional<Milp::Answer> Milp::solve(double share) const {
   free_glpk_with_thread();
   const std::unique_ptr<glp_prob, void (*)(glp_prob*)> problem(glp_create_prob(), glp_delete_prob);
   glp_term_out(GLP_OFF);
@@ -71,11 +89,15 @@ std::optional<Milp::Answer> Milp::solve(int time_limit_ms) const {
   glp_init_iocp(&parameters);
   parameters.presolve = GLP_ON;
   parameters.msg_lev = GLP_MSG_OFF;
-  parameters.tm_lim = time_limit_ms;
-  const int status = glp_intopt(problem.get(), &parameters);
+  const auto size = static_cast<double>(variables_.size() * std::max<std::size_t>(1, rows_.size()));
+  Nodes nodes{static_cast<std::int64_t>(
+      std::clamp(share * std::min(kMaxNodes, kMaxWork / std::max(1.0, size)), 1.0, kMaxNodes))};
+  parameters.cb_func = count_node;
+  parameters.cb_info = &nodes;
+  glp_intopt(problem.get(), &parameters);
   const int found = glp_mip_status(problem.get());
-  if ((status != 0 && status != GLP_ETMLIM) || (found != GLP_OPT && found != GLP_FEAS)) {
-    return std::nullopt;
+  if (found != GLP_OPT && found != GLP_FEAS) {
+    return nodes.ended ? std::optional(Answer{0, {}, false}) : std::nullopt;
   }
   Answer answer{glp_mip_obj_val(problem.get()), {}, found == GLP_OPT};
   answer.values.reserve(variables_.size());

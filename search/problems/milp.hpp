@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small mixed-integer linear programs for planners, solved exactly by GLPK's branch and bound.
-// Deterministic; one program at a time in a thread.
+// Small mixed-integer linear programs for planners, solved exactly by GLPK's branch and bound as
+// far as its work is limited. Deterministic: the limit counts nodes, not seconds; one program at a
+// time in a thread.
 #pragma once
 
 #include <limits>
@@ -21,11 +22,12 @@ class Milp {
 
   struct Answer {
     double objective = 0;
-    std::vector<double> values;  // integers are rounded exactly
-    bool proven = true;          // false when the time limit ended the search
+    std::vector<double> values;  // integers are rounded exactly; empty when the limit came first
+    bool proven = true;          // false when the limit ended the search
   };
-  // None when nothing satisfies the rows (or nothing was found in `time_limit_ms`).
-  std::optional<Answer> solve(int time_limit_ms = 10'000) const;
+  // None when nothing satisfies the rows. `share` is that of the usual limit on work, a few
+  // seconds.
+  std::optional<Answer> solve(double share = 1) const;
 
  private:
   struct Variable {

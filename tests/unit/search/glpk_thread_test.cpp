@@ -36,7 +36,7 @@ void solve_on_a_thread() {
     Milp whole;
     const int y = whole.add_variable(0, 10, 1, true);
     whole.add_row({{y, 2.0}}, 3, 20);
-    const auto answer = whole.solve(1000);
+    const auto answer = whole.solve();
     ASSERT_TRUE(answer.has_value());
     EXPECT_EQ(answer->values.front(), 2);
   }).join();

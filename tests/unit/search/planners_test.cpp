@@ -39,7 +39,7 @@ TEST(PlannersTest, AbsurdTimesAreNamed) {
                 "sequences": [16777216], "chunk_tokens": 16384, "stages": 4,
                 "layers_per_stage": 8, "per_token": "20 ns", "per_token_pair": "2 ps",
                 "activations_per_token": "300 kB", "input_per_token": "8 kB", "memory": "60 GB"})"),
-            "problem: /chunk_tokens: the longest sequence would have more than 4096 slices");
+            "problem: /chunk_tokens: the sequences would have more than 4096 slices");
   const std::string of_example(find_planner("parameter-server", "test").example);
   const std::size_t at = of_example.find(" ms\"");
   ASSERT_NE(at, std::string::npos);
@@ -304,6 +304,38 @@ TEST(PlannersTest, InfiniPipeRecomputesNoMoreThanTheWindowsNeed) {
     }
   }
   EXPECT_EQ(layers, (std::vector<std::int64_t>{2, 0}));
+}
+
+// More chunks than the search for whole layers gets through: what it answers is the same every
+// time, and every stage still fits.
+TEST(PlannersTest, InfiniPipeAnswersBeyondItsProof) {
+  std::string sequences;
+  for (int i = 0; i < 120; ++i) {
+    sequences += fmt::format("{}{}", i == 0 ? "" : ",", 600 + 37 * i % 391);
+  }
+  const std::string problem = fmt::format(R"({{"schema": "orrery-problem", "version": 1,
+      "sequences": [{}], "chunk_tokens": 1000, "stages": 2, "layers_per_stage": 7,
+      "per_token": "1 us", "per_token_pair": "0.1 ns", "activations_per_token": "10 B",
+      "input_per_token": "1 B", "memory": "50 kB"}})",
+                                          sequences);
+  const Json answer = solve("infinipipe", problem);
+  EXPECT_EQ(answer.dump(), solve("infinipipe", problem).dump());
+  const Json& group = answer.find("groups")->as_array().front();
+  EXPECT_FALSE(group.find("proven")->as_bool());
+  const Json::Array& tokens = group.find("chunk_tokens")->as_array();
+  const Json::Array& stages = group.find("recomputed_layers_by_stage")->as_array();
+  for (std::size_t stage = 0; stage < 2; ++stage) {
+    const Json::Array& layers = stages[stage].as_array();
+    ASSERT_EQ(layers.size(), tokens.size());
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+      double held = 0;
+      for (std::size_t j = i; j < std::min(layers.size(), i + 2 - stage); ++j) {
+        const auto count = static_cast<double>(layers[j].as_integer());
+        held += tokens[j].as_number() * (10 * (7 - count) + count);
+      }
+      EXPECT_LE(held, 50'000 * (1 + 1e-9)) << stage << ' ' << i;
+    }
+  }
 }
 
 TEST(PlannersTest, DiffusionPipeFillsBubbles) {
