@@ -51,10 +51,42 @@ struct FitCommandOptions {
 
 struct Samples {
   std::vector<Sample> wanted;
-  std::map<std::string, int> used;    // samples by file
-  std::map<std::string, int> others;  // samples by device that is not asked for
+  std::map<std::string, int> used;      // samples by file
+  std::map<std::string, int> others;    // samples by device that is not asked for
+  std::map<std::string, int> unfitted;  // samples by kind that no kernel section is fitted to
   bool measured_here = false;
 };
+
+bool is_kernel(const Sample& sample) {
+  return std::holds_alternative<calibrate::GemmSample>(sample.shape) ||
+         std::holds_alternative<calibrate::AttentionSample>(sample.shape) ||
+         std::holds_alternative<calibrate::MemorySample>(sample.shape);
+}
+
+// "3 of copy, 2 of launch"
+std::string counts_text(const std::map<std::string, int>& counts) {
+  std::string text;
+  for (const auto& [name, count] : counts) {
+    text += fmt::format("{}{} of {}", text.empty() ? "" : ", ", count, printable(name, 60));
+  }
+  return text;
+}
+
+// What the files hold beside what is fitted.
+std::vector<std::string> left_out(const Samples& samples) {
+  std::vector<std::string> lines;
+  if (!samples.others.empty()) {
+    lines.push_back(fmt::format("samples of other GPUs left out (--also counts them): {}",
+                                counts_text(samples.others)));
+  }
+  if (!samples.unfitted.empty()) {
+    lines.push_back(fmt::format(
+        "samples that are no kernels left out: {}{}", counts_text(samples.unfitted),
+        samples.unfitted.contains("collective") ? " (orrery calibrate collectives fits collectives)"
+                                                : ""));
+  }
+  return lines;
+}
 
 Samples read_all(const FitCommandOptions& options, const topologies::Gpu& gpu) {
   std::vector<std::string> names = {gpu.name};
@@ -74,21 +106,22 @@ Samples read_all(const FitCommandOptions& options, const topologies::Gpu& gpu) {
             static_cast<int>(file.samples.size());
         continue;
       }
-      samples.used[path.substr(path.find_last_of('/') + 1)] +=
-          static_cast<int>(file.samples.size());
       for (const Sample& sample : file.samples) {
+        if (!is_kernel(sample)) {
+          ++samples.unfitted[std::string(calibrate::kind_text(sample.shape))];
+          continue;
+        }
+        ++samples.used[path.substr(path.find_last_of('/') + 1)];
         samples.measured_here = samples.measured_here || sample.source.empty();
         samples.wanted.push_back(sample);
       }
     }
   }
   if (samples.wanted.empty() && !options.files.empty()) {
-    std::string found;
-    for (const auto& [name, count] : samples.others) {
-      found += fmt::format("{}{} ({})", found.empty() ? "" : ", ", printable(name, 60), count);
-    }
-    bad_input("calibrate fit", fmt::format("no samples of {} in the files", gpu.name),
-              found.empty() ? "the files hold no samples" : "they hold samples of " + found);
+    const std::vector<std::string> found = left_out(samples);
+    bad_input(
+        "calibrate fit", fmt::format("no samples of kernels of {} in the files", gpu.name),
+        found.empty() ? "the files hold no samples" : fmt::format("{}", fmt::join(found, "; ")));
   }
   return samples;
 }
@@ -99,7 +132,8 @@ std::string source_text(const FitCommandOptions& options, const Samples& samples
   }
   std::string text = "fitted by orrery calibrate fit to";
   for (const auto& [file, count] : samples.used) {
-    text += fmt::format("{} {} ({} samples)", text.ends_with("to") ? "" : ",", file, count);
+    text +=
+        fmt::format("{} {} ({})", text.ends_with("to") ? "" : ",", file, counted(count, "sample"));
   }
   return text;
 }
@@ -126,7 +160,12 @@ void set_sources(const Samples& samples, const std::string& source, const Profil
   }
 }
 
-void print_accuracy(const Profile& profile) {
+// Rows of the base stand for what was not measured again.
+void print_accuracy(const Profile& profile, const Profile& base) {
+  const auto kept = [&](const costmodel::KernelAccuracy& row) {
+    const auto& rows = base.kernels.accuracy;
+    return std::find(rows.begin(), rows.end(), row) != rows.end();
+  };
   TextTable table({{"kernel"},
                    {"points", Align::Right},
                    {"median error", Align::Right},
@@ -134,8 +173,10 @@ void print_accuracy(const Profile& profile) {
                    {"m, n, k >= 1024", Align::Right},
                    {"measured"}});
   for (const costmodel::KernelAccuracy& row : profile.kernels.accuracy) {
-    table.add_row({row.kernel, std::to_string(row.points), percent(row.median), percent(row.p90),
-                   row.large_median > 0 ? percent(row.large_median) : "", row.measured});
+    table.add_row(
+        {row.kernel, std::to_string(row.points), percent(row.median), percent(row.p90),
+         row.large_median > 0 ? percent(row.large_median) : "",
+         kept(row) ? fmt::format("{} (as in {})", row.measured, base.name) : row.measured});
   }
   print(table.text());
 }
@@ -224,6 +265,9 @@ int run_fit(const FitCommandOptions& options) {
                  options.common);
   }
   std::vector<std::string> notes = fit.remarks;
+  for (const std::string& line : left_out(samples)) {
+    notes.push_back(line);
+  }
   for (const std::string& line : refusals(fit.profile, base.name)) {
     notes.push_back(line);
   }
@@ -231,7 +275,7 @@ int run_fit(const FitCommandOptions& options) {
     print_json(summary(fit.profile, notes));
     return kOk;
   }
-  print_accuracy(fit.profile);
+  print_accuracy(fit.profile, base);
   for (const std::string& text : notes) {
     print(text + "\n");
   }

@@ -65,6 +65,25 @@ grep -qx 'damaged.csv:3: cublas_us: "abc" is not a number' stderr || fail "remar
 expect 0 calibrate fit damaged.csv --gpu h100-sxm5-80gb --partial -o partial.json -q
 [ ! -s stderr ] || fail "not quiet: $(cat stderr)"
 
+# What a profile is not fitted to is said, and nothing else makes none.
+cat >mixed_samples.json <<'END'
+{"schema": "orrery-samples", "version": 1, "header": {"device": "A100", "gpu": "a100-sxm4-80gb"}, "samples": [
+  {"kind": "gemm", "m": 4096, "n": 4096, "k": 4096, "dtype": "bf16", "layout": "tn", "output": "bf16", "time_s": 6e-4},
+  {"kind": "launch", "count": 100, "graph": false, "host_only": false, "time_s": 3e-4},
+  {"kind": "collective", "collective": "all-reduce", "bytes": 1048576, "ranks": 8, "ranks_per_node": 8, "nodes": 1, "time_s": 5e-5}]}
+END
+expect 0 calibrate fit mixed_samples.json --gpu a100-sxm4-80gb -o mixed.json
+grep -qx 'samples that are no kernels left out: 1 of collective, 1 of launch (orrery calibrate collectives fits collectives)' stdout ||
+  fail "left out: $(cat stdout)"
+grep -q 'mixed_samples.json (1 sample)' mixed.json || fail 'the source counts what was not fitted'
+grep -q '^attention-forward .*(as in a100-sxm4-80gb)$' stdout || fail "kept rows: $(cat stdout)"
+expect 0 calibrate fit mixed_samples.json damaged.csv --gpu h100-sxm5-80gb --partial -o mixed.json
+grep -qx 'samples of other GPUs left out (--also counts them): 3 of a100-sxm4-80gb' stdout ||
+  fail "other GPUs: $(cat stdout)"
+sed '/"gemm"/d' mixed_samples.json >no_kernels.json
+rejects 2 'no samples of kernels of a100-sxm4-80gb' calibrate fit no_kernels.json --gpu a100-sxm4-80gb -o none.json
+[ ! -e none.json ] || fail 'a profile of nothing'
+
 # Profiles of other GPUs than the logs' are no profiles to write.
 printf 'file,gpu,nodes,gpus_per_node,ranks,collective,bytes,time_us,time_inplace_us\n' >rows.csv
 for bytes in 1048576 4194304 16777216; do
