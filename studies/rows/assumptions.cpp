@@ -129,6 +129,13 @@ class Assumptions {
     if (!row_.pp) {
       note("pp", row_.pp, 1);
     }
+    // FSDP shards everything unless it is told otherwise (ShardingStrategy.FULL_SHARD; torchtitan:
+    // data_parallel_shard_degree = -1).
+    constexpr auto kShards = std::to_array<std::string_view>({"fsdp", "zero3", "torchtitan"});
+    if (!row_.zero_stage && row_.dp.value_or(1) > 1 &&
+        says_any(letters_and_digits(row_.framework), kShards)) {
+      note("zero_stage", row_.zero_stage, 3);
+    }
     // NeMo's recipes switch it on with tensor parallelism.
     const bool recipe = mentions(row_.framework, "NeMo") ||
                         mentions(row_.framework, "Megatron-Bridge") ||
