@@ -48,17 +48,22 @@ struct WhatifOptions {
 
 constexpr std::array<const char*, 3> kSuffixes = {".json", ".csv", ".svg"};
 
-// "sweep.json" gives "sweep-result", beside which nothing else is called so. A suffix that one of
-// the files will have anyway may be stated.
+// "sweep.json" gives "sweep-result", beside which nothing else is called so; in a folder that is
+// stated. A suffix that one of the files will have anyway may be stated.
 std::string stem_of(const WhatifOptions& options) {
-  if (!options.output_path.empty()) {
-    std::filesystem::path path = options.output_path;
+  std::filesystem::path path = options.output_path;
+  std::error_code error;
+  const bool folder =
+      options.output_path.ends_with('/') || std::filesystem::is_directory(path, error);
+  if (!path.empty() && !folder) {
     const bool is_one =
         std::find(kSuffixes.begin(), kSuffixes.end(), path.extension().string()) != kSuffixes.end();
     return is_one ? path.replace_extension().string() : path.string();
   }
   const std::filesystem::path stem = std::filesystem::path(options.path).stem();
-  return (stem.empty() || stem == "-" ? std::string("sweep") : stem.string()) + "-result";
+  const std::string name =
+      (stem.empty() || stem == "-" ? std::string("sweep") : stem.string()) + "-result";
+  return (path / name).string();
 }
 
 void write_tables(const studies::Sweep& sweep, const std::vector<studies::SweepPoint>& points,

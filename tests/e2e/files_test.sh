@@ -62,6 +62,12 @@ cat >sweep.json <<'END'
 END
 expect 0 whatif sweep.json -o study.json
 [ -s study.json ] && [ -s study.csv ] && [ -s study.svg ] || fail "whatif -o study.json wrote $(ls study*)"
+mkdir studies
+expect 0 whatif sweep.json -o studies
+expect 0 whatif sweep.json -o studies/
+[ "$(ls -A studies | tr '\n' ' ')" = 'sweep-result.csv sweep-result.json sweep-result.svg ' ] ||
+  fail "whatif -o of a folder wrote $(ls -A studies)"
+rejects 4 'its folder does not exist' whatif sweep.json -o nowhere/
 rejects 2 'orrery-sweep-result' whatif sweep.json -o sweep.json
 
 # Nobody listens to the notes.
