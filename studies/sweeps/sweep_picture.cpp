@@ -107,6 +107,20 @@ std::string hover(const Sweep& sweep, std::size_t index, const SweepPoint& point
                      : point.message);
 }
 
+std::string label_of(const SweepPoint& point) {
+  switch (point.state) {
+    case PointState::Found:
+      return format_count(point.tokens_per_s);
+    case PointState::Infeasible:
+      return "none fits";
+    case PointState::Failed:
+      return "failed";
+    case PointState::Pending:
+      break;
+  }
+  return "not searched";
+}
+
 // Both plots and the legend, top down.
 class Picture {
  public:
@@ -124,8 +138,8 @@ class Picture {
     text(kLeft, 42, "start", printable(subject(), 90), " fill=\"#555\"");
     text(kLeft, 60, "start",
          sweep_.fields.size() == 1
-             ? "colours: strategy of the fastest plan; x: nothing fits"
-             : "colours: strategy of the fastest plan; numbers: tokens/s; light grey: nothing fits",
+             ? "colours: strategy of the fastest plan; x: no plan"
+             : "colours: strategy of the fastest plan; numbers: tokens/s; light grey: no plan",
          " fill=\"#555\"");
     bottom_ = kTop;
     if (sweep_.fields.size() == 1) {
@@ -245,7 +259,7 @@ class Picture {
           x, y, width, height, found ? layouts_.colour(point.layout) : "#e8e8e8",
           found ? kCellOpacity : 1, std::min(width, height) > kOutlined ? " stroke=\"#fff\"" : "",
           xml_text(hover(sweep_, index, point)));
-      const std::string label = found ? format_count(point.tokens_per_s) : "none";
+      const std::string label = label_of(point);
       if (height >= 13 && width >= kCharacter * static_cast<double>(label.size())) {
         text(x + width / 2, y + height / 2 + 4, "middle", label, " font-size=\"11\"");
       }

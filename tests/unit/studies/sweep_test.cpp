@@ -170,6 +170,17 @@ TEST(SweepTest, TablesAndPicturesHoldEveryPoint) {
 }
 
 // A colour of a map means the layout that the legend says only where both look alike.
+TEST(SweepTest, CellsWithoutAPlanSayWhy) {
+  const Sweep sweep = sweep_of(document(R"({"field": "gpu.memory", "values": ["1 GB", "80 GB"]},
+                     {"field": "precision", "values": ["bf16", "bf61"]})"));
+  std::vector<SweepPoint> points = run(sweep, 0);
+  points.back() = {};  // an interrupted run did not come to it
+  const std::string svg = sweep_svg(sweep, points);
+  for (const char* label : {">none fits<", ">failed<", ">not searched<"}) {
+    EXPECT_THAT(svg, HasSubstr(label));
+  }
+}
+
 TEST(SweepTest, LegendOfAMapHasTheColoursOfItsCells) {
   const Sweep sweep = sweep_of(document(R"({"field": "batch", "values": [16, 32]},
                                            {"field": "nodes", "values": [1, 2]})"));
