@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "calibrate/byte_stream.hpp"
 
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <zlib.h>
 
@@ -16,6 +17,7 @@ namespace orrery::calibrate {
 namespace {
 
 constexpr unsigned kBufferBytes = 1U << 18;
+constexpr std::string_view kGzipMagic = "\x1F\x8B";
 
 }  // namespace
 
@@ -81,5 +83,23 @@ ByteStream::ByteStream(const std::string& path)
 ByteStream::~ByteStream() = default;
 
 std::int64_t ByteStream::position() const { return buffer_->position(); }
+
+std::string read_unpacked(const std::string& path, std::int64_t max_bytes) {
+  std::string text = read_file(path, max_bytes);
+  if (!text.starts_with(kGzipMagic)) {
+    return text;
+  }
+  text.clear();
+  ByteStream stream(path);
+  std::vector<char> part(kBufferBytes);
+  while (stream.read(part.data(), static_cast<std::streamsize>(part.size())) ||
+         stream.gcount() > 0) {
+    text.append(part.data(), static_cast<std::size_t>(stream.gcount()));
+    if (static_cast<std::int64_t>(text.size()) > max_bytes) {
+      bad_input(path, "the file is too large unpacked", fmt::format("at most {} bytes", max_bytes));
+    }
+  }
+  return text;
+}
 
 }  // namespace orrery::calibrate

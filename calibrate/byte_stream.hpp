@@ -25,4 +25,8 @@ class ByteStream : public std::istream {
   std::unique_ptr<Buffer> buffer_;
 };
 
+// The whole file, unpacked when it is gzip'ed, without a byte order mark. Error(BadInput) when
+// larger than max_bytes (unpacked); else as read_file.
+std::string read_unpacked(const std::string& path, std::int64_t max_bytes);
+
 }  // namespace orrery::calibrate

@@ -11,6 +11,7 @@
 #include "base/files.hpp"
 #include "base/json_reader.hpp"
 #include "base/limits.hpp"
+#include "calibrate/byte_stream.hpp"
 #include "calibrate/sample_fields.hpp"
 
 namespace orrery::calibrate {
@@ -259,7 +260,7 @@ SampleFile read_samples(const Json& document, const std::string& name) {
 }
 
 SampleFile read_sample_file(const std::string& path) {
-  return read_samples(parse_json(read_file(path, limits::kMaxTableFileBytes), path), path);
+  return read_samples(parse_json(read_unpacked(path, limits::kMaxTableFileBytes), path), path);
 }
 
 std::string sample_text(const SampleFile& file) {

@@ -6,10 +6,10 @@
 #include <algorithm>
 
 #include "base/error.hpp"
-#include "base/files.hpp"
 #include "base/limits.hpp"
 #include "base/quantity_text.hpp"
 #include "base/text.hpp"
+#include "calibrate/byte_stream.hpp"
 #include "calibrate/gpu_names.hpp"
 
 namespace orrery::calibrate {
@@ -83,7 +83,7 @@ bool has_columns(const FileHead& head, std::initializer_list<std::string_view> c
 }
 
 CsvTable parse_table(ReadingBuilder& builder) {
-  const std::string text = read_file(builder.path(), limits::kMaxTableFileBytes);
+  const std::string text = read_unpacked(builder.path(), limits::kMaxTableFileBytes);
   try {
     return parse_csv(text, builder.path());
   } catch (const Error& error) {

@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "base/error.hpp"
-#include "base/files.hpp"
 #include "base/limits.hpp"
 #include "base/quantity_text.hpp"
 #include "base/text.hpp"
@@ -362,10 +361,6 @@ class LogReader {
 
 NcclLog parse_nccl_log(std::string_view text, const std::string& name, NcclFaults faults) {
   return LogReader(name, faults).read(text);
-}
-
-NcclLog read_nccl_log(const std::string& path, NcclFaults faults) {
-  return parse_nccl_log(read_file(path, limits::kMaxTableFileBytes), path, faults);
 }
 
 }  // namespace orrery::traces

@@ -78,6 +78,5 @@ enum class NcclFaults { Throw, Collect };
 
 NcclLog parse_nccl_log(std::string_view text, const std::string& name,
                        NcclFaults faults = NcclFaults::Throw);
-NcclLog read_nccl_log(const std::string& path, NcclFaults faults = NcclFaults::Throw);
 
 }  // namespace orrery::traces

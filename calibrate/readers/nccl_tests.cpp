@@ -9,7 +9,9 @@
 #include <set>
 #include <string_view>
 
+#include "base/limits.hpp"
 #include "base/text.hpp"
+#include "calibrate/byte_stream.hpp"
 #include "calibrate/collective_log.hpp"
 #include "calibrate/gpu_names.hpp"
 #include "calibrate/reading_builder.hpp"
@@ -170,8 +172,9 @@ class RowReader {
 
 Reading read(const std::string& path, const ReadOptions& options) {
   ReadingBuilder builder(path, options);
-  const traces::NcclLog log = traces::read_nccl_log(
-      path, options.partial ? traces::NcclFaults::Collect : traces::NcclFaults::Throw);
+  const traces::NcclLog log = traces::parse_nccl_log(
+      read_unpacked(path, limits::kMaxTableFileBytes), path,
+      options.partial ? traces::NcclFaults::Collect : traces::NcclFaults::Throw);
   report_faults(log, builder);
   if (log.host_times) {
     builder.fault(path, "column \"cputime\": times of the host's calls, not of the collectives",

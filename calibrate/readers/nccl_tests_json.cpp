@@ -8,10 +8,10 @@
 #include <algorithm>
 #include <set>
 
-#include "base/files.hpp"
 #include "base/json_reader.hpp"
 #include "base/limits.hpp"
 #include "base/text.hpp"
+#include "calibrate/byte_stream.hpp"
 #include "calibrate/collective_log.hpp"
 #include "calibrate/gpu_names.hpp"
 #include "calibrate/reading_builder.hpp"
@@ -179,7 +179,7 @@ void check_outcome(ObjectReader& document, ReadingBuilder& builder) {
 
 Reading read(const std::string& path, const ReadOptions& options) {
   ReadingBuilder builder(path, options);
-  const Json json = parse_json(read_file(path, limits::kMaxTableFileBytes), path);
+  const Json json = parse_json(read_unpacked(path, limits::kMaxTableFileBytes), path);
   ObjectReader document = JsonReader(json, path).object();
   check_outcome(document, builder);
   const Run run = read_run(document, builder);

@@ -8,10 +8,10 @@
 #include <charconv>
 #include <map>
 
-#include "base/files.hpp"
 #include "base/json_reader.hpp"
 #include "base/limits.hpp"
 #include "base/text.hpp"
+#include "calibrate/byte_stream.hpp"
 #include "calibrate/gpu_names.hpp"
 #include "calibrate/reading_builder.hpp"
 
@@ -202,7 +202,7 @@ class FileReader {
 
 Reading read(const std::string& path, const ReadOptions& options) {
   ReadingBuilder builder(path, options);
-  const Json json = parse_json(read_file(path, limits::kMaxTableFileBytes), path);
+  const Json json = parse_json(read_unpacked(path, limits::kMaxTableFileBytes), path);
   ObjectReader document = JsonReader(json, path).object();
   FileReader(builder).read(document);
   document.ignore_rest();

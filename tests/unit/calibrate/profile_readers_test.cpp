@@ -7,6 +7,7 @@
 
 #include <cstdio>
 
+#include "calibrate/byte_stream.hpp"
 #include "calibrate/collective_log.hpp"
 #include "tests/unit/calibrate/reader_files.hpp"
 
@@ -25,6 +26,15 @@ class ProfileReaders : public ReaderFiles {
     char* message = nullptr;
     EXPECT_EQ(sqlite3_exec(handle, sql.c_str(), nullptr, nullptr, &message), SQLITE_OK) << message;
     sqlite3_close(handle);
+    return path;
+  }
+
+  std::string zipped(const std::string& name, const std::string& text) const {
+    const std::string path = (folder_ / name).string();
+    gzFile file = gzopen(path.c_str(), "wb");
+    EXPECT_EQ(gzwrite(file, text.data(), static_cast<unsigned>(text.size())),
+              static_cast<int>(text.size()));
+    gzclose(file);
     return path;
   }
 };
@@ -100,14 +110,38 @@ TEST_F(ProfileReaders, TracesMayBeginWithAByteOrderMark) {
 
 TEST_F(ProfileReaders, TracesMayBeGzipped) {
   const std::string text = std::string(kTraceBegin) + kOperator + kKernels + "]}";
-  const std::string path = (folder_ / "trace.json.gz").string();
-  gzFile file = gzopen(path.c_str(), "wb");
-  ASSERT_EQ(gzwrite(file, text.data(), static_cast<unsigned>(text.size())),
-            static_cast<int>(text.size()));
-  gzclose(file);
+  const std::string path = zipped("trace.json.gz", text);
   EXPECT_EQ(read(path).files.front().samples.size(), 3U);
   std::filesystem::resize_file(path, std::filesystem::file_size(path) / 2);
   EXPECT_THAT(message_of(path), HasSubstr("cut off"));
+}
+
+TEST_F(ProfileReaders, LogsTablesAndSamplesMayBeGzipped) {
+  const std::string log =
+      "# gpu: A100-SXM4-80GB  nodes: 1  gpus_per_node: 8  ranks: 8\n"
+      "#  size  count  type  redop  root  time  algbw  busbw\n"
+      "  1048576  262144  float  sum  -1  41.20  25.45  44.54\n"
+      "  2097152  524288  float  sum  -1  52.90  39.64  69.38\n";
+  const std::string table = "m,n,k,cublas_us\n4096,4096,4096,150\n";
+  const std::string samples = R"({"schema": "orrery-samples", "version": 1,
+      "header": {"device": "A100"}, "samples": [{"kind": "gemm", "m": 64, "n": 64, "k": 64,
+      "dtype": "bf16", "layout": "tn", "output": "bf16", "time_s": 1e-5}]})";
+  for (const auto& [name, text] : {std::pair("all_reduce.txt", log), std::pair("gemm.csv", table),
+                                   std::pair("samples.json", samples)}) {
+    const std::string plain = write(name, text);
+    const std::string path = zipped(std::string(name) + ".gz", text);
+    const ReadOptions options = {.partial = false, .device = "a100-sxm4-80gb"};
+    const auto expected = read_foreign(plain, "", options).files.front().samples;
+    const auto unpacked = read_foreign(path, "", options).files.front().samples;
+    ASSERT_EQ(unpacked.size(), expected.size()) << name;
+    EXPECT_EQ(unpacked.front().shape, expected.front().shape) << name;
+    EXPECT_EQ(unpacked.front().time, expected.front().time) << name;
+    std::filesystem::resize_file(path, std::filesystem::file_size(path) / 2);
+    EXPECT_THAT(message_of(path), HasSubstr("cut off")) << name;
+  }
+  const std::string bomb = zipped("bomb.txt", std::string(1 << 20, ' '));
+  EXPECT_THROW(read_unpacked(bomb, 1 << 16), Error);
+  EXPECT_EQ(read_unpacked(bomb, 1 << 20).size(), 1U << 20);
 }
 
 TEST_F(ProfileReaders, CutTracesNameTheLineAndCanBeUsedInPart) {
