@@ -6,6 +6,7 @@
 #include "base/error.hpp"
 #include "base/quantity_text.hpp"
 #include "base/table.hpp"
+#include "base/text.hpp"
 #include "cli/command/command.hpp"
 #include "plan/block_rules.hpp"
 
@@ -100,27 +101,26 @@ std::string serving_layout_text(const plan::Plan& plan) {
 }
 
 std::string serving_text(const plan::Plan& plan, const ServingSimulation& simulation) {
-  std::string text = fmt::format("{} on {} ({} x {}), {}\n{} requests\n\n", plan.network.spec.name,
+  std::string text = fmt::format("{} on {} ({} x {}), {}\n{}\n\n", plan.network.spec.name,
                                  plan.cluster.name, plan.num_gpus(), plan.cluster.gpu.name,
-                                 to_text(plan.precision), simulation.requests);
+                                 to_text(plan.precision), counted(simulation.requests, "request"));
   text += serving_layout_text(plan) + "\n\n";
   if (simulation.does_not_fit) {
     return text + memory_table(simulation.memory) + "\nDoes not fit: " + *simulation.does_not_fit +
            "; " + simulation.nearest + "\n";
   }
   text += fmt::format(
-      "{:.1f} tokens/s on each GPU ({} of the optimum of {:.0f}): {} prompt and {} output tokens\n"
+      "{:.1f} tokens/s on each GPU ({} of the optimum of {:.0f}): {} prompt and {}\n"
       "in {}; {:.2f} requests/s, {:.1f} output tokens/s in all\n\n",
       simulation.tokens_per_second_per_gpu,
       percent(simulation.tokens_per_second_per_gpu / simulation.optimal_tokens_per_second_per_gpu),
       simulation.optimal_tokens_per_second_per_gpu, simulation.prompt_tokens,
-      simulation.output_tokens, format_duration(simulation.makespan),
+      counted(simulation.output_tokens, "output token"), format_duration(simulation.makespan),
       simulation.requests_per_second, simulation.output_tokens_per_second);
   text += latency_table(simulation) + "\n" + parts_text(simulation) + "\n";
-  text += fmt::format(
-      "{} iterations of {:.0f} tokens in the mean; KV cache {} full in the mean, {} at most\n",
-      simulation.iterations, simulation.tokens_per_iteration, percent(simulation.kv_mean_fraction),
-      percent(simulation.kv_peak_fraction));
+  text += fmt::format("{} of {:.0f} tokens in the mean; KV cache {} full in the mean, {} at most\n",
+                      counted(simulation.iterations, "iteration"), simulation.tokens_per_iteration,
+                      percent(simulation.kv_mean_fraction), percent(simulation.kv_peak_fraction));
   if (simulation.kv_waste_fraction > 0) {
     text += fmt::format("{} of what the cache holds is the rest of last pages\n",
                         percent(simulation.kv_waste_fraction));
@@ -129,8 +129,8 @@ std::string serving_text(const plan::Plan& plan, const ServingSimulation& simula
     text += fmt::format("{} prompt tokens were in the cache already\n", simulation.found_tokens);
   }
   if (simulation.evictions > 0) {
-    text += fmt::format("{} evictions; {} tokens computed again\n", simulation.evictions,
-                        simulation.repeated_tokens);
+    text += fmt::format("{}; {} computed again\n", counted(simulation.evictions, "eviction"),
+                        counted(simulation.repeated_tokens, "token"));
   }
   return text + "\n" + memory_table(simulation.memory);
 }
