@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Chunks run down the devices and back up, several times, so that turns need no transfer. Backwards
 // first, then the earliest micro-batch's deepest forward, within p micro-batches of activations.
-// Idle 2 (p - 1) chunk passes when F = B.
+// Idle 2 (p - 1) chunk passes when F = B. More than p micro-batches follow each other in the waves
+// that they make when F = B, whatever passes take: where backwards are longer, those rules starve
+// the devices of forwards between rounds of p, more with every round. When B = 2 F the waves idle
+// 2 (p - 1) chunk passes more for every round.
 #include <fmt/format.h>
 
 #include "sim/orders/order_blocks.hpp"
@@ -20,7 +23,11 @@ std::string check(const ScheduleParams& params) {
                                          params.chunks, params.chunks + 1)});
 }
 
-PipelineOrder order(const ScheduleParams& params) {
+PipelineOrder order(const ScheduleParams& asked) {
+  ScheduleParams params = asked;
+  if (params.micro_batches > params.stages) {
+    params.times = {{.forward = SimTime{2}}};
+  }
   const std::int64_t cap = std::int64_t{params.stages} * params.chunks * params.activation;
   const Policy policy{
       [cap](const DeviceView& view) { return WithinCap(view, kGradientsFirst, cap); },

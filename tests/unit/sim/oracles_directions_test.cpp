@@ -139,6 +139,18 @@ TEST(ScheduleOracles, Hanayo) {
       }
     }
   }
+  // When B = 2 F every round of p micro-batches adds as many forwards, whatever the number of
+  // waves.
+  for (const int p : {2, 4, 8}) {
+    for (const int waves : {1, 4}) {
+      for (const int rounds : {2, 4, 8}) {
+        const Outcome run =
+            run_of("hanayo", {p, rounds * p, 2 * waves, 0}, 2 * waves, 2 * waves, 2 * waves);
+        EXPECT_EQ(run.idle_of_all(), 2 * (p - 1) * (rounds + 1)) << p << ' ' << waves;
+        EXPECT_LE(run.largest_peak(), p);
+      }
+    }
+  }
   const double expected[] = {.368, .238, .135};
   for (int k = 0; k < 3; ++k) {
     const Outcome run = run_of("hanayo", {8, 8, 2 << k, 0}, 1, 1, 1);
