@@ -26,6 +26,14 @@ bool has_plan(const plan::Plan& base, const Constraints& constraints) {
                      [&](const Group& group) { return !space.members(group).empty(); });
 }
 
+// Model chunks that a schedule is looked at with where none are fixed: the fewest it could take.
+int usual_chunks(const ScheduleChoice& choice) {
+  if (choice.document) {
+    return sim::fewest_chunks(*choice.document);
+  }
+  return choice.registered->uses_chunks ? 2 : 1;
+}
+
 // What a named schedule asks of the first plan it could be in; "" when it asks for nothing.
 std::string schedule_reason(const plan::Plan& base, const Constraints& constraints) {
   const Space space(base, constraints);
@@ -37,8 +45,8 @@ std::string schedule_reason(const plan::Plan& base, const Constraints& constrain
       plan.pp = group.pp;
       plan.dp = group.dp;
       plan.micro_batch = group.micro_batch;
-      plan.chunks = static_cast<int>(constraints.fixed_number("chunks").value_or(
-          choice.document ? sim::fewest_chunks(*choice.document) : 1));
+      plan.chunks =
+          static_cast<int>(constraints.fixed_number("chunks").value_or(usual_chunks(choice)));
       plan.slices = static_cast<int>(
           constraints.fixed_number("slices").value_or(choice.traits.uses_slices ? group.pp : 1));
       if (choice.cut != plan::ModuleCut::OneChain) {
@@ -129,7 +137,7 @@ void explain_empty_space(const plan::Plan& base, const Constraints& constraints)
     reason = mesh_reason(base, constraints);
   }
   if (!reason.empty()) {
-    bad_input("--fix",
+    bad_input("search",
               fmt::format("no plan for batch {} on {} has {}: {}", base.batch, base.cluster.name,
                           fmt::join(fixed, ", "), reason),
               culprits.empty() ? std::string()
@@ -140,7 +148,7 @@ void explain_empty_space(const plan::Plan& base, const Constraints& constraints)
       culprits.empty()
           ? "no single one of them is to blame: relax several, or --forbid"
           : fmt::format("there are plans without {}", fmt::join(culprits, ", or without "));
-  bad_input("--fix",
+  bad_input("search",
             fmt::format("no plan for batch {} on {} has {}", base.batch, base.cluster.name,
                         fmt::join(fixed, ", ")),
             hint);

@@ -25,6 +25,11 @@ rejects 2 'no plan for batch 8 on hgx-h100:1 has tensor_parallel=2d, tp=4 (' pla
   --fix tensor_parallel=2d,tp=4 --forbid zero=0 --forbid zero=1 --forbid zero=2 --forbid zero=3
 rejects 2 'no route' plan corpus/tiny-network.json corpus/cluster-without-route.json --batch 16
 rejects 2 'no route' show cluster corpus/cluster-without-route.json
+# A schedule is blamed for what it asks of chunks that the search tries, not of one.
+rejects 2 'search: no plan for batch 8 on hgx-h100:1 has pp=8, schedule zb-v (there are plans without' \
+  plan gpt3-125m hgx-h100:1 --batch 8 --schedule zb-v --fix pp=8
+rejects 2 'micro-batches must be a multiple of stages, but 2 is not one of 8' \
+  plan gpt3-125m hgx-h100:2 --batch 16 --schedule interleaved --fix pp=8,dp=2,micro_batch=4
 # Longer than the table of learned positions, wherever the length comes from.
 rejects 2 '--seq: sequences have 1025 tokens, but gpt2 has learned positions for 1024' plan gpt2 hgx-h100:1 --batch 8 --seq 1025
 rejects 2 'learned positions for 512' plan bert-large hgx-h100:1+dgx-a100:1 --batch 8 --seq 1024
