@@ -189,26 +189,6 @@ TEST(StatedWords, WhatFollowsFromOtherCellsIsNotMissing) {
   EXPECT_EQ(predicted(blank).predicted, predicted(ones).predicted);
 }
 
-TEST(StatedWords, FsdpShardsEverythingUnlessItIsStated) {
-  const auto row = [](const std::string& framework, const std::string& stage) {
-    return predicted({{"framework", framework},
-                      {"zero_stage", stage},
-                      {"tp", "1"},
-                      {"pp", "1"},
-                      {"dp", "8"},
-                      {"num_microbatches", "2"},
-                      {"sequence_parallel", ""},
-                      {"schedule", ""}});
-  };
-  for (const char* framework : {"FSDP", "PyTorch FSDP", "torchtitan (FSDP2)", "DeepSpeed ZeRO-3"}) {
-    const RowResult blank = row(framework, "");
-    EXPECT_EQ(blank.predicted, row(framework, "3").predicted) << framework << blank.skipped_because;
-    EXPECT_NE(blank.predicted, row(framework, "0").predicted) << framework;
-    EXPECT_THAT(blank.assumed, Contains("zero_stage 3")) << framework;
-  }
-  EXPECT_EQ(row("Megatron-LM", "").predicted, row("Megatron-LM", "0").predicted);
-}
-
 TEST(StatedWords, UnknownVariantsAreThePlainPlan) {
   const RowResult ours = predicted({{"variant", "baseline"}});
   EXPECT_EQ(ours.predicted, predicted({}).predicted);
