@@ -50,16 +50,20 @@ class ListWithInput {
                 std::optional<std::uint16_t> late_after)
       : passes_(passes), after_(after), stage_(stage), late_after_(late_after) {}
 
-  std::vector<Pass> of(const std::vector<Pass>& list, std::uint16_t device, std::uint16_t shard) {
-    list_.reserve(list.size() + 2 * passes_.after.size());
-    for (const Pass& pass : list) {
+  // Puts them into a list.
+  void insert_into(std::vector<Pass>& list, std::uint16_t device, std::uint16_t shard) {
+    const std::vector<Pass> before = list;
+    list.clear();
+    list.reserve(before.size() + 2 * passes_.after.size());
+    list_ = &list;
+    for (const Pass& pass : before) {
       const bool forward = pass.kind == PassKind::Forward;
       if (forward && pass.virtual_stage == device) {
         run_early(static_cast<int>(pass.micro_batch) + device + 2);
       } else if (forward && pass.virtual_stage == shard) {
         run_early(passes_.early);
       }
-      list_.push_back(pass);
+      list_->push_back(pass);
       if (pass.kind == after_ && pass.virtual_stage == shard) {
         run(passes_.after[pass.micro_batch]);
         drains_ = pass.micro_batch + std::size_t{1} == passes_.after.size();
@@ -69,14 +73,13 @@ class ListWithInput {
       }
     }
     run({passes_.late.begin() + late_, passes_.late.end()});
-    return std::move(list_);
   }
 
  private:
   // The first units, up to so many.
   void run_early(int units) {
     for (; early_ < std::min(units, passes_.early); ++early_) {
-      list_.emplace_back(PassKind::Forward, stage_, static_cast<std::uint32_t>(early_));
+      list_->emplace_back(PassKind::Forward, stage_, static_cast<std::uint32_t>(early_));
     }
   }
   // The next late unit, if it is no later than one whose gradient has left this device: all that
@@ -91,7 +94,7 @@ class ListWithInput {
   void run(const std::vector<Pass>& passes) {
     for (Pass pass : passes) {
       pass.virtual_stage = stage_;
-      list_.push_back(pass);
+      list_->push_back(pass);
     }
   }
 
@@ -102,7 +105,7 @@ class ListWithInput {
   bool drains_ = false;  // after the last S or T
   std::ptrdiff_t late_ = 0;
   int early_ = 0;
-  std::vector<Pass> list_;
+  std::vector<Pass>* list_ = nullptr;
 };
 
 }  // namespace
@@ -120,10 +123,8 @@ PipelineOrder with_input_layer(PipelineOrder order, PassKind after) {
         add_chain(order, {device}, {.units = order.micro_batches, .role = Role::Input}));
     order.edges.push_back({Lane::Forward, stage, Lane::Forward, 0});
     order.edges.push_back({Lane::Gradient, 0, Lane::Gradient, stage});
-    std::vector<Pass>& list = order.passes[device];
-    list =
-        ListWithInput(passes, after, stage, one_stage_each ? std::optional(device) : std::nullopt)
-            .of(list, device, static_cast<std::uint16_t>(output + d));
+    ListWithInput(passes, after, stage, one_stage_each ? std::optional(device) : std::nullopt)
+        .insert_into(order.passes[device], device, static_cast<std::uint16_t>(output + d));
   }
   return order;
 }

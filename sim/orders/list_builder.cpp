@@ -135,8 +135,8 @@ ListBuilder::LaneState ListBuilder::lane_of_stage(Lane lane, int stage) const {
   of.duration = duration(of.next);
   of.memory = memory_change(of.next);
   const bool has_gradients = !inputs_.forward_only(index(stage));
-  const bool cuts_them = splits_backward_ && inputs_.role(index(stage)) != Role::Output;
-  if (lane == Lane::Forward || (has_gradients && (lane == Lane::Gradient || cuts_them))) {
+  if (lane == Lane::Forward ||
+      (has_gradients && (lane == Lane::Gradient || cuts_backward(stage)))) {
     of.units = inputs_.units(index(stage));
   }
   of.device = order_.device_of[index(stage)];
@@ -172,6 +172,16 @@ std::int64_t ListBuilder::next_arrival_over_edges(std::size_t lane, std::int64_t
 }
 
 std::int64_t ListBuilder::soonest_reach() const {
+  std::int64_t soonest = soonest_reach_in_chains();
+  for (const Edge& edge : order_.edges) {
+    if (lanes_[number(edge.from_lane, edge.from)].units > 0) {
+      soonest = std::min(soonest, duration(next(edge.from_lane, edge.from)));
+    }
+  }
+  return soonest;
+}
+
+std::int64_t ListBuilder::soonest_reach_in_chains() const {
   std::int64_t soonest = kNever;
   const auto consider = [&](Lane lane, int stage, std::int64_t send) {
     if (lanes_[number(lane, stage)].units > 0) {
@@ -184,9 +194,6 @@ std::int64_t ListBuilder::soonest_reach() const {
       consider(Lane::Forward, s, facts_[index(s)].send_after);
       consider(Lane::Gradient, s + 1, facts_[index(s)].send_after);
     }
-  }
-  for (const Edge& edge : order_.edges) {
-    consider(edge.from_lane, edge.from, 0);
   }
   return soonest;
 }

@@ -97,9 +97,7 @@ class ListBuilder {
   // The same where it is known that the inputs are there, at the latest when the pass starts.
   void put(const Pass& pass, std::int64_t start) {
     LaneState& lane = lanes_[number(lane_in_lists(pass.kind), pass.virtual_stage)];
-    const Facts& facts = facts_[pass.virtual_stage];
-    const auto kind = static_cast<std::size_t>(pass.kind);
-    const std::int64_t end = run(lane.device, start, facts.duration[kind], facts.memory[kind]);
+    const std::int64_t end = run(lane.device, start, lane.duration, lane.memory);
     end_[lane.row + pass.micro_batch] = end;
     ++lane.next.micro_batch;
     order_.passes[lane.device].push_back(pass);
@@ -122,6 +120,8 @@ class ListBuilder {
   std::int64_t send_to(std::size_t lane) const { return lanes_[lane].send; }
   // How long after its start a pass reaches another device at the earliest; kNever: none does.
   std::int64_t soonest_reach() const;
+  // The same without the edges.
+  std::int64_t soonest_reach_in_chains() const;
 
   // Idle time of a device since its first pass, the largest of all, and the largest span.
   std::int64_t bubble(int device) const { return devices_[index(device)].bubble; }
@@ -193,10 +193,14 @@ class ListBuilder {
   std::int64_t next_arrival_over_edges(std::size_t lane, std::int64_t at) const;
   std::int64_t arrival_over_edges(const Pass& pass, std::int64_t at) const;
 
+  bool cuts_backward(int stage) const {
+    return splits_backward_ && inputs_.role(index(stage)) != Role::Output;
+  }
+  // All passes of a lane are of one kind.
   Pass pass_of(Lane lane, int stage, int unit) const {
     const PassKind kind = lane == Lane::Forward      ? PassKind::Forward
                           : lane == Lane::WeightGrad ? PassKind::WeightGrad
-                          : splits_backward_         ? PassKind::InputGrad
+                          : cuts_backward(stage)     ? PassKind::InputGrad
                                                      : PassKind::Backward;
     return {kind, static_cast<std::uint16_t>(stage), static_cast<std::uint32_t>(unit)};
   }

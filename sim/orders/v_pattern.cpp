@@ -58,10 +58,9 @@ class VPattern {
     static constexpr std::array<PassKind, 4> kKinds = {PassKind::Forward, PassKind::Forward,
                                                        PassKind::InputGrad, PassKind::InputGrad};
     PipelineOrder order = one_chain(all, v_placement(all.stages), 3);
+    std::vector<Pass> list(6 * m_);           // of a device
     std::vector<Pass> gradients(2 * m_ + 1);  // of a device so far, and what comes next
     for (std::size_t i = 0; i < p_; ++i) {
-      std::vector<Pass>& list = order.passes[i];
-      list.resize(6 * m_);
       Pass* next = list.data();
       std::size_t done = 0;
       std::size_t owed = 0;
@@ -87,6 +86,7 @@ class VPattern {
       while (owed > 0) {
         run_weight_grad();
       }
+      order.passes[i].assign(list.begin(), list.end());
     }
     return order;
   }
@@ -104,6 +104,7 @@ class VPattern {
     }
   };
   struct Moving {  // a device whose passes move
+    const std::int8_t* runs = nullptr;
     std::array<Track, kTypes> tracks{};
     std::vector<int> gradients;  // slots of its gradients so far, where weight gradients move
     std::size_t num_gradients = 0;
@@ -160,19 +161,21 @@ class VPattern {
     for (std::size_t i = 0; i < p_; ++i) {
       const std::size_t begin = from.first + (i < from.second ? 1 : 0);
       moving[i] = begin_moving(i, begin, AnyRow::kMovesWeightGrads);
+      moving[i].runs = rows[i].runs().data();
       rows[i].begin(begin);
     }
     for (std::size_t at = from.first; at < end; ++at) {
       for (std::size_t i = at == from.first ? from.second : 0; i < p_; ++i) {
-        const int found = rows[i].type(at);
-        if (found == kFree) {
+        Moving& device = moving[i];
+        const int found = device.runs[at];
+        if (found == kFree || (!AnyRow::kMovesWeightGrads && found == kWeightGrad)) {
           continue;
         }
-        Track& track = moving[i].tracks[static_cast<std::size_t>(found)];
+        Track& track = device.tracks[static_cast<std::size_t>(found)];
         const auto to = static_cast<int>(rows[i].move(at, track.earliest(), cap));
         track.slots[track.unit++] = to;
         if (AnyRow::kMovesWeightGrads && is_gradient(found)) {
-          moving[i].add_gradient(to);
+          device.add_gradient(to);
         }
       }
     }
@@ -209,19 +212,21 @@ class VPattern {
     struct Device {
       const std::int8_t* runs = nullptr;
       int free = 0;
-      std::array<Next, kTypes> next;
+      std::array<Next, kWeightGrad> next;
     };
     std::vector<Device> devices(p_);
     for (std::size_t i = 0; i < p_; ++i) {
       devices[i].runs = rows[i].runs().data();
-      for (std::size_t type = 0; type < kTypes; ++type) {
+      for (std::size_t type = 0; type < kWeightGrad; ++type) {
         devices[i].next[type] = {starts_.of(i, type), starts_.beside(i, type)};
       }
     }
     for (std::size_t at = 0; at < length; ++at) {
       for (Device& device : devices) {
         const int found = device.runs[at];
-        if (found != kFree) {
+        if (found == kWeightGrad) {
+          ++device.free;
+        } else if (found != kFree) {
           Next& next = device.next[static_cast<std::size_t>(found)];
           const int start = std::max(device.free, *next.input++ + 1);
           *next.start++ = start;
