@@ -50,21 +50,20 @@ class ListWithInput {
                 std::optional<std::uint16_t> late_after)
       : passes_(passes), after_(after), stage_(stage), late_after_(late_after) {}
 
-  // Puts them into a list.
-  void insert_into(std::vector<Pass>& list, std::uint16_t device, std::uint16_t shard) {
-    const std::vector<Pass> before = list;
-    list.clear();
-    list.reserve(before.size() + 2 * passes_.after.size());
-    list_ = &list;
+  // Puts them into a list; `before` is memory for what it was.
+  void insert_into(std::vector<Pass>& list, std::vector<Pass>& before, std::uint16_t device,
+                   std::uint16_t shard) {
+    before.assign(list.begin(), list.end());
+    list.resize(before.size() + 2 * passes_.after.size());
+    next_ = list.data();
     for (const Pass& pass : before) {
-      const bool forward = pass.kind == PassKind::Forward;
-      if (forward && pass.virtual_stage == device) {
-        run_early(static_cast<int>(pass.micro_batch) + device + 2);
-      } else if (forward && pass.virtual_stage == shard) {
-        run_early(passes_.early);
+      if (early_ < passes_.early && pass.kind == PassKind::Forward) {
+        run_early(pass.virtual_stage == device  ? static_cast<int>(pass.micro_batch) + device + 2
+                  : pass.virtual_stage == shard ? passes_.early
+                                                : 0);
       }
-      list_->push_back(pass);
-      if (pass.kind == after_ && pass.virtual_stage == shard) {
+      *next_++ = pass;
+      if (pass.virtual_stage == shard && pass.kind == after_) {
         run(passes_.after[pass.micro_batch]);
         drains_ = pass.micro_batch + std::size_t{1} == passes_.after.size();
       } else if (drains_ && pass.virtual_stage == late_after_ &&
@@ -73,13 +72,14 @@ class ListWithInput {
       }
     }
     run({passes_.late.begin() + late_, passes_.late.end()});
+    list.resize(static_cast<std::size_t>(next_ - list.data()));
   }
 
  private:
   // The first units, up to so many.
   void run_early(int units) {
     for (; early_ < std::min(units, passes_.early); ++early_) {
-      list_->emplace_back(PassKind::Forward, stage_, static_cast<std::uint32_t>(early_));
+      *next_++ = Pass(PassKind::Forward, stage_, static_cast<std::uint32_t>(early_));
     }
   }
   // The next late unit, if it is no later than one whose gradient has left this device: all that
@@ -94,7 +94,7 @@ class ListWithInput {
   void run(const std::vector<Pass>& passes) {
     for (Pass pass : passes) {
       pass.virtual_stage = stage_;
-      list_->push_back(pass);
+      *next_++ = pass;
     }
   }
 
@@ -105,7 +105,7 @@ class ListWithInput {
   bool drains_ = false;  // after the last S or T
   std::ptrdiff_t late_ = 0;
   int early_ = 0;
-  std::vector<Pass>* list_ = nullptr;
+  Pass* next_ = nullptr;  // in the list
 };
 
 }  // namespace
@@ -117,6 +117,7 @@ PipelineOrder with_input_layer(PipelineOrder order, PassKind after) {
   const InputPasses passes = input_passes(order, output);
   order.parts.resize(static_cast<std::size_t>(first + devices), 0);
   const bool one_stage_each = first == 2 * devices && order.slices == 1;
+  std::vector<Pass> before;
   for (int d = 0; d < devices; ++d) {
     const auto device = static_cast<std::uint16_t>(d);
     const auto stage = static_cast<std::uint16_t>(
@@ -124,7 +125,7 @@ PipelineOrder with_input_layer(PipelineOrder order, PassKind after) {
     order.edges.push_back({Lane::Forward, stage, Lane::Forward, 0});
     order.edges.push_back({Lane::Gradient, 0, Lane::Gradient, stage});
     ListWithInput(passes, after, stage, one_stage_each ? std::optional(device) : std::nullopt)
-        .insert_into(order.passes[device], device, static_cast<std::uint16_t>(output + d));
+        .insert_into(order.passes[device], before, device, static_cast<std::uint16_t>(output + d));
   }
   return order;
 }

@@ -52,8 +52,12 @@ ListBuilder::ListBuilder(PipelineOrder skeleton, const ScheduleParams& params, b
       splits_backward_(splits_backward),
       decides_all_(params.decides_all),
       stride_(spread(static_cast<std::size_t>(order_.micro_batches) + 1)),
+      keeps_weight_grads_(
+          std::any_of(order_.edges.begin(), order_.edges.end(),
+                      [](const Edge& edge) { return edge.from_lane == Lane::WeightGrad; })),
       fills_(asks == Asks::Any || order_.slices > 1 || !order_.edges.empty()),
-      num_ends_((index(splits_backward ? 3 : 2) * index(order_.num_virtual_stages) + 1) * stride_),
+      num_ends_((index(keeps_weight_grads_ ? 3 : 2) * index(order_.num_virtual_stages) + 2) *
+                stride_),
       end_(new std::int64_t[num_ends_]),
       devices_(order_.passes.size()),
       stages_on_(order_.passes.size()) {
@@ -128,7 +132,10 @@ ListBuilder::LaneState ListBuilder::lane_of_stage(Lane lane, int stage) const {
   const auto number_of = [this](Lane of, int at) {
     return static_cast<std::size_t>(of) * index(order_.num_virtual_stages) + index(at);
   };
-  const auto row_of = [&](Lane of, int at) { return number_of(of, at) * stride_; };
+  const auto row_of = [&](Lane of, int at) {
+    const bool kept = of != Lane::WeightGrad || keeps_weight_grads_;
+    return kept ? number_of(of, at) * stride_ : num_ends_ - 2 * stride_;
+  };
   const std::size_t nothing = num_ends_ - stride_;
   LaneState of{.row = row_of(lane, stage), .own = nothing, .neighbour = nothing};
   of.next = pass_of(lane, stage, 0);

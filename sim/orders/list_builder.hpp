@@ -237,10 +237,12 @@ class ListBuilder {
   std::size_t stride_;
   std::vector<Facts> facts_;
   std::vector<LaneState> lanes_;  // by virtual stage and lane
+  bool keeps_weight_grads_;       // when they end, as some edge asks for it
   bool fills_;                    // all of end_
   std::size_t num_ends_;
-  std::unique_ptr<std::int64_t[]> end_;  // by lane and unit, and a row of nothing; negative: not
-                                         // decided; with Asks::Next none after that of the next
+  std::unique_ptr<std::int64_t[]> end_;  // by lane and unit, a row that is not read and one of
+                                         // nothing; negative: not decided; with Asks::Next none
+                                         // after that of the next
   std::vector<Device> devices_;
   std::vector<std::vector<int>> stages_on_;  // by device
   std::int64_t max_bubble_ = 0;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 namespace orrery::sim {
@@ -58,11 +59,12 @@ class Meeting {
   }
 
  private:
+  static constexpr std::int64_t kLongAgo = std::numeric_limits<std::int64_t>::min() / 2;
   struct Ends {
     std::size_t met = 0;
     std::size_t last_device = 0;
-    std::int64_t last = -1;
-    std::int64_t before = -1;
+    std::int64_t last = kLongAgo;
+    std::int64_t before = kLongAgo;  // also after all, if there is but one device
   };
   std::size_t devices_;
   std::size_t next_ = 0;

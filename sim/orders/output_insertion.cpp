@@ -237,8 +237,8 @@ class Insertion {
     }
   }
 
-  // Whether what comes next depends on a meeting that may be over within the round. (A device that
-  // has run an S or T of its own is not waiting for itself.)
+  // Whether what comes next depends on a meeting that this device has been at and that may be over
+  // within the round.
   bool waits_for_others(std::size_t d) const {
     const State& state = states_[d];
     if (state.owes_t() && state.t >= next_s_ && state.t != no_s_) {
@@ -359,7 +359,7 @@ class Insertion {
 PipelineOrder insert_output_layer(const PipelineOrder& base, const ScheduleParams& params,
                                   int barriers) {
   PipelineOrder skeleton = output_layer_skeleton(base, barriers);
-  for (std::size_t d = 0; d < base.passes.size(); ++d) {  // with those of the input layer
+  for (std::size_t d = 0; d < base.passes.size(); ++d) {  // and room for the input layer's
     skeleton.passes[d].reserve(base.passes[d].size() +
                                (4 * static_cast<std::size_t>(base.micro_batches) | 8));
   }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Inserts the passes of an output layer that is cut over all devices (sim/orders/output_layer.hpp)
-// into the lists of a base order, each where it can start first. Passes are decided in the order of
-// their starts; what repeats is copied (sim/orders/list_repetition.hpp). Deterministic; O(passes
-// log devices).
+// into the lists of a base order, each where it can start first, as if all passes were decided in
+// the order of their starts. Devices are run in rounds: O(devices) for one, in which nothing that
+// layers start reaches another device. What repeats is copied (sim/orders/list_repetition.hpp).
+// Deterministic.
 #pragma once
 
 #include "sim/schedule.hpp"

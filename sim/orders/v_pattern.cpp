@@ -157,6 +157,9 @@ class VPattern {
   template <typename AnyRow>
   void move_slots(std::vector<AnyRow>& rows, int cap, std::pair<std::size_t, std::size_t> from,
                   std::size_t end) {
+    if (from.first >= end) {
+      return;
+    }
     std::vector<Moving> moving(p_);
     for (std::size_t i = 0; i < p_; ++i) {
       const std::size_t begin = from.first + (i < from.second ? 1 : 0);

@@ -52,11 +52,12 @@ class LookedAtRow {
   // Looks at the slots from `at` on; of those before, since the last look, none moves.
   void begin(std::size_t at) {
     while (looked_at_ < at) {
-      if (looked_at_ % kBlock != 0 || at - looked_at_ < kBlock) {
+      const std::size_t of = looked_at_ / kBlock;
+      const bool is_known = of + 2 < before_.size();  // where the block ends
+      if (looked_at_ % kBlock != 0 || at - looked_at_ < kBlock || !is_known) {
         look();
         continue;
       }
-      const std::size_t of = looked_at_ / kBlock;
       const Counts& begin = before_[of];
       const Counts& end = before_[of + 1];
       blocks_[of] = {end.live() - begin.live(), end.weight_grads() - begin.weight_grads()};
@@ -103,7 +104,8 @@ class LookedAtRow {
         peak = std::max(peak, counts.live());
       }
     }
-    before_.back() = counts;
+    std::fill(before_.begin() + static_cast<std::ptrdiff_t>((length + kBlock - 1) / kBlock),
+              before_.end(), counts);
     peak_ = peak;
   }
 
@@ -161,7 +163,7 @@ class LookedAtRow {
  private:
   static constexpr std::size_t kBlock = 32;
   std::vector<Block> blocks_;
-  std::vector<Counts> before_;  // each block, as the row was made
+  std::vector<Counts> before_;  // each block, as the row was made, and after the last slot
 };
 
 // A device whose weight gradients have slots and move like other passes.

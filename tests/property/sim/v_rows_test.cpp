@@ -21,7 +21,7 @@ std::size_t any_below(std::size_t end) {
 
 // One device: every unit has its types in order, with free slots between.
 VSlots any_slots() {
-  const std::size_t units = 1 + any_below(12);
+  const std::size_t units = 1 + any_below(24);
   VSlots slots(1, units);
   std::array<std::size_t, kWeightGrad> done{};
   for (int at = 0; done.back() < units; ++at) {
@@ -91,7 +91,9 @@ TEST(VRowsProperty, WeightGradientsThatFloatLeaveRoom) {
     const std::vector<int> live = live_after(row.runs());
     RC_ASSERT(row.peak() == *std::max_element(live.begin(), live.end()));
     const int cap = row.peak() + *rc::gen::inRange(0, 2);
-    for (std::size_t at = 0; at < types.size(); ++at) {
+    const std::size_t first = *rc::gen::inRange(0, 2) * any_below(types.size());
+    row.begin(first);
+    for (std::size_t at = first; at < types.size(); ++at) {
       RC_ASSERT(row.type(at) == types[at]);
       if (types[at] == kFree) {
         continue;
@@ -116,7 +118,7 @@ TEST(VRowsProperty, WeightGradientsWithSlotsMoveLikeOthers) {
     row.extend(types.size());
     const int cap = row.peak() + *rc::gen::inRange(0, 2);
     for (std::size_t at = 0; at < types.size(); ++at) {
-      at = std::min(at + *rc::gen::weightedElement<std::size_t>({{8, 0}, {1, 1}, {1, 20}}),
+      at = std::min(at + *rc::gen::weightedElement<std::size_t>({{8, 0}, {1, 1}, {1, 20}, {1, 80}}),
                     types.size() - 1);
       row.begin(at);
       if (types[at] == kFree) {
