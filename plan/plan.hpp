@@ -128,7 +128,7 @@ struct Execution {
   bool reuses_gathered = false;      // with full recomputation, backward reads what that gathered
                                      // (torch.compile)
   bool overlap_context = true;       // its messages travel under the kernels of the parts
-  bool regathers_inputs = true;      // backward gathers inputs again; else recomputation's are kept
+  bool regathers_inputs = true;      // products' inputs, in the backward; else they are kept
   bool fp8_gathers = true;           // sequence parallelism gathers what fp8 products read in fp8
   bool cast_transposes = true;       // fp8: by TransformerEngine's kernel of both in one pass
   bool norms_cast = true;            // fp8: norms write what fp8 products alone read

@@ -1,50 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/block/gathered.hpp"
 
-#include <algorithm>
-
 #include "plan/block/operator_replay.hpp"
 #include "plan/block/tensors.hpp"
 
 namespace orrery::plan {
 
+using models::Operator;
+
 GatheredCopies::GatheredCopies(const BlockContext& context)
-    : by_operator_(context.block.operators.size(), GatheredCopy::Dropped),
+    : weights_wait_(context.layout.keep_gathered),
+      by_operator_(context.block.operators.size(), GatheredCopy::Dropped),
       made_anew_(context.block.tensors.size(), false) {
-  if (!context.layout.keep_gathered) {
+  if (!wait(context)) {
     return;
   }
   const models::Block& block = context.block;
-  const Recompute recompute =
-      block.kind == models::BlockKind::Layer ? context.layout.recompute : Recompute::None;
-  const std::vector<int> products =
-      recompute == Recompute::Products ? kept_products(context) : std::vector<int>{};
-  const OperatorReplay replay =
-      recompute == Recompute::Operators ? replay_of(context) : OperatorReplay();
+  const bool layer = block.kind == models::BlockKind::Layer;
+  const bool products = layer && context.layout.recompute == Recompute::Products;
+  const bool operators = layer && context.layout.recompute == Recompute::Operators;
+  const OperatorReplay replay = operators ? replay_of(context) : OperatorReplay();
+  const std::vector<bool> runs = runs_again(context);
   for (std::size_t index = 0; index < block.operators.size(); ++index) {
-    const std::vector<int>& outputs = block.operators[index].outputs;
-    GatheredCopy& copy = by_operator_[index];
-    switch (recompute) {
-      case Recompute::None:
-      case Recompute::Selective:  // attention's core alone runs again
-        copy = GatheredCopy::FromForward;
-        break;
-      case Recompute::Full:
-        copy = GatheredCopy::FromReplay;
-        break;
-      case Recompute::Products: {  // products of which all was kept do not run again
-        const bool kept =
-            !outputs.empty() && std::all_of(outputs.begin(), outputs.end(),
-                                            [&](int o) { return contains(products, o); });
-        copy = kept ? GatheredCopy::Dropped : GatheredCopy::FromReplay;
-        break;
-      }
-      case Recompute::Operators:
-        copy = replay.runs[index] ? GatheredCopy::FromReplay : GatheredCopy::FromForward;
-        for (const int output : outputs) {
-          made_anew_[slot_of(output)] = replay.runs[index] && !replay.kept[slot_of(output)];
-        }
-        break;
+    const Operator& op = block.operators[index];
+    // Per-operator checkpointing keeps results of products, not what these gathered.
+    by_operator_[index] = runs[index] ? GatheredCopy::FromReplay
+                          : products  ? GatheredCopy::Dropped
+                                      : GatheredCopy::FromForward;
+    for (const int output : op.outputs) {
+      made_anew_[slot_of(output)] = operators && runs[index] && !replay.kept[slot_of(output)];
     }
   }
 }

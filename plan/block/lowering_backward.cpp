@@ -173,8 +173,7 @@ std::vector<int> Lowering::regather(StepList& list, std::size_t index,
       context_.execution.reuses_gathered && context_.layout.recompute == Recompute::Full;
   const auto gathers_again = [&](int tensor) {
     return (op.kind == OpKind::Attention && !gathered) ||
-           (product && context_.execution.regathers_inputs &&
-            copies_.of_input(index, tensor) == GatheredCopy::Dropped);
+           (product && copies_.of_input(index, tensor) == GatheredCopy::Dropped);
   };
   const int start = after.empty() ? -1 : after.back();
   for (std::size_t position = 0; position < op.inputs.size(); ++position) {

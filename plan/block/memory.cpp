@@ -148,9 +148,8 @@ void BlockEvents::gather_input(std::size_t index, std::size_t position, Keep kee
     return;
   }
   const std::int64_t part = instead ? bytes_of(value, from) : 0;
-  const bool keeps = instead || (product && keep == Keep::Saved && facts_.keeps_gathered_inputs);
   if (whole > part) {
-    (keeps ? extras_[index] : temporaries).push_back(allocate(whole - part));
+    (instead ? extras_[index] : temporaries).push_back(allocate(whole - part));
   }
 }
 

@@ -45,7 +45,6 @@ struct MemoryFacts {
   bool ends_form_root = false;       // FSDP: embedding and head are one unit, gathered throughout
   bool gathers_into_copy = false;    // FSDP2: parameters are copied out of the gathered buffer
   bool frees_sharded_gradients = false;  // each step allocates them anew
-  bool keeps_gathered_inputs = false;    // DTensor: a product saves its input as gathered
   bool whole_at_start = false;           // the model is built whole before it is sharded
   // ZeRO-1: the flat buffer of all parameters is cut into one run a rank, so that a rank updates
   // few parameters and those whole; else it updates its part of each of them.

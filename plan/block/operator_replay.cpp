@@ -89,4 +89,28 @@ OperatorReplay replay_of(const BlockContext& context) {
   return result;
 }
 
+std::vector<bool> runs_again(const BlockContext& context) {
+  const models::Block& block = context.block;
+  const Recompute recompute =
+      block.kind == models::BlockKind::Layer ? context.layout.recompute : Recompute::None;
+  std::vector<bool> runs(block.operators.size(), recompute == Recompute::Full);
+  if (recompute == Recompute::Operators) {
+    return replay_of(context).runs;
+  }
+  const std::vector<int> kept =
+      recompute == Recompute::Products ? kept_products(context) : std::vector<int>{};
+  for (std::size_t index = 0; index < runs.size(); ++index) {
+    const models::Operator& op = block.operators[index];
+    if (recompute == Recompute::Selective) {
+      runs[index] = op.attention_core;
+    } else if (recompute == Recompute::Products) {
+      runs[index] =
+          op.outputs.empty() || std::any_of(op.outputs.begin(), op.outputs.end(), [&](int output) {
+            return std::find(kept.begin(), kept.end(), output) == kept.end();
+          });
+    }
+  }
+  return runs;
+}
+
 }  // namespace orrery::plan

@@ -29,4 +29,8 @@ struct OperatorReplay {
 // Under Recompute::Operators; otherwise everything is kept and nothing runs.
 OperatorReplay replay_of(const BlockContext& context);
 
+// By operator: whether the backward runs it again, under any recomputation. Of a product that makes
+// several outputs as soon as one of them was not kept.
+std::vector<bool> runs_again(const BlockContext& context);
+
 }  // namespace orrery::plan

@@ -244,11 +244,11 @@ bool gathers_whole(const BlockContext& context) {
 }  // namespace
 
 ByteCount kept_copies(const BlockContext& context) {
-  return context.layout.keep_gathered ? gathered_copies(context).from_forward : ByteCount();
+  return GatheredCopies::wait(context) ? gathered_copies(context).from_forward : ByteCount();
 }
 
 ByteCount working_copies(const BlockContext& context) {
-  if (!context.layout.keep_gathered && !gathers_whole(context)) {
+  if (!GatheredCopies::wait(context) && !gathers_whole(context)) {
     return ByteCount();
   }
   const CopyBytes bytes = gathered_copies(context);

@@ -200,7 +200,6 @@ bool BlockTensors::moves(int tensor, const Layout& to) const {
 bool BlockTensors::regathers(std::size_t index, int tensor) const {
   const Operator& op = block_.operators[index];
   return is_gemm(op) && models::gives_weight_gradient(block_, op) &&
-         !facts_.keeps_gathered_inputs &&
          copies_.of_input(index, tensor) == GatheredCopy::Dropped && !in_gather_buffer();
 }
 

@@ -31,7 +31,6 @@ plan::MemoryFacts torchtitan_memory() {
   memory.ends_form_root = true;
   memory.gathers_into_copy = true;
   memory.frees_sharded_gradients = true;
-  memory.keeps_gathered_inputs = true;
   memory.loss = plan::LossMemory::Sharded;
   memory.whole_gradients_stay = false;
   memory.routed_variables = false;

@@ -260,14 +260,13 @@ TEST(BlockMemory, OnlyAdditionsPassGradientsOn) {
 TEST(BlockMemory, FrozenProductsKeepNoGatheredInput) {
   Plan plan = one_stage_plan(layout_of(4, true, Recompute::None));
   plan.network = adapted("", {.rank = 16, .qkv = false});
+  plan.execution.regathers_inputs = false;
   BlockCosts costs(plan);
   for (const int position : {1, 2}) {
     const BlockContext context =
         costs.block_context(plan.network.chain[static_cast<std::size_t>(position)],
                             plan.blocks.front().layout, plan.micro_batch);
-    MemoryFacts facts;
-    facts.keeps_gathered_inputs = true;
-    const BlockMemory memory = block_memory(context, facts, false);
+    const BlockMemory memory = block_memory(context, {}, false);
     std::map<std::int32_t, std::int64_t> live = {{memory.input, memory.boundary}};
     live_after(memory.forward, live);
     live.erase(memory.output);

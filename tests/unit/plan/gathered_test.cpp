@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Of gathered inputs the backward either gathers again or finds a copy (keep_gathered): what it
-// does not move, it holds, whatever is recomputed.
+// Of gathered inputs the backward either gathers again or finds a copy (keep_gathered, or without
+// regathers_inputs): what it does not move, it holds, whatever is recomputed.
 #include "plan/block/gathered.hpp"
 
 #include <gtest/gtest.h>
@@ -40,9 +40,12 @@ std::int64_t highest(const BlockMemory& memory) {
   return peak;
 }
 
-GatherBill bill_of(Plan plan, bool keep) {
+enum class Waits : std::uint8_t { None, Inputs, All };
+
+GatherBill bill_of(Plan plan, Waits waits) {
   BlockPlan& layout = plan.blocks.front().layout;
-  layout.keep_gathered = keep;
+  layout.keep_gathered = waits == Waits::All;
+  plan.execution.regathers_inputs = waits != Waits::Inputs;
   expect_balanced(plan);
   BlockCosts costs(plan);
   const int block = plan.network.chain[2];
@@ -62,9 +65,9 @@ GatherBill bill_of(Plan plan, bool keep) {
 }
 
 // Bytes that the backward no longer gathers; what it holds instead must be the others' shares.
-double saved_gathers(const Plan& plan) {
-  const GatherBill again = bill_of(plan, false);
-  const GatherBill kept = bill_of(plan, true);
+double saved_gathers(const Plan& plan, Waits waits = Waits::All) {
+  const GatherBill again = bill_of(plan, Waits::None);
+  const GatherBill kept = bill_of(plan, waits);
   const double less = again.gathered - kept.gathered;
   EXPECT_EQ(kept.held - again.held, less * (kTensorRanks - 1) / kTensorRanks);
   if (less > kStream) {  // of one copy both hold the whole at the peak
@@ -100,7 +103,9 @@ TEST(GatheredCopies, TakeMemoryForTheTimeTheySave) {
       // Of attention and of the feed-forward layer; the input of a product whose result
       // per-operator checkpointing keeps, as that of one adapter here, is gathered by the backward.
       const bool one = adapters && recompute == Recompute::Products;
-      EXPECT_GE(saved_gathers(plan), (one ? 1 : 2) * kStream);
+      const double less = saved_gathers(plan);
+      EXPECT_GE(less, (one ? 1 : 2) * kStream);
+      EXPECT_EQ(saved_gathers(plan, Waits::Inputs), less);  // the ranks cut no weight
     }
   }
 }
@@ -113,7 +118,9 @@ TEST(GatheredCopies, FollowWhatRunsAgain) {
     const auto less = [&](std::string_view set) {
       SCOPED_TRACE(set);
       plan.blocks.front().layout.recomputed = parse_operator_set(set, "test");
-      return saved_gathers(plan);
+      const double all = saved_gathers(plan);
+      EXPECT_EQ(saved_gathers(plan, Waits::Inputs), all);
+      return all;
     };
     const double all = less("mlp-activation");
     EXPECT_EQ(less("norms"), all - 2 * kStream);
@@ -130,11 +137,11 @@ TEST(GatheredCopies, AreOfProductsAlone) {
   layout.cp = 4;
   layout.context = ContextParallel::AllGather;
   const Plan plan = one_stage_plan(layout, "llama3-8b");
-  EXPECT_GT(bill_of(plan, false).gathered, 0);
+  EXPECT_GT(bill_of(plan, Waits::None).gathered, 0);
   EXPECT_EQ(saved_gathers(plan), 0);
 }
 
-// The third dimension of a mesh gathers weights, too.
+// Meshes gather weights, too, which wait with keep_gathered alone.
 TEST(GatheredCopies, HoldOnMeshes) {
   for (const TensorMesh mesh : {TensorMesh::TwoD, TensorMesh::ThreeD}) {
     for (const Recompute recompute : {Recompute::None, Recompute::Selective, Recompute::Full}) {
@@ -144,10 +151,13 @@ TEST(GatheredCopies, HoldOnMeshes) {
       layout.recompute = recompute;
       Plan plan = one_stage_plan(layout);
       plan.micro_batch = 16;
-      const GatherBill again = bill_of(plan, false);
-      const GatherBill kept = bill_of(plan, true);
-      EXPECT_LT(kept.gathered, again.gathered);
-      EXPECT_GT(kept.held, again.held);
+      const GatherBill again = bill_of(plan, Waits::None);
+      const GatherBill inputs = bill_of(plan, Waits::Inputs);
+      const GatherBill kept = bill_of(plan, Waits::All);
+      EXPECT_LT(kept.gathered, inputs.gathered);
+      EXPECT_LT(inputs.gathered, again.gathered);
+      EXPECT_GT(kept.held, inputs.held);
+      EXPECT_GT(inputs.held, again.held);
     }
   }
 }
