@@ -53,6 +53,7 @@ struct QuantisedProducts {
   int count = 0;
   std::int64_t weights = 0;     // elements that they read, on one device
   std::int64_t transposed = 0;  // of them, for an input gradient, in columns, too
+  std::int64_t again = 0;       // of them, by the backward: in columns, or by what runs again
   // Of an element of a weight that is cast once a step: what the cast one takes in rows, and in
   // columns where products need them.
   double row_bytes = 0;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "plan/block/operator_replay.hpp"
 #include "plan/block/states.hpp"
 #include "plan/block/tensors.hpp"
 
@@ -240,7 +241,9 @@ bool is_quantised_weight(const Operator& op, const Tensor& weight, DType precisi
 
 QuantisedProducts quantised_products(const BlockContext& context, const BlockRules& rules) {
   QuantisedProducts products;
-  for (const Operator& op : context.block.operators) {
+  const std::vector<bool> runs = runs_again(context);
+  for (std::size_t at = 0; at < runs.size(); ++at) {
+    const Operator& op = context.block.operators[at];
     if (!is_quantised_product(op, context.precision)) {
       continue;
     }
@@ -255,8 +258,10 @@ QuantisedProducts quantised_products(const BlockContext& context, const BlockRul
       }
       ++matrices;
       const std::int64_t elements = local_elements(weight, layout, context.mesh, {});
+      const bool columns = models::gives_input_gradient(context.block, op);
       products.weights += elements;
-      products.transposed += models::gives_input_gradient(context.block, op) ? elements : 0;
+      products.transposed += columns ? elements : 0;
+      products.again += columns || runs[at] ? elements : 0;
       for (const models::Dim& dim : weight.dims) {
         experts = dim.var == Var::Expert ? local_extent(dim, layout, context.mesh, context.extents)
                                          : experts;
@@ -336,7 +341,7 @@ PassCasts casts_of_fetched(const BlockCost& block, const BlockPlan& layout, DTyp
     return {};
   }
   QuantisedProducts of_backward = block.quantised;
-  of_backward.weights = of_backward.transposed;
+  of_backward.weights = of_backward.again;
   return {cast_weights(block.quantised, 0, precision, device, execution),
           cast_weights(of_backward, 0, precision, device, execution)};
 }

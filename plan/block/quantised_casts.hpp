@@ -54,7 +54,7 @@ Seconds weight_casts_of_step(const BlockCost& block, const BlockPlan& layout, co
 // bits (deepspeed/runtime/swap_tensor/partitioned_param_swapper.py moves the 16-bit partitions;
 // Megatron-Core's optimizer on the host leaves parameters on the device), and nothing of them stays
 // behind. With `casts_weights` the products' own casts are all there are. The backward casts what
-// an input gradient reads.
+// an input gradient or a product that runs again reads, once for both.
 struct PassCasts {
   Seconds forward;
   Seconds backward;

@@ -123,7 +123,8 @@ TEST(WeightCasts, OfParametersOnTheHostAreMadeInEveryPass) {
   EXPECT_NEAR(longer(away.backward, there.backward) / (casts * layers).value(), 1, 0.02);
   BlockCosts costs(plan);
   BlockCost layer = costs.of(1, plan.blocks.front().layout, 1, {});
-  layer.quantised.transposed = 0;  // as of frozen weights below the first trained one
+  layer.quantised.transposed = layer.quantised.again =
+      0;  // as of frozen weights below the first trained one
   const PassCasts frozen = casts_of_fetched(layer, plan.blocks.front().layout, plan.precision,
                                             costs.device(), plan.execution);
   EXPECT_GT(frozen.forward, Seconds());
@@ -135,7 +136,7 @@ TEST(WeightCasts, OfParametersOnTheHostAreMadeInEveryPass) {
         state_traffic(layer, layout, mesh_of(layout, plan.dp), priced, false);
     return std::pair(traffic.copy_forward, traffic.copy_backward);
   };
-  layer.quantised.transposed = costs.of(1, layout, 1, {}).quantised.transposed;
+  layer.quantised = costs.of(1, layout, 1, {}).quantised;
   const auto [forward, backward] = copies(costs);
   CostFactors slower;
   slower.shared[static_cast<std::size_t>(CostClass::MemoryBound)] = std::log(2.0);
@@ -148,6 +149,37 @@ TEST(WeightCasts, OfParametersOnTheHostAreMadeInEveryPass) {
   const StageCost each = first_stage(plan);
   offload.parameters = Tier::Device;
   EXPECT_NEAR(to_seconds(each.forward) / to_seconds(first_stage(plan).forward), 1, 1e-3);
+}
+
+// Below the first adapters no input gradient reads the frozen weights; what runs again does, and so
+// casts them once more.
+TEST(WeightCasts, OfParametersOnTheHostAreMadeForWhatRunsAgain) {
+  Plan plan = fp8_weights_plan();
+  models::NetworkSpec spec = small_spec();
+  spec.adapters = {.rank = 16, .qkv = false, .o = false, .up = false};
+  plan.network = models::build_network(spec, "test");
+  BlockPlan& layout = plan.blocks.front().layout;
+  layout.offload.optimizer = layout.offload.parameters = Tier::Host;
+  // Of the first layer: attention's 4 h^2 and the feed-forward layer's 8 h^2, in rows alone.
+  const auto expect_twelfths = [&](double expected, Recompute recompute,
+                                   std::string_view set = "norms") {
+    layout.recompute = recompute;
+    layout.recomputed = parse_operator_set(set, "test");
+    BlockCosts costs(plan);
+    const BlockCost& first = costs.of(plan.network.chain[1], layout, 1, {});
+    const auto weights = static_cast<double>(first.quantised.weights);
+    EXPECT_EQ(static_cast<double>(first.quantised.again) * 12, expected * weights);
+    const PassCasts casts =
+        casts_of_fetched(first, layout, plan.precision, costs.device(), plan.execution);
+    EXPECT_GT(casts.forward, Seconds());
+    EXPECT_EQ(casts.backward > Seconds(), expected > 0);
+    EXPECT_EQ(casts.backward == casts.forward, expected == 12);
+  };
+  expect_twelfths(0, Recompute::None);
+  expect_twelfths(0, Recompute::Selective);
+  expect_twelfths(12, Recompute::Full);
+  expect_twelfths(4, Recompute::Operators, "mlp-up+mlp-activation");
+  expect_twelfths(8, Recompute::Products);  // what the product up makes is kept
 }
 
 // ZeRO-0 gathers nothing: parameters in 16 bits are cast and transposed.
