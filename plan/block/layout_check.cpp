@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "plan/block/cut_order.hpp"
 #include "plan/block/steps.hpp"
 #include "plan/schedule_traits.hpp"
 
@@ -35,6 +36,8 @@ class BlockCheck {
         rules_(rules_of(layout, plan.execution.vocab_parallel)),
         extents_{plan.micro_batch * plan.dp * block_.items,
                  block_.tokens > 0 ? block_.tokens : plan.sequence},
+        states_variables_(std::any_of(layout.variables.begin(), layout.variables.end(),
+                                      [](const VarList& list) { return !list.empty(); })),
         serves_(plan.serving != nullptr),
         where_(where) {}
 
@@ -54,6 +57,9 @@ class BlockCheck {
       }
     }
     check_stream();
+    if (states_variables_) {
+      check_cuts();
+    }
   }
 
  private:
@@ -101,6 +107,19 @@ class BlockCheck {
                 fmt::format("remainder {}; only the vocabulary may be uneven, padded to the next "
                             "multiple",
                             extent % parts));
+    }
+  }
+
+  void check_cuts() const {
+    if (const std::optional<CutConflict> conflict = find_cut_conflict(block_, rules_, mesh_)) {
+      bad_input(
+          where_,
+          fmt::format("block \"{}\", tensor \"{}\": `variables` cut dimension {} over several "
+                      "axes, and at \"{}\" in another order than elsewhere, so that ranks "
+                      "would work on each other's parts",
+                      block_.name, conflict->tensor, to_text(conflict->var), conflict->op),
+          fmt::format("{} in the list of one axis alone, or first in the lists of all",
+                      to_text(conflict->var)));
     }
   }
 
@@ -192,6 +211,7 @@ class BlockCheck {
   Mesh mesh_;
   BlockRules rules_;
   Extents extents_;
+  bool states_variables_;
   bool serves_;  // context ranks split a cache, whatever its length
   const std::string& where_;
 };
@@ -333,17 +353,9 @@ void check_tensor_shares(const Plan& plan, const BlockPlan& layout, const std::s
   }
 }
 
-bool has_layouts(const models::Network& network, TensorMesh mesh) {
-  return mesh != TensorMesh::ThreeD || network.spec.adapters.rank == 0;
-}
-
 void check_layouts(const Plan& plan, const std::string& where) {
   std::size_t position = 0;
   for (const BlockRun& run : plan.blocks) {
-    if (!has_layouts(plan.network, run.layout.tensor_parallel)) {
-      bad_input(where, "tensor_parallel = 3d has no layout of the network's adapters",
-                "tensor_parallel = 1d, 2d or 2.5d");
-    }
     std::vector<int> seen;
     for (int count = 0; count < run.count; ++count, ++position) {
       const int block = plan.network.chain[position];

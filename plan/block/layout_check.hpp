@@ -24,11 +24,6 @@ void check_experts(const Plan& plan, const BlockPlan& layout, const std::string&
 // The same of tensor_shares: how many, and what they cannot be combined with.
 void check_tensor_shares(const Plan& plan, const BlockPlan& layout, const std::string& where);
 
-// Whether a mesh has layouts of the network. Products of a cube swap the roles of two axes from one
-// to the next; an adapter's two products take one step more than the product beside them, so that
-// what is added would be of other samples.
-bool has_layouts(const models::Network& network, TensorMesh mesh);
-
 // All layouts of a plan. A plan that passes check_plan has no bad layout by Megatron's axes; meshes
 // of several tensor axes, mixes and stated variables are what remains to be checked.
 void check_layouts(const Plan& plan, const std::string& where);

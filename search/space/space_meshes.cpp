@@ -23,7 +23,7 @@ std::vector<Member> Space::meshes(const Group& group) const {
     // Alone, a rank is a mesh of any kind.
     const bool wanted = constraints_.admits("tensor_parallel", plan::to_text(mesh)) ||
                         (group.tp == 1 && mesh == TensorMesh::OneD);
-    if (possible && wanted && plan::has_layouts(base_.network, mesh)) {
+    if (possible && wanted) {
       Member member;
       member.mesh = mesh;
       add_orders(group, member, meshes);

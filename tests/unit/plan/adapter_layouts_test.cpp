@@ -118,6 +118,23 @@ TEST(AdapterLayouts, MayBeWholeUnderAnyRank) {
   }
 }
 
+// Of the two axes that cut tokens, one begins after the other here and before it there.
+TEST(AdapterLayouts, CutTokensInOneOrder) {
+  Plan plan = small_plan(spec_of_rank(16));
+  BlockPlan& layout = plan.blocks.front().layout;
+  layout.tp = layout.cp = 2;
+  layout.context = ContextParallel::AllGather;
+  const auto give = [&](const std::vector<Var>& tensor) {
+    layout.variables[static_cast<std::size_t>(Axis::Tensor)] = VarList(tensor);
+    layout.variables[static_cast<std::size_t>(Axis::Context)] = VarList({Var::Hidden, Var::Seq});
+    return problem(plan);
+  };
+  EXPECT_EQ(give({Var::Head, Var::Ffn, Var::Rank, Var::Vocab}), "");
+  EXPECT_THAT(give({Var::Rank, Var::Vocab, Var::Seq}),
+              AllOf(HasSubstr("block \"dense"), HasSubstr("cut dimension seq over several axes"),
+                    HasSubstr("in another order"), HasSubstr("seq in the list of one axis alone")));
+}
+
 // Down to the latents every rank projects its own tokens, but both matrices of that adapter are cut
 // by the rank: A reads a stream that is gathered for it alone, and what is added is scattered.
 TEST(AdapterLayouts, GatherTheStreamForAdaptersOfLatents) {
@@ -145,7 +162,9 @@ TEST(AdapterLayouts, GatherTheStreamForAdaptersOfLatents) {
   EXPECT_EQ(of_all[CommKind::ReduceScatter] - of_others[CommKind::ReduceScatter], latents);
 }
 
-TEST(AdapterLayouts, HaveNoCube) {
+// What an adapter adds to a cube's product comes from two products more, and so moves to where the
+// product's own result is.
+TEST(AdapterLayouts, HaveACube) {
   Plan plan = small_plan(spec_of_rank(16));
   plan.pp = plan.dp = 1;
   plan.cluster.node.gpus = 8;
@@ -155,9 +174,15 @@ TEST(AdapterLayouts, HaveNoCube) {
   plan.blocks.front().layout.zero_stage = 0;
   plan.micro_batch = 8;
   plan.blocks.front().layout.tensor_parallel = TensorMesh::ThreeD;
-  EXPECT_THAT(problem(plan), HasSubstr("no layout of the network's adapters"));
-  plan.network = models::build_network(small_spec(), "test");
   EXPECT_EQ(problem(plan), "");
+  const auto bytes = [&](std::int64_t rank) {
+    BlockPlan& layout = plan.blocks.front().layout;
+    const models::Network network = models::build_network(spec_of_rank(rank), "test");
+    return sent(Layer(network, layout, 1, plan.micro_batch, 512).steps().forward);
+  };
+  EXPECT_GT(bytes(16), bytes(0));
+  plan.network = models::build_network(spec_of_rank(5), "test");
+  EXPECT_THAT(problem(plan), HasSubstr("dimension rank = 5 is not divisible by"));
 }
 
 }  // namespace

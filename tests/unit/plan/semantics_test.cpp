@@ -6,6 +6,7 @@
 // steps that are costed.
 #include <gtest/gtest.h>
 
+#include "plan/block/cut_order.hpp"
 #include "tests/unit/plan/semantics/interpreter_backward.hpp"
 #include "tests/unit/plan/volume_fixture.hpp"
 
@@ -198,6 +199,7 @@ std::vector<Case> cases() {
       {"adapters_mix", context(ContextParallel::Mix, 4, 1, 2), 1, false, true},
       {"adapters_tensor_2d", tensor_mesh(TensorMesh::TwoD, 4), 1, false, true},
       {"adapters_tensor_2_5d", tensor_mesh(TensorMesh::TwoAndHalfD, 8, 2), 1, false, true},
+      {"adapters_tensor_3d", tensor_mesh(TensorMesh::ThreeD, 8), 1, false, true},
       {"adapters_folded", folded(4, 2, ContextParallel::AllGather, 2), 1, true, true},
       {"adapters_ulysses_tensor", context(ContextParallel::Ulysses, 2, 2), 1, false, true},
       {"adapters_tensor_sequence_kept", layout_of([](BlockPlan& layout) {
@@ -209,6 +211,9 @@ std::vector<Case> cases() {
        variables(4, {Var::Head, Var::Ffn, Var::Seq}, 1, {Var::Seq}), 1, false, true},
       {"adapters_cut_by_rank",
        variables(2, {Var::Ffn, Var::Head, Var::Rank}, 2, {Var::Hidden, Var::Seq}), 1, false, true},
+      {"adapters_tokens_then_hidden", variables(2, {Var::Seq}, 2, {Var::Hidden, Var::Seq}), 1,
+       false, true},
+      {"tokens_then_hidden", variables(2, {Var::Seq}, 2, {Var::Hidden, Var::Seq})},
       {"adapters_experts_tensor_sequence", expert(2, 2, 0, true), 2, true, true},
       {"adapters_experts_over_tensor", expert(2, 2, 1, true), 2, true, true},
   };
@@ -303,6 +308,55 @@ TEST_P(Semantics, MovesTheBytesThatAreCosted) {
 
 INSTANTIATE_TEST_SUITE_P(Layouts, Semantics, testing::ValuesIn(cases()),
                          [](const auto& instance) { return instance.param.name; });
+
+// Where a hand-written map cuts a dimension in one order here and in another there, ranks would
+// work on each other's tokens: the check of plans knows these maps, and no others.
+TEST(CutOrder, IsOneWhereverTheResultIsTheSerialOne) {
+  const std::vector<std::vector<Var>> lists = {{Var::Seq},
+                                               {Var::Hidden, Var::Seq},
+                                               {Var::Head, Var::Ffn, Var::Seq},
+                                               {Var::Ffn, Var::Seq},
+                                               {Var::Rank, Var::Seq},
+                                               {Var::Batch},
+                                               {Var::Hidden, Var::Batch},
+                                               {Var::Head, Var::Ffn, Var::Rank, Var::Batch}};
+  int conflicts = 0;
+  for (const models::Network& network : {tiny_llama(false), adapted(tiny_llama(false).spec)}) {
+    const Block& block = network.blocks[static_cast<std::size_t>(network.chain[2])];
+    const Interpreter serial = serial_run(block);
+    for (const std::vector<Var>& first : lists) {
+      for (const std::vector<Var>& second : lists) {
+        const BlockPlan layout = variables(2, first, 2, second);
+        Interpreter sharded(block, layout, 1, {8, 4});
+        bool equal = true;
+        try {
+          sharded.run();
+          equal = sharded.distance(serial) < kTolerance;
+        } catch (const std::out_of_range&) {  // a rank reads what it does not hold
+          equal = false;
+        }
+        const auto conflict = find_cut_conflict(block, rules_of(layout, true), sharded.mesh());
+        EXPECT_EQ(!conflict, equal)
+            << network.spec.name << " tp " << to_text(first.front()) << " +" << first.size()
+            << ", cp " << to_text(second.front()) << " +" << second.size();
+        conflicts += conflict ? 1 : 0;
+      }
+    }
+  }
+  EXPECT_GT(conflicts, 0);
+}
+
+// The same of tensor meshes.
+TEST(CutOrder, IsOneOnMeshes) {
+  for (const models::Network& network : {tiny_llama(false), adapted(tiny_llama(false).spec)}) {
+    const Block& block = network.blocks[static_cast<std::size_t>(network.chain[2])];
+    for (const TensorMesh kind : {TensorMesh::TwoD, TensorMesh::TwoAndHalfD, TensorMesh::ThreeD}) {
+      const BlockPlan layout = tensor_mesh(kind, kind == TensorMesh::TwoD ? 4 : 8);
+      const auto conflict = find_cut_conflict(block, rules_of(layout, true), mesh_of(layout, 2));
+      EXPECT_FALSE(conflict) << to_text(kind);
+    }
+  }
+}
 
 // The serial program itself: gradients are those of the objective.
 TEST(SerialProgram, GradientsAreDerivatives) {
