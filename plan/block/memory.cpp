@@ -123,13 +123,16 @@ void BlockEvents::convert(std::size_t index, std::size_t position, Keep keep,
   const int tensor = block_.operators[index].inputs[position];
   const Layout to = required(index, position);
   if (gathers(tensor, to)) {
+    if (!moved_[slot_of(tensor)] && scatters(tensor, to)) {
+      move_input(index, tensor, kept_layout(produced_[slot_of(tensor)], to), keep);
+    }
     gather_input(index, position, keep, temporaries);
   } else if (moved_[slot_of(tensor)]) {
     return;
   } else if (is_routed(index, tensor)) {
     route(index, tensor);
   } else if (moves(tensor, to)) {
-    move_input(index, position, keep);
+    move_input(index, tensor, to, keep);
   }
 }
 
@@ -139,25 +142,24 @@ void BlockEvents::gather_input(std::size_t index, std::size_t position, Keep kee
   const int tensor = op.inputs[position];
   const models::Tensor& value = block_.tensors[slot_of(tensor)];
   const Layout& from = produced_[slot_of(tensor)];
+  const Layout to = required(index, position);
   const bool product = is_gemm(op) && models::gives_weight_gradient(block_, op);
   const bool instead =  // the part here is inside what is kept
       product && waits(copies_.of_input(index, tensor), keep);
-  const std::int64_t whole = gathered_bytes(value, from, required(index, position), instead);
+  const std::int64_t whole = gathered_bytes(value, from, to, instead);
   if (in_gather_buffer()) {
     keep_for_all(MemoryEvent::kGatherBuffer, whole);
     return;
   }
-  const std::int64_t part = instead ? bytes_of(value, from) : 0;
+  const std::int64_t part = instead ? bytes_of(value, kept_layout(from, to)) : 0;
   if (whole > part) {
     (instead ? extras_[index] : temporaries).push_back(allocate(whole - part));
   }
 }
 
-void BlockEvents::move_input(std::size_t index, std::size_t position, Keep keep) {
+void BlockEvents::move_input(std::size_t index, int tensor, const Layout& to, Keep keep) {
   const Operator& op = block_.operators[index];
-  const int tensor = op.inputs[position];
   const auto slot = slot_of(tensor);
-  const Layout to = required(index, position);
   group_ = maker_of(block_, tensor);
   const std::int64_t bytes = bytes_of(block_.tensors[slot], to);
   const int stream = exchange_stream(tensor, to);

@@ -3,9 +3,9 @@
 // runs operator by operator makes them: outputs, saved tensors, gathered inputs, gradients,
 // temporaries of the loss. What is still live after the forward is what saved_activations() counts
 // (plan/block/cost.hpp), to the byte in the layouts of tests/unit/plan/block_memory_test.cpp; where
-// tensor meshes are cubes, experts have a degree of their own or operators are recomputed some
-// buffers differ. Gradients pass through additions without a copy; two
-// of one tensor are added in place, as torch.autograd does. O(operators).
+// experts have a degree of their own or operators are recomputed some buffers differ. Gradients
+// pass through additions without a copy; two of one tensor are added in place, as torch.autograd
+// does. O(operators).
 #pragma once
 
 #include <cstdint>

@@ -30,12 +30,13 @@ class BlockEvents : private BlockTensors, private EventWriter {
                                : keep == Keep::Chosen && copy == GatheredCopy::FromForward;
   }
   // Brings an input into the layout that the operator needs. A gathered copy lives as long as the
-  // operator; a scattered or exchanged one takes the place of the tensor.
+  // operator; a scattered or exchanged one takes the place of the tensor, and is what is gathered
+  // where sums are scattered over one axis and gathered over another.
   void convert(std::size_t index, std::size_t position, Keep keep,
                std::vector<std::int32_t>& temporaries);
   void gather_input(std::size_t index, std::size_t position, Keep keep,
                     std::vector<std::int32_t>& temporaries);
-  void move_input(std::size_t index, std::size_t position, Keep keep);
+  void move_input(std::size_t index, int tensor, const Layout& to, Keep keep);
   // Queries, keys and values for heads; the attention layer's variables name queries and keys as
   // they were.
   void exchange_for_heads(std::size_t index, Keep keep);

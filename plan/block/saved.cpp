@@ -58,11 +58,18 @@ ByteCount tensor_bytes(const BlockContext& context, int tensor, const Layout& la
 
 namespace {
 
-bool is_exchanged(const Layout& from, const Layout& to, const Mesh& mesh) {
+// Whether a tensor is reduced and scattered, or exchanged, on its way to a reader: what was
+// communicated takes its place, whatever axes did it. What is exchanged and gathered at once comes
+// and goes.
+bool is_moved(const Layout& from, const Layout& to, const Mesh& mesh) {
   const std::vector<Conversion> needed = conversions(from, to);
-  return std::any_of(needed.begin(), needed.end(), [&](const Conversion& conversion) {
-    return conversion.kind == sim::CommKind::AllToAll && mesh.of(conversion.axis) > 1;
-  });
+  const auto makes = [&](sim::CommKind kind) {
+    return std::any_of(needed.begin(), needed.end(), [&](const Conversion& conversion) {
+      return conversion.kind == kind && mesh.of(conversion.axis) > 1;
+    });
+  };
+  return makes(sim::CommKind::ReduceScatter) ||
+         (makes(sim::CommKind::AllToAll) && !makes(sim::CommKind::AllGather));
 }
 
 // The block's input, the outputs that per-operator checkpointing keeps and what it communicated.
@@ -72,23 +79,16 @@ ByteCount saved_products(const BlockContext& context, const BlockRules& rules) {
   for (const int tensor : kept_products(context)) {
     total += tensor_bytes(context, tensor, produced[static_cast<std::size_t>(tensor)]);
   }
-  const Layout stream = stream_layout(rules);
-  for (std::size_t slot = 0; slot < produced.size(); ++slot) {  // what was reduced and scattered
-    const bool partial = produced[slot][Axis::Tensor].is_partial();
-    if (partial && stream[Axis::Tensor].is_sharded() && context.mesh.of(Axis::Tensor) > 1) {
-      total += tensor_bytes(context, static_cast<int>(slot), stream);
-    }
-  }
-  std::vector<bool> exchanged(produced.size(), false);
+  std::vector<bool> moved(produced.size(), false);
   for (const Operator& op : context.block.operators) {
     const Assignment assignment = assign(context.block, op, rules.of(op));
     for (std::size_t position = 0; position < op.inputs.size(); ++position) {
       const auto slot = static_cast<std::size_t>(op.inputs[position]);
       const Layout read =
           required_input(op, context.block.tensors[slot], static_cast<int>(position), assignment);
-      if (!exchanged[slot] && is_exchanged(produced[slot], read, context.mesh)) {
-        exchanged[slot] = true;
-        total += tensor_bytes(context, op.inputs[position], read);
+      if (!moved[slot] && is_moved(produced[slot], read, context.mesh)) {
+        moved[slot] = true;
+        total += tensor_bytes(context, op.inputs[position], kept_layout(produced[slot], read));
       }
     }
   }

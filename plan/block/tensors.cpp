@@ -143,11 +143,23 @@ Layout BlockTensors::required(std::size_t index, std::size_t position) const {
                         static_cast<int>(position), assignments_[index]);
 }
 
-bool BlockTensors::gathers(int tensor, const Layout& to) const {
+bool BlockTensors::makes(int tensor, const Layout& to, sim::CommKind kind) const {
   const std::vector<Conversion> needed = conversions(produced_[slot_of(tensor)], to);
   return std::any_of(needed.begin(), needed.end(), [&](const Conversion& conversion) {
-    return conversion.kind == sim::CommKind::AllGather && context_.mesh.of(conversion.axis) > 1;
+    return conversion.kind == kind && context_.mesh.of(conversion.axis) > 1;
   });
+}
+
+bool BlockTensors::gathers(int tensor, const Layout& to) const {
+  return makes(tensor, to, sim::CommKind::AllGather);
+}
+
+bool BlockTensors::scatters(int tensor, const Layout& to) const {
+  return makes(tensor, to, sim::CommKind::ReduceScatter);
+}
+
+bool BlockTensors::moves(int tensor, const Layout& to) const {
+  return scatters(tensor, to) || makes(tensor, to, sim::CommKind::AllToAll);
 }
 
 std::int64_t BlockTensors::gathered_bytes(const Tensor& tensor, const Layout& from,
@@ -186,15 +198,6 @@ std::int64_t BlockTensors::gathered_weights(std::size_t index, bool waits) const
 bool BlockTensors::in_gather_buffer() const {
   return facts_.gather_buffer && block_.kind == models::BlockKind::Head &&
          context_.layout.sequence_parallel;
-}
-
-bool BlockTensors::moves(int tensor, const Layout& to) const {
-  const std::vector<Conversion> needed = conversions(produced_[slot_of(tensor)], to);
-  return std::any_of(needed.begin(), needed.end(), [&](const Conversion& conversion) {
-    return (conversion.kind == sim::CommKind::ReduceScatter ||
-            conversion.kind == sim::CommKind::AllToAll) &&
-           context_.mesh.of(conversion.axis) > 1;
-  });
 }
 
 bool BlockTensors::regathers(std::size_t index, int tensor) const {

@@ -66,6 +66,8 @@ class BlockTensors {
   Layout required(std::size_t index, std::size_t position) const;
   bool gathers(int tensor, const Layout& to) const;
   bool moves(int tensor, const Layout& to) const;
+  // Whether sums are reduced and scattered.
+  bool scatters(int tensor, const Layout& to) const;
   // Whether the backward gathers this input of a product again.
   bool regathers(std::size_t index, int tensor) const;
   // Whose memory that copy is in, where heads are exchanged on a stream of their own; else 0.
@@ -136,6 +138,8 @@ class BlockTensors {
   std::vector<std::size_t> rank_;   // of an operator in it
 
  private:
+  // Whether a collective of that kind is among those that bring a tensor into a layout.
+  bool makes(int tensor, const Layout& to, sim::CommKind kind) const;
   void find_holders();
   void find_routed();
   void find_attention();

@@ -206,12 +206,36 @@ BlockPlan mesh_layout(TensorMesh mesh, bool keeps) {
   return layout;
 }
 
+void expect_mesh_balanced(TensorMesh mesh, bool keeps, const models::Network& network) {
+  const std::vector<std::string_view> sets = {"norms+mlp-activation", "qkv+mlp-up", "attention",
+                                              "mlp-down+attention-output"};
+  for (const Recompute recompute : {Recompute::None, Recompute::Selective, Recompute::Full,
+                                    Recompute::Products, Recompute::Operators}) {
+    for (std::size_t set = 0; set < (recompute == Recompute::Operators ? sets.size() : 1); ++set) {
+      for (const bool fused : {false, true}) {
+        SCOPED_TRACE(testing::Message()
+                     << to_text(mesh) << " " << to_text(recompute) << " " << sets[set]
+                     << (keeps ? " keeps" : "") << (fused ? " fused" : ""));
+        Plan plan = one_stage_plan(mesh_layout(mesh, keeps));
+        plan.network = network;
+        plan.micro_batch = 16;
+        plan.execution.fused_attention = fused;
+        BlockPlan& layout = plan.blocks.front().layout;
+        layout.recompute = recompute;
+        layout.recomputed = parse_operator_set(sets[set], "test");
+        expect_blocks_balanced(plan, false);
+      }
+    }
+  }
+}
+
 TEST(BlockMemory, HoldsForTensorMeshes) {
   for (const TensorMesh mesh : {TensorMesh::TwoD, TensorMesh::TwoAndHalfD, TensorMesh::ThreeD}) {
     for (const bool keeps : {false, true}) {
-      Plan plan = one_stage_plan(mesh_layout(mesh, keeps));
-      plan.micro_batch = 16;
-      expect_blocks_balanced(plan, false);
+      for (const char* name : {"", "llama3-8b"}) {
+        expect_mesh_balanced(mesh, keeps, one_stage_plan(mesh_layout(mesh, keeps), name).network);
+        expect_mesh_balanced(mesh, keeps, adapted(name, {.rank = 16}));
+      }
     }
   }
 }

@@ -144,7 +144,8 @@ TEST(GatheredCopies, AreOfProductsAlone) {
 // Meshes gather weights, too, which wait with keep_gathered alone.
 TEST(GatheredCopies, HoldOnMeshes) {
   for (const TensorMesh mesh : {TensorMesh::TwoD, TensorMesh::ThreeD}) {
-    for (const Recompute recompute : {Recompute::None, Recompute::Selective, Recompute::Full}) {
+    for (const Recompute recompute :
+         {Recompute::None, Recompute::Selective, Recompute::Full, Recompute::Products}) {
       BlockPlan layout;
       layout.tp = mesh == TensorMesh::TwoD ? 4 : 8;
       layout.tensor_parallel = mesh;
