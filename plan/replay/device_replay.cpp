@@ -2,6 +2,7 @@
 #include "plan/replay/device_replay.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "plan/block/states.hpp"
 
@@ -97,7 +98,7 @@ void DeviceReplay::begin_gather(const Position& position) {
 }
 
 void DeviceReplay::gather(const Position& position) {
-  if (!position.gathered || in_root(position)) {
+  if (!position.gathered || in_root(position) || held_units_.contains(&position)) {
     return;
   }
   if (prefetched_ < 0) {
@@ -115,7 +116,7 @@ void DeviceReplay::gather(const Position& position) {
 }
 
 void DeviceReplay::prefetch(const Position* next) {
-  if (next != nullptr && next->gathered && !in_root(*next)) {
+  if (next != nullptr && next->gathered && !in_root(*next) && !held_units_.contains(next)) {
     begin_gather(*next);
   }
 }
@@ -123,6 +124,28 @@ void DeviceReplay::prefetch(const Position* next) {
 void DeviceReplay::free_unit() {
   memory_.release(unit_);
   unit_ = -1;
+}
+
+void DeviceReplay::end_forward(const Position& position) {
+  if (plan_.execution.reshard_after_forward || position.frozen || !position.gathered ||
+      in_root(position)) {
+    free_unit();
+    return;
+  }
+  HeldUnit& held = held_units_[&position];
+  if (unit_ >= 0) {
+    held.unit = std::exchange(unit_, -1);
+  }
+  ++held.micro_batches;
+}
+
+void DeviceReplay::end_backward(const Position& position) {
+  free_unit();
+  const auto held = held_units_.find(&position);
+  if (held != held_units_.end() && --held->second.micro_batches == 0) {
+    memory_.release(held->second.unit);
+    held_units_.erase(held);
+  }
 }
 
 void DeviceReplay::gather_root() {
@@ -233,7 +256,7 @@ void DeviceReplay::forward(int stage, std::uint32_t micro_batch) {
       memory_.release(current);  // features of a frozen encoder, read like token ids
     }
     apply(memory.forward, buffers);
-    free_unit();
+    end_forward(positions[index]);
     current = take(buffers, memory.output);
     if (index > 0 && block_by_block) {
       evict(at(stage, micro_batch, index - 1), live.buffers[index - 1]);
@@ -281,7 +304,7 @@ void DeviceReplay::backward(int stage, std::uint32_t micro_batch, bool cut) {
     } else {
       apply(memory.backward, buffers);
     }
-    free_unit();
+    end_backward(positions[index]);
     memory_.release(live.keys[index]);
     memory_.release(live.context_gradients[index]);
     gradient = take(buffers, memory.input_gradient);

@@ -127,6 +127,10 @@ class DeviceReplay {
   // Buffers of quantised exchanges of whole gradients, freed before the shard is there.
   void exchange_quantised(std::int64_t whole, const Position* unit);
   void free_unit();
+  // The same behind a forward and a backward of a position: without resharding after the forward a
+  // unit stays until no micro-batch in flight needs it.
+  void end_forward(const Position& position);
+  void end_backward(const Position& position);
   void gather_root();
   const SlicePosition& at(int stage, std::uint32_t unit, std::size_t position) const;
   // Gradients of the keys and values of all slices before the last one, whose backward this is.
@@ -176,6 +180,11 @@ class DeviceReplay {
   Buffer prefetched_ = -1;
   Buffer fetched_ = -1;
   Buffer unit_ = -1;
+  struct HeldUnit {
+    Buffer unit = -1;
+    int micro_batches = 0;
+  };
+  std::map<const Position*, HeldUnit> held_units_;
   Buffer root_ = -1;
   Buffer reducing_ = -1;
   std::vector<Buffer> root_gradients_;

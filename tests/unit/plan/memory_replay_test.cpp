@@ -179,6 +179,32 @@ double allocated(const Plan& plan) {
   return static_cast<double>(replay_memory(plan).front().allocated.value());
 }
 
+// Without resharding after the forward every unit waits for the backward, once for all
+// micro-batches in flight.
+TEST(MemoryReplay, UnitsThatAreNotReshardedStay) {
+  Plan plan = small_plan();
+  for (BlockRun& run : plan.blocks) {
+    run.layout.zero_stage = 3;
+    run.layout.recompute = Recompute::Full;
+  }
+  const auto gathered = [&] {
+    plan.execution.reshard_after_forward = true;
+    const double one = allocated(plan);
+    plan.execution.reshard_after_forward = false;
+    return allocated(plan) - one;
+  };
+  // The first stage's layers and embedding, of which two layers were there before, one read and one
+  // on its way.
+  const double layer = 2.0 * 12 * 1024 * 1024 / plan.blocks.front().layout.tp;
+  const double table = 2.0 * 51200 * 1024 / plan.blocks.front().layout.tp;
+  const double all = layer * (plan.stage_blocks.front() - 1) + table;
+  EXPECT_GT(gathered(), all - 2 * layer);
+  EXPECT_LT(gathered(), all);
+  const double some = gathered();
+  plan.batch *= 4;
+  EXPECT_EQ(gathered(), some);
+}
+
 // Parameters on the host: the shards of all layers are gone, those of one or two layers have
 // buffers beside the ones that are gathered.
 TEST(MemoryReplay, FetchedShardsHaveBuffers) {
