@@ -46,7 +46,10 @@ std::vector<int> BlockBuilder::adapt(const std::string& name, int input,
   const std::size_t first = block.operators.size();
   const bool frozen = std::exchange(freezes, false);
   const int read = adapters_.dropout > 0 ? dropout(name + "_lora_dropout", input) : input;
-  const GemmOptions plain{.kind = options.kind, .leading = options.leading, .save_input = false};
+  const bool shared = adapters_.shared_by_experts && options.kind == OpKind::GroupedGemm;
+  const GemmOptions plain{.kind = shared ? OpKind::Gemm : options.kind,
+                          .leading = shared ? Dims() : options.leading,
+                          .save_input = false};
   const int low = linear(name + "_lora_a", read, reduced,
                          {name + "_lora_low", {{Var::Rank, adapters_.rank}}}, plain);
   std::vector<Projection> up;

@@ -82,11 +82,13 @@ struct AdapterSpec {
   double dropout = 0;     // > 0: of the input of A
   // Adapted products of a layer, all as NeMo has it: projections to queries, keys and values (of
   // latents, too), of the attention's output, and up (with the gate) and down of feed-forward
-  // networks, of every expert by itself.
+  // networks.
   bool qkv = true;
   bool o = true;
   bool up = true;
   bool down = true;
+  // One pair serves the experts of a layer, the same on all their ranks; else each has its own.
+  bool shared_by_experts = false;
 
   bool operator==(const AdapterSpec&) const = default;
 };

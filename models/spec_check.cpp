@@ -177,6 +177,10 @@ void check_adapters(const NetworkSpec& spec, const Checker& check) {
   check.require(std::any_of(targets.begin(), targets.end(),
                             [&](const auto& target) { return adapters.*target.member; }),
                 "adapters.targets is empty", "qkv, o, up or down, or leave it out for all");
+  check.require(
+      !adapters.shared_by_experts || (spec.moe.experts > 0 && (adapters.up || adapters.down)),
+      "adapters.shared_by_experts, but no experts are adapted",
+      "leave it out, or give the network moe and the adapters targets up or down");
   check.require(spec.encoder.layers == 0 || spec.encoder.frozen,
                 "adapters stand on frozen weights, but the encoder is trained",
                 "set encoder.frozen to true");

@@ -106,6 +106,10 @@ constexpr std::array<NumberField<AdapterSpec>, 1> kAdapterNumbers = {{
     {"dropout", &AdapterSpec::dropout, 0.0, 1.0},
 }};
 
+constexpr std::array<FlagField<AdapterSpec>, 1> kAdapterFlags = {{
+    {"shared_by_experts", &AdapterSpec::shared_by_experts},
+}};
+
 constexpr std::array<FlagField<AdapterSpec>, 4> kAdapterTargets = {{
     {"qkv", &AdapterSpec::qkv},
     {"o", &AdapterSpec::o},
@@ -159,6 +163,7 @@ std::span<const IntegerField<CascadeSpec>> cascade_integer_fields() { return kCa
 
 std::span<const IntegerField<AdapterSpec>> adapter_integer_fields() { return kAdapterIntegers; }
 std::span<const NumberField<AdapterSpec>> adapter_number_fields() { return kAdapterNumbers; }
+std::span<const FlagField<AdapterSpec>> adapter_flag_fields() { return kAdapterFlags; }
 std::span<const FlagField<AdapterSpec>> adapter_targets() { return kAdapterTargets; }
 
 std::span<const std::string_view> family_names() { return kFamilies; }

@@ -46,6 +46,7 @@ std::span<const IntegerField<CascadeSpec>> cascade_integer_fields();
 std::span<const IntegerField<AdapterSpec>> adapter_integer_fields();
 std::span<const NumberField<AdapterSpec>> adapter_number_fields();
 // The member "targets" of a document lists those that are set.
+std::span<const FlagField<AdapterSpec>> adapter_flag_fields();
 std::span<const FlagField<AdapterSpec>> adapter_targets();
 
 // Names by enumerator value.

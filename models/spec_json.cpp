@@ -132,7 +132,7 @@ void write_adapters(Json& json, const AdapterSpec& adapters) {
   }
   Json object = Json::object();
   write_fields<AdapterSpec>(object, adapters, {}, adapter_integer_fields(), adapter_number_fields(),
-                            {});
+                            adapter_flag_fields());
   Json targets = Json::array();
   for (const FlagField<AdapterSpec>& target : adapter_targets()) {
     if (adapters.*target.member) {
@@ -168,7 +168,8 @@ void read_parts(ObjectReader& reader, NetworkSpec& spec) {
   }
   if (const auto value = reader.optional("adapters")) {
     ObjectReader adapters = value->object();
-    read_fields(adapters, spec.adapters, adapter_integer_fields(), adapter_number_fields(), {});
+    read_fields(adapters, spec.adapters, adapter_integer_fields(), adapter_number_fields(),
+                adapter_flag_fields());
     read_targets(adapters, spec.adapters);
     adapters.finish();
   }

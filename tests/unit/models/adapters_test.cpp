@@ -176,6 +176,24 @@ TEST(Adapters, LeaveTheProjectionOfAnEncoderTrained) {
   EXPECT_THAT(refusal(adapted(spec)), HasSubstr("set encoder.frozen to true"));
 }
 
+// Of experts of width 32 each has a pair for its up and gate, and one for its down; or all have the
+// same. The copies of a token go through as many products either way.
+TEST(Adapters, MayBeSharedByTheExperts) {
+  NetworkSpec spec = small_spec(Family::Llama);
+  spec.moe = {.experts = 8, .top_k = 2, .ffn_hidden = 32};
+  spec.adapters = {.rank = 4, .qkv = false, .o = false};
+  const Network own = build_network(spec, "test");
+  spec.adapters.shared_by_experts = true;
+  const Network shared = build_network(spec, "test");
+  const std::int64_t pair = 4 * ((64 + 2 * 32) + (32 + 64));
+  EXPECT_EQ(num_trained_parameters(own), 3 * 8 * pair);
+  EXPECT_EQ(num_trained_parameters(shared), 3 * pair);
+  EXPECT_EQ(model_flops(own, {4, 64}), model_flops(shared, {4, 64}));
+  EXPECT_EQ(read_network_spec(to_json(spec), "again"), spec);
+  spec.moe = {};
+  EXPECT_THAT(refusal(spec), HasSubstr("no experts are adapted"));
+}
+
 TEST(Adapters, AreFieldsOfTheDocument) {
   NetworkSpec spec = adapted(small_spec(Family::Llama));
   spec.adapters.dropout = 0.1;

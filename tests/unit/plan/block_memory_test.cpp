@@ -141,6 +141,33 @@ TEST(BlockMemory, KeepsWhatAdaptersNeed) {
   }
 }
 
+// One pair of all experts keeps what theirs would keep, and is held whole by each of their ranks.
+TEST(BlockMemory, HoldsForAdaptersThatExpertsShare) {
+  for (const Recompute recompute :
+       {Recompute::None, Recompute::Selective, Recompute::Full, Recompute::Products}) {
+    std::vector<std::int64_t> saved;
+    for (const bool shared : {false, true}) {
+      BlockPlan layout = layout_of(1, false, recompute);
+      layout.ep = 4;
+      Plan plan = one_stage_plan(layout, "mixtral-8x7b");
+      plan.network = adapted("mixtral-8x7b", {.rank = 16, .shared_by_experts = shared});
+      plan.stage_blocks = even_stages(plan.network, 1);
+      plan.blocks.front().count = static_cast<int>(plan.network.chain.size());
+      expect_blocks_balanced(plan);
+      BlockCosts costs(plan);
+      const BlockCost& layer =
+          costs.of(plan.network.chain[2], plan.blocks.front().layout, plan.micro_batch);
+      saved.push_back(layer.saved.value());
+      for (const StateGroup& group : layer.states) {
+        EXPECT_TRUE(group.frozen || !shared || group.reduced_over(Axis::Expert));
+      }
+    }
+    if (recompute != Recompute::Products) {  // which counts the products of matrices alone
+      EXPECT_EQ(saved.front(), saved.back());
+    }
+  }
+}
+
 // Where heads are exchanged for positions, fused attention keeps its result as it wrote it, the
 // product behind it as it reads it.
 TEST(BlockMemory, KeepsTheResultOfExchangedHeadsTwice) {

@@ -51,9 +51,9 @@ models::Network tiny_llama(bool experts) {
 }
 
 // Adapters of all products of `spec` with rank 4, everything else frozen.
-models::Network adapted(models::NetworkSpec spec) {
+models::Network adapted(models::NetworkSpec spec, bool shared = false) {
   spec.name = "adapted " + spec.name;
-  spec.adapters.rank = 4;
+  spec.adapters = {.rank = 4, .shared_by_experts = shared};
   return models::build_network(spec, "test");
 }
 
@@ -63,6 +63,7 @@ struct Case {
   int dp = 1;
   bool experts = false;
   bool adapters = false;
+  bool shared_adapters = false;  // by the experts
 };
 
 BlockPlan layout_of(const std::function<void(BlockPlan&)>& set) {
@@ -216,6 +217,10 @@ std::vector<Case> cases() {
       {"tokens_then_hidden", variables(2, {Var::Seq}, 2, {Var::Hidden, Var::Seq})},
       {"adapters_experts_tensor_sequence", expert(2, 2, 0, true), 2, true, true},
       {"adapters_experts_over_tensor", expert(2, 2, 1, true), 2, true, true},
+      {"shared_adapters_experts", expert(4, 1, 0), 4, true, true, true},
+      {"shared_adapters_experts_tensor_sequence", expert(2, 2, 0, true), 2, true, true, true},
+      {"shared_adapters_experts_over_tensor", expert(2, 2, 1, true), 2, true, true, true},
+      {"shared_adapters_folded", folded(4, 2, ContextParallel::AllGather, 2), 1, true, true, true},
   };
 }
 
@@ -223,7 +228,7 @@ void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
 std::vector<models::Network> networks_of(const Case& c) {
   if (c.adapters) {
-    return {adapted(tiny_llama(c.experts).spec)};
+    return {adapted(tiny_llama(c.experts).spec, c.shared_adapters)};
   }
   if (c.experts) {
     return {tiny_llama(true)};
@@ -361,7 +366,8 @@ TEST(CutOrder, IsOneOnMeshes) {
 // The serial program itself: gradients are those of the objective.
 TEST(SerialProgram, GradientsAreDerivatives) {
   for (const models::Network& network :
-       {tiny_gpt(), tiny_llama(true), adapted(tiny()), adapted(tiny_llama(true).spec)}) {
+       {tiny_gpt(), tiny_llama(true), adapted(tiny()), adapted(tiny_llama(true).spec),
+        adapted(tiny_llama(true).spec, true)}) {
     for (const Block& block : network.blocks) {
       const Interpreter serial = serial_run(block);
       for (const Operator& op : block.operators) {
