@@ -49,13 +49,13 @@ constexpr std::array kFlagRules = {
     FlagRule{
         "eager_ring", &Execution::eager_ring,
         [](const PlanUses& u) { return u.training && u.ring && u.plan.execution.fused_attention; },
-        "cp > 1 with context ring or mix, and fused_attention"},
+        "cp > 1 with context ring or mix, and fused_attention, in a training plan"},
     FlagRule{"repeated_heads", &Execution::repeated_heads,
              [](const PlanUses& u) { return u.training && u.grouped_heads; },
              "a training plan of a network with fewer kv_heads than heads"},
     FlagRule{"gathered_ring", &Execution::gathered_ring,
              [](const PlanUses& u) { return u.training && u.ring; },
-             "cp > 1 with context ring or mix"},
+             "cp > 1 with context ring or mix in a training plan"},
     FlagRule{"reuses_gathered", &Execution::reuses_gathered,
              [](const PlanUses& u) {
                return u.training && u.recomputed_ring && u.plan.execution.gathered_ring;
@@ -63,10 +63,11 @@ constexpr std::array kFlagRules = {
              "gathered_ring, cp > 1 with context ring or mix, and recompute full"},
     FlagRule{"overlap_context", &Execution::overlap_context,
              [](const PlanUses& u) { return u.training && u.ring; },
-             "cp > 1 with context ring or mix"},
+             "cp > 1 with context ring or mix in a training plan"},
     FlagRule{"regathers_inputs", &Execution::regathers_inputs,
-             [](const PlanUses& u) { return u.training && u.sequence_parallel; },
-             "tp > 1 with sequence_parallel"},
+             [](const PlanUses& u) { return u.gathers_again; },
+             "a training plan with gathered inputs (a tensor mesh, or tp > 1 with "
+             "sequence_parallel) and without keep_gathered"},
     FlagRule{"fp8_gathers", &Execution::fp8_gathers,
              [](const PlanUses& u) { return u.quantised && u.sequence_parallel; },
              "precision fp8 or nvfp4 and tp > 1 with sequence_parallel"},

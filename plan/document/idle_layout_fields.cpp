@@ -57,7 +57,7 @@ constexpr std::array kLayoutRules = {
                  return b.cp > 1 && p.network.spec.causal && !p.serving &&
                         (b.context == ContextParallel::Ring || b.context == ContextParallel::Mix);
                },
-               "cp > 1 with a causal ring"},
+               "cp > 1 with a causal ring in a training plan"},
     LayoutRule{"zero_stage", [](const BlockPlan& b) { return b.zero_stage > 0; },
                [](const BlockPlan& b, const Plan& p) {
                  return p.data_ranks(b) * b.cp > 1 || b.offload.any();
@@ -72,7 +72,8 @@ constexpr std::array kLayoutRules = {
                [](const BlockPlan& b, const Plan& p) {
                  return b.tp > 1 && !p.serving && (is_mesh(b) || b.sequence_parallel);
                },
-               "gathered inputs: a tensor mesh, or tp > 1 with sequence_parallel"},
+               "gathered inputs in a training plan: a tensor mesh, or tp > 1 with "
+               "sequence_parallel"},
     LayoutRule{"offload.activations_of",
                [](const BlockPlan& b) { return !b.offload.activations_of.empty(); },
                [](const BlockPlan& b, const Plan&) { return b.offload.activations > 0; },

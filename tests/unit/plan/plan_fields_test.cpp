@@ -364,8 +364,24 @@ TEST(PlanFields, IdleFieldsSayWhatTheyNeed) {
   plan.execution.stream_tp = true;
   plan.blocks.front().layout.zigzag = false;
   EXPECT_EQ(idle_fields_text(plan),
-            "blocks.zigzag (needs cp > 1 with a causal ring), "
+            "blocks.zigzag (needs cp > 1 with a causal ring in a training plan), "
             "execution.stream_tp (needs tp > 1 with sequence_parallel)");
+}
+
+// Inputs are gathered with sequence parallelism and on meshes, and what is kept is not gathered
+// again.
+TEST(PlanFields, GathersAgainWhereInputsAreGathered) {
+  Plan plan = plan_of(tiny_spec(), "dgx-a100:2", 1, {.tp = 4});
+  plan.execution.regathers_inputs = false;
+  const auto idle = [&] { return !idle_fields_text(plan).empty(); };
+  BlockPlan& layout = plan.blocks.front().layout;
+  EXPECT_TRUE(idle());
+  layout.sequence_parallel = true;
+  EXPECT_FALSE(idle());
+  layout.keep_gathered = true;
+  EXPECT_TRUE(idle());
+  layout = {.tp = 4, .tensor_parallel = TensorMesh::TwoD};
+  EXPECT_FALSE(idle());
 }
 
 }  // namespace
