@@ -14,11 +14,11 @@
 namespace orrery::plan {
 
 // Live after the forward is what the formula says, to the byte, and everything is freed in the end.
-inline void expect_balanced(const Plan& plan, const Slice& slice = {}) {
+inline void expect_balanced(const Plan& plan, const Slice& slice = {}, std::size_t position = 1) {
   const BlockPlan& layout = plan.blocks.front().layout;
   BlockCosts costs(plan);
   const BlockContext context =
-      costs.block_context(plan.network.chain[1], layout, plan.micro_batch, slice);
+      costs.block_context(plan.network.chain[position], layout, plan.micro_batch, slice);
   const BlockMemory memory = block_memory(context, {}, false);
   std::map<std::int32_t, std::int64_t> live = {{memory.input, memory.boundary}};
   const auto play = [&live](const std::vector<MemoryEvent>& events) {

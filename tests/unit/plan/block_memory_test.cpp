@@ -141,33 +141,6 @@ TEST(BlockMemory, KeepsWhatAdaptersNeed) {
   }
 }
 
-// One pair of all experts keeps what theirs would keep, and is held whole by each of their ranks.
-TEST(BlockMemory, HoldsForAdaptersThatExpertsShare) {
-  for (const Recompute recompute :
-       {Recompute::None, Recompute::Selective, Recompute::Full, Recompute::Products}) {
-    std::vector<std::int64_t> saved;
-    for (const bool shared : {false, true}) {
-      BlockPlan layout = layout_of(1, false, recompute);
-      layout.ep = 4;
-      Plan plan = one_stage_plan(layout, "mixtral-8x7b");
-      plan.network = adapted("mixtral-8x7b", {.rank = 16, .shared_by_experts = shared});
-      plan.stage_blocks = even_stages(plan.network, 1);
-      plan.blocks.front().count = static_cast<int>(plan.network.chain.size());
-      expect_blocks_balanced(plan);
-      BlockCosts costs(plan);
-      const BlockCost& layer =
-          costs.of(plan.network.chain[2], plan.blocks.front().layout, plan.micro_batch);
-      saved.push_back(layer.saved.value());
-      for (const StateGroup& group : layer.states) {
-        EXPECT_TRUE(group.frozen || !shared || group.reduced_over(Axis::Expert));
-      }
-    }
-    if (recompute != Recompute::Products) {  // which counts the products of matrices alone
-      EXPECT_EQ(saved.front(), saved.back());
-    }
-  }
-}
-
 // Where heads are exchanged for positions, fused attention keeps its result as it wrote it, the
 // product behind it as it reads it.
 TEST(BlockMemory, KeepsTheResultOfExchangedHeadsTwice) {
@@ -231,40 +204,6 @@ BlockPlan mesh_layout(TensorMesh mesh, bool keeps) {
   layout.tp_rows = mesh == TensorMesh::TwoAndHalfD ? 2 : 0;
   layout.keep_gathered = keeps;
   return layout;
-}
-
-void expect_mesh_balanced(TensorMesh mesh, bool keeps, const models::Network& network) {
-  const std::vector<std::string_view> sets = {"norms+mlp-activation", "qkv+mlp-up", "attention",
-                                              "mlp-down+attention-output"};
-  for (const Recompute recompute : {Recompute::None, Recompute::Selective, Recompute::Full,
-                                    Recompute::Products, Recompute::Operators}) {
-    for (std::size_t set = 0; set < (recompute == Recompute::Operators ? sets.size() : 1); ++set) {
-      for (const bool fused : {false, true}) {
-        SCOPED_TRACE(testing::Message()
-                     << to_text(mesh) << " " << to_text(recompute) << " " << sets[set]
-                     << (keeps ? " keeps" : "") << (fused ? " fused" : ""));
-        Plan plan = one_stage_plan(mesh_layout(mesh, keeps));
-        plan.network = network;
-        plan.micro_batch = 16;
-        plan.execution.fused_attention = fused;
-        BlockPlan& layout = plan.blocks.front().layout;
-        layout.recompute = recompute;
-        layout.recomputed = parse_operator_set(sets[set], "test");
-        expect_blocks_balanced(plan, false);
-      }
-    }
-  }
-}
-
-TEST(BlockMemory, HoldsForTensorMeshes) {
-  for (const TensorMesh mesh : {TensorMesh::TwoD, TensorMesh::TwoAndHalfD, TensorMesh::ThreeD}) {
-    for (const bool keeps : {false, true}) {
-      for (const char* name : {"", "llama3-8b"}) {
-        expect_mesh_balanced(mesh, keeps, one_stage_plan(mesh_layout(mesh, keeps), name).network);
-        expect_mesh_balanced(mesh, keeps, adapted(name, {.rank = 16}));
-      }
-    }
-  }
 }
 
 // A gathered input is kept for the gradient of a weight, a gathered weight for that of an input:
