@@ -89,6 +89,8 @@ BlockChoice BlockPricer::choice_of(int block, const plan::BlockPlan& layout) {
   }
   if (layout.zero_stage < 2) {
     choice.reduce = std::max(0.0, traffic.reduce.value() - kPicoseconds);
+  }
+  if (layout.zero_stage < 3) {
     choice.step_gather = std::max(0.0, traffic.gather.value() - kPicoseconds);
   }
   choice.reduce_all = choice.reduce;

@@ -171,10 +171,17 @@ void PipelineProgram::add_queues() {
     }
     program_.add_row(std::move(all), 0.0);
     const double first = is_cut ? 0.0 : shortest(stage, &BlockChoice::backward);
-    program_.add_row({{tails_[stage], 1.0},
-                      {is_cut ? weight_grad_[stage] : backward_[stage], 1.0},
-                      {reductions_.back(), -1.0}},
-                     first * kRounding / until_);
+    Terms queue = {{tails_[stage], 1.0},
+                   {is_cut ? weight_grad_[stage] : backward_[stage], 1.0},
+                   {reductions_.back(), -1.0}};
+    // In a whole backward those of every pass are in the same queue.
+    for (const Column& column : is_cut ? std::vector<Column>() : columns_[stage]) {
+      const double reduce = choice_at(column).pass_reduce;
+      if (reduce > 0) {
+        queue.push_back({column.variable, -scaled(reduce)});
+      }
+    }
+    program_.add_row(std::move(queue), first * kRounding / until_);
   }
   add_heads();
   add_extras();

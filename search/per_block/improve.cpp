@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Drafts that are simulated with their neighbours (per_block/draft.hpp).
 #include <algorithm>
+#include <initializer_list>
 #include <numeric>
 #include <set>
 #include <utility>
@@ -59,10 +60,15 @@ Lists exchanged(Lists lists, std::size_t stage, std::uint16_t from, std::uint16_
   return lists;
 }
 
-// All blocks of a run of stages.
-Lists replaced(Lists lists, std::size_t first, std::size_t count, std::uint16_t to) {
+// Of a stage: what it hands on is as large as its last block makes it.
+enum class Blocks : std::uint8_t { All, ButLast, Last };
+
+// Of every stage of a run.
+Lists replaced(Lists lists, std::size_t first, std::size_t count, Blocks blocks, std::uint16_t to) {
   for (std::size_t stage = first; stage < first + count; ++stage) {
-    std::fill(lists[stage].begin(), lists[stage].end(), to);
+    auto& list = lists[stage];
+    std::fill(blocks == Blocks::Last ? list.end() - 1 : list.begin(),
+              blocks == Blocks::ButLast ? list.end() - 1 : list.end(), to);
   }
   return lists;
 }
@@ -143,8 +149,11 @@ class Drafter::Climb {
         moves_(moves) {}
 
   DraftResult run() {
-    while (budget_ > 0 && ((moves_ == Moves::Any && move_anywhere()) || relieve_devices() ||
-                           leave_frozen_alone() || exchange_in_chunks() || sweep_runs())) {
+    while (budget_ > 0 &&
+           ((moves_ == Moves::Any &&
+             (sweep_runs({Blocks::ButLast, Blocks::Last}) || move_anywhere())) ||
+            relieve_devices() || leave_frozen_alone() || exchange_in_chunks() ||
+            sweep_runs({Blocks::All}) || sweep_runs({Blocks::ButLast, Blocks::Last}))) {
     }
     return {draft_, best_.fits, best_.time, best_.excess, drafter_.simulated_};
   }
@@ -312,8 +321,9 @@ class Drafter::Climb {
   }
 
   // Runs of neighbouring stages, long ones first: which strategy is best differs between stages
-  // that fill and drain the pipeline and those that are busy all the time.
-  bool sweep_runs() {
+  // that fill and drain the pipeline and those that are busy all the time; and of one stage, where
+  // the last block says how much is handed on.
+  bool sweep_runs(std::initializer_list<Blocks> parts) {
     bool gained = false;
     const std::size_t stages = lists_.size();
     const std::vector<std::uint16_t> candidates =
@@ -321,7 +331,9 @@ class Drafter::Climb {
     for (std::size_t length = stages / 2; length > 0 && best_.fits; length /= 2) {
       for (std::size_t first = 0; first + length <= stages; first += (length + 1) / 2) {
         for (const std::uint16_t to : candidates) {
-          gained = try_out(replaced(lists_, first, length, to)) || gained;
+          for (const Blocks blocks : parts) {
+            gained = try_out(replaced(lists_, first, length, blocks, to)) || gained;
+          }
         }
       }
     }

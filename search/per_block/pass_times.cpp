@@ -110,9 +110,9 @@ PipelineProgram::PassTimes PipelineProgram::pass_times(const LinearProgram::Answ
                           std::clamp(answer.values[static_cast<std::size_t>(sharded)], 0.0, 1.0);
     times.backward.push_back(std::max(sum.backward, sum.traffic));
     if (traits_.splits_backward) {
-      const double rest = times.backward.back() - sum.input_grad;
-      times.input_grad.push_back(sum.input_grad);
-      times.weight_grad.push_back(std::max(sum.weight_grad, rest));
+      // What traffic adds goes with the input gradients.
+      times.input_grad.push_back(std::max(sum.input_grad, times.backward.back() - sum.weight_grad));
+      times.weight_grad.push_back(sum.weight_grad);
     }
   }
   return times;

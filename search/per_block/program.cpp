@@ -240,13 +240,14 @@ void PipelineProgram::add_passes() {
     if (exposed(stage) > 0) {
       behind.push_back({first_[stage].sharded, -exposed(stage) * kRounding / until_});
     }
-    at_least(backward_[stage], stage, &BlockChoice::backward, &BlockChoice::traffic,
-             std::move(behind));
+    at_least(backward_[stage], stage, &BlockChoice::backward, &BlockChoice::traffic, behind);
     at_least(backward_[stage], stage, &BlockChoice::traffic);
     if (traits_.splits_backward) {
       input_grad_.push_back(program_.add_variable(1.0, 0.0));
       weight_grad_.push_back(program_.add_variable(1.0, 0.0));
-      at_least(input_grad_[stage], stage, &BlockChoice::input_grad);
+      // What traffic adds to a backward that is cut goes with the input gradients.
+      at_least(input_grad_[stage], stage, &BlockChoice::input_grad, &BlockChoice::traffic,
+               std::move(behind));
       at_least(weight_grad_[stage], stage, &BlockChoice::weight_grad);
       program_.add_row(
           {{input_grad_[stage], 1.0}, {weight_grad_[stage], 1.0}, {backward_[stage], -1.0}}, 0.0);

@@ -8,6 +8,7 @@ namespace orrery::search {
 namespace {
 
 constexpr int kAttempts = 10;  // of a draft that must leave more memory free
+constexpr int kMostAgain = 3;  // searches of the neighbours of what would be the best plan
 
 }  // namespace
 
@@ -24,13 +25,16 @@ std::optional<DraftResult> PerBlockTools::drafted(const PerBlockSpace& space,
     }
     DraftResult now = drafter.improve(mesh, pipeline, costs, *first, 0);
     if (now.fits && now.time.value() < aim.promising) {
-      now = drafter.improve(mesh, pipeline, costs, *first, aim.budget);
+      now = drafter.improve(mesh, pipeline, costs, *first, aim.budget());
     }
-    if (now.fits && now.time.value() < aim.best) {
+    bool goes_on = now.fits && now.time.value() < aim.best;
+    for (int again = 0; again < kMostAgain && goes_on; ++again) {
       const std::int64_t before = now.simulated;
-      now = drafter.improve(mesh, pipeline, costs, std::move(now.draft), aim.budget,
+      const Seconds time = now.time;
+      now = drafter.improve(mesh, pipeline, costs, std::move(now.draft), aim.budget(),
                             Drafter::Moves::Any);
       now.simulated += before;
+      goes_on = now.time < time;
     }
     now.simulated += result ? result->simulated : 0;
     result = std::move(now);

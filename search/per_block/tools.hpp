@@ -19,9 +19,9 @@ struct DraftOrigin {
 };
 
 struct DraftAim {
-  double best = 0;       // seconds of the best plan so far
-  double promising = 0;  // drafts of less than this are improved
-  int budget = 0;        // simulations
+  double best = 0;              // seconds of the best plan so far
+  double promising = 0;         // drafts of less than this are improved
+  std::function<int()> budget;  // simulations; asked before neighbours are looked at
   std::function<plan::MemoryVerdict(const plan::Plan&)> replay;
 };
 

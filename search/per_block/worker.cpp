@@ -122,7 +122,7 @@ std::optional<DraftResult> PerBlockWorker::drafted(const PerBlockWork& work, con
   };
   return tools_.drafted(
       space_, {mesh, space_.pipelines(mesh)[work.node.pipeline], costs_of(work.node.mesh), shares},
-      {work.best, work.best * promising, budget(kSimulations), replay});
+      {work.best, work.best * promising, [this] { return budget(kSimulations); }, replay});
 }
 
 }  // namespace orrery::search

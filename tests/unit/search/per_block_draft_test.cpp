@@ -64,5 +64,38 @@ TEST(PerBlockDraft, AFixedCutStays) {
   EXPECT_EQ(result.any.draft.stages, result.likely.draft.stages);
 }
 
+// With sequence parallelism a block is slower and hands on half as much: over a slow network the
+// last block of every stage has it, and no other.
+TEST(PerBlockDraft, TheLastBlockOfAStageHandsOnLittle) {
+  const plan::Plan base =
+      base_plan(Shape{.spec = small_spec(16),
+                      .cluster = "dgx-a100:4",
+                      .overrides = {"node.gpus=2", "gpu.memory=80 GiB", "node.scale_out.nics=1",
+                                    "node.scale_out.nic_bandwidth=10 GB/s"}});
+  const Constraints constraints =
+      fixed("tp=2,cp=1,pp=4,micro_batch=1,zero=1,recompute=none,schedule=1f1b");
+  const PerBlockSpace space(base, constraints);
+  PerBlockTools tools(space);
+  const StageMesh& mesh = space.meshes().front();
+  const Pipeline pipeline = space.pipelines(mesh).front();
+  const MeshCosts costs = tools.pricer.price(mesh);
+  ASSERT_EQ(costs.shared.size(), 2U);
+  for (const std::uint16_t strategy : costs.shared) {
+    Draft draft;
+    draft.stages = space.first_cut(mesh, pipeline);
+    draft.strategies.assign(base.network.chain.size(), strategy);
+    const DraftResult result = tools.drafter.improve(mesh, pipeline, costs, draft, kEnough);
+    ASSERT_TRUE(result.fits);
+    std::size_t position = 0;
+    for (std::size_t stage = 0; stage < result.draft.stages.size(); ++stage) {
+      for (int left = result.draft.stages[stage]; left > 0; --left, ++position) {
+        const bool hands_on = left == 1 && stage + 1 < result.draft.stages.size();
+        EXPECT_EQ(costs.strategies[result.draft.strategies[position]].sequence_parallel, hands_on)
+            << stage << " " << left;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace orrery::search
