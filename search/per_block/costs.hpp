@@ -26,8 +26,8 @@ struct BlockChoice {
   double gather = 0;       // ZeRO-3: the stream of a forward
   double traffic = 0;      // ZeRO-2 and 3: the stream of a backward
   double pass_reduce = 0;  // of it, the reduction
-  // Once a step: reductions of ZeRO-0 and 1, gathers also of ZeRO-2 (at later stages nothing). Of the
-  // chain's first block exactly, of all others the least of any strategy.
+  // Once a step: reductions of ZeRO-0 and 1, gathers also of ZeRO-2 (at later stages nothing). Of
+  // the chain's first block exactly, of all others the least of any strategy.
   double reduce = 0;
   double step_gather = 0;  // of the chain's first block
   // The same of every block by its strategy: what the stream is busy with.
