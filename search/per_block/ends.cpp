@@ -151,9 +151,37 @@ double PipelineProgram::shortest(std::size_t stage, double BlockChoice::*part) c
   return std::isfinite(least) ? least : 0.0;
 }
 
-// A stage reduces its gradients from the start of its last backward on (of a cut one, from that of
-// the weight gradients on), one block after the other, each after its own gradients: if together
-// they take longer than the pass, the rest is behind it.
+// The reductions of every pass are in the same queue.
+void PipelineProgram::add_whole_queue(std::size_t stage) {
+  Terms queue = {{tails_[stage], 1.0}, {backward_[stage], 1.0}, {reductions_[stage], -1.0}};
+  for (const Column& column : columns_[stage]) {
+    const double reduce = choice_at(column).pass_reduce;
+    if (reduce > 0) {
+      queue.push_back({column.variable, -scaled(reduce)});
+    }
+  }
+  program_.add_row(std::move(queue), shortest(stage, &BlockChoice::backward) * kRounding / until_);
+}
+
+// Of a backward that is cut from the start of the weight gradients on. Where a block reduces in
+// every pass nothing is known: the others then reduce beside the whole backward
+// (plan::reduce_beside_weight_grads).
+void PipelineProgram::add_cut_queue(std::size_t stage) {
+  double most = 0;
+  for (const Column& column : columns_[stage]) {
+    most = std::max(most, choice_at(column).reduce_all);
+  }
+  Terms queue = {{tails_[stage], 1.0}, {weight_grad_[stage], 1.0}, {reductions_[stage], -1.0}};
+  for (const Column& column : columns_[stage]) {
+    if (most > 0 && costs_.strategies[choice_at(column).strategy].zero_stage >= 2) {
+      queue.push_back({column.variable, most * most_in_stage_ / until_});
+    }
+  }
+  program_.add_row(std::move(queue), 0.0);
+}
+
+// A stage reduces its gradients from the start of its last backward on, one block after the other,
+// each after its own gradients: if together they take longer than the pass, the rest is behind it.
 void PipelineProgram::add_queues() {
   const std::size_t copies = traits_.two_directions ? 2 : 1;
   for (std::size_t stage = 0; stage < tails_.size(); ++stage) {
@@ -170,18 +198,7 @@ void PipelineProgram::add_queues() {
       }
     }
     program_.add_row(std::move(all), 0.0);
-    const double first = is_cut ? 0.0 : shortest(stage, &BlockChoice::backward);
-    Terms queue = {{tails_[stage], 1.0},
-                   {is_cut ? weight_grad_[stage] : backward_[stage], 1.0},
-                   {reductions_.back(), -1.0}};
-    // In a whole backward those of every pass are in the same queue.
-    for (const Column& column : is_cut ? std::vector<Column>() : columns_[stage]) {
-      const double reduce = choice_at(column).pass_reduce;
-      if (reduce > 0) {
-        queue.push_back({column.variable, -scaled(reduce)});
-      }
-    }
-    program_.add_row(std::move(queue), first * kRounding / until_);
+    is_cut ? add_cut_queue(stage) : add_whole_queue(stage);
   }
   add_heads();
   add_extras();

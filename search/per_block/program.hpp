@@ -185,6 +185,8 @@ class PipelineProgram {
   std::vector<std::size_t> stages_of(std::size_t device) const;  // of both directions
   void add_device_tails(const std::vector<double>& reductions);
   void add_front();
+  void add_whole_queue(std::size_t stage);
+  void add_cut_queue(std::size_t stage);
   void add_queues();
   double shortest(std::size_t stage, double BlockChoice::*part) const;  // of any block there
   void add_heads();

@@ -263,38 +263,6 @@ TEST(PerBlock, FirstBlocksAreReducedBehindBackwards) {
   EXPECT_GT(batches * behind, 2 * costs.optimizer);  // so that no end of the step hides it
 }
 
-// Under ZeRO-2 parameters are gathered once a step as under ZeRO-1, the reductions of every pass
-// are in the queue of the last backward, and those of a cut backward hold up its input gradients.
-TEST(PerBlock, BoundsCountTheTrafficOfZero2) {
-  Shape shape = with_memory("80 GiB");
-  shape.cluster = "dgx-a100:4";
-  shape.overrides = {"node.gpus=1", "gpu.memory=80 GiB", "node.scale_out.nics=1",
-                     "node.scale_out.nic_bandwidth=2 GB/s"};
-  const plan::Plan base = base_plan(shape);
-  for (const auto& [schedule, share] : {std::pair("1f1b", 0.9), std::pair("zb-h1", 0.84)}) {
-    const Constraints constraints = fixed(
-        std::string("pp=2,tp=1,cp=1,recompute=none,micro_batch=1,zero=2,schedule=") + schedule);
-    const PerBlockSpace space(base, constraints);
-    const StageMesh& mesh = space.meshes().front();
-    const Pipeline pipeline = space.pipelines(mesh).front();
-    const MeshCosts costs = BlockPricer(space).price(mesh);
-    Draft draft{space.first_cut(mesh, pipeline), {}};
-    draft.strategies.assign(base.network.chain.size(), 0);
-    plan::Plan plan = base;
-    space.configure(mesh, pipeline, costs.strategies, draft, plan);
-    plan::Simulator simulator(base);
-    const double time = simulator.run(plan).iteration_time.value();
-    PipelinePart part;
-    for (std::size_t stage = 0; stage < draft.stages.size(); ++stage) {
-      part.ranges.push_back({{stage}, draft.stages[stage], draft.stages[stage]});
-    }
-    const double bound =
-        PipelineBounds(space, simulator).bound(mesh, pipeline, costs, 1.5 * time, 20, part).seconds;
-    EXPECT_LE(bound, time) << schedule;
-    EXPECT_GE(bound, share * time) << schedule;
-  }
-}
-
 // Idle variables are there for the bound, and wake where they are of use.
 TEST(LinearProgram, WakesIdleVariables) {
   LinearProgram program;
