@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // DiffusionPipe: cut the trainable backbone of a diffusion model into stages on equal numbers of
 // replicas, minimising (M + 2 S - 2) x the longest stage or transfer + gradient synchronisation;
-// then fill the bubbles of the 1F1B pipeline with the frozen layers of the next iteration, whole
-// layers at the full local batch first, a part of the batch where only that fits.
+// then fill the bubbles of the 1F1B pipeline (intervals with a set of idle devices) with the frozen
+// layers of the next iteration, whole layers at the full local batch first, a part of the batch
+// where only that fits.
 #include <algorithm>
 #include <limits>
+#include <numeric>
+#include <utility>
 #include <vector>
 
 #include "search/planner.hpp"
@@ -95,66 +98,84 @@ sim::PipelineResult simulate(const Problem& problem, const Partition& partition)
   return sim::evaluate_pipeline(order, costs, {.steady_state = false, .record_spans = true});
 }
 
+// An interval and how many devices idle in all of it.
 struct Bubble {
   double start = 0;
-  double length = 0;
+  double end = 0;
   int devices = 0;
 };
 
+// In order of time. O(passes log passes).
 std::vector<Bubble> bubbles(const sim::PipelineResult& result, int replicas) {
-  std::vector<Bubble> all;
+  std::vector<std::pair<SimTime, int>> changes;  // of the number of idle devices
   for (const auto& spans : result.spans) {
     SimTime free;
-    for (const sim::PassSpan& span : spans) {
-      if (span.start > free) {
-        all.push_back({to_seconds(free).value(), to_seconds(span.start - free).value(), replicas});
+    const auto idle_until = [&](SimTime end) {
+      if (end > free) {
+        changes.emplace_back(free, replicas);
+        changes.emplace_back(end, -replicas);
       }
+    };
+    for (const sim::PassSpan& span : spans) {
+      idle_until(span.start);
       free = span.end;
     }
-    if (result.makespan > free) {
+    idle_until(result.makespan);
+  }
+  std::sort(changes.begin(), changes.end());
+  std::vector<Bubble> all;
+  int idle = 0;
+  for (std::size_t i = 0; i + 1 < changes.size(); ++i) {
+    idle += changes[i].second;
+    if (idle > 0 && changes[i].first < changes[i + 1].first) {
       all.push_back(
-          {to_seconds(free).value(), to_seconds(result.makespan - free).value(), replicas});
+          {to_seconds(changes[i].first).value(), to_seconds(changes[i + 1].first).value(), idle});
     }
   }
-  std::stable_sort(all.begin(), all.end(),
-                   [](const Bubble& a, const Bubble& b) { return a.start < b.start; });
   return all;
 }
 
-struct Filling {
-  double placed = 0;     // device-seconds of frozen work in bubbles
-  double remaining = 0;  // device-seconds left for before the iteration
+// What of a frozen layer runs in bubbles.
+struct Filled {
+  double start = 0;
+  double end = 0;
+  double left = 0;  // device-seconds that do not
 };
 
-// Frozen layers in dependency order: a layer may start when all parts of the one before it are
-// done, so bubbles in order of time take the next layer, or the part of its batch that fits.
-Filling fill(const std::vector<Bubble>& gaps, const std::vector<double>& frozen) {
-  Filling filling;
-  std::vector<double> left = frozen;
-  std::size_t next = 0;
-  double ready = 0;     // when the layer before the next one ends
-  double last_end = 0;  // of the parts of the next one so far
+// Frozen layers in dependency order, each on all devices that idle: whole layers while they fit
+// into a bubble, then the part of the next one's batch that fits. A layer starts when all parts of
+// the one before it are done, so bubbles are left with idle times only when no layer is left.
+std::vector<Filled> fill(const std::vector<Bubble>& gaps, const std::vector<double>& frozen) {
+  std::vector<Filled> filled;
   for (const Bubble& gap : gaps) {
-    const double end = gap.start + gap.length;
-    double start = std::max(gap.start, ready);
-    while (next < left.size() && start < end) {
-      const double work = std::min(left[next], (end - start) * gap.devices);
-      left[next] -= work;
-      filling.placed += work;
-      start += work / gap.devices;
-      last_end = std::max(last_end, start);
-      if (left[next] > 0) {
-        break;
+    for (double now = gap.start; now < gap.end;) {
+      if (filled.empty() || filled.back().left <= 0) {
+        if (filled.size() == frozen.size()) {
+          return filled;
+        }
+        filled.push_back({now, now, frozen[filled.size()]});
       }
-      ready = last_end;
-      start = ready;
-      ++next;
+      Filled& layer = filled.back();
+      const double room = (gap.end - now) * gap.devices;
+      now = layer.left < room ? now + layer.left / gap.devices : gap.end;
+      layer.left = std::max(0.0, layer.left - room);
+      layer.end = now;
     }
   }
-  for (const double work : left) {
-    filling.remaining += work;
+  return filled;
+}
+
+Json to_json(const std::vector<Filled>& filled, const std::vector<double>& frozen) {
+  Json layers = Json::array();
+  for (std::size_t layer = 0; layer < filled.size(); ++layer) {
+    Json entry = Json::object();
+    entry.set("layer", static_cast<int>(layer));
+    entry.set("start_s", filled[layer].start);
+    entry.set("end_s", filled[layer].end);
+    entry.set("share", frozen[layer] > 0 ? 1 - filled[layer].left / frozen[layer] : 1.0);
+    layers.push(std::move(entry));
   }
-  return filling;
+  return layers;
 }
 
 Problem read(ObjectReader& reader) {
@@ -189,23 +210,29 @@ Json plan(ObjectReader& reader) {
   }
   const sim::PipelineResult result = simulate(problem, best);
   const double makespan = to_seconds(result.makespan).value();
-  const int replicas = best.stages.front().replicas;
+  const std::vector<Bubble> gaps = bubbles(result, best.stages.front().replicas);
   double idle = 0;
-  const std::vector<Bubble> gaps = bubbles(result, replicas);
   for (const Bubble& gap : gaps) {
-    idle += gap.length * gap.devices;
+    idle += (gap.end - gap.start) * gap.devices;
   }
-  const Filling filling = fill(gaps, problem.frozen);
-  const double before = filling.remaining / problem.devices;  // data parallel on all devices
-  const double frozen_first = (filling.remaining + filling.placed) / problem.devices;
+  const std::vector<Filled> filled = fill(gaps, problem.frozen);
+  const double all = std::accumulate(problem.frozen.begin(), problem.frozen.end(), 0.0);
+  double placed = 0;
+  for (std::size_t layer = 0; layer < filled.size(); ++layer) {
+    placed += problem.frozen[layer] - filled[layer].left;
+  }
+  // What is left runs before the iteration, data-parallel on all devices.
+  const double before = std::max(0.0, all - placed) / problem.devices;
   Json answer = Json::object();
   answer.set("stages", to_json(best.stages));
   answer.set("estimate_s", best.cost);
   answer.set("backbone_s", makespan);
   answer.set("iteration_s", makespan + before);
-  answer.set("iteration_without_filling_s", makespan + frozen_first);
-  answer.set("bubble_fraction", (idle - filling.placed) / ((makespan + before) * problem.devices));
+  answer.set("iteration_without_filling_s", makespan + all / problem.devices);
+  answer.set("bubble_fraction",
+             std::max(0.0, idle - placed) / ((makespan + before) * problem.devices));
   answer.set("bubble_fraction_without_filling", idle / (makespan * problem.devices));
+  answer.set("filling", to_json(filled, problem.frozen));
   return answer;
 }
 

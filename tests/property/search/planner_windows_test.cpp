@@ -72,34 +72,49 @@ TEST(PlannerTwins, DiffusionPipePartitionEqualsBruteForce) {
   }));
 }
 
-// Whole work in parts of any size, whatever waits for whatever: no filling places more than all
-// frozen work or all idle time. What is lost to layers that wait for the one before them is at most
-// a layer's time on every device (pipelines.md 4.10 d: up to one layer granularity).
-TEST(PlannerTwins, DiffusionPipeFillsIdleTimesUpToALayer) {
-  EXPECT_TRUE(rc::check([] {
-    const std::vector<Layer> layers = random_layers(6);
-    const int devices = *rc::gen::inRange(1, 7);
-    const std::vector<int> frozen =
-        *rc::gen::resize(5, rc::gen::container<std::vector<int>>(rc::gen::inRange(1, 60)));
+// Layers that follow each other, in parts of any size and on all devices that idle: the filling
+// places all frozen work or takes all idle time (pipelines.md 4.10 d, which leaves up to a layer).
+TEST(PlannerTwins, DiffusionPipeFillsIdleTimes) {
+  int most_layers = 0;
+  EXPECT_TRUE(rc::check([&] {
+    const std::vector<Layer> layers = random_layers(24);
+    const int devices = *rc::gen::inRange(1, 17);
+    std::vector<int> frozen(*rc::gen::inRange<std::size_t>(0, 41));
     std::string listed;
-    for (const int layer : frozen) {
+    for (int& layer : frozen) {
+      layer = *rc::gen::inRange(1, 200);
       listed += fmt::format("{}\"{} ms\"", listed.empty() ? "" : ", ", layer);
     }
+    most_layers = std::max(most_layers, static_cast<int>(frozen.size()));
     const Json answer = solve(
         "diffusionpipe", fmt::format(R"({{"schema": "orrery-problem", "version": 1, "layers": [{}],
             "devices": {}, "micro_batches": {}, "bandwidth": "{} GB/s", "frozen_layers": [{}]}})",
-                                     to_text(layers), devices, *rc::gen::inRange(1, 9),
+                                     to_text(layers), devices, *rc::gen::inRange(1, 17),
                                      *rc::gen::inRange(1, 40), listed));
     const double backbone = number(answer, "backbone_s") * 1000;
     const double iteration = number(answer, "iteration_s") * 1000;
     const double idle = number(answer, "bubble_fraction_without_filling") * backbone * devices;
     const double all = std::accumulate(frozen.begin(), frozen.end(), 0.0);
-    const double largest = frozen.empty() ? 0.0 : *std::max_element(frozen.begin(), frozen.end());
     const double placed = all - (iteration - backbone) * devices;
-    const double most = std::min(all, idle);
-    RC_ASSERT(placed <= most * (1 + 1e-9) + 1e-9);
-    RC_ASSERT(placed >= most - largest * devices - 1e-9);
+    RC_ASSERT(std::abs(placed - std::min(all, idle)) <= 1e-9 * (all + backbone * devices));
+    RC_ASSERT(iteration <= number(answer, "iteration_without_filling_s") * 1000 * (1 + 1e-12));
+    // One after the other, only the last in part, never on more devices than there are.
+    double in_bubbles = 0;
+    double end = 0;
+    const auto& filling = answer.find("filling")->as_array();
+    for (std::size_t i = 0; i < filling.size(); ++i) {
+      const double work = number(filling[i], "share") * frozen.at(i);
+      const double start = number(filling[i], "start_s") * 1000;
+      RC_ASSERT(start >= end);
+      end = number(filling[i], "end_s") * 1000;
+      RC_ASSERT(work <= (end - start) * devices * (1 + 1e-9) + 1e-9);
+      RC_ASSERT(i + 1 == filling.size() || work == frozen[i]);
+      in_bubbles += work;
+    }
+    RC_ASSERT(end <= backbone * (1 + 1e-12));
+    RC_ASSERT(std::abs(in_bubbles - placed) <= 1e-9 * (all + backbone * devices));
   }));
+  EXPECT_GE(most_layers, 20);
 }
 
 // Sequences longer than half a chunk: each is a chunk of its own.

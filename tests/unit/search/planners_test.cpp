@@ -338,15 +338,6 @@ TEST(PlannersTest, InfiniPipeAnswersBeyondItsProof) {
   }
 }
 
-TEST(PlannersTest, DiffusionPipeFillsBubbles) {
-  const Planner& planner = find_planner("diffusionpipe", "test");
-  const Json answer = run_planner(planner, parse_json(planner.example, "example"), "example");
-  EXPECT_LE(number(answer, "iteration_s"), number(answer, "iteration_without_filling_s"));
-  EXPECT_LE(number(answer, "bubble_fraction"), number(answer, "bubble_fraction_without_filling"));
-  // The estimate counts every transfer as a stage: never below the simulated pipeline.
-  EXPECT_GE(number(answer, "estimate_s"), number(answer, "backbone_s"));
-}
-
 // What runs of headlines read from the answers.
 TEST(PlannersTest, AnswersSayWhatRunsNeed) {
   const std::string chain = R"("layers": [{"forward": "1 ms", "backward": "2 ms", "output": "6 MB",
