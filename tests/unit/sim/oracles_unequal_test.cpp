@@ -13,50 +13,76 @@
 namespace orrery::sim {
 namespace {
 
-// O22: L(Q) of a pivot stage is a lower bound, with what stages add at their end; the largest is
-// close.
+// As wide from the first draw on.
+int drawn(int low, int high) {
+  return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange(low, high + 1));
+}
+
+std::vector<std::int64_t> times_between(int count, int low, int high) {
+  std::vector<std::int64_t> times;
+  for (int k = 0; k < count; ++k) {
+    times.push_back(drawn(low, high));
+  }
+  return times;
+}
+
+// How far the largest L(Q) of DAPPLE's latency model stays below the simulated time of random
+// stages, as a share of it; no L(Q) is above. Passes and reductions take `low` to `high`.
+double latency_shortfall(int low, int high) {
+  const int p = drawn(1, 8);
+  const int m = p * drawn(1, 5);
+  const PipelineOrder order = order_of("1f1b", {p, m, 1, 0});
+  const std::vector<std::int64_t> forward = times_between(p, low, high);
+  const std::vector<std::int64_t> backward = times_between(p, low, high);
+  const std::vector<std::int64_t> reduce = times_between(p, low, high);
+  PipelineCosts costs = share_costs(order, {}).costs;
+  for (std::size_t s = 0; s < forward.size(); ++s) {
+    costs.forward[s] = {forward[s]};
+    costs.backward[s] = {backward[s]};
+  }
+  const PipelineResult result = evaluate_pipeline(order, costs, {.record_spans = true});
+  std::int64_t simulated = 0;  // reductions begin when their stage has run its last backward
+  for (std::size_t s = 0; s < forward.size(); ++s) {
+    simulated = std::max(simulated, result.devices[s].last_end.ps + reduce[s]);
+  }
+  std::int64_t largest = 0;
+  for (std::size_t q = 0; q < forward.size(); ++q) {
+    std::int64_t tail = std::numeric_limits<std::int64_t>::min();
+    for (std::size_t s = 0; s < forward.size(); ++s) {
+      std::int64_t between = 0;
+      for (std::size_t a = std::min(s, q); a <= std::max(s, q); ++a) {
+        between += backward[a];
+      }
+      tail = std::max(tail, reduce[s] + (s <= q ? between : -between));
+    }
+    std::int64_t fill = 0;
+    for (std::size_t s = 0; s <= q; ++s) {
+      fill += forward[s];
+    }
+    const std::int64_t latency = fill + (m - 1) * (forward[q] + backward[q]) + tail;
+    RC_ASSERT(latency <= simulated);
+    largest = std::max(largest, latency);
+  }
+  return 1.0 - static_cast<double>(largest) / static_cast<double>(simulated);
+}
+
+// O22, whatever the times.
 TEST(UnequalOracles, DappleLatencyModelIsALowerBound) {
+  EXPECT_TRUE(rc::check([] { latency_shortfall(1, 100); }));
+}
+
+// At most 17 % below, in the median 2 %, where times differ up to threefold; with times up to a
+// hundredfold there are draws 23 % below.
+TEST(UnequalOracles, DappleLatencyModelIsClose) {
   std::vector<double> shortfalls;
   EXPECT_TRUE(rc::check([&] {
-    const int p = *rc::gen::inRange(1, 9);
-    const int m = p * *rc::gen::inRange(1, 6);
-    const PipelineOrder order = order_of("1f1b", {p, m, 1, 0});
-    const std::vector<std::int64_t> forward = random_times(p);
-    const std::vector<std::int64_t> backward = random_times(p);
-    const std::vector<std::int64_t> reduce = random_times(p);
-    PipelineCosts costs = share_costs(order, {}).costs;
-    for (std::size_t s = 0; s < forward.size(); ++s) {
-      costs.forward[s] = {forward[s]};
-      costs.backward[s] = {backward[s]};
+    for (int k = 0; k < 20; ++k) {
+      shortfalls.push_back(latency_shortfall(50, 150));
     }
-    const PipelineResult result = evaluate_pipeline(order, costs, {.record_spans = true});
-    std::int64_t simulated = 0;  // reductions begin when their stage has run its last backward
-    for (std::size_t s = 0; s < forward.size(); ++s) {
-      simulated = std::max(simulated, result.devices[s].last_end.ps + reduce[s]);
-    }
-    std::int64_t largest = 0;
-    for (std::size_t q = 0; q < forward.size(); ++q) {
-      std::int64_t tail = std::numeric_limits<std::int64_t>::min();
-      for (std::size_t s = 0; s < forward.size(); ++s) {
-        std::int64_t between = 0;
-        for (std::size_t a = std::min(s, q); a <= std::max(s, q); ++a) {
-          between += backward[a];
-        }
-        tail = std::max(tail, reduce[s] + (s <= q ? between : -between));
-      }
-      std::int64_t fill = 0;
-      for (std::size_t s = 0; s <= q; ++s) {
-        fill += forward[s];
-      }
-      const std::int64_t latency = fill + (m - 1) * (forward[q] + backward[q]) + tail;
-      RC_ASSERT(latency <= simulated);
-      largest = std::max(largest, latency);
-    }
-    shortfalls.push_back(1.0 - static_cast<double>(largest) / static_cast<double>(simulated));
   }));
   std::sort(shortfalls.begin(), shortfalls.end());
-  EXPECT_LE(shortfalls.back(), 0.25);
-  EXPECT_LE(shortfalls[shortfalls.size() / 2], 0.04);
+  EXPECT_LE(shortfalls.back(), 0.17);
+  EXPECT_NEAR(shortfalls[shortfalls.size() / 2], 0.02, 0.005);
 }
 
 // Memory of very unequal virtual stages counts by what each keeps.
