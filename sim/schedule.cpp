@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -11,6 +12,17 @@
 #include "base/text.hpp"
 
 namespace orrery::sim {
+namespace {
+
+// Of `of` >= 1, at least once; of two as near the larger.
+std::int64_t nearest_multiple(std::int64_t value, std::int64_t of) {
+  return std::max<std::int64_t>(1, (value + of / 2) / of) * of;
+}
+
+// "slices" of "slices (frozen portions)".
+std::string_view field_of(std::string_view what) { return what.substr(0, what.find(" (")); }
+
+}  // namespace
 
 const Schedule& find_schedule(std::string_view name, std::string_view where) {
   for (const Schedule* schedule : schedule_table()) {
@@ -154,7 +166,7 @@ std::string check_chunks(const ScheduleParams& params, int chunks) {
 std::string check_own_warm_up(const ScheduleParams& params) {
   return params.warm_up == 0
              ? ""
-             : fmt::format("the warm-up of this schedule is fixed, so warm-up must be 0, not {}",
+             : fmt::format("the warm-up of this schedule is fixed, not {}: set warm-up to 0",
                            params.warm_up);
 }
 
@@ -162,10 +174,11 @@ std::string check_multiple_of_stages(const ScheduleParams& params) {
   if (params.stages > 0 && params.micro_batches % params.stages == 0) {
     return "";
   }
-  const int above = params.stages > 0 ? params.micro_batches / params.stages + 1 : 1;
   return fmt::format(
-      "micro-batches must be a multiple of stages, but {} is not one of {}: the next is {}",
-      params.micro_batches, params.stages, std::int64_t{above} * params.stages);
+      "micro-batches must be a multiple of stages, but {} is not one of {}: set micro-batches to "
+      "{}",
+      params.micro_batches, params.stages,
+      nearest_multiple(params.micro_batches, std::max(params.stages, 1)));
 }
 
 std::string check_multiple(const ScheduleParams& params, std::int64_t of, std::string_view why) {
@@ -173,9 +186,9 @@ std::string check_multiple(const ScheduleParams& params, std::int64_t of, std::s
   return of < 1 || m % of == 0
              ? ""
              : fmt::format(
-                   "micro-batches must be a multiple of {} ({}), but {} is not: the next "
-                   "is {}",
-                   of, why, m, (m / of + 1) * of);
+                   "micro-batches must be a multiple of {} ({}), but {} is not: set "
+                   "micro-batches to {}",
+                   of, why, m, nearest_multiple(m, of));
 }
 
 std::string check_heuristic_sizes(const ScheduleParams& params) {
@@ -194,7 +207,7 @@ std::string check_heuristic_sizes(const ScheduleParams& params) {
 
 std::string check_even_stages(const ScheduleParams& params) {
   return params.stages % 2 == 0 ? ""
-                                : fmt::format("stages must be even, not {}: the next is {}",
+                                : fmt::format("stages must be even, not {}: set stages to {}",
                                               params.stages, std::int64_t{params.stages} + 1);
 }
 
@@ -236,15 +249,15 @@ std::string check_own_iterations(const ScheduleParams& params) {
 }
 
 std::string check_at_most(int value, int most, std::string_view what) {
-  return value <= most
-             ? ""
-             : fmt::format("{} must be at most {}, not {}: set {}", what, most, value, most);
+  return value <= most ? ""
+                       : fmt::format("{} must be at most {}, not {}: set {} to {}", what, most,
+                                     value, field_of(what), most);
 }
 
 std::string check_at_least(int value, int least, std::string_view what) {
-  return value >= least
-             ? ""
-             : fmt::format("{} must be at least {}, not {}: set {}", what, least, value, least);
+  return value >= least ? ""
+                        : fmt::format("{} must be at least {}, not {}: set {} to {}", what, least,
+                                      value, field_of(what), least);
 }
 
 std::string check_product(std::int64_t value, std::int64_t most, std::string_view what) {
@@ -254,7 +267,7 @@ std::string check_product(std::int64_t value, std::int64_t most, std::string_vie
 std::string check_warm_up(const ScheduleParams& params, int most, std::string_view meaning) {
   return params.warm_up >= 0 && params.warm_up <= most
              ? ""
-             : fmt::format("warm-up must be 0 to {} ({}), not {}: set {}", most, meaning,
+             : fmt::format("warm-up must be 0 to {} ({}), not {}: set warm-up to {}", most, meaning,
                            params.warm_up, std::clamp(params.warm_up, 0, most));
 }
 

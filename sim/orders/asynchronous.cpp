@@ -78,8 +78,9 @@ std::string check_asynchronous(const ScheduleParams& params, int least) {
     return "";  // named elsewhere
   }
   if (params.micro_batches < least) {
-    return fmt::format("at least {} micro-batches per update are required, not {}: set them to {}",
-                       least, params.micro_batches, least);
+    return fmt::format(
+        "at least {} micro-batches per update are required, not {}: set micro-batches to {}", least,
+        params.micro_batches, least);
   }
   const std::int64_t passes =
       std::int64_t{params.stages} * params.micro_batches * iterations_of(params);

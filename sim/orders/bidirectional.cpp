@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "sim/orders/order_blocks.hpp"
@@ -72,17 +73,12 @@ std::string check_two_directions(const ScheduleParams& params, int least, int of
     return "";  // named elsewhere
   }
   const int m = params.micro_batches;
-  if (m % 2 != 0) {
-    return fmt::format(
-        "micro-batches must be even, half for each direction, not {}: the next is "
-        "{}",
-        m, std::int64_t{m} + 1);
-  }
   if (m < least) {
     return fmt::format("at least {} micro-batches are required, not {}: set micro-batches to {}",
                        least, m, least);
   }
-  return check_multiple(params, of, "one round of each direction");
+  return of > 1 ? check_multiple(params, std::lcm(2, of), "one round of each direction")
+                : check_multiple(params, 2, "half for each direction");
 }
 
 }  // namespace orrery::sim

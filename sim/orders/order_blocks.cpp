@@ -166,8 +166,8 @@ std::string check_block_sizes(const std::vector<int>& sizes, int devices, std::s
   while (devices % divisor != 0) {
     --divisor;
   }
-  return fmt::format("{} must divide the {} devices, and {} does not: set it to {}", what, devices,
-                     *wrong, divisor);
+  return fmt::format("{} must divide the {} devices, and {} does not: set slices to {}", what,
+                     devices, *wrong, divisor);
 }
 
 }  // namespace orrery::sim

@@ -288,7 +288,7 @@ std::int64_t cap_of(const ScheduleParams& params, double own) {
 std::string check_cap(const ScheduleParams& params, double smallest) {
   return params.cap == 0.0 || params.cap >= smallest
              ? ""
-             : fmt::format("a cap of {:g} micro-batches is below the minimum: set it to {:g}",
+             : fmt::format("a cap of {:g} micro-batches is below the minimum: set the cap to {:g}",
                            params.cap, smallest);
 }
 

@@ -15,7 +15,7 @@ std::string check(const ScheduleParams& params) {
   return first_broken({check_sizes(params), check_one_slice(params), check_one_replica(params),
                        check_own_iterations(params), check_own_warm_up(params),
                        check_one_chunk(params),
-                       fits ? "" : "the cap must be at least 1 activation: set it to 1"});
+                       fits ? "" : "the cap must be at least 1 activation: set the cap to 1"});
 }
 
 PipelineOrder order(const ScheduleParams& params) {

@@ -18,8 +18,8 @@ std::string check(const ScheduleParams& params) {
   return first_broken({check_basics(params), check_own_warm_up(params), check_looks(params, 1),
                        params.chunks % 2 == 0
                            ? ""
-                           : fmt::format("chunks must be even, 2 for each wave, not {}: the next "
-                                         "is {}",
+                           : fmt::format("chunks must be even, 2 for each wave, not {}: set "
+                                         "chunks to {}",
                                          params.chunks, params.chunks + 1)});
 }
 

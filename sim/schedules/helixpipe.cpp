@@ -22,10 +22,10 @@ std::string check(const ScheduleParams& params) {
   const std::int64_t p = std::clamp<std::int64_t>(params.stages, 0, kMaxVirtualStages);
   const std::int64_t v = std::clamp<std::int64_t>(params.chunks, 0, kMaxVirtualStages);
   return first_broken(
-      {check_basics(params), check_multiple_of_stages(params),
-       check_warm_up(params, 2, "folds, 0: two if they fit"),
+      {check_basics(params), check_warm_up(params, 2, "folds, 0: two if they fit"),
        check_product(p * (2 * p * v + 1), kMaxVirtualStages, "stages x (2 stages x chunks + 1)"),
-       check_multiple(params, params.warm_up == 2 ? 2 * p : 1, "two folds")});
+       params.warm_up == 2 ? check_multiple(params, 2 * p, "two folds")
+                           : check_multiple_of_stages(params)});
 }
 
 int folds_of(const ScheduleParams& params) {

@@ -9,33 +9,39 @@ fixes() {
 }
 fixes 'set chunks to 2' "v-half --stages 4 --microbatches 8 --chunks 1" \
   "v-half --stages 4 --microbatches 8 --chunks 2"
-fixes 'the next is 8' "interleaved --stages 4 --microbatches 6 --chunks 2" \
+fixes 'set micro-batches to 8' "interleaved --stages 4 --microbatches 6 --chunks 2" \
   "interleaved --stages 4 --microbatches 8 --chunks 2"
 fixes 'set slices to 8' "slimpipe --stages 8 --microbatches 2 --slices 4" \
   "slimpipe --stages 8 --microbatches 2 --slices 8"
-fixes 'set it to 4' "zb-v --stages 4 --microbatches 8 --chunks 2 --cap 2" \
+fixes 'set the cap to 4' "zb-v --stages 4 --microbatches 8 --chunks 2 --cap 2" \
   "zb-v --stages 4 --microbatches 8 --chunks 2 --cap 4"
-fixes 'set it to 1' "zb-1p --stages 4 --microbatches 8 --cap 0.5" \
+fixes 'set the cap to 1' "zb-1p --stages 4 --microbatches 8 --cap 0.5" \
   "zb-1p --stages 4 --microbatches 8 --cap 1"
-fixes 'set it to 2' "flexsp --stages 8 --microbatches 2 --slices 3" \
+fixes 'set slices to 2' "flexsp --stages 8 --microbatches 2 --slices 3" \
   "flexsp --stages 8 --microbatches 2 --slices 2"
-fixes 'set 4' "zou-ps-ring --stages 4 --microbatches 2 --replicas 9" \
+fixes 'set replicas to 4' "zou-ps-ring --stages 4 --microbatches 2 --replicas 9" \
   "zou-ps-ring --stages 4 --microbatches 2 --replicas 4"
-fixes 'set 2' "dip --stages 4 --microbatches 2 --slices 3 --chunks 1" \
+fixes 'set chunks to 2' "dip --stages 4 --microbatches 2 --slices 3 --chunks 1" \
   "dip --stages 4 --microbatches 2 --slices 3 --chunks 2"
-fixes 'set 64' "tessel --stages 100 --microbatches 2" "tessel --stages 64 --microbatches 2"
-fixes 'set them to 4' "pipedream-2bw --stages 4 --microbatches 2" \
+fixes 'set stages to 64' "tessel --stages 100 --microbatches 2" "tessel --stages 64 --microbatches 2"
+fixes 'set micro-batches to 4' "pipedream-2bw --stages 4 --microbatches 2" \
   "pipedream-2bw --stages 4 --microbatches 4"
-fixes 'the next is 4' "chimera --stages 3 --microbatches 4" "chimera --stages 4 --microbatches 4"
+fixes 'set stages to 4' "chimera --stages 3 --microbatches 4" "chimera --stages 4 --microbatches 4"
 fixes 'set micro-batches to 8' "dualpipe --stages 4 --microbatches 4" \
   "dualpipe --stages 4 --microbatches 8"
+fixes 'set micro-batches to 8' "dualpipe --stages 4 --microbatches 5" \
+  "dualpipe --stages 4 --microbatches 8"
+fixes 'set micro-batches to 8' "bitpipe --stages 8 --microbatches 9 --chunks 2" \
+  "bitpipe --stages 8 --microbatches 8 --chunks 2"
+fixes 'set micro-batches to 16' "chimera-doubling --stages 4 --microbatches 13" \
+  "chimera-doubling --stages 4 --microbatches 16"
 fixes 'set micro-batches to 8' "chimera-doubling --stages 4 --microbatches 4" \
   "chimera-doubling --stages 4 --microbatches 8"
-fixes 'set it to 2' "v-cap --stages 4 --microbatches 8 --chunks 2 --cap 1" \
+fixes 'set the cap to 2' "v-cap --stages 4 --microbatches 8 --chunks 2 --cap 1" \
   "v-cap --stages 4 --microbatches 8 --chunks 2 --cap 2"
 fixes 'leave iterations out' "1f1b --stages 4 --microbatches 8 --iterations 3" \
   "1f1b --stages 4 --microbatches 8"
-fixes 'set 1' "1f1b --stages 4 --microbatches 8 --warm-up 2" \
+fixes 'set warm-up to 1' "1f1b --stages 4 --microbatches 8 --warm-up 2" \
   "1f1b --stages 4 --microbatches 8 --warm-up 1"
 rejects 2 'slices must be at most' schedule terapipe --stages 4 --microbatches 1000 --slices 1000000
 

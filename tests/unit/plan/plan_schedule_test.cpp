@@ -204,7 +204,7 @@ TEST(ScheduleProblems, NameTheConstraintAndTheSmallestChange) {
   EXPECT_THAT(problem(pipeline("1f1b", 2)), HasSubstr("set chunks to 1"));
   Plan plan = pipeline("interleaved", 2);
   plan.batch = 36;
-  EXPECT_THAT(problem(plan), HasSubstr("the next is 20"));
+  EXPECT_THAT(problem(plan), HasSubstr("set micro-batches to 20"));
   plan = pipeline("zb-1p");
   plan.activation_cap = 0.5;
   EXPECT_THAT(problem(plan), HasSubstr("cap"));

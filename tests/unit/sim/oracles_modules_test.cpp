@@ -364,7 +364,8 @@ TEST(CascadedBackbones, RunAsTwoDirectionsWithFrozenPortionsBetween) {
   EXPECT_EQ(schedule.check({6, 6, 1, 0}),
             "2 model chunks per device are required, not 1: set chunks to 2");
   EXPECT_EQ(schedule.check({6, 4, 2, 0}),
-            "micro-batches must be a multiple of 3 (half the stages), but 4 is not: the next is 6");
+            "micro-batches must be a multiple of 3 (half the stages), but 4 is not: set "
+            "micro-batches to 3");
 }
 
 }  // namespace

@@ -81,7 +81,7 @@ TEST(Schedule, ConstraintsAreNamed) {
   EXPECT_THAT(find_schedule("gpipe", "").check({4, 8, 1, 1}), HasSubstr("warm-up"));
   ScheduleParams capped{4, 8, 1, 0};
   capped.cap = 0.5;
-  EXPECT_THAT(find_schedule("1f1b", "").check(capped), HasSubstr("set it to 1"));
+  EXPECT_THAT(find_schedule("1f1b", "").check(capped), HasSubstr("set the cap to 1"));
   EXPECT_THAT(find_schedule("interleaved", "").check({4, 6, 2, 0}),
               HasSubstr("multiple of stages"));
   EXPECT_THAT(find_schedule("gpipe", "").check({4, 0, 1, 0}), HasSubstr("at least 1"));
