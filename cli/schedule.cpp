@@ -73,7 +73,7 @@ sim::ScheduleParams params_of(const ScheduleOptions& options) {
   params.replicas = integer_option(options.replicas, "--replicas", limits::kMaxLayers);
   params.iterations =
       static_cast<int>(parse_integer(options.iterations, "--iterations", 0, limits::kMaxBatch));
-  params.cap = parse_number(options.cap, "--cap", 0.0, 1e9);
+  params.cap = cap_of(options);
   params.times = {share_of(options)};
   return params;
 }
@@ -277,7 +277,7 @@ studies::ScheduleRequest request_of(const std::string& name, const ScheduleOptio
           .chunks = options.chunks.empty()
                         ? 0
                         : integer_option(options.chunks, "--chunks", limits::kMaxLayers),
-          .cap = parse_number(options.cap, "--cap", 0.0, 1e9)};
+          .cap = cap_of(options)};
 }
 
 int run_on_plan(const ScheduleOptions& options) {

@@ -103,6 +103,10 @@ int integer_option(const std::string& text, const char* name, std::int64_t max) 
   return static_cast<int>(parse_integer(text, name, 1, max));
 }
 
+double cap_of(const ScheduleOptions& options) {
+  return options.cap.empty() ? 0.0 : parse_number(options.cap, "--cap", 1.0, 1e9);
+}
+
 bool is_document(const std::string& name) { return name.ends_with(".json"); }
 
 void check_schedule_options(const ScheduleOptions& options) {
@@ -148,7 +152,9 @@ void add_schedule_options(const Command& command, ScheduleOptions& options) {
   command.add_option("--replicas", options.replicas, "pipelines side by side (1)");
   command.add_option("--iterations", options.iterations,
                      "of asynchronous and zero-bubble schedules, one after the other");
-  command.add_option("--cap", options.cap, "micro-batches of activations a device may hold");
+  command.add_option(
+      "--cap", options.cap,
+      "micro-batches of activations a device may hold, at least 1 (the schedule's own)");
   command.add_option("--svg", options.svg, "write the picture to this SVG file");
   command.add_option("--trace", options.trace, "write a Chrome trace to this file");
   command.add_option("--width", options.width, "columns of the picture (120)");

@@ -27,7 +27,7 @@ struct ScheduleOptions {
   std::string slices;  // empty: 1, on plans those of the plan or one a stage
   std::string replicas = "1";
   std::string iterations = "0";
-  std::string cap = "0";
+  std::string cap;  // empty: the schedule's own
   std::string svg;
   std::string trace;
   std::string plan_path;
@@ -38,6 +38,8 @@ struct ScheduleOptions {
 
 // A whole number from 1 to max; else an Error that names the option.
 int integer_option(const std::string& text, const char* name, std::int64_t max);
+// Micro-batches of --cap, at least 1; 0 where it is not given.
+double cap_of(const ScheduleOptions& options);
 
 // Whether a schedule's name is that of a file.
 bool is_document(const std::string& name);

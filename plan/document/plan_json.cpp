@@ -100,7 +100,7 @@ void read_parallelism(const JsonReader& value, Plan& plan) {
     plan.schedule = schedule->string();
   }
   if (const auto cap = object.optional("activation_cap")) {
-    plan.activation_cap = cap->number(0.0, 1e9);
+    plan.activation_cap = cap->number(1.0, 1e9);
   }
   if (const auto slices = object.optional("slices")) {
     read_slices(*slices, plan);

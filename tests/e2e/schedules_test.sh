@@ -15,8 +15,11 @@ fixes 'set slices to 8' "slimpipe --stages 8 --microbatches 2 --slices 4" \
   "slimpipe --stages 8 --microbatches 2 --slices 8"
 fixes 'set the cap to 4' "zb-v --stages 4 --microbatches 8 --chunks 2 --cap 2" \
   "zb-v --stages 4 --microbatches 8 --chunks 2 --cap 4"
-fixes 'set the cap to 1' "zb-1p --stages 4 --microbatches 8 --cap 0.5" \
-  "zb-1p --stages 4 --microbatches 8 --cap 1"
+for cap in 0 -1 0.5; do  # of any schedule, also of one without a cap
+  fixes "$cap is out of range (1 to" "zb-1p --stages 4 --microbatches 8 --cap $cap" \
+    "zb-1p --stages 4 --microbatches 8 --cap 1"
+  rejects 2 "$cap is out of range" schedule gpipe --stages 4 --microbatches 8 --cap $cap
+done
 fixes 'set slices to 2' "flexsp --stages 8 --microbatches 2 --slices 3" \
   "flexsp --stages 8 --microbatches 2 --slices 2"
 fixes 'set replicas to 4' "zou-ps-ring --stages 4 --microbatches 2 --replicas 9" \

@@ -199,6 +199,24 @@ TEST(ScheduleDocuments, BadOnesNameTheConstraint) {
               HasSubstr("deadlock"));
 }
 
+// A plan without a cap says nothing of it; 0 is no cap that a plan can ask for.
+TEST(ScheduleProblems, RefuseCapsBelowOneMicroBatch) {
+  const Plan plan = pipeline("zb-1p");
+  Json document = to_json(plan);
+  EXPECT_FALSE(document.find("parallelism")->find("activation_cap"));
+  EXPECT_EQ(read_plan(document, "again").activation_cap, 0.0);
+  for (const double cap : {0.0, -1.0, 0.5}) {
+    Json edited = document;
+    Json parallelism = *document.find("parallelism");
+    parallelism.set("activation_cap", cap);
+    edited.set("parallelism", parallelism);
+    EXPECT_THROW((void)read_plan(edited, "edited"), Error) << cap;
+  }
+  Plan capped = plan;
+  capped.activation_cap = 1.0;
+  EXPECT_EQ(read_plan(to_json(capped), "again").activation_cap, 1.0);
+}
+
 TEST(ScheduleProblems, NameTheConstraintAndTheSmallestChange) {
   EXPECT_THAT(problem(pipeline("zb-v", 1)), HasSubstr("set chunks to 2"));
   EXPECT_THAT(problem(pipeline("1f1b", 2)), HasSubstr("set chunks to 1"));
