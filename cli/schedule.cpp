@@ -21,6 +21,7 @@
 #include "cli/schedule_options.hpp"
 #include "cli/schedule_plan.hpp"
 #include "plan/schedule_traits.hpp"
+#include "sim/orders/asynchronous.hpp"
 #include "sim/orders/schedule_document.hpp"
 #include "sim/pipeline/list_name.hpp"
 #include "sim/pipeline/schedule_picture.hpp"
@@ -53,6 +54,7 @@ sim::PassTimes share_of(const ScheduleOptions& options) {
 struct Drawn {
   std::string name;
   bool synchronous = true;
+  bool pushes_waves = false;
   sim::PipelineOrder order;
   studies::ScheduleRun run;
 };
@@ -99,6 +101,7 @@ Drawn order_of(const std::string& name, const sim::ScheduleParams& params) {
   drawn.order = schedule.order(params);
   drawn.name = schedule.name;
   drawn.synchronous = schedule.synchronous;
+  drawn.pushes_waves = schedule.pushes_waves;
   const std::string wrong = sim::check_order(drawn.order, drawn.order.micro_batches);
   ORRERY_CHECK(wrong.empty(), "a registered schedule breaks its contract");
   return drawn;
@@ -114,9 +117,15 @@ Drawn run_one(const std::string& name, const ScheduleOptions& options, bool with
     const sim::ShareCosts given = studies::table_costs(drawn.order, table);
     drawn.run =
         studies::run_schedule(drawn.order, drawn.synchronous, given.costs, given.scale, with_spans);
-    return drawn;
+  } else {
+    drawn.run =
+        studies::run_schedule(drawn.order, drawn.synchronous, share_of(options), with_spans);
   }
-  drawn.run = studies::run_schedule(drawn.order, drawn.synchronous, share_of(options), with_spans);
+  if (drawn.pushes_waves) {
+    int& staleness = drawn.run.measures.versions.staleness;
+    staleness =
+        sim::staleness_of_waves(staleness, params.replicas, params.micro_batches, params.warm_up);
+  }
   return drawn;
 }
 

@@ -9,6 +9,7 @@
 
 #include "plan/schedule_traits.hpp"
 #include "plan/stage/offload_time.hpp"
+#include "sim/orders/asynchronous.hpp"
 #include "sim/orders/order_blocks.hpp"
 
 namespace orrery::plan {
@@ -179,11 +180,10 @@ SimTime service_time(const Plan& plan, const std::vector<StageCost>& stages,
 }
 
 int global_staleness(const Plan& plan, int of_worker) {
-  if (!has_pipelines(plan) || plan.dp == 1) {
-    return of_worker;
-  }
-  const auto wave = static_cast<int>(plan.num_micro_batches());
-  return std::max(of_worker, (plan.clock_distance + 1) * wave + wave - 2);
+  return has_pipelines(plan) ? sim::staleness_of_waves(of_worker, plan.dp,
+                                                       static_cast<int>(plan.num_micro_batches()),
+                                                       plan.clock_distance)
+                             : of_worker;
 }
 
 }  // namespace orrery::plan

@@ -17,6 +17,10 @@ int iterations_of(const ScheduleParams& params) {
                                : static_cast<int>(std::max<std::int64_t>(4, steady));
 }
 
+int staleness_of_waves(int of_worker, int workers, int wave, int distance) {
+  return workers > 1 ? std::max(of_worker, (distance + 1) * wave + wave - 2) : of_worker;
+}
+
 PipelineOrder without_flush(const ScheduleParams& params, int per_update, Versions versions) {
   ScheduleParams all = params;
   all.micro_batches *= iterations_of(params);

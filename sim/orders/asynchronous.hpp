@@ -20,5 +20,9 @@ std::string check_without_flush(const ScheduleParams& params, int least);
 std::string check_asynchronous(const ScheduleParams& params, int least);
 // Iterations of the run: the given number, or so many that the middle is steady.
 int iterations_of(const ScheduleParams& params);
+// Updates between the parameters that a micro-batch uses and its own, where `workers` pipelines
+// push waves of `wave` micro-batches under a clock of this distance; alone a worker knows
+// `of_worker`. HetPipe's s_global: (D + 1) Nm + Nm - 2.
+int staleness_of_waves(int of_worker, int workers, int wave, int distance);
 
 }  // namespace orrery::sim

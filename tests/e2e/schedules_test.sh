@@ -75,6 +75,12 @@ expect 0 schedule --compare layerpipe dip tessel flexsp flexpipe zou-ps-ring pip
 [ "$(grep -c '(asynchronous)' stdout)" -eq 2 ] || fail "two of them are asynchronous"
 grep -q '^asynchronous: gradients are up to .staleness. updates late' stdout ||
   fail "no word of their training: $(cat stdout)"
+# A parameter lacks updates of other workers, up to (D + 1) Nm + Nm - 2; one worker has only its own.
+for case in '1 0 3' '1 2 3' '2 0 6' '3 0 6' '3 2 14'; do
+  set -- $case
+  orrery schedule hetpipe --stages 4 --microbatches 4 --replicas "$1" --warm-up "$2" --json
+  grep -q "\"staleness\": $3\b" stdout || fail "hetpipe, workers, D, staleness $case: $(cat stdout)"
+done
 # nestpipe runs several batches, each with the parameters that the one before left.
 expect 0 schedule --compare nestpipe 1f1b --stages 2 --microbatches 4
 grep -q '^nestpipe  *-  *- .* 0  *1  *3.75$' stdout || fail "time from batch to batch: $(cat stdout)"

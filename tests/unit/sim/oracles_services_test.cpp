@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "sim/orders/asynchronous.hpp"
 #include "sim/pipeline/share_costs.hpp"
 #include "sim/pipeline/versions.hpp"
 
@@ -123,6 +124,16 @@ double het_period(int stages, int in_flight, const std::vector<std::int64_t>& fo
     EXPECT_LE(use.versions, in_flight);
   }
   return steady_period(order, run_of(order, costs));
+}
+
+TEST(ServiceOracles, HetPipeStalenessOfSeveralWorkers) {
+  for (int wave = 1; wave <= 4; ++wave) {
+    for (int distance = 0; distance <= 4; ++distance) {
+      const int own = wave - 1;  // s_local
+      EXPECT_EQ(staleness_of_waves(own, 1, wave, distance), own);
+      EXPECT_EQ(staleness_of_waves(own, 3, wave, distance), (distance + 1) * (own + 1) + own - 1);
+    }
+  }
 }
 
 TEST(ServiceOracles, HetPipeThroughputOfOneWorker) {
