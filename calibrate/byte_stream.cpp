@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <memory>
 #include <string_view>
 #include <vector>
 
@@ -50,7 +51,11 @@ class ByteStream::Buffer : public std::streambuf {
       int code = Z_OK;
       const char* message = gzerror(file_, &code);
       if (count < 0 || (code != Z_OK && code != Z_STREAM_END)) {
-        bad_input(path_, code == Z_BUF_ERROR ? "the gzip file is cut off" : message,
+        std::string_view what = message;
+        if (what.starts_with(path_ + ": ")) {  // zlib names the file, too
+          what.remove_prefix(path_.size() + 2);
+        }
+        bad_input(path_, code == Z_BUF_ERROR ? "the gzip file is cut off" : what,
                   "copy the file again");
       }
       return traits_type::eof();
@@ -84,20 +89,53 @@ ByteStream::~ByteStream() = default;
 
 std::int64_t ByteStream::position() const { return buffer_->position(); }
 
-std::string read_unpacked(const std::string& path, std::int64_t max_bytes) {
-  std::string text = read_file(path, max_bytes);
-  if (!text.starts_with(kGzipMagic)) {
-    return text;
-  }
-  text.clear();
-  ByteStream stream(path);
+namespace {
+
+// Of a file that ends within a member, or whose members are damaged.
+[[noreturn]] void fail_member(const std::string& path, const char* what) {
+  bad_input(path, what == nullptr ? "the gzip file is cut off" : what, "copy the file again");
+}
+
+// All members of a gzip'ed file, one behind the other.
+std::string unpacked(const std::string& packed, const std::string& path, std::int64_t max_bytes) {
+  z_stream stream = {};
+  constexpr int kGzip = 15 + 16;  // the largest window, with gzip's header
+  ORRERY_CHECK(inflateInit2(&stream, kGzip) == Z_OK, "zlib");
+  const std::unique_ptr<z_stream, decltype(&inflateEnd)> end(&stream, inflateEnd);
+  std::string input = packed;
+  stream.next_in = reinterpret_cast<Bytef*>(input.data());
+  stream.avail_in = static_cast<uInt>(input.size());
+  std::string text;
   std::vector<char> part(kBufferBytes);
-  while (stream.read(part.data(), static_cast<std::streamsize>(part.size())) ||
-         stream.gcount() > 0) {
-    text.append(part.data(), static_cast<std::size_t>(stream.gcount()));
+  while (true) {
+    stream.next_out = reinterpret_cast<Bytef*>(part.data());
+    stream.avail_out = kBufferBytes;
+    const int code = inflate(&stream, Z_NO_FLUSH);
+    text.append(part.data(), kBufferBytes - stream.avail_out);
     if (static_cast<std::int64_t>(text.size()) > max_bytes) {
       bad_input(path, "the file is too large unpacked", fmt::format("at most {} bytes", max_bytes));
     }
+    if (code == Z_STREAM_END && stream.avail_in == 0) {
+      return text;
+    }
+    if (code == Z_STREAM_END) {
+      inflateReset(&stream);
+    } else if (code != Z_OK) {
+      fail_member(path, code == Z_BUF_ERROR ? nullptr : stream.msg);
+    }
+  }
+}
+
+}  // namespace
+
+std::string read_unpacked(const std::string& path, std::int64_t max_bytes) {
+  const std::string bytes = read_file(path, max_bytes);
+  if (!bytes.starts_with(kGzipMagic)) {
+    return bytes;
+  }
+  std::string text = unpacked(bytes, path, max_bytes);
+  if (text.starts_with(kByteOrderMark)) {
+    text.erase(0, kByteOrderMark.size());
   }
   return text;
 }

@@ -118,8 +118,7 @@ class BlockCheck {
                       "axes, and at \"{}\" in another order than elsewhere, so that ranks "
                       "would work on each other's parts",
                       block_.name, conflict->tensor, to_text(conflict->var), conflict->op),
-          fmt::format("{} in the list of one axis alone, or first in the lists of all",
-                      to_text(conflict->var)));
+          fmt::format("{} in the list of one axis alone", to_text(conflict->var)));
     }
   }
 

@@ -199,18 +199,19 @@ Milp recompute_program(const Problem& problem, const std::vector<Chunk>& chunks,
   return milp;
 }
 
-// Recomputed layers of every chunk on one stage; none where nothing fits. Rows ask for
-// recomputation alone, so that parts of layers rounded up are an answer, too: the better one counts
-// where the search for whole layers ended early.
+// Recomputed layers of every chunk on one stage. Rows ask for recomputation alone, so that parts of
+// layers rounded up are an answer, too: the better one counts where the search for whole layers
+// ended early. All layers where the solver has none.
 struct Recompute {
   std::vector<int> layers;
   bool proven = true;
 };
 
 Recompute recompute_layers(const Problem& problem, const std::vector<Chunk>& chunks, int stage) {
+  const Recompute all{std::vector<int>(chunks.size(), problem.layers), false};
   const auto answer = recompute_program(problem, chunks, stage, true).solve(1.0 / problem.stages);
   if (!answer) {
-    return {};
+    return all;
   }
   Recompute result;
   result.proven = answer->proven;
@@ -221,8 +222,8 @@ Recompute recompute_layers(const Problem& problem, const std::vector<Chunk>& chu
     return result;
   }
   const auto parts = recompute_program(problem, chunks, stage, false).solve();
-  if (!parts) {
-    return {};
+  if (!parts || parts->values.empty()) {
+    return result.layers.empty() ? all : result;
   }
   std::vector<int> rounded;
   double time = 0;

@@ -249,7 +249,7 @@ NanoBatches::Shared NanoBatches::share(const Ordered& structure,
     program.add_row(work[nano], nanos_[nano].time, Milp::kInfinity);
   }
   const auto answer = program.solve();
-  if (!answer) {
+  if (!answer || answer->values.empty()) {
     return result;
   }
   result.period = answer->objective;
