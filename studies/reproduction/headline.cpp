@@ -32,7 +32,8 @@ Check read_check(const JsonReader& value, const std::string& name) {
               std::nullopt,
               std::nullopt,
               reader.required("simulated"),
-              reader.string_or("outside", "")};
+              reader.string_or("outside", ""),
+              text_or_empty(reader, "unjudged")};
   if (const auto band = reader.optional("band")) {
     const std::vector<JsonReader> ends = band->array(2);
     if (ends.size() != 2) {
@@ -55,7 +56,7 @@ Check read_check(const JsonReader& value, const std::string& name) {
 }
 
 Verdict judge(const Headline& headline, const Check& check, double simulated) {
-  if (!headline.unjudged.empty() || (!check.low && !check.high)) {
+  if (!headline.unjudged.empty() || !check.unjudged.empty() || (!check.low && !check.high)) {
     return Verdict::Unjudged;
   }
   const bool low = check.low && simulated < *check.low;
@@ -144,7 +145,7 @@ std::vector<Reproduced> reproduce(const Headline& headline) {
                    check.low,
                    check.high,
                    Verdict::Unjudged,
-                   headline.unjudged,
+                   check.unjudged.empty() ? headline.unjudged : check.unjudged,
                    headline.source};
     one.verdict = judge(headline, check, one.simulated);
     if (one.verdict == Verdict::Outside && !check.outside.empty()) {

@@ -26,7 +26,8 @@ struct Check {
   std::optional<double> low;
   std::optional<double> high;
   JsonReader expression;
-  std::string outside;  // why it stays outside its band, where that is known
+  std::string outside;   // why it stays outside its band, where that is known
+  std::string unjudged;  // why this one is not judged, where the others of the headline are
 };
 
 struct Headline {

@@ -144,6 +144,17 @@ TEST_F(ProfileReaders, LogsTablesAndSamplesMayBeGzipped) {
   EXPECT_EQ(read_unpacked(bomb, 1 << 20).size(), 1U << 20);
 }
 
+// A pipe is read once; gzip'ed files may be joined.
+TEST_F(ProfileReaders, GzippedPipesAreUnpacked) {
+  const std::string one = read_file(zipped("one.gz", "\xEF\xBB\xBFone "), 1 << 20);
+  const std::string two = read_file(zipped("two.gz", "two"), 1 << 20);
+  const std::string pipe = path_of("pipe");
+  ASSERT_EQ(mkfifo(pipe.c_str(), S_IRUSR | S_IWUSR), 0);
+  std::thread writer([&] { std::ofstream(pipe) << one << two; });
+  EXPECT_EQ(read_unpacked(pipe, 1 << 20), "one two");
+  writer.join();
+}
+
 TEST_F(ProfileReaders, CutTracesNameTheLineAndCanBeUsedInPart) {
   const std::string cut = write(
       "cut.json", std::string(kTraceBegin) + kOperator + std::string(kKernels).substr(0, 300));

@@ -83,6 +83,19 @@ TEST(Headline, IsJudgedByItsBand) {
   EXPECT_EQ(open.reason, "depth is missing");
 }
 
+// One check of a judged headline may stay open, and says itself what is missing.
+TEST(Headline, ChecksMayStayUnjudged) {
+  const Json document = headline("[33, 33]");
+  Json open = document;
+  Json check = document.find("checks")->as_array()[0];
+  check.set("unjudged", "batch is missing");
+  open.set("checks", Json::Array{document.find("checks")->as_array()[0], check});
+  const std::vector<Reproduced> both = reproduce(read_headline(open, "headline"));
+  EXPECT_EQ(both[0].verdict, Verdict::Inside);
+  EXPECT_EQ(both[1].verdict, Verdict::Unjudged);
+  EXPECT_EQ(both[1].reason, "batch is missing");
+}
+
 TEST(Headline, MalformedOnesAreRefused) {
   const auto told = [](Json document) { return bad_input_message([&] { result_of(document); }); };
   EXPECT_THAT(told(headline("[2, 1]")), HasSubstr("low end is above"));
