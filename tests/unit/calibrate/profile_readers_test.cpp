@@ -3,10 +3,14 @@
 // JSON of nccl-tests. The files are made here in the form those programs write.
 #include <gmock/gmock.h>
 #include <sqlite3.h>
+#include <sys/stat.h>
 #include <zlib.h>
 
 #include <cstdio>
+#include <fstream>
+#include <thread>
 
+#include "base/files.hpp"
 #include "calibrate/byte_stream.hpp"
 #include "calibrate/collective_log.hpp"
 #include "tests/unit/calibrate/reader_files.hpp"
@@ -148,7 +152,7 @@ TEST_F(ProfileReaders, LogsTablesAndSamplesMayBeGzipped) {
 TEST_F(ProfileReaders, GzippedPipesAreUnpacked) {
   const std::string one = read_file(zipped("one.gz", "\xEF\xBB\xBFone "), 1 << 20);
   const std::string two = read_file(zipped("two.gz", "two"), 1 << 20);
-  const std::string pipe = path_of("pipe");
+  const std::string pipe = (folder_ / "pipe").string();
   ASSERT_EQ(mkfifo(pipe.c_str(), S_IRUSR | S_IWUSR), 0);
   std::thread writer([&] { std::ofstream(pipe) << one << two; });
   EXPECT_EQ(read_unpacked(pipe, 1 << 20), "one two");
