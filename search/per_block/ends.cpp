@@ -163,18 +163,30 @@ void PipelineProgram::add_whole_queue(std::size_t stage) {
   program_.add_row(std::move(queue), shortest(stage, &BlockChoice::backward) * kRounding / until_);
 }
 
+// Blocks of the stage: fewer than of any where it cannot hold all kinds that count as no time.
+double PipelineProgram::most_blocks(std::size_t stage) const {
+  double elsewhere = 0;
+  for (std::size_t block = 0; block < costs_.count.size(); ++block) {
+    const bool layer = plan_.network.blocks[block].kind == models::BlockKind::Layer;
+    elsewhere += layer || may_hold(stage, block) ? 0 : costs_.count[block];
+  }
+  return std::max(1.0, std::min(most_in_stage_, most_by_time_ - elsewhere));
+}
+
 // Of a backward that is cut from the start of the weight gradients on. Where a block reduces in
-// every pass nothing is known: the others then reduce beside the whole backward
-// (plan::reduce_beside_weight_grads).
+// every pass the others reduce beside the whole backward (plan::reduce_beside_weight_grads): then
+// their reductions may exceed the weight gradients of all, and nothing is said of what is behind.
 void PipelineProgram::add_cut_queue(std::size_t stage) {
   double most = 0;
   for (const Column& column : columns_[stage]) {
     most = std::max(most, choice_at(column).reduce_all);
   }
+  const double blocks = most_blocks(stage);
+  const double exceeds = (blocks - 1) * most - blocks * shortest(stage, &BlockChoice::weight_grad);
   Terms queue = {{tails_[stage], 1.0}, {weight_grad_[stage], 1.0}, {reductions_[stage], -1.0}};
   for (const Column& column : columns_[stage]) {
-    if (most > 0 && costs_.strategies[choice_at(column).strategy].zero_stage >= 2) {
-      queue.push_back({column.variable, most * most_in_stage_ / until_});
+    if (exceeds > 0 && costs_.strategies[choice_at(column).strategy].zero_stage >= 2) {
+      queue.push_back({column.variable, exceeds / until_});
     }
   }
   program_.add_row(std::move(queue), 0.0);

@@ -55,9 +55,10 @@ void PipelineProgram::count_blocks() {
   const double positions = static_cast<double>(plan_.network.chain.size());
   const double copies = traits_.two_directions ? 2.0 : 1.0;  // that share the micro-batches
   const double batches = static_cast<double>(plan_.num_micro_batches()) / copies;
-  const double by_time = std::floor(until_ / (batches * fastest)) + ends;
-  most_in_stage_ = std::max(1.0, std::min(by_time, positions - static_cast<double>(stages_) + 1));
-  most_on_device_ = std::max(1.0, std::min(by_time, positions));
+  most_by_time_ = std::floor(until_ / (batches * fastest)) + ends;
+  most_in_stage_ =
+      std::max(1.0, std::min(most_by_time_, positions - static_cast<double>(stages_) + 1));
+  most_on_device_ = std::max(1.0, std::min(most_by_time_, positions));
 }
 
 // Buffers that the blocks of a stage share are spread over as many as there may be.

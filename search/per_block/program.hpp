@@ -185,6 +185,7 @@ class PipelineProgram {
   std::vector<std::size_t> stages_of(std::size_t device) const;  // of both directions
   void add_device_tails(const std::vector<double>& reductions);
   void add_front();
+  double most_blocks(std::size_t stage) const;
   void add_whole_queue(std::size_t stage);
   void add_cut_queue(std::size_t stage);
   void add_queues();
@@ -215,6 +216,7 @@ class PipelineProgram {
   double until_;
   double room_;
   std::size_t stages_;
+  double most_by_time_ = 1;   // blocks that a stage has time for
   double most_in_stage_ = 1;  // blocks
   double most_on_device_ = 1;
   ListFacts facts_;
