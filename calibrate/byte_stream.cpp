@@ -9,6 +9,7 @@
 #include <cstring>
 #include <memory>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
@@ -19,6 +20,11 @@ namespace {
 
 constexpr unsigned kBufferBytes = 1U << 18;
 constexpr std::string_view kGzipMagic = "\x1F\x8B";
+
+// `what` zlib says of a damaged member.
+[[noreturn]] void fail_member(const std::string& path, int code, std::string_view what) {
+  bad_input(path, code == Z_BUF_ERROR ? "the gzip file is cut off" : what, "copy the file again");
+}
 
 }  // namespace
 
@@ -55,8 +61,7 @@ class ByteStream::Buffer : public std::streambuf {
         if (what.starts_with(path_ + ": ")) {  // zlib names the file, too
           what.remove_prefix(path_.size() + 2);
         }
-        bad_input(path_, code == Z_BUF_ERROR ? "the gzip file is cut off" : what,
-                  "copy the file again");
+        fail_member(path_, code, what);
       }
       return traits_type::eof();
     }
@@ -91,20 +96,14 @@ std::int64_t ByteStream::position() const { return buffer_->position(); }
 
 namespace {
 
-// Of a file that ends within a member, or whose members are damaged.
-[[noreturn]] void fail_member(const std::string& path, const char* what) {
-  bad_input(path, what == nullptr ? "the gzip file is cut off" : what, "copy the file again");
-}
-
 // All members of a gzip'ed file, one behind the other.
-std::string unpacked(const std::string& packed, const std::string& path, std::int64_t max_bytes) {
+std::string unpacked(std::string packed, const std::string& path, std::int64_t max_bytes) {
   z_stream stream = {};
   constexpr int kGzip = 15 + 16;  // the largest window, with gzip's header
   ORRERY_CHECK(inflateInit2(&stream, kGzip) == Z_OK, "zlib");
   const std::unique_ptr<z_stream, decltype(&inflateEnd)> end(&stream, inflateEnd);
-  std::string input = packed;
-  stream.next_in = reinterpret_cast<Bytef*>(input.data());
-  stream.avail_in = static_cast<uInt>(input.size());
+  stream.next_in = reinterpret_cast<Bytef*>(packed.data());
+  stream.avail_in = static_cast<uInt>(packed.size());
   std::string text;
   std::vector<char> part(kBufferBytes);
   while (true) {
@@ -121,7 +120,7 @@ std::string unpacked(const std::string& packed, const std::string& path, std::in
     if (code == Z_STREAM_END) {
       inflateReset(&stream);
     } else if (code != Z_OK) {
-      fail_member(path, code == Z_BUF_ERROR ? nullptr : stream.msg);
+      fail_member(path, code, stream.msg == nullptr ? "the gzip file is damaged" : stream.msg);
     }
   }
 }
@@ -129,11 +128,11 @@ std::string unpacked(const std::string& packed, const std::string& path, std::in
 }  // namespace
 
 std::string read_unpacked(const std::string& path, std::int64_t max_bytes) {
-  const std::string bytes = read_file(path, max_bytes);
+  std::string bytes = read_file(path, max_bytes);
   if (!bytes.starts_with(kGzipMagic)) {
     return bytes;
   }
-  std::string text = unpacked(bytes, path, max_bytes);
+  std::string text = unpacked(std::move(bytes), path, max_bytes);
   if (text.starts_with(kByteOrderMark)) {
     text.erase(0, kByteOrderMark.size());
   }

@@ -210,7 +210,11 @@ void PipelineProgram::add_queues() {
       }
     }
     program_.add_row(std::move(all), 0.0);
-    is_cut ? add_cut_queue(stage) : add_whole_queue(stage);
+    if (is_cut) {
+      add_cut_queue(stage);
+    } else {
+      add_whole_queue(stage);
+    }
   }
   add_heads();
   add_extras();
