@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 
 #include "base/error.hpp"
 #include "base/text.hpp"
@@ -43,6 +45,11 @@ FileHead read_head(const std::string& path) {
 }
 
 const SampleReader& detect_reader(const std::string& path) {
+  std::error_code ignored;  // reading says it
+  if (std::filesystem::is_fifo(path, ignored)) {
+    bad_input(path, "a pipe can be read only once, and its format is not known before",
+              "name it with --format");
+  }
   const FileHead head = read_head(path);
   if (trim(head.text).empty()) {
     bad_input(path, "the file is empty");

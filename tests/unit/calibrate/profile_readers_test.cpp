@@ -154,6 +154,7 @@ TEST_F(ProfileReaders, GzippedPipesAreUnpacked) {
   const std::string two = read_file(zipped("two.gz", "two"), 1 << 20);
   const std::string pipe = (folder_ / "pipe").string();
   ASSERT_EQ(mkfifo(pipe.c_str(), S_IRUSR | S_IWUSR), 0);
+  EXPECT_THAT(message_of(pipe), HasSubstr("--format"));
   std::thread writer([&] { std::ofstream(pipe) << one << two; });
   EXPECT_EQ(read_unpacked(pipe, 1 << 20), "one two");
   writer.join();
