@@ -22,7 +22,10 @@ void ListRepetition::mark(int unit, std::int64_t now) {
   has_mark_ = true;
   has_just_marked_ = true;
   off_ = times_left(period_) == 0;
-  next_mark_ = looks_ + std::max(1, (looks_ - first_look_) / 2);
+  // Further and further apart, so that long periods are seen soon, but not so far that a run which
+  // becomes periodic late is seen only at its end.
+  const int since = looks_ - first_look_;
+  next_mark_ = looks_ + std::max({1, std::min(since / 2, 16), since / 8});
   unit_ = looked_at_ = unit;
   now_ = now;
   std::fill(slacks_.begin(), slacks_.end(), kNoLook);
