@@ -125,4 +125,24 @@ double capacity_bound(const models::Network& network, const MeshCosts& costs,
   return low;
 }
 
+double chain_bound(const models::Network& network, const MeshCosts& costs,
+                   const Pipeline& pipeline) {
+  const plan::StagePlacement& placement = pipeline.placement;
+  if (!placement.flushes || placement.shares_ends || placement.fills_frozen ||
+      placement.joins_passes || placement.spreads_attention) {
+    return 0;
+  }
+  double chain = 0;
+  for (std::size_t block = 0; block < network.blocks.size(); ++block) {
+    double least = std::numeric_limits<double>::infinity();
+    for (const BlockChoice& one : costs.choices[block]) {
+      // A weight gradient may be left for later.
+      const double gradient = placement.whole_backwards ? one.backward : one.input_grad;
+      least = std::min(least, one.forward + gradient);
+    }
+    chain += costs.count[block] > 0 ? costs.count[block] * least : 0.0;
+  }
+  return chain * kRounding;
+}
+
 }  // namespace orrery::search

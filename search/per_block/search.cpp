@@ -190,7 +190,8 @@ class PerBlockSearch {
       node.pipeline = static_cast<std::uint32_t>(index);
       const double whole = capacity_bound(base_.network, costs, pipelines[index], mesh.pp,
                                           static_cast<double>(space_.micro_batches(mesh)));
-      node.bound = std::max(of_mesh, std::min(whole, until()));
+      const double chain = chain_bound(base_.network, costs, pipelines[index]);
+      node.bound = std::max(of_mesh, std::min(std::max(whole, chain), until()));
       state_.push(node);
     }
   }

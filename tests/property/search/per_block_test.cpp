@@ -267,6 +267,7 @@ TEST(PerBlockProperty, BoundsAreBelowEveryPlan) {
       RC_ASSERT(pricer.least_work(mesh) * share <= time.value() * (1.0 + 1e-12));
       RC_ASSERT(capacity_bound(tiny.base.network, costs, pipeline, mesh.pp,
                                static_cast<double>(space.micro_batches(mesh))) <= time.value());
+      RC_ASSERT(chain_bound(tiny.base.network, costs, pipeline) <= time.value());
       for (const double until : {time.value() * 1.0001, time.value() * 1.7, 1e3}) {
         RC_ASSERT(bounds.mesh_bound(mesh, costs, until) <= time.value());
         const int rounds = pick({0, 3, 40});
