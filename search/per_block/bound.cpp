@@ -163,6 +163,7 @@ PipelineBound PipelineBounds::refined(PipelineProgram& program, const sim::Pipel
       return result;
     }
     result.shares = program.shares(answer);
+    result.shares->basis = program.basis(answer);
     result.paths = program.tight_paths(answer);
     bounds.push_back(result.seconds);
     const bool settled = std::ssize(bounds) > 2 * kSlow &&

@@ -85,6 +85,26 @@ PassPath read_path(ByteReader& in, std::size_t all) {
   return path;
 }
 
+// Names, which ascend. A program takes no notice of those that it lacks.
+void write_names(ByteWriter& out, const std::vector<std::uint32_t>& names) {
+  write_number(out, names.size());
+  for (const std::uint32_t name : names) {
+    out.u32(name);
+  }
+}
+
+std::vector<std::uint32_t> read_names(ByteReader& in) {
+  constexpr std::uint64_t kMostNames = std::uint64_t{1} << 20;
+  std::vector<std::uint32_t> names;
+  for (std::uint64_t left = read_below(in, kMostNames); left > 0; --left) {
+    names.push_back(in.u32());
+  }
+  if (!std::is_sorted(names.begin(), names.end())) {
+    in.fail("holds a basis that cannot be");
+  }
+  return names;
+}
+
 }  // namespace
 
 void write(ByteWriter& out, const std::vector<PassPath>& paths) {
@@ -118,6 +138,8 @@ void write(ByteWriter& out, const Shares& shares) {
       }
     }
   }
+  write_names(out, shares.basis.rows);
+  write_names(out, shares.basis.variables);
 }
 
 Shares read_shares(ByteReader& in, std::size_t stages, const MeshCosts& costs) {
@@ -135,6 +157,8 @@ Shares read_shares(ByteReader& in, std::size_t stages, const MeshCosts& costs) {
       }
     }
   }
+  shares.basis.rows = read_names(in);
+  shares.basis.variables = read_names(in);
   return shares;
 }
 

@@ -25,6 +25,12 @@ constexpr std::size_t kWokenAtOnce = 200;
 constexpr double kGain = 1e-8;       // of a variable that is worth waking
 constexpr double kPrecision = 1e-5;  // of the bound, where idle variables are left
 
+constexpr std::uint32_t kMostNamed = 1U << 24;  // of a part
+
+std::uint32_t name_of(LinearProgram::Part part, std::uint32_t number) {
+  return static_cast<std::uint32_t>(part) * kMostNamed + number;
+}
+
 }  // namespace
 
 struct LinearProgram::Solver {
@@ -47,7 +53,8 @@ LinearProgram::~LinearProgram() = default;
 LinearProgram::LinearProgram(LinearProgram&&) noexcept = default;
 
 int LinearProgram::add_variable(double most, double cost, bool idle, int group) {
-  variables_.push_back({most, cost, 0, group, {}});
+  const std::uint32_t name = name_of(part_, num_variables_[static_cast<std::size_t>(part_)]++);
+  variables_.push_back({most, cost, 0, group, {}, name});
   const int variable = static_cast<int>(variables_.size()) - 1;
   if (!idle) {
     wake(variable);
@@ -103,7 +110,8 @@ int LinearProgram::add_row(Terms terms, double low) {
   }
   glp_set_mat_row(problem, place, static_cast<int>(columns.size()) - 1, columns.data(),
                   coefficients.data());
-  rows_.push_back({std::move(terms), low, place});
+  const std::uint32_t name = name_of(part_, num_rows_[static_cast<std::size_t>(part_)]++);
+  rows_.push_back({std::move(terms), low, place, name});
   placed_.push_back(row);
   return row;
 }
@@ -184,6 +192,78 @@ std::vector<double> LinearProgram::prices() const {
   return prices;
 }
 
+LinearProgram::Basis LinearProgram::basis(const std::vector<int>& paths) const {
+  glp_prob* problem = solver_->problem;
+  Basis basis;
+  const auto binds = [&](int row) {
+    const int place = rows_[static_cast<std::size_t>(row)].place;
+    return place > 0 && glp_get_row_stat(problem, place) != GLP_BS;
+  };
+  for (const int row : placed_) {
+    const std::uint32_t name = rows_[static_cast<std::size_t>(row)].name;
+    const bool is_path = name / kMostNamed == static_cast<std::uint32_t>(Part::Paths);
+    if (!is_path && name < name_of(Part::Rest, 0) && binds(row)) {
+      basis.rows.push_back(name);
+    }
+  }
+  for (std::size_t path = 0; path < paths.size(); ++path) {
+    if (binds(paths[path])) {
+      basis.rows.push_back(name_of(Part::Paths, static_cast<std::uint32_t>(path)));
+    }
+  }
+  for (const Variable& variable : variables_) {
+    if (variable.column > 0 && glp_get_col_stat(problem, variable.column) == GLP_BS) {
+      basis.variables.push_back(variable.name);
+    }
+  }
+  std::sort(basis.rows.begin(), basis.rows.end());
+  std::sort(basis.variables.begin(), basis.variables.end());
+  return basis;
+}
+
+void LinearProgram::begin_with(const Basis& basis) { start_ = basis; }
+
+// There are as many variables in a basis as rows that bind. Of rows that bind and are not here, as
+// paths through a peak, others take the place, new ones first; or else variables leave. False:
+// there is nothing to begin with.
+bool LinearProgram::take_basis() {
+  if (start_.variables.empty()) {
+    return false;
+  }
+  glp_prob* problem = solver_->problem;
+  const auto holds = [](const std::vector<std::uint32_t>& names, std::uint32_t name) {
+    return std::binary_search(names.begin(), names.end(), name);
+  };
+  for (std::size_t index = 0; index < variables_.size(); ++index) {
+    if (holds(start_.variables, variables_[index].name)) {
+      begin_with(static_cast<int>(index));
+    }
+  }
+  int spare = 0;  // variables without a row
+  for (const Variable& variable : variables_) {
+    if (variable.column > 0) {
+      const bool is_named = holds(start_.variables, variable.name);
+      glp_set_col_stat(problem, variable.column, is_named ? GLP_BS : GLP_NL);
+      spare += is_named ? 1 : 0;
+    }
+  }
+  for (const int row : placed_) {
+    const bool is_named = holds(start_.rows, rows_[static_cast<std::size_t>(row)].name);
+    const bool binds = is_named && spare > 0;
+    glp_set_row_stat(problem, rows_[static_cast<std::size_t>(row)].place, binds ? GLP_NL : GLP_BS);
+    spare -= binds ? 1 : 0;
+  }
+  for (auto row = placed_.rbegin(); row != placed_.rend() && spare > 0; ++row) {
+    const Row& last = rows_[static_cast<std::size_t>(*row)];
+    if (glp_get_row_stat(problem, last.place) == GLP_BS) {
+      glp_set_row_stat(problem, last.place, GLP_NL);
+      --spare;
+    }
+  }
+  start_ = {};
+  return true;
+}
+
 // Whether the solver says that it is at the optimum of what it was given.
 bool LinearProgram::optimise(bool after_rows) {
   glp_prob* problem = solver_->problem;
@@ -225,14 +305,17 @@ bool LinearProgram::wake(const std::vector<double>& reduced) {
 LinearProgram::Answer LinearProgram::solve() {
   glp_prob* problem = solver_->problem;
   glp_term_out(GLP_OFF);
+  bool after_rows = solver_->solved;
   if (!solver_->solved) {
+    after_rows = take_basis();
     glp_scale_prob(problem, GLP_SF_AUTO);
-    glp_adv_basis(problem, 0);
+    if (!after_rows) {
+      glp_adv_basis(problem, 0);
+    }
   }
   Answer answer;
   answer.bound = -1e300;
   std::vector<double> reduced;
-  bool after_rows = solver_->solved;
   for (int waking = 0;; ++waking) {
     solver_->solved = optimise(after_rows);
     if (!solver_->solved && !(stop_ && stop_())) {  // in circles from there: from the beginning

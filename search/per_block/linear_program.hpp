@@ -6,10 +6,13 @@
 // That no solution exists is not taken from the solver either: rows may be missed at a price, and
 // the bound says how much that costs at least.
 // Variables may be idle: the solver gets them when the prices ask for them (column generation); the
-// bound counts them always. Rows may be added after a solution; the next one starts from it. One
-// thread at a time; deterministic unless it is told to stop.
+// bound counts them always. Rows may be added after a solution; the next one starts from it, and
+// the first one from where a program with mostly the same rows and variables ended. One thread at a
+// time; deterministic unless it is told to stop.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -36,6 +39,22 @@ class LinearProgram {
   // again.
   void drop_rows(const std::vector<int>& rows);
 
+  // Rows and variables are known to other programs by their number within a part.
+  enum class Part : std::uint8_t { Base, Ranges, Paths, Peaks, Rest };
+  // Of the rows and variables that are added from here on.
+  void begin_part(Part part) { part_ = part; }
+  // Where a solution ended: rows that hold with nothing to spare, and variables that are not at a
+  // bound; ascending.
+  struct Basis {
+    std::vector<std::uint32_t> rows;
+    std::vector<std::uint32_t> variables;
+  };
+  // Rows of `paths` are known as the ones of that part from 0 on; other rows of it and of the rest
+  // are not.
+  Basis basis(const std::vector<int>& paths) const;
+  // Before the first solution. What the basis names and this program lacks is left out.
+  void begin_with(const Basis& basis);
+
   struct Answer {
     bool solved = true;  // false: no x satisfies the rows, or the solver gave up
     double bound = 0;    // never above the optimum; large where no x satisfies the rows
@@ -56,6 +75,7 @@ class LinearProgram {
     Terms terms;
     double low;
     int place;  // of the solver; 0: dropped
+    std::uint32_t name;
   };
   struct Variable {
     double most;
@@ -63,6 +83,7 @@ class LinearProgram {
     int column;  // of the solver; 0: idle
     int group;
     Terms rows;  // (row, coefficient)
+    std::uint32_t name;
   };
   struct Solver;
   bool optimise(bool after_rows);
@@ -71,6 +92,7 @@ class LinearProgram {
   double bound_of(const std::vector<double>& prices, std::vector<double>& reduced) const;
   bool wake(const std::vector<double>& reduced);
   void wake(int variable);
+  bool take_basis();
 
   std::vector<Variable> variables_;
   std::vector<Row> rows_;
@@ -80,6 +102,10 @@ class LinearProgram {
   std::function<bool()> stop_;
   double enough_ = std::numeric_limits<double>::infinity();
   std::unique_ptr<Solver> solver_;
+  Part part_ = Part::Base;
+  std::array<std::uint32_t, 5> num_rows_{};  // by part
+  std::array<std::uint32_t, 5> num_variables_{};
+  Basis start_;
 };
 
 }  // namespace orrery::search

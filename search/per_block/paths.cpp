@@ -130,6 +130,7 @@ double PipelineProgram::add_path(const sim::PipelineOrder& order, const PassTime
                   : 0.0;
   }
   if (missing(row, answer) * until_ > slack) {
+    program_.begin_part(LinearProgram::Part::Rest);
     row.number = program_.add_row(row.terms, row.low);
     paths_.push_back(std::move(row));
   }
@@ -186,6 +187,7 @@ double PipelineProgram::missing(const PathRow& row, const LinearProgram::Answer&
 }
 
 void PipelineProgram::add_path(const PassPath& path) {
+  program_.begin_part(LinearProgram::Part::Paths);
   paths_.push_back(row_of(path));
   paths_.back().number = program_.add_row(paths_.back().terms, paths_.back().low);
 }
@@ -214,14 +216,31 @@ void PipelineProgram::forget_paths(const LinearProgram::Answer& answer, std::siz
   });
 }
 
-std::vector<PassPath> PipelineProgram::tight_paths(const LinearProgram::Answer& answer) const {
-  std::vector<PassPath> tight;
+std::vector<const PipelineProgram::PathRow*> PipelineProgram::tight(
+    const LinearProgram::Answer& answer) const {
+  std::vector<const PathRow*> tight;
   for (auto row = paths_.rbegin(); row != paths_.rend() && tight.size() < kMostKept; ++row) {
     if (missing(*row, answer) > -kTight) {
-      tight.push_back(row->path);
+      tight.push_back(&*row);
     }
   }
   return tight;
+}
+
+std::vector<PassPath> PipelineProgram::tight_paths(const LinearProgram::Answer& answer) const {
+  std::vector<PassPath> paths;
+  for (const PathRow* row : tight(answer)) {
+    paths.push_back(row->path);
+  }
+  return paths;
+}
+
+LinearProgram::Basis PipelineProgram::basis(const LinearProgram::Answer& answer) const {
+  std::vector<int> rows;
+  for (const PathRow* row : tight(answer)) {
+    rows.push_back(row->number);
+  }
+  return program_.basis(rows);
 }
 
 // Which one of several stages has them is for per_block/peak_rows.cpp.
@@ -240,6 +259,7 @@ void PipelineProgram::add_layers(const StageRange& range) {
 }
 
 void PipelineProgram::add_ranges(const std::vector<StageRange>& ranges) {
+  program_.begin_part(LinearProgram::Part::Ranges);
   for (const StageRange& range : ranges) {
     if (range.of != StageRange::Of::Together) {
       add_layers(range);

@@ -19,6 +19,7 @@ constexpr std::size_t kAtOnce = 3;  // paths of a set that are added after a sol
 // Where nothing else is known, one of all stages that may have as many layers as the mean, rounded
 // up, has.
 void PipelineProgram::add_peaks(const std::vector<StageRange>& known) {
+  program_.begin_part(LinearProgram::Part::Peaks);
   int layers = 0;
   for (std::size_t block = 0; block < costs_.count.size(); ++block) {
     layers += is_layer(block) ? costs_.count[block] : 0;
@@ -98,6 +99,7 @@ void PipelineProgram::raise(int variable,
 
 bool PipelineProgram::add_peak_paths(const PeakPaths& paths, const LinearProgram::Answer& answer,
                                      double slack) {
+  program_.begin_part(LinearProgram::Part::Rest);
   const auto values = [&](const std::vector<int>& variables) {
     std::vector<double> result;
     for (const int variable : variables) {

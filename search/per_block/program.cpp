@@ -256,6 +256,7 @@ void PipelineProgram::add_passes() {
 }
 
 void PipelineProgram::begin_with(const Shares& shares) {
+  program_.begin_with(shares.basis);
   for (std::size_t stage = 0; stage < stages_; ++stage) {
     for (const Column& column : columns_[stage]) {
       if (shares.blocks[stage][column.block][column.choice] > 0) {

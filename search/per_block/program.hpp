@@ -25,6 +25,7 @@ namespace orrery::search {
 // Fractions of blocks: of virtual stage s, kind b, the c-th choice.
 struct Shares {
   std::vector<std::vector<std::vector<double>>> blocks;
+  LinearProgram::Basis basis;  // where the solver was, with the paths that are kept
 };
 
 // What is known of a set of virtual stages.
@@ -100,6 +101,8 @@ class PipelineProgram {
   LinearProgram::Answer solve() { return program_.solve(); }
   void stop_when(std::function<bool()> stop) { program_.stop_when(std::move(stop)); }
   Shares shares(const LinearProgram::Answer& answer) const;
+  // Of the last solution, whose answer this is.
+  LinearProgram::Basis basis(const LinearProgram::Answer& answer) const;
   // All blocks on the fastest choice, as the plan is cut.
   Shares even_shares() const;
   std::size_t num_columns() const { return num_columns_; }
@@ -120,6 +123,7 @@ class PipelineProgram {
   int tail_of(const PassPath& path) const;  // what ends the step behind it; -1: nothing
   PathRow row_of(const PassPath& path) const;
   double missing(const PathRow& row, const LinearProgram::Answer& answer) const;
+  std::vector<const PathRow*> tight(const LinearProgram::Answer& answer) const;
   struct Column {
     std::size_t block = 0;
     std::size_t choice = 0;
