@@ -29,8 +29,17 @@ using Occupancy = std::vector<int>;  // used GPUs of each machine
 
 struct Placed {
   ChainStage stage;
-  int machines = 1;  // that the stage spans
+  Occupancy gpus;  // of each machine
 };
+
+// Whether two stages, or the replicas of one, sit on several machines.
+bool far_apart(const Placed& a, const Placed& b) {
+  int machines = 0;
+  for (std::size_t i = 0; i < a.gpus.size(); ++i) {
+    machines += a.gpus[i] + b.gpus[i] > 0 ? 1 : 0;
+  }
+  return machines > 1;
+}
 
 // Forward and backward of one micro-batch and the gradient all-reduce at the end.
 struct Block {
@@ -162,10 +171,10 @@ class Search {
   }
 
   static Placed place(int first, int last, const Occupancy& before, const Occupancy& after) {
-    Placed placed{{first, last, 0}, 0};
+    Placed placed{{first, last, 0}, {}};
     for (std::size_t i = 0; i < before.size(); ++i) {
-      placed.stage.replicas += after[i] - before[i];
-      placed.machines += after[i] > before[i] ? 1 : 0;
+      placed.gpus.push_back(after[i] - before[i]);
+      placed.stage.replicas += placed.gpus.back();
     }
     return placed;
   }
@@ -176,32 +185,27 @@ class Search {
     for (std::size_t i = 0; i < stages.size(); ++i) {
       const ChainStage& stage = stages[i].stage;
       if (i > 0) {
-        const bool far = stages[i].machines > 1 || stages[i - 1].machines > 1 || crosses(stages, i);
-        const double send = chain_.cut(stage.first) / (far ? machines_.between : machines_.inside);
+        const double send = chain_.cut(stage.first) / bandwidth(stages[i - 1], stages[i]);
         result.push_back({send, send, 0});
       }
       const double r = stage.replicas;
-      const double bandwidth = stages[i].machines > 1 ? machines_.between : machines_.inside;
       result.push_back({chain_.forward(stage.first, stage.last) / r,
                         chain_.backward(stage.first, stage.last) / r,
-                        2 * (r - 1) / r * chain_.parameters(stage.first, stage.last) / bandwidth});
+                        2 * (r - 1) / r * chain_.parameters(stage.first, stage.last) /
+                            bandwidth(stages[i], stages[i])});
     }
     return result;
   }
-  // Two single-machine stages sit apart when together they are more than one machine holds.
-  bool crosses(const std::vector<Placed>& stages, std::size_t i) const {
-    return stages[i].stage.replicas + stages[i - 1].stage.replicas > machines_.gpus;
+  double bandwidth(const Placed& a, const Placed& b) const {
+    return far_apart(a, b) ? machines_.between : machines_.inside;
   }
 
   double estimate(const std::vector<Placed>& stages) const {
     return latency(blocks(stages), micro_batches_);
   }
   double estimate_with_rest(std::vector<Placed> stages, int first, const Occupancy& used) const {
-    Placed rest{{first, chain_.size(), free_gpus(used)}, 0};
-    for (const int count : used) {
-      rest.machines += count < machines_.gpus ? 1 : 0;
-    }
-    stages.push_back(rest);
+    Occupancy all(used.size(), machines_.gpus);
+    stages.push_back(place(first, chain_.size(), used, all));
     return estimate(stages);
   }
 
@@ -225,11 +229,18 @@ Json plan(ObjectReader& problem) {
   std::vector<Placed> placed;
   const double time = Search(chain, machines, micro_batches).run(placed);
   std::vector<ChainStage> stages;
+  Json gpus = Json::array();
   for (const Placed& stage : placed) {
     stages.push_back(stage.stage);
+    Json by_machine = Json::array();
+    for (const int replicas : stage.gpus) {
+      by_machine.push(replicas);
+    }
+    gpus.push(std::move(by_machine));
   }
   Json answer = Json::object();
   answer.set("stages", to_json(stages));
+  answer.set("gpus_by_machine", std::move(gpus));
   answer.set("latency_s", time);
   return answer;
 }

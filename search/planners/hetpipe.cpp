@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // HetPipe: group GPUs of different types into virtual workers by node (NP), by taking one GPU of
-// every type for each (ED) or by pairing nodes (HD), and cut the chain for each virtual worker so
-// that its slowest stage is as fast as possible within the memory of every GPU.
+// every type for each (ED) or two GPUs of each of two nodes (HD: the fastest with the slowest, so
+// that virtual workers are alike), and cut the chain for each virtual worker so that its slowest
+// stage is as fast as possible within the memory of every GPU.
 #include <algorithm>
 #include <limits>
 #include <string>
@@ -101,26 +102,37 @@ Worker best_order(const Problem& problem, std::vector<Gpu> gpus) {
   return best;
 }
 
-// Virtual workers by node, by one GPU of every node, or by halves of paired nodes.
-std::vector<std::vector<Gpu>> allocate(const Problem& problem, std::string_view policy) {
-  if (policy == "np") {
-    return problem.nodes;
-  }
+// One GPU of every node in each virtual worker.
+std::vector<std::vector<Gpu>> equal_distribution(const Problem& problem) {
   std::vector<std::vector<Gpu>> workers(problem.nodes.front().size());
-  const std::size_t nodes = problem.nodes.size();
-  for (std::size_t w = 0; w < workers.size(); ++w) {
-    for (std::size_t node = 0; node < nodes; ++node) {
-      const auto& gpus = problem.nodes[node];
-      if (policy == "ed") {
-        workers[w].push_back(gpus[w]);
-      } else if ((w < workers.size() / 2) == (node < nodes / 2 || nodes == 1)) {
-        // Two GPUs of each node of one half.
-        workers[w].push_back(gpus[2 * w % gpus.size()]);
-        workers[w].push_back(gpus[(2 * w + 1) % gpus.size()]);
-      }
+  for (const std::vector<Gpu>& node : problem.nodes) {
+    for (std::size_t w = 0; w < workers.size(); ++w) {
+      workers[w].push_back(node[w]);
     }
   }
   return workers;
+}
+
+// Two GPUs of the fastest and of the slowest node, of the second fastest and the second slowest ...
+std::vector<std::vector<Gpu>> hybrid_distribution(const Problem& problem) {
+  std::vector<std::vector<Gpu>> nodes = problem.nodes;
+  std::stable_sort(nodes.begin(), nodes.end(),
+                   [](const auto& a, const auto& b) { return a.front().speed > b.front().speed; });
+  std::vector<std::vector<Gpu>> workers;
+  for (std::size_t n = 0; n < nodes.size() / 2; ++n) {
+    const std::vector<Gpu>& fast = nodes[n];
+    const std::vector<Gpu>& slow = nodes[nodes.size() - 1 - n];
+    for (std::size_t g = 0; g + 1 < fast.size(); g += 2) {
+      workers.push_back({fast[g], fast[g + 1], slow[g], slow[g + 1]});
+    }
+  }
+  return workers;
+}
+
+std::vector<std::vector<Gpu>> allocate(const Problem& problem, std::string_view policy) {
+  return policy == "np"   ? problem.nodes
+         : policy == "ed" ? equal_distribution(problem)
+                          : hybrid_distribution(problem);
 }
 
 Problem read(ObjectReader& reader) {
@@ -179,9 +191,9 @@ Json plan(ObjectReader& reader) {
   const Problem problem = read(reader);
   double best_rate = 0;
   Json answer = infeasible("no virtual worker fits the GPUs' memory");
-  const bool even_nodes = problem.nodes.size() % 2 == 0 && problem.nodes.front().size() % 4 == 0;
+  const bool pairs = problem.nodes.size() % 2 == 0 && problem.nodes.front().size() % 2 == 0;
   std::vector<std::string_view> policies = {"np", "ed"};
-  if (even_nodes) {
+  if (pairs) {
     policies.push_back("hd");
   }
   if (const auto asked = reader.optional("policy")) {

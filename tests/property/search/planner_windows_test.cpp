@@ -20,9 +20,9 @@ namespace {
 TEST(PlannerTwins, DiffusionPipePartitionEqualsBruteForce) {
   EXPECT_TRUE(rc::check([] {
     const std::vector<Layer> layers = random_layers(6);
-    const int devices = *rc::gen::inRange(1, 7);
-    const int micro_batches = *rc::gen::inRange(1, 9);
-    const int rate = *rc::gen::inRange(1, 40);  // MB/ms
+    const int devices = evenly(1, 7);
+    const int micro_batches = evenly(1, 9);
+    const int rate = evenly(1, 40);  // MB/ms
     // For every number of stages the least longest stage, and of the cuts with it the
     // synchronisation of one: the planner keeps the first it meets.
     std::vector<double> longest(static_cast<std::size_t>(devices) + 1, kNever);
@@ -78,19 +78,19 @@ TEST(PlannerTwins, DiffusionPipeFillsIdleTimes) {
   int most_layers = 0;
   EXPECT_TRUE(rc::check([&] {
     const std::vector<Layer> layers = random_layers(24);
-    const int devices = *rc::gen::inRange(1, 17);
-    std::vector<int> frozen(*rc::gen::inRange<std::size_t>(0, 41));
+    const int devices = evenly(1, 17);
+    std::vector<int> frozen(static_cast<std::size_t>(evenly(0, 41)));
     std::string listed;
     for (int& layer : frozen) {
-      layer = *rc::gen::inRange(1, 200);
+      layer = evenly(1, 200);
       listed += fmt::format("{}\"{} ms\"", listed.empty() ? "" : ", ", layer);
     }
     most_layers = std::max(most_layers, static_cast<int>(frozen.size()));
-    const Json answer = solve(
-        "diffusionpipe", fmt::format(R"({{"schema": "orrery-problem", "version": 1, "layers": [{}],
+    const Json answer =
+        solve("diffusionpipe",
+              fmt::format(R"({{"schema": "orrery-problem", "version": 1, "layers": [{}],
             "devices": {}, "micro_batches": {}, "bandwidth": "{} GB/s", "frozen_layers": [{}]}})",
-                                     to_text(layers), devices, *rc::gen::inRange(1, 17),
-                                     *rc::gen::inRange(1, 40), listed));
+                          to_text(layers), devices, evenly(1, 17), evenly(1, 40), listed));
     const double backbone = number(answer, "backbone_s") * 1000;
     const double iteration = number(answer, "iteration_s") * 1000;
     const double idle = number(answer, "bubble_fraction_without_filling") * backbone * devices;
@@ -155,25 +155,32 @@ struct TinySequences {
   }
 };
 
-// Least seconds of recomputed layers on a stage, over all choices.
+// Least seconds of recomputed layers on a stage, over all choices; a window is looked at when its
+// last chunk is chosen.
 double least_recompute(const TinySequences& tiny, int first, int last, int stage) {
   double best = kNever;
   std::vector<int> layers;
+  const int window = tiny.stages - stage;
+  const auto fits = [&](int from) {
+    double saved = 0;
+    for (int j = from; j < std::min(last, from + window); ++j) {
+      saved += layers[static_cast<std::size_t>(j - first)] *
+               tiny.tokens[static_cast<std::size_t>(j)] *
+               (TinySequences::kBytes - TinySequences::kKept);
+    }
+    return saved >= tiny.excess(from, last, stage) - 1e-6;
+  };
   const std::function<void(double)> choose = [&](double cost) {
     const int i = first + static_cast<int>(layers.size());
+    if (cost >= best || (i >= first + window && !fits(i - window))) {
+      return;
+    }
     if (i == last) {
-      for (int from = first; from < last; ++from) {
-        double saved = 0;
-        for (int j = from; j < std::min(last, from + tiny.stages - stage); ++j) {
-          saved += layers[static_cast<std::size_t>(j - first)] *
-                   tiny.tokens[static_cast<std::size_t>(j)] *
-                   (TinySequences::kBytes - TinySequences::kKept);
-        }
-        if (saved < tiny.excess(from, last, stage) - 1e-6) {
-          return;
-        }
+      bool all = true;
+      for (int from = std::max(first, last - window); from < last; ++from) {
+        all = all && fits(from);
       }
-      best = std::min(best, cost);
+      best = all ? cost : best;
       return;
     }
     for (int count = 0; count <= tiny.layers; ++count) {
@@ -189,18 +196,18 @@ double least_recompute(const TinySequences& tiny, int first, int last, int stage
 TEST(PlannerTwins, InfiniPipeEqualsBruteForce) {
   EXPECT_TRUE(rc::check([] {
     TinySequences tiny;
-    const int n = *rc::gen::inRange(1, 6);
+    const int n = evenly(1, 11);
     std::string text;
     for (int i = 0; i < n; ++i) {
-      tiny.tokens.push_back(*rc::gen::inRange(51, 101));
+      tiny.tokens.push_back(evenly(51, 101));
     }
     std::sort(tiny.tokens.rbegin(), tiny.tokens.rend());
     for (int i = 0; i < n; ++i) {
       text += fmt::format("{}{}", i == 0 ? "" : ",", tiny.tokens[static_cast<std::size_t>(i)]);
     }
-    tiny.stages = *rc::gen::inRange(1, 4);
-    tiny.layers = *rc::gen::inRange(1, 4);
-    tiny.memory = *rc::gen::inRange(100, 4000);
+    tiny.stages = evenly(1, 4);
+    tiny.layers = evenly(1, 4);
+    tiny.memory = evenly(100, 4000);
     double best = kNever;
     all_cuts(n, n, [&](const std::vector<int>& ends) {
       double time = 0;
@@ -275,12 +282,12 @@ TEST(PlannerTwins, DawnPiperIsNeverBelowBruteForceAndUsuallyEqual) {
   int all = 0;
   EXPECT_TRUE(rc::check([&] {
     const std::vector<Layer> layers = random_layers(7);
-    const int devices = *rc::gen::inRange(1, std::min(4, static_cast<int>(layers.size()) + 1));
-    const int memory = *rc::gen::inRange(20, 300);
+    const int devices = evenly(1, std::min(4, static_cast<int>(layers.size()) + 1));
+    const int memory = evenly(20, 300);
     std::vector<int> forwards;
     std::string text;
     for (const Layer& layer : layers) {
-      forwards.push_back(*rc::gen::inRange(0, layer.time));
+      forwards.push_back(evenly(0, layer.time));
       text += fmt::format(
           R"({}{{"forward": "{} ms", "backward": "{} ms", "parameters": "{} MB", "activations": "{} MB"}})",
           text.empty() ? "" : ",", forwards.back(), layer.time - forwards.back(), layer.parameters,

@@ -24,6 +24,11 @@ inline double number(const Json& answer, std::string_view key) {
   return answer.find(key)->as_number();
 }
 
+// Any of [from, to), each as likely: `inRange` alone draws few large ones.
+inline int evenly(int from, int to) {
+  return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange(from, to));
+}
+
 struct Layer {
   int time = 1;         // ms
   int output = 1;       // MB
@@ -32,11 +37,10 @@ struct Layer {
 };
 
 inline std::vector<Layer> random_layers(int most) {
-  const int count = *rc::gen::inRange(1, most + 1);
+  const int count = evenly(1, most + 1);
   std::vector<Layer> layers;
   for (int i = 0; i < count; ++i) {
-    layers.push_back({*rc::gen::inRange(1, 20), *rc::gen::inRange(1, 30), *rc::gen::inRange(1, 30),
-                      *rc::gen::inRange(1, 30)});
+    layers.push_back({evenly(1, 20), evenly(1, 30), evenly(1, 30), evenly(1, 30)});
   }
   return layers;
 }
