@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "plan/schedule_traits.hpp"
+#include "plan/stage/joined.hpp"
 #include "plan/stage/layout_bounds.hpp"
 #include "plan/stage/memory.hpp"
 #include "plan/stage/pass_costs.hpp"
@@ -49,6 +50,9 @@ void add_slower(const sim::PipelineCosts& other,
     for (std::size_t stage = 0; stage < mine.size(); ++stage) {
       mine[stage] = std::max(mine[stage], theirs[stage]);
     }
+  }
+  for (std::size_t pair = 0; pair < passes.hidden.size(); ++pair) {
+    passes.hidden[pair] = std::min(passes.hidden[pair], other.hidden[pair]);
   }
 }
 
@@ -134,9 +138,37 @@ const sim::PipelineOrder& MixedPipeline::order() {
 
 sim::PipelineCosts MixedPipeline::own_passes(const std::optional<std::vector<bool>>& last_is_cut,
                                              const std::vector<SimTime>& arrivals) {
-  // Of unlike GPUs joined passes count one after the other.
-  return separate_costs(front().view, front().costs, stages_, sends_,
-                        last_is_cut ? cuts(*last_is_cut) : std::vector<SplitTimes>(), arrivals);
+  sim::PipelineCosts passes =
+      separate_costs(front().view, front().costs, stages_, sends_,
+                     last_is_cut ? cuts(*last_is_cut) : std::vector<SplitTimes>(), arrivals);
+  if (schedule_traits(front().view).joins_passes) {
+    add_hidden(passes);
+  }
+  return passes;
+}
+
+// Every virtual stage is a kind of its own, so that pipelines in step are compared pair by pair. Of
+// tensor groups over unlike GPUs, and where experts are shared with unlike ones, joined passes
+// count one after the other.
+void MixedPipeline::add_hidden(sim::PipelineCosts& passes) {
+  const std::size_t stages = stages_.size();
+  const bool listed = lists_joined_layers(stages_);
+  const bool like_layers = has_like_layers(front().view);
+  passes.kinds = static_cast<std::uint16_t>(stages);
+  passes.hidden.assign(stages * stages, SimTime{});
+  for (std::size_t forward = 0; forward < stages; ++forward) {
+    const std::size_t device = device_of_[forward];
+    passes.kind_of.push_back(static_cast<std::uint16_t>(forward));
+    if (group_.team_of(device) != nullptr || shares_experts_[device]) {
+      continue;
+    }
+    for (std::size_t backward = 0; backward < stages; ++backward) {
+      if (device_of_[backward] == device) {
+        passes.hidden[forward * stages + backward] = hidden_by(
+            stages_[forward], stages_[backward], listed, like_layers, kind_of(forward).costs);
+      }
+    }
+  }
 }
 
 sim::PipelineCosts MixedPipeline::passes(const std::optional<std::vector<bool>>& last_is_cut) {
@@ -176,6 +208,7 @@ SimTime MixedPipeline::floor() {
       chain[stage].backward +=
           cut[stage].input_grad + cut[stage].weight_grad - stages_[stage].backward;
     }
+    chain[stage].backward -= stages_[stage].most_hidden;
     chain[stage].late = whole ? SimTime{} : chain[stage].backward;
   }
   const StagePlacement placement = {.device_of = device_of_, .whole_backwards = whole};

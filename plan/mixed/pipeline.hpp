@@ -55,6 +55,7 @@ class MixedPipeline {
   void for_pools(Visit visit);
   sim::PipelineCosts own_passes(const std::optional<std::vector<bool>>& last_is_cut,
                                 const std::vector<SimTime>& arrivals);
+  void add_hidden(sim::PipelineCosts& passes);
   // The slowest of all groups in step. `last_is_cut`: as that of cuts(); none: backwards are whole.
   sim::PipelineCosts passes(const std::optional<std::vector<bool>>& last_is_cut);
   // `last_is_cut`: by stage, whether reductions of the step begin with the weight gradients.

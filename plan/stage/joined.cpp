@@ -89,12 +89,21 @@ std::vector<bool> kinds_on_one_device(const sim::PipelineCosts& passes,
 
 }  // namespace
 
+bool lists_joined_layers(const std::vector<StageCost>& stages) {
+  return std::any_of(stages.begin(), stages.end(),
+                     [](const StageCost& stage) { return !stage.joined_layers.empty(); });
+}
+
+SimTime hidden_by(const StageCost& forward, const StageCost& backward, bool listed,
+                  bool like_layers, BlockCosts& costs) {
+  return listed ? costs.joined_stages(forward.joined_layers, backward.joined_layers).hidden
+                : most_hidden(forward, backward, like_layers);
+}
+
 void add_hidden(const std::vector<StageCost>& stages, const Plan& plan, BlockCosts& costs,
                 sim::PipelineCosts& passes) {
   const bool like_layers = has_like_layers(plan);
-  const bool simulated = std::any_of(stages.begin(), stages.end(), [](const StageCost& stage) {
-    return !stage.joined_layers.empty();
-  });
+  const bool simulated = lists_joined_layers(stages);
   std::vector<const StageCost*> kinds;
   for (const StageCost& stage : stages) {
     const auto known = std::find_if(kinds.begin(), kinds.end(), [&](const StageCost* kind) {
@@ -113,10 +122,8 @@ void add_hidden(const std::vector<StageCost>& stages, const Plan& plan, BlockCos
   for (std::size_t pair = 0; pair < meet.size(); ++pair) {
     const StageCost& forward = *kinds[pair / kinds.size()];
     const StageCost& backward = *kinds[pair % kinds.size()];
-    passes.hidden.push_back(
-        !meet[pair] ? SimTime{}
-        : simulated ? costs.joined_stages(forward.joined_layers, backward.joined_layers).hidden
-                    : most_hidden(forward, backward, like_layers));
+    passes.hidden.push_back(meet[pair] ? hidden_by(forward, backward, simulated, like_layers, costs)
+                                       : SimTime{});
   }
 }
 

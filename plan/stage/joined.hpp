@@ -22,6 +22,14 @@ SimTime most_hidden(const BlockCost& block, bool like_layers);
 std::vector<BlockCosts::LayerRun> joined_layers(const StageContent& content, const Plan& plan,
                                                 const BlockCosts& costs);
 
+// Whether stages were simulated, so that their layers are listed; of others a bound is known.
+bool lists_joined_layers(const std::vector<StageCost>& stages);
+
+// What the forward of one stage and the backward of another on the same device hide; of unlike
+// layers that were added up no less than that.
+SimTime hidden_by(const StageCost& forward, const StageCost& backward, bool listed,
+                  bool like_layers, BlockCosts& costs);
+
 // What each pair of virtual stages hides. Of stages with unlike layers that were added up, not
 // simulated, no less than that: a bound needs no replay.
 void add_hidden(const std::vector<StageCost>& stages, const Plan& plan, BlockCosts& costs,

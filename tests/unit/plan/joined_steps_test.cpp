@@ -10,6 +10,7 @@
 
 #include "plan/simulation/simulate.hpp"
 #include "plan/stage/layout_bounds.hpp"
+#include "tests/unit/plan/mixed_fixture.hpp"
 #include "tests/unit/plan/pipeline_fixture.hpp"
 #include "tests/unit/plan/volume_fixture.hpp"
 
@@ -148,6 +149,30 @@ TEST(JoinedPasses, PartsAreTheIteration) {
     EXPECT_EQ(result.pipeline.devices.front().hidden > SimTime{}, schedule != std::string("1f1b"));
     EXPECT_NEAR(parts_of(result), 1.0, 1e-6) << schedule;
   }
+}
+
+// A device of a mixed cluster hides what it does beside like ones; over slower GPUs, whose kernels
+// take longer, as much of the same messages, and two replicas in step what both hide.
+TEST(JoinedPasses, HideOnMixedClusters) {
+  for (const int chunks : {1, 2}) {
+    Plan plan = mixture_plan("combined-1f1b", chunks, 16);
+    const Simulation plain = simulate(plan);
+    MixedSimulator simulator(as_mixed(plan));
+    EXPECT_EQ(simulator.run(as_mixed(plan)).iteration_time, plain.iteration_time) << chunks;
+    plan.schedule = chunks == 1 ? "1f1b" : "interleaved";
+    EXPECT_GT(simulate(plan).iteration_time, plain.iteration_time);
+  }
+  // Two pools, of which each has two of the four stages.
+  Plan plan = mixture_plan("combined-1f1b", 1, 16);
+  MixedPlan two = mixed_plan("hgx-h100:4+dgx-a100:4");
+  two.shape = plan;
+  two.shape.cluster = two.machine->cluster.pools.front().cluster;
+  two.groups = {
+      {.replicas = plan.dp, .micro_batches = plan.num_micro_batches(), .pools = {0, 0, 1, 1}}};
+  check_mixed_plan(two, "plan");
+  const Seconds joined = MixedSimulator(two).run(two).iteration_time;
+  two.shape.schedule = "1f1b";
+  EXPECT_LT(joined, MixedSimulator(two).run(two).iteration_time);
 }
 
 // The first half of the layers has no experts.
