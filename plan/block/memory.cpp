@@ -171,7 +171,7 @@ void BlockEvents::move_input(std::size_t index, int tensor, const Layout& to, Ke
   if (producer >= 0 && (keep == Keep::Saved || chosen)) {
     extras_[slot_of(producer)].push_back(buffer_of_[slot]);
     is_kept_[slot] = is_kept_[slot] && !keeps_result(producer);
-  } else if (keep == Keep::Products && is_kept_[slot]) {
+  } else if (keep == Keep::Products && is_kept_[slot] && !keeps_reduced_alone(context_, tensor)) {
     scattered_.push_back(buffer_of_[slot]);
   } else if (tensor != block_.input) {
     release(buffer_of_[slot]);

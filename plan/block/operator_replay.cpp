@@ -35,6 +35,16 @@ std::vector<int> kept_products(const BlockContext& context) {
   return kept;
 }
 
+bool keeps_reduced_alone(const BlockContext& context, int tensor) {
+  return context.layout.tensor_parallel != TensorMesh::OneD &&
+         std::any_of(context.block.operators.begin(), context.block.operators.end(),
+                     [tensor](const models::Operator& op) {
+                       return op.kind == models::OpKind::Gemm &&
+                              std::find(op.outputs.begin(), op.outputs.end(), tensor) !=
+                                  op.outputs.end();
+                     });
+}
+
 OperatorReplay replay_of(const BlockContext& context) {
   const models::Block& block = context.block;
   const OperatorSet set =

@@ -18,6 +18,12 @@ std::vector<int> read_by_later_slices(const BlockContext& context);
 // later ones read, too.
 std::vector<int> kept_products(const BlockContext& context);
 
+// Whether per-operator checkpointing keeps of a product what its reduction gives, in its place: on
+// a mesh both are one function (Colossal-AI legacy/nn/layer/parallel_3d/_operation.py,
+// Matmul_AB_3D), in one dimension two operators, whose results are kept both (torchtitan's
+// _save_list).
+bool keeps_reduced_alone(const BlockContext& context, int tensor);
+
 // What the backward of a block finds when the operators of a set are recomputed: a tensor is needed
 // when an operator keeps it for its backward or a recomputed operator reads it; it is kept when it
 // is needed and nothing recomputes it. Operators whose results nobody needs are not run again.

@@ -76,9 +76,6 @@ bool is_moved(const Layout& from, const Layout& to, const Mesh& mesh) {
 ByteCount saved_products(const BlockContext& context, const BlockRules& rules) {
   const std::vector<Layout> produced = produced_layouts(context.block, rules);
   ByteCount total = tensor_bytes(context, context.block.input, stream_layout(rules));
-  for (const int tensor : kept_products(context)) {
-    total += tensor_bytes(context, tensor, produced[static_cast<std::size_t>(tensor)]);
-  }
   std::vector<bool> moved(produced.size(), false);
   for (const Operator& op : context.block.operators) {
     const Assignment assignment = assign(context.block, op, rules.of(op));
@@ -90,6 +87,12 @@ ByteCount saved_products(const BlockContext& context, const BlockRules& rules) {
         moved[slot] = true;
         total += tensor_bytes(context, op.inputs[position], kept_layout(produced[slot], read));
       }
+    }
+  }
+  for (const int tensor : kept_products(context)) {
+    const auto slot = static_cast<std::size_t>(tensor);
+    if (!moved[slot] || !keeps_reduced_alone(context, tensor)) {
+      total += tensor_bytes(context, tensor, produced[slot]);
     }
   }
   return total;

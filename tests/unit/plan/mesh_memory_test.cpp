@@ -51,6 +51,25 @@ void expect_mesh_balanced(TensorMesh mesh, bool keeps, const models::Network& ne
   }
 }
 
+// The result of a cube's product is what is scattered of it: kept once, not beside the sums.
+TEST(MeshMemory, KeptProductsTakeNoMoreThanEverything) {
+  for (const TensorMesh mesh : {TensorMesh::TwoD, TensorMesh::TwoAndHalfD, TensorMesh::ThreeD}) {
+    for (const bool fused : {false, true}) {
+      Plan plan = one_stage_plan(mesh_layout(mesh, false));
+      plan.micro_batch = 16;
+      plan.execution.fused_attention = fused;
+      const auto saved = [&](Recompute recompute) {
+        BlockPlan& layout = plan.blocks.front().layout;
+        layout.recompute = recompute;
+        BlockCosts costs(plan);
+        return costs.of(plan.network.chain[1], layout, plan.micro_batch, {}).saved;
+      };
+      EXPECT_LT(saved(Recompute::Products), saved(Recompute::None)) << to_text(mesh);
+      EXPECT_GT(saved(Recompute::Products), saved(Recompute::Full)) << to_text(mesh);
+    }
+  }
+}
+
 TEST(MeshMemory, HoldsForEveryRecomputation) {
   for (const TensorMesh mesh : {TensorMesh::TwoD, TensorMesh::TwoAndHalfD, TensorMesh::ThreeD}) {
     for (const bool keeps : {false, true}) {
