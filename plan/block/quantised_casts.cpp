@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "plan/block/cast_bytes.hpp"
 #include "plan/block/operator_replay.hpp"
 #include "plan/block/states.hpp"
 #include "plan/block/tensors.hpp"
@@ -16,23 +17,6 @@ using models::Block;
 using models::Operator;
 using models::OpKind;
 using models::Tensor;
-
-// Bytes an element: finding the largest value reads 2, casting reads 2 and writes 1, transposing
-// what was cast reads and writes 1.
-constexpr double kScale = 2;
-constexpr double kCast = 3;
-constexpr double kTranspose = 2;
-// Both of a tensor in nvfp4, in rows and in columns.
-constexpr double kBothInFourBits = 2 * bytes_per_element(DType::Nvfp4);
-
-// Bytes of the kernels of one tensor. A transpose is read by the product that makes the weight
-// gradient and runs before it.
-struct CastBytes {
-  double scale = 0;
-  double cast = 0;
-  double cast_and_transpose = 0;  // by one kernel of TransformerEngine's
-  double transpose = 0;
-};
 
 struct Readers {
   bool products = false;  // in fp8
@@ -53,110 +37,6 @@ int index_of(const Block& block, const Tensor& tensor) {
   return static_cast<int>(&tensor - block.tensors.data());
 }
 
-bool products_need_transposes(const costmodel::DeviceModel& device, const Execution& execution) {
-  return !device.gpu().any_fp8_layout || execution.fp8_scaling == Fp8Scaling::Blocks;
-}
-
-// TransformerEngine casts and transposes in one pass (read 2, write 1 and 1), once for the products
-// that read the tensor. What was gathered in fp8 was cast by its ranks and is transposed as a
-// whole; with sequence parallelism inputs wait for their transpose until the backward
-// (pytorch/module/linear.py, base.py: grad_output_preprocess). Weights are cast once a step.
-// Other libraries: as one pass at the rate of plain casts. Products that read any layout need no
-// transpose (pytorch/csrc/quantizer.cpp), unless scales are of blocks, which lie along the sum.
-CastBytes library_casts(double elements, double share, bool apart, bool transposes) {
-  CastBytes bytes;
-  if (apart || share < 1 || !transposes) {
-    bytes.cast = kCast * share * elements;
-    bytes.transpose = transposes ? kTranspose * elements : 0;
-  } else {
-    bytes.cast_and_transpose = 4 * elements;
-  }
-  return bytes;
-}
-
-// torchao finds the scale in a pass more and copies the cast tensor where a product needs it in
-// columns (pytorch/ao torchao/float8/float8_linear.py, float8_ops.py: preprocess_addmm); one cast
-// of a common input is enough, since torch.compile removes equal expressions. It casts and
-// transposes a gradient in one kernel, which reads it twice (pytorch/pytorch issue 133242).
-CastBytes compiled_casts(double elements, double share, bool gradient) {
-  CastBytes bytes;
-  if (gradient && share >= 1) {
-    bytes.cast = (kCast + 3) * elements;
-  } else {
-    bytes.cast = kCast * share * elements;
-    bytes.transpose = kTranspose * elements;
-  }
-  return bytes;
-}
-
-// nvfp4: one kernel reads 16 bits and writes the tensor in rows and, turned by a Hadamard
-// transform, in columns, since its scales lie along the sum (pytorch/csrc/quantizer.cpp,
-// NVFP4Quantizer). Ranks that gather cast their shares so; the columns that they gather for the
-// backward are then put in order (pytorch/distributed.py: _post_process_nvfp4_gather).
-CastBytes four_bit_casts(double elements, double share) {
-  CastBytes bytes;
-  bytes.cast_and_transpose = (2 + kBothInFourBits) * share * elements;
-  bytes.transpose = share < 1 ? kBothInFourBits * elements : 0;
-  return bytes;
-}
-
-// Plain kernels that find the scale first, as torchao's.
-bool casts_plainly(DType precision, const Execution& execution) {
-  return precision == DType::Fp8 && execution.fp8_scaling == Fp8Scaling::Current &&
-         !execution.cast_transposes;
-}
-
-// The scale of what is cast, found in a pass of its own; that of a tensor in nvfp4 always is.
-double scale_bytes(double elements, DType precision, const Execution& execution) {
-  const bool passes = precision == DType::Nvfp4 || execution.fp8_scaling == Fp8Scaling::Current;
-  return passes ? kScale * elements : 0.0;
-}
-
-// What no product reads in columns.
-CastBytes row_casts(double elements, DType precision) {
-  CastBytes bytes;
-  bytes.cast = (precision == DType::Nvfp4 ? 2 + kBothInFourBits / 2 : kCast) * elements;
-  return bytes;
-}
-
-CastBytes cast_bytes(double elements, double share, bool gradient, bool apart, bool columns,
-                     const KernelContext& context) {
-  if (share <= 0) {
-    return {};
-  }
-  const Execution& execution = context.execution;
-  CastBytes bytes;
-  if (!columns) {
-    bytes = row_casts(share * elements, context.precision);
-  } else if (context.precision == DType::Nvfp4) {
-    bytes = four_bit_casts(elements, share);
-  } else if (casts_plainly(context.precision, execution)) {
-    bytes = compiled_casts(elements, share, gradient);
-  } else {
-    bytes =
-        library_casts(elements, share, apart, products_need_transposes(context.device, execution));
-  }
-  bytes.scale = scale_bytes(share * elements, context.precision, execution);
-  return bytes;
-}
-
-// TransformerEngine makes a weight's transpose with it; torchao copies it in the backward.
-CastBytes weight_casts(double elements, bool columns, DType precision,
-                       const costmodel::DeviceModel& device, const Execution& execution) {
-  CastBytes bytes;
-  if (!columns) {
-    bytes = row_casts(elements, precision);
-  } else if (precision == DType::Nvfp4) {
-    bytes = four_bit_casts(elements, 1);
-  } else if (casts_plainly(precision, execution)) {
-    bytes.cast = kCast * elements;
-  } else {
-    bytes = library_casts(elements, 1, false, products_need_transposes(device, execution));
-  }
-  bytes.scale = scale_bytes(elements, precision, execution);
-  return bytes;
-}
-
 // Bytes beside them in torchao's backward: weights are copied for the input gradient, and inputs
 // of products that per-operator checkpointing kept are cast again with the scales that it kept.
 double weight_copy(const CastOperands& product, const KernelContext& context) {
@@ -173,17 +53,6 @@ void add(KernelCost& pass, double bytes, MemoryKernel kernel, const KernelContex
     pass.time += context.device.memory_bound(Bytes(bytes), kernel);
     pass.launches += 1;
   }
-}
-
-// At the rate of plain casts, and of TransformerEngine's kernel of both.
-struct RatedBytes {
-  double plain = 0;
-  double both = 0;
-};
-RatedBytes rated(const CastBytes& bytes, const Execution& execution) {
-  const bool own = execution.cast_transposes;
-  return {bytes.scale + bytes.cast + (own ? 0 : bytes.cast_and_transpose),
-          own ? bytes.cast_and_transpose : 0};
 }
 
 void add(KernelCost& pass, const CastBytes& bytes, double others, const KernelContext& context) {
@@ -273,7 +142,7 @@ QuantisedProducts quantised_products(const BlockContext& context, const BlockRul
   }
   if (!context.execution.casts_weights) {
     const bool columns = context.precision == DType::Nvfp4 ||
-                         products_need_transposes(context.device, context.execution);
+                         holds_columns(context.precision, context.device, context.execution);
     products.row_bytes = bytes_per_element(context.precision);
     products.column_bytes = columns ? products.row_bytes : 0;
   }
@@ -282,43 +151,60 @@ QuantisedProducts quantised_products(const BlockContext& context, const BlockRul
 
 namespace {
 
-// Of the weights of quantised products: the share that is gathered in 8 bits or fewer.
-double gathered_share(const BlockCost& block, const BlockPlan& layout, const Mesh& mesh,
-                      const Execution& execution, DType precision) {
+// How the weights of quantised products come to a pass, in shares of them.
+struct WeightSources {
+  double kept = 0;    // whole on the device from step to step
+  double packed = 0;  // gathered in 8 bits or fewer
+  double own = 0;     // of what is gathered so, what this rank casts before
+};
+
+WeightSources sources_of(const BlockCost& block, const BlockPlan& layout, const Mesh& mesh,
+                         DType precision, const Execution& execution) {
   double all = 0;
-  double gathered = 0;
+  WeightSources sources;
   for (const StateGroup& group : block.states) {
-    all += static_cast<double>(group.quantised);
-    gathered +=
+    const auto weights = static_cast<double>(group.quantised);
+    const auto shards = static_cast<double>(num_shards(group, mesh));
+    const auto packed =
         static_cast<double>(quantised_gather_elements(group, layout, mesh, execution, precision));
+    all += weights;
+    sources.packed += packed;
+    sources.own += packed / shards;
+    sources.kept += layout.zero_stage == 3 && shards > 1 ? 0 : weights;
   }
-  return all > 0 ? gathered / all : 0;
+  if (all > 0) {
+    sources.packed /= all;
+    sources.own /= all;
+    sources.kept /= all;
+  }
+  return sources;
 }
 
-}  // namespace
+Seconds time_of(const RatedBytes& bytes, const costmodel::DeviceModel& device) {
+  const auto time = [&](double moved, MemoryKernel kernel) {
+    return moved > 0 ? device.memory_bound(Bytes(moved), kernel) : Seconds();
+  };
+  return time(bytes.plain, MemoryKernel::Cast) + time(bytes.both, MemoryKernel::CastTranspose);
+}
 
-namespace {
-
-// Of parameters of which so large a share is there in 8 bits or fewer already.
-Seconds cast_weights(const QuantisedProducts& products, double gathered, DType precision,
-                     const costmodel::DeviceModel& device, const Execution& execution) {
+// Casts of the share that is there in 16 bits, transposes of the one that is there in 8 or fewer.
+Seconds cast_weights(const QuantisedProducts& products, double whole, double packed,
+                     DType precision, const costmodel::DeviceModel& device,
+                     const Execution& execution) {
   const auto transposed = static_cast<double>(products.transposed);
   const double rows = static_cast<double>(products.weights) - transposed;
   const auto cast = [&](double elements, bool columns) {
-    return rated(weight_casts((1 - gathered) * elements, columns, precision, device, execution),
+    return rated(weight_cast_bytes(whole * elements, columns, precision, device, execution),
                  execution);
   };
   RatedBytes by_rate = cast(transposed, true);
   by_rate.plain += cast(rows, false).plain;
   if (precision == DType::Nvfp4) {
-    by_rate.plain += kBothInFourBits * gathered * transposed;
-  } else if (products_need_transposes(device, execution)) {
-    by_rate.plain += kTranspose * gathered * transposed;
+    by_rate.plain += kBothInFourBits * packed * transposed;
+  } else if (holds_columns(precision, device, execution)) {
+    by_rate.plain += kTranspose * packed * transposed;
   }
-  const auto time = [&](double moved, MemoryKernel kernel) {
-    return moved > 0 ? device.memory_bound(Bytes(moved), kernel) : Seconds();
-  };
-  return time(by_rate.plain, MemoryKernel::Cast) + time(by_rate.both, MemoryKernel::CastTranspose);
+  return time_of(by_rate, device);
 }
 
 }  // namespace
@@ -326,24 +212,39 @@ Seconds cast_weights(const QuantisedProducts& products, double gathered, DType p
 Seconds weight_casts_of_step(const BlockCost& block, const BlockPlan& layout, const Mesh& mesh,
                              DType precision, const costmodel::DeviceModel& device,
                              const Execution& execution) {
-  const bool every_pass = layout.zero_stage == 3 || layout.offload.parameters != Tier::Device;
-  if (block.quantised.weights == 0 || execution.casts_weights || every_pass) {
+  if (block.quantised.weights == 0 || execution.casts_weights ||
+      layout.offload.parameters != Tier::Device) {
     return {};
   }
-  return cast_weights(block.quantised, gathered_share(block, layout, mesh, execution, precision),
-                      precision, device, execution);
+  const WeightSources sources = sources_of(block, layout, mesh, precision, execution);
+  const double packed = layout.zero_stage == 3 ? 0 : sources.packed;
+  return cast_weights(block.quantised, sources.kept - packed, packed, precision, device, execution);
 }
 
-PassCasts casts_of_fetched(const BlockCost& block, const BlockPlan& layout, DType precision,
-                           const costmodel::DeviceModel& device, const Execution& execution) {
-  if (block.quantised.weights == 0 || execution.casts_weights || layout.zero_stage == 3 ||
-      layout.offload.parameters == Tier::Device) {
+PassCasts weight_casts_of_passes(const BlockCost& block, const BlockPlan& layout, const Mesh& mesh,
+                                 DType precision, const costmodel::DeviceModel& device,
+                                 const Execution& execution) {
+  const bool fetched = layout.offload.parameters != Tier::Device;
+  if (block.quantised.weights == 0 || execution.casts_weights ||
+      !(fetched || layout.zero_stage == 3)) {
     return {};
   }
+  const WeightSources sources = sources_of(block, layout, mesh, precision, execution);
+  const double packed = layout.zero_stage == 3 ? sources.packed : 0;
+  const double whole = 1 - packed - (fetched ? 0 : sources.kept);
+  const double own = layout.zero_stage == 3 ? sources.own : 0;
+  const auto shard = [&](std::int64_t weights) {
+    const double elements = own * static_cast<double>(weights);
+    return time_of(
+        rated(weight_cast_bytes(elements, false, precision, device, execution), execution), device);
+  };
   QuantisedProducts of_backward = block.quantised;
   of_backward.weights = of_backward.again;
-  return {cast_weights(block.quantised, 0, precision, device, execution),
-          cast_weights(of_backward, 0, precision, device, execution)};
+  const bool gathers_again = execution.reshard_after_forward;
+  return {cast_weights(block.quantised, whole, 0, precision, device, execution) +
+              shard(block.quantised.weights),
+          cast_weights(of_backward, whole, packed, precision, device, execution) +
+              (gathers_again ? shard(of_backward.weights) : Seconds())};
 }
 
 void add_casts(const CastOperands& product, const KernelContext& context, OperatorCost& cost) {
@@ -371,8 +272,8 @@ void add_casts(const CastOperands& product, const KernelContext& context, Operat
       MemoryKernel::Cast, context);
   if (context.execution.casts_weights) {
     add(cost.forward,
-        weight_casts(product.weights, product.gives_input_gradient, context.precision,
-                     context.device, context.execution),
+        weight_cast_bytes(product.weights, product.gives_input_gradient, context.precision,
+                          context.device, context.execution),
         0, context);
   }
 }

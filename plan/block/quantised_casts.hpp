@@ -44,23 +44,25 @@ QuantisedProducts quantised_products(const BlockContext& context, const BlockRul
 // their transposes, of those that are gathered in 8 bits the transposes are made where products
 // need them (TransformerEngine pytorch/module/linear.py: is_first_microbatch, update_usage).
 // Parameters with scales of blocks are gathered in 16 bits; those in nvfp4 have scales of squares,
-// so that their columns are made of their rows. ZeRO-3 casts shards, or what it gathered for every
-// pass.
+// so that their columns are made of their rows.
 Seconds weight_casts_of_step(const BlockCost& block, const BlockPlan& layout, const Mesh& mesh,
                              DType precision, const costmodel::DeviceModel& device,
                              const Execution& execution);
 
-// Casts of weights that every pass makes because their parameters live elsewhere: they arrive in 16
-// bits (deepspeed/runtime/swap_tensor/partitioned_param_swapper.py moves the 16-bit partitions;
-// Megatron-Core's optimizer on the host leaves parameters on the device), and nothing of them stays
-// behind. With `casts_weights` the products' own casts are all there are. The backward casts what
-// an input gradient or a product that runs again reads, once for both.
+// Casts of weights that every pass makes because nothing of them stays behind. Parameters that live
+// elsewhere arrive in 16 bits (deepspeed/runtime/swap_tensor/partitioned_param_swapper.py moves the
+// 16-bit partitions; Megatron-Core's optimizer on the host leaves parameters on the device), those
+// that ZeRO-3 gathers in 16 bits, or in 8 where every rank casts its shard before the gather
+// (pytorch/ao torchao/float8/fsdp_utils.py: fsdp_pre_all_gather) and the backward makes their
+// transposes. With `casts_weights` the products' own casts are all there are. The backward casts
+// what an input gradient or a product that runs again reads, once for both.
 struct PassCasts {
   Seconds forward;
   Seconds backward;
 };
-PassCasts casts_of_fetched(const BlockCost& block, const BlockPlan& layout, DType precision,
-                           const costmodel::DeviceModel& device, const Execution& execution);
+PassCasts weight_casts_of_passes(const BlockCost& block, const BlockPlan& layout, const Mesh& mesh,
+                                 DType precision, const costmodel::DeviceModel& device,
+                                 const Execution& execution);
 
 // A product on one device, with all its groups.
 struct CastOperands {

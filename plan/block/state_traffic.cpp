@@ -54,21 +54,24 @@ namespace {
 // fully_shard: foreach_all_gather_copy_out and foreach_reduce_scatter_copy_in, both on the compute
 // stream. FullyShardedDataParallel gathers in place, but autograd joins the gradients of its views
 // (torch.cat), and beside the backward they are cast to the type of the reduction and divided.
-void add_copies(const BlockCosts& costs, const StateGroup& group, StateTraffic& total) {
+// `gathered` bytes of the parameters arrive.
+void add_copies(const BlockCosts& costs, const StateGroup& group, double gathered,
+                StateTraffic& total) {
   const Execution& execution = costs.execution();
   const double parameter = parameter_bytes(costs.precision());
   const double gradient = gradient_bytes(execution, costs.precision());
-  const auto pass = [&](double bytes) {
-    return costs.scaled(
-        CostClass::MemoryBound,
-        costs.device().memory_bound(Bytes(static_cast<double>(group.elements) * bytes),
-                                    costmodel::MemoryKernel::Copy));
+  const auto copy = [&](double bytes) {
+    return costs.scaled(CostClass::MemoryBound,
+                        costs.device().memory_bound(Bytes(bytes), costmodel::MemoryKernel::Copy));
+  };
+  const auto pass = [&](double bytes) {  // of an element
+    return copy(static_cast<double>(group.elements) * bytes);
   };
   if (execution.copies_gathered) {
     const bool again = execution.reshard_after_forward && !group.forward_only;
-    total.copy_forward += pass(2 * parameter);
+    total.copy_forward += copy(2 * gathered);
     total.copy_backward += group.frozen ? Seconds() : pass(parameter + gradient);
-    total.copy_backward += again ? pass(2 * parameter) : Seconds();
+    total.copy_backward += again ? copy(2 * gathered) : Seconds();
   }
   if (execution.flattens_gradients && !group.frozen) {
     total.copy_backward += pass(2 * parameter);
@@ -83,8 +86,8 @@ StateTraffic state_traffic(const BlockCost& block, const BlockPlan& layout, cons
                            const BlockCosts& costs, bool without_tied) {
   StateTraffic total;
   Traffic traffic(mesh, costs);
-  const PassCasts casts =
-      casts_of_fetched(block, layout, costs.precision(), costs.device(), costs.execution());
+  const PassCasts casts = weight_casts_of_passes(block, layout, mesh, costs.precision(),
+                                                 costs.device(), costs.execution());
   total.copy_forward = costs.scaled(CostClass::MemoryBound, casts.forward);
   total.copy_backward = costs.scaled(CostClass::MemoryBound, casts.backward);
   const int gradient = gradient_bytes(costs.execution(), costs.precision());
@@ -94,7 +97,8 @@ StateTraffic state_traffic(const BlockCost& block, const BlockPlan& layout, cons
     }
     total.gradient += ByteCount(group.frozen ? 0 : group.elements) * gradient;
     if (layout.zero_stage == 3 && num_shards(group, mesh) > 1) {
-      add_copies(costs, group, total);
+      add_copies(costs, group,
+                 gathered_bytes(group, layout, mesh, costs.execution(), costs.precision()), total);
     }
   }
   for (const StateCollective& one :

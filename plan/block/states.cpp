@@ -66,7 +66,7 @@ struct GroupBytes {
   ByteCount fetched;           // shard of a pass, in the precision of the pass
   ByteCount gradients;         // of the shard
   ByteCount optimizer;
-  ByteCount whole_parameters;
+  ByteCount whole_parameters;  // as a pass reads them
   ByteCount whole_gradients;
 };
 
@@ -166,6 +166,36 @@ std::int64_t quantised_gather_elements(const StateGroup& group, const BlockPlan&
 
 double quantised_weight_bytes(DType precision) { return precision == DType::Nvfp4 ? 0.5 : 1.0; }
 
+double gathered_bytes(const StateGroup& group, const BlockPlan& layout, const Mesh& mesh,
+                      const Execution& execution, DType precision) {
+  const std::int64_t quantised =
+      quantised_gather_elements(group, layout, mesh, execution, precision);
+  return static_cast<double>(quantised) * quantised_weight_bytes(precision) +
+         static_cast<double>(group.elements - quantised) * parameter_bytes(precision);
+}
+
+bool stays_packed(const StateGroup& group, const BlockPlan& layout, const Mesh& mesh,
+                  const Execution& execution, DType precision) {
+  return layout.zero_stage == 3 && is_quantised(precision) &&
+         quantised_gather_elements(group, layout, mesh, execution, precision) > 0;
+}
+
+namespace {
+
+// Parameters of a group as a pass reads them: whole, in its precision, or as they were gathered,
+// with their columns.
+ByteCount unit_bytes(const StateGroup& group, const BlockPlan& layout, const Mesh& mesh,
+                     const Execution& execution, DType precision, double column_bytes) {
+  if (!stays_packed(group, layout, mesh, execution, precision)) {
+    return ByteCount(group.elements) * parameter_bytes(precision);
+  }
+  return ByteCount(
+      static_cast<std::int64_t>(gathered_bytes(group, layout, mesh, execution, precision) +
+                                static_cast<double>(group.transposed) * column_bytes));
+}
+
+}  // namespace
+
 StateBytes state_bytes(const BlockCost& block, const BlockPlan& layout, const Mesh& mesh,
                        const Execution& execution, DType precision, bool without_tied,
                        int gpus_per_node) {
@@ -186,12 +216,13 @@ StateBytes state_bytes(const BlockCost& block, const BlockPlan& layout, const Me
     place(offload.gradients, ByteCount(held(2)) * gradient, total.gradients, total);
     place(offload.optimizer, ByteCount(held(1)) * optimizer, total.optimizer, total);
     const std::int64_t updated = group.frozen ? 0 : held(1);
-    const GroupBytes bytes{ByteCount(updated) * stored,
-                           ByteCount(held(3)) * parameter_bytes(precision),
-                           ByteCount(updated) * gradient,
-                           ByteCount(updated) * optimizer,
-                           ByteCount(group.elements) * parameter_bytes(precision),
-                           ByteCount(group.elements) * gradient};
+    const GroupBytes bytes{
+        ByteCount(updated) * stored,
+        ByteCount(held(3)) * parameter_bytes(precision),
+        ByteCount(updated) * gradient,
+        ByteCount(updated) * optimizer,
+        unit_bytes(group, layout, mesh, execution, precision, block.quantised.column_bytes),
+        ByteCount(group.elements) * gradient};
     add_offload(offload, bytes, updated, total);
     total.frozen += group.frozen && offload.parameters == Tier::Device ? parameters : ByteCount();
     // Else shards are cast, or what was gathered or fetched for every pass.
@@ -209,11 +240,15 @@ StateBytes state_bytes(const BlockCost& block, const BlockPlan& layout, const Me
       continue;
     }
     if (layout.zero_stage == 3 && offload.parameters == Tier::Device) {
-      total.gathered += ByteCount(group.elements) * parameter_bytes(precision);
+      total.gathered += bytes.whole_parameters;
       if (execution.hierarchical_gather && !group.forward_only) {
-        const int ranks = group_of(mesh, shard_axes(group, mesh), gpus_per_node).ranks_per_node;
+        const auto ranks = group_of(mesh, shard_axes(group, mesh), gpus_per_node);
+        // Inside one node the second shard is the first.
         total.parameters +=
-            ByteCount(ceil_div(group.elements, std::int64_t{ranks})) * parameter_bytes(precision);
+            ranks.nodes == 1
+                ? ByteCount()
+                : ByteCount(ceil_div(group.elements, std::int64_t{ranks.ranks_per_node})) *
+                      parameter_bytes(precision);
       }
     }
     if (layout.zero_stage >= 2) {
@@ -257,7 +292,7 @@ class StateList {
         precision_(precision) {}
 
   void add(const StateGroup& group) {
-    const double gathered = gathered_bytes(group);
+    const double gathered = gathered_bytes(group, layout_, mesh_, execution_, precision_);
     const std::vector<Axis> shards = shard_axes(group, mesh_);
     const double elements = static_cast<double>(group.elements);
     if (!group.frozen) {
@@ -278,13 +313,6 @@ class StateList {
   std::vector<StateCollective> take() { return std::move(all_); }
 
  private:
-  double gathered_bytes(const StateGroup& group) const {
-    const std::int64_t quantised =
-        quantised_gather_elements(group, layout_, mesh_, execution_, precision_);
-    return static_cast<double>(quantised) * quantised_weight_bytes(precision_) +
-           static_cast<double>(group.elements - quantised) * parameter_bytes(precision_);
-  }
-
   std::vector<Axis> reduced_axes(const StateGroup& group, std::span<const Axis> among) const {
     std::vector<Axis> axes;
     for (const Axis axis : among) {

@@ -76,6 +76,15 @@ std::int64_t quantised_gather_elements(const StateGroup& group, const BlockPlan&
                                        const Mesh& mesh, const Execution& execution,
                                        DType precision);
 
+// Bytes of the buffer in which ZeRO gathers the parameters of a group.
+double gathered_bytes(const StateGroup& group, const BlockPlan& layout, const Mesh& mesh,
+                      const Execution& execution, DType precision);
+
+// Whether passes under ZeRO-3 read a group as it was gathered, in 8 bits or fewer: weights of
+// products in fp8 or nvfp4. ZeRO++ makes 16 bits of its integers.
+bool stays_packed(const StateGroup& group, const BlockPlan& layout, const Mesh& mesh,
+                  const Execution& execution, DType precision);
+
 // Ranks that share the states of a group, where they are sharded.
 std::int64_t num_shards(const StateGroup& group, const Mesh& mesh);
 // Of a parameter in a pass, and of its gradient.

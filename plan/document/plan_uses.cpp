@@ -27,6 +27,10 @@ void add_layout(const Plan& plan, const BlockPlan& layout, PlanUses& uses) {
   uses.shards_states |= ranks && layout.zero_stage > 0;
   uses.zero1 |= ranks && layout.zero_stage == 1;
   uses.zero3 |= ranks && layout.zero_stage == 3;
+  const auto shards = group_of(mesh_of(layout, plan.data_ranks(layout)),
+                               {Axis::ContextHeads, Axis::Context, Axis::Expert, Axis::Shard},
+                               plan.cluster.node.gpus);
+  uses.wide_shards |= layout.zero_stage == 3 && shards.nodes > 1;
   uses.scatters_gradients |=
       ranks &&
       (layout.zero_stage > 1 || (layout.zero_stage == 1 && !plan.execution.allreduce_gradients));

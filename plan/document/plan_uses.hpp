@@ -27,6 +27,7 @@ struct PlanUses {
   bool shards_states = false;  // ZeRO of any stage over several ranks
   bool zero1 = false;
   bool zero3 = false;
+  bool wide_shards = false;      // of ZeRO-3, on several nodes
   bool frozen_products = false;  // all that are quantised
   bool scatters_gradients = false;
   bool device_optimizer = false;

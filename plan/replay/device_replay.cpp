@@ -82,7 +82,8 @@ bool DeviceReplay::in_root(const Position& position) const {
   return facts_.ends_form_root && position.end;
 }
 std::int64_t DeviceReplay::gathered_bytes(const Position& position) const {
-  return position.whole * parameter_bytes(plan_.precision);
+  return position.stays_packed ? position.packed
+                               : position.whole * parameter_bytes(plan_.precision);
 }
 
 // Fetched shards land beside the buffer of the gather, which is theirs where nobody shares them
@@ -141,6 +142,8 @@ void DeviceReplay::end_forward(const Position& position) {
 
 void DeviceReplay::end_backward(const Position& position) {
   free_unit();
+  memory_.release(columns_);
+  columns_ = -1;
   const auto held = held_units_.find(&position);
   if (held != held_units_.end() && --held->second.micro_batches == 0) {
     memory_.release(held->second.unit);
@@ -294,6 +297,7 @@ void DeviceReplay::backward(int stage, std::uint32_t micro_batch, bool cut) {
       restore(at(stage, micro_batch, index - 1), live.buffers[index - 1]);
     }
     gather(positions[index]);
+    columns_ = memory_.allocate(positions[index].columns);
     prefetch(index > 0 ? &positions[index - 1] : nullptr);
     if (memory.output_gradient >= 0) {
       buffers[static_cast<std::size_t>(memory.output_gradient)] = gradient;

@@ -27,13 +27,15 @@ struct Position {
   std::int64_t trained = 0;  // of them
   std::int64_t experts = 0;  // of those, of experts, and their part that this device updates
   std::int64_t local_experts = 0;
-  bool gathered = false;     // ZeRO-3
-  bool reduced = false;      // ZeRO-2 and 3
-  bool end = false;          // embedding or head
-  bool frozen = false;       // forward only
-  std::int64_t packed = 0;   // bytes of the buffer of its gather
-  std::int64_t fetched = 0;  // bytes of its shard that a pass fetches from host or disk
-  int ranks_inside = 1;      // of those that share its states, inside a node
+  bool gathered = false;      // ZeRO-3
+  bool reduced = false;       // ZeRO-2 and 3
+  bool end = false;           // embedding or head
+  bool frozen = false;        // forward only
+  std::int64_t packed = 0;    // bytes of the buffer of its gather
+  bool stays_packed = false;  // passes read that buffer
+  std::int64_t columns = 0;   // bytes that the backward makes of it
+  std::int64_t fetched = 0;   // bytes of its shard that a pass fetches from host or disk
+  int ranks_inside = 1;       // of those that share its states, inside a node
   std::vector<std::int64_t> tensors() const;  // elements of its trained weights
   double part(double amount) const;           // of one of their elements in `amount`
 };
@@ -180,6 +182,7 @@ class DeviceReplay {
   Buffer prefetched_ = -1;
   Buffer fetched_ = -1;
   Buffer unit_ = -1;
+  Buffer columns_ = -1;
   struct HeldUnit {
     Buffer unit = -1;
     int micro_batches = 0;

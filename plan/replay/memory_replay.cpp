@@ -177,7 +177,7 @@ class PlanReplay {
               .ranks_per_node;
       position.memory = memory_of(piece, micro_batch, position.reduced, {});
       count_parameters(piece.layout, mesh, position);
-      position.packed = packed_bytes(piece, micro_batch, mesh, position.whole);
+      count_packed(piece, micro_batch, mesh, position);
       stage.positions.insert(stage.positions.end(), static_cast<std::size_t>(piece.count),
                              position);
       add_slices(piece, micro_batch, position, stage);
@@ -185,16 +185,25 @@ class PlanReplay {
     return stage;
   }
 
-  std::int64_t packed_bytes(const StagePiece& piece, std::int64_t micro_batch, const Mesh& mesh,
-                            std::int64_t whole) {
-    std::int64_t quantised = 0;
-    for (const StateGroup& group : costs_.of(piece.block, piece.layout, micro_batch).states) {
-      quantised +=
-          quantised_gather_elements(group, piece.layout, mesh, plan_.execution, plan_.precision);
+  // What a gather fills and, of parameters that stay so, what the backward adds.
+  void count_packed(const StagePiece& piece, std::int64_t micro_batch, const Mesh& mesh,
+                    Position& position) {
+    const BlockCost& block = costs_.of(piece.block, piece.layout, micro_batch);
+    const Execution& execution = plan_.execution;
+    std::int64_t elements = 0;
+    double packed = 0;
+    for (const StateGroup& group : block.states) {
+      elements += group.elements;
+      packed += gathered_bytes(group, piece.layout, mesh, execution, plan_.precision);
+      if (stays_packed(group, piece.layout, mesh, execution, plan_.precision)) {
+        position.stays_packed = true;
+        position.columns += static_cast<std::int64_t>(static_cast<double>(group.transposed) *
+                                                      block.quantised.column_bytes);
+      }
     }
-    return (whole - quantised) * parameter_bytes(plan_.precision) +
-           static_cast<std::int64_t>(static_cast<double>(quantised) *
-                                     quantised_weight_bytes(plan_.precision));
+    // Of tied uses the whole of the position has one.
+    position.packed = static_cast<std::int64_t>(packed) +
+                      (position.whole - elements) * parameter_bytes(plan_.precision);
   }
 
   static void count_parameters(const BlockPlan& layout, const Mesh& mesh, Position& position) {

@@ -153,9 +153,11 @@ bool half_gradients(const Measurement& row, const FrameworkFacts& framework) {
 // Their fp8 recipes keep parameters in fp8 and gather them so (NVIDIA/dgxc-benchmarking:
 // fp8_params; Megatron-Bridge training/mixed_precision.py: fp8_param_gather, fp4_param_gather), but
 // for scales of blocks (Megatron-LM core/distributed/param_and_grad_buffer.py: a bf16 buffer).
+// torchao casts the shards of FSDP where asked to (torchao/float8/fsdp_utils.py).
 bool gathers_quantised_weights(const Measurement& row, const FrameworkFacts& framework) {
   const bool eight_bits = row.precision == "fp8" && !mentions(row.precision_detail, "mxfp8");
-  return (eight_bits && (framework.name == "NeMo" || framework.name == "Megatron-Bridge")) ||
+  return mentions(row.precision_detail, "fp8 all-gather") ||
+         (eight_bits && (framework.name == "NeMo" || framework.name == "Megatron-Bridge")) ||
          (row.precision == "nvfp4" && framework.name == "Megatron-Bridge");
 }
 

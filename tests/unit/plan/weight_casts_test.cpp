@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "plan/block/quantised_casts.hpp"
+#include "plan/document/idle_fields.hpp"
 #include "plan/simulation/simulate.hpp"
 #include "plan/stage/pass_costs.hpp"
 #include "plan/stage/step_end.hpp"
@@ -125,8 +126,9 @@ TEST(WeightCasts, OfParametersOnTheHostAreMadeInEveryPass) {
   BlockCost layer = costs.of(1, plan.blocks.front().layout, 1, {});
   layer.quantised.transposed = layer.quantised.again =
       0;  // as of frozen weights below the first trained one
-  const PassCasts frozen = casts_of_fetched(layer, plan.blocks.front().layout, plan.precision,
-                                            costs.device(), plan.execution);
+  const PassCasts frozen = weight_casts_of_passes(layer, plan.blocks.front().layout,
+                                                  mesh_of(plan.blocks.front().layout, plan.dp),
+                                                  plan.precision, costs.device(), plan.execution);
   EXPECT_GT(frozen.forward, Seconds());
   EXPECT_EQ(frozen.backward, Seconds());
   // On memory that is half as fast.
@@ -151,6 +153,96 @@ TEST(WeightCasts, OfParametersOnTheHostAreMadeInEveryPass) {
   EXPECT_NEAR(to_seconds(each.forward) / to_seconds(first_stage(plan).forward), 1, 1e-3);
 }
 
+// ZeRO-3 gathers weights for every pass and keeps none: in 16 bits both passes cast and transpose
+// them, in 8 bits every rank casts its shard before each gather and the backward transposes.
+TEST(WeightCasts, OfGatheredParametersAreMadeInEveryPass) {
+  Plan plan = fp8_weights_plan();
+  BlockPlan& layout = plan.blocks.front().layout;
+  layout.zero_stage = 3;
+  check_plan(plan, "test");
+  BlockCosts costs(plan);
+  const BlockCost& layer = costs.of(1, layout, 1, {});
+  const Mesh mesh = mesh_of(layout, plan.dp);
+  ASSERT_EQ(static_cast<double>(layer.quantised.weights), kWeights);
+  const auto casts = [&] {
+    return weight_casts_of_passes(layer, layout, mesh, plan.precision, costs.device(),
+                                  plan.execution);
+  };
+  const Seconds whole = memory_bound(plan, 4 * kWeights, MemoryKernel::CastTranspose);
+  EXPECT_EQ(first_stage(plan).weight_casts.ps, 0);
+  EXPECT_EQ(casts().forward, whole);
+  EXPECT_EQ(casts().backward, whole);
+  plan.execution.quantised_gather = true;
+  const double shard = kWeights / plan.dp;
+  EXPECT_EQ(casts().forward, memory_bound(plan, 3 * shard, MemoryKernel::Cast));
+  EXPECT_EQ(casts().backward, memory_bound(plan, 3 * shard, MemoryKernel::Cast) +
+                                  memory_bound(plan, 2 * kWeights, MemoryKernel::Cast));
+  // torchao copies a weight into columns with its product.
+  plan.execution.fp8_scaling = Fp8Scaling::Current;
+  plan.execution.cast_transposes = false;
+  EXPECT_EQ(casts().backward, casts().forward);
+  EXPECT_EQ(casts().forward, memory_bound(plan, 5 * shard, MemoryKernel::Cast));
+  plan.execution.casts_weights = true;
+  EXPECT_EQ(casts().forward, Seconds());
+  plan.execution.casts_weights = false;
+  plan.dp = 1;  // nobody to gather from: once a step
+  const Mesh alone = mesh_of(layout, 1);
+  EXPECT_EQ(
+      weight_casts_of_passes(layer, layout, alone, plan.precision, costs.device(), plan.execution)
+          .forward,
+      Seconds());
+  EXPECT_GT(
+      weight_casts_of_step(layer, layout, alone, plan.precision, costs.device(), plan.execution),
+      Seconds());
+}
+
+// What is gathered in 8 bits is read so: half the bytes, and columns where products need them.
+TEST(WeightCasts, GatheredIn8BitsTakeAByteEach) {
+  Plan plan = fp8_weights_plan();
+  BlockPlan& layout = plan.blocks.front().layout;
+  layout.zero_stage = 3;
+  const auto gathered = [&] {
+    BlockCosts costs(plan);
+    return static_cast<double>(state_bytes(costs.of(1, layout, 1, {}), layout,
+                                           mesh_of(layout, plan.dp), plan.execution, plan.precision,
+                                           true, plan.cluster.node.gpus)
+                                   .gathered.value());
+  };
+  const double plain = gathered();
+  plan.execution.quantised_gather = true;
+  EXPECT_EQ(gathered(), plain);  // a byte of rows and one of columns
+  plan.cluster.gpu.any_fp8_layout = true;
+  EXPECT_EQ(gathered(), plain - kWeights);
+  plan.precision = DType::Bf16;  // ZeRO++ makes 16 bits of its integers
+  EXPECT_EQ(gathered(), plain);
+}
+
+// ZeRO++'s second shard serves gathers inside a node: where all ranks are there it is the first.
+TEST(SecondShard, IsThatOfTheNode) {
+  Plan plan = small_plan(small_spec(), "hgx-h100:2");
+  BlockPlan& layout = plan.blocks.front().layout;
+  layout.zero_stage = 3;
+  layout.tp = 1;
+  const auto parameters = [&](int dp, bool second) {
+    plan.execution.hierarchical_gather = second;
+    BlockCosts costs(plan);
+    return state_bytes(costs.of(1, layout, 1, {}), layout, mesh_of(layout, dp), plan.execution,
+                       plan.precision, true, plan.cluster.node.gpus)
+        .parameters.value();
+  };
+  EXPECT_EQ(parameters(8, true), parameters(8, false));
+  EXPECT_EQ(parameters(16, true), 3 * parameters(16, false));  // a sixteenth and an eighth
+  plan.pp = 1;
+  plan.stage_blocks = {static_cast<int>(plan.network.chain.size())};
+  plan.execution.hierarchical_gather = true;
+  plan.dp = 16;
+  EXPECT_EQ(idle_fields_text(plan), "");
+  plan.dp = 8;
+  EXPECT_EQ(idle_fields_text(plan),
+            "execution.hierarchical_gather (needs zero_stage = 3 over data-parallel ranks of "
+            "several nodes; inside a node the shard is that of every gather)");
+}
+
 // Below the first adapters no input gradient reads the frozen weights; what runs again does, and so
 // casts them once more.
 TEST(WeightCasts, OfParametersOnTheHostAreMadeForWhatRunsAgain) {
@@ -169,8 +261,8 @@ TEST(WeightCasts, OfParametersOnTheHostAreMadeForWhatRunsAgain) {
     const BlockCost& first = costs.of(plan.network.chain[1], layout, 1, {});
     const auto weights = static_cast<double>(first.quantised.weights);
     EXPECT_EQ(static_cast<double>(first.quantised.again) * 12, expected * weights);
-    const PassCasts casts =
-        casts_of_fetched(first, layout, plan.precision, costs.device(), plan.execution);
+    const PassCasts casts = weight_casts_of_passes(first, layout, mesh_of(layout, plan.dp),
+                                                   plan.precision, costs.device(), plan.execution);
     EXPECT_GT(casts.forward, Seconds());
     EXPECT_EQ(casts.backward > Seconds(), expected > 0);
     EXPECT_EQ(casts.backward == casts.forward, expected == 12);
