@@ -9,11 +9,12 @@ bool splits_kv_heads(const models::NetworkSpec& spec, std::int64_t ranks) {
   return spec.kv_heads == 0 || spec.kv_heads % ranks == 0 || ranks % spec.kv_heads == 0;
 }
 
-bool cuts_evenly(const models::NetworkSpec& spec, std::int64_t ranks) {
+bool cuts_evenly(const models::NetworkSpec& spec, std::int64_t ranks, bool whole_experts) {
   std::int64_t width = std::gcd(spec.heads, spec.ffn_hidden);  // gcd(x, 0) is x
   width = std::gcd(width, spec.adapters.rank);
   if (spec.moe.experts > 0) {
-    width = std::gcd(std::gcd(width, spec.moe.ffn_hidden), spec.moe.shared_ffn_hidden);
+    width = std::gcd(width, spec.moe.shared_ffn_hidden);
+    width = whole_experts ? width : std::gcd(width, spec.moe.ffn_hidden);
   }
   if (spec.encoder.layers > 0) {
     width = std::gcd(std::gcd(width, spec.encoder.heads), spec.encoder.hidden);

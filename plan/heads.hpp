@@ -11,8 +11,9 @@ namespace orrery::plan {
 // Whether so many ranks share out the key and value heads: evenly, or every head repeated.
 bool splits_kv_heads(const models::NetworkSpec& spec, std::int64_t ranks);
 
-// Whether so many tensor-parallel ranks hold as much of every head, width and adapter each.
-bool cuts_evenly(const models::NetworkSpec& spec, std::int64_t ranks);
+// Whether so many tensor-parallel ranks hold as much of every head, width and adapter each. Experts
+// are cut, too, or stay whole (`expert_tp` = 1).
+bool cuts_evenly(const models::NetworkSpec& spec, std::int64_t ranks, bool whole_experts = false);
 
 // Whether Ulysses over so many ranks (tp x cp) leaves each of them as many heads, an encoder's,
 // too.

@@ -79,7 +79,7 @@ std::string nearest_change(const Plan& plan, std::int64_t longest, std::int64_t 
     return text.empty() ? experts : fmt::format("{}; {}", text, experts);
   }
   for (int tp = 2 * plan.blocks.front().layout.tp; tp <= kLargestTp; tp *= 2) {
-    if (!cuts_evenly(plan.network.spec, tp)) {
+    if (!cuts_evenly(plan.network.spec, tp, plan.blocks.front().layout.expert_tp == 1)) {
       continue;
     }
     Plan wider = plan;

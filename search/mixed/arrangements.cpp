@@ -47,8 +47,10 @@ MixedSpace::MixedSpace(const plan::MixedPlan& base, const Constraints& constrain
     if (!constraints.admits("tensor_shares", "equal")) {
       continue;  // GPUs of one kind have no others
     }
+    const bool whole_experts = layout_.expert_tp == 1;
     for (const std::int64_t tp : divisors(widest)) {
-      if (plan::cuts_evenly(base.shape.network.spec, tp) && constraints.admits("tp", tp)) {
+      if (plan::cuts_evenly(base.shape.network.spec, tp, whole_experts) &&
+          constraints.admits("tp", tp)) {
         for (const int cp : context_degrees(pools, tp, widest)) {
           Arrangement ranks;
           ranks.tp = static_cast<int>(tp);

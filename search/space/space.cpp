@@ -52,7 +52,9 @@ Space::Space(const Plan& base, const Constraints& constraints)
 }
 
 // Columns alone divide heads and widths; of other meshes check_layouts() says what divides.
-bool Space::splits_evenly(int tp) const { return plan::cuts_evenly(base_.network.spec, tp); }
+bool Space::splits_evenly(int tp) const {
+  return plan::cuts_evenly(base_.network.spec, tp, layout_.expert_tp == 1);
+}
 
 std::vector<int> Space::tensor_degrees() const {
   std::vector<int> degrees;

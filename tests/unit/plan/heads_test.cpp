@@ -34,6 +34,7 @@ TEST(EvenCuts, AskForExpertsAndAdapters) {
   spec.moe.shared_ffn_hidden = 0;
   spec.moe.ffn_hidden = 2052;
   EXPECT_FALSE(cuts_evenly(spec, 8));
+  EXPECT_TRUE(cuts_evenly(spec, 8, true));  // whole experts
   spec.moe = {};
   spec.adapters.rank = 16;
   EXPECT_TRUE(cuts_evenly(spec, 8));

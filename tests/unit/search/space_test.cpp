@@ -44,6 +44,23 @@ TEST(Space, HoldsEveryGroupThatDivides) {
   EXPECT_EQ(held, expected);
 }
 
+// Experts that stay whole need not divide by the tensor-parallel ranks.
+TEST(Space, WholeExpertsAllowAnyWidth) {
+  Shape shape;
+  shape.spec = small_mixture();
+  shape.spec.moe.ffn_hidden = 2050;
+  const plan::Plan base = base_plan(shape);
+  const auto groups = [&base](const char* fields) {
+    Constraints constraints;
+    constraints.fix(fields);
+    return Space(base, constraints).groups();
+  };
+  EXPECT_TRUE(groups("tp=4").empty());
+  const std::vector<Group> whole = groups("tp=4,expert_tp=1");
+  EXPECT_TRUE(std::any_of(whole.begin(), whole.end(),
+                          [](const Group& group) { return group.tp == 4 && group.ep == 4; }));
+}
+
 // Cuts are made when they are asked for, by whichever thread comes first.
 TEST(Space, CutsAreTheSameWhoeverAsksFirst) {
   const plan::Plan base = base_plan({small_spec(64), "dgx-a100:1", {"node.gpus=4"}, 8, 2048});
