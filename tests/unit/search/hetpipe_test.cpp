@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// HetPipe's virtual workers on nodes of different GPUs.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "tests/unit/search/planner_answers.hpp"
+
+namespace orrery::search {
+namespace {
+
+// Four layers of 3 ms, a fast and a half as fast node of two GPUs. By node: 6 ms and 12 ms. One GPU
+// of each node: three layers on the fast one, 9 ms twice.
+TEST(HetPipe, ComparesAllocations) {
+  const Json answer = solve("hetpipe", R"({"schema": "orrery-problem", "version": 1,
+      "layers": [{"forward": "1 ms", "backward": "2 ms", "count": 4}],
+      "nodes": [{"gpus": 2, "memory": "24 GB"}, {"gpus": 2, "speed": 0.5, "memory": "24 GB"}],
+      "bandwidth_inside": "12 GB/s", "bandwidth_between": "7 GB/s"})");
+  const Json& rates = *answer.find("mini_batches_per_s_by_policy");
+  EXPECT_NEAR(number(rates, "np"), 1 / 0.006 + 1 / 0.012, 1e-6);
+  EXPECT_NEAR(number(rates, "ed"), 2 / 0.009, 1e-6);
+  EXPECT_EQ(answer.find("policy")->as_string(), "np");
+}
+
+// The fastest node shares virtual workers with the slowest, the two between with each other.
+TEST(HetPipe, PairsFastNodesWithSlowOnes) {
+  const Json answer = solve("hetpipe", R"({"schema": "orrery-problem", "version": 1,
+      "layers": [{"forward": "1 ms", "backward": "2 ms", "count": 16}],
+      "nodes": [{"gpus": 4, "speed": 2, "memory": "24 GB"}, {"gpus": 4, "memory": "24 GB"},
+                {"gpus": 4, "speed": 4, "memory": "24 GB"},
+                {"gpus": 4, "speed": 0.5, "memory": "24 GB"}],
+      "bandwidth_inside": "12 GB/s", "bandwidth_between": "7 GB/s", "policy": "hd"})");
+  std::vector<std::vector<std::int64_t>> workers;
+  for (const Json& worker : answer.find("workers")->as_array()) {
+    workers.emplace_back();
+    for (const Json& node : worker.find("gpus_by_node")->as_array()) {
+      workers.back().push_back(node.as_integer());
+    }
+    std::sort(workers.back().begin(), workers.back().end());
+  }
+  const std::vector<std::int64_t> ends = {2, 2, 3, 3};
+  const std::vector<std::int64_t> middle = {0, 0, 1, 1};
+  EXPECT_EQ(workers, (std::vector<std::vector<std::int64_t>>{ends, ends, middle, middle}));
+}
+
+}  // namespace
+}  // namespace orrery::search
