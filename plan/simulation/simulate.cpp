@@ -155,7 +155,7 @@ Evaluation evaluate(const Plan& plan, const sim::PipelineOrder& order, bool reco
       tell_layers(plan, run.pipeline);
     }
     run.end = close_step(plan, run.stages, devices_of_stages(plan, order), run.pipeline, costs);
-    run.end.iteration = std::max(run.end.iteration, features_time(plan, costs, run.stages));
+    run.end.iteration = std::max(run.end.iteration, features_time(plan, costs, run.stages, order));
     if (validates_afterwards(plan)) {
       run.end.iteration = validated_iteration(plan, order, run.stages, std::move(passes), costs);
     }

@@ -123,6 +123,11 @@ std::vector<LiveCounts> live_counts(const sim::PipelineOrder& order) {
   for (std::size_t device = 0; device < devices.size(); ++device) {
     count_device(order.passes[device], slot, devices[device]);
   }
+  for (const sim::Chain& chain : order.chains) {
+    if (chain.role == sim::Role::Frozen) {
+      devices[order.device_of[static_cast<std::size_t>(chain.first)]].portions = chain.units;
+    }
+  }
   leave_for_host(order, devices);
   return devices;
 }

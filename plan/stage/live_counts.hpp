@@ -25,6 +25,8 @@ struct LiveCounts {
   // Buffers for copies to the host and from it, where there are some.
   int leaving = 0;
   int coming = 0;
+  // Passes of a frozen encoder in idle times (Schedule::fills_frozen).
+  int portions = 0;
   // Where passes of a stage are on several devices (plan/stage/arcs.hpp), per entry of `stages`:
   // versions of the parameters here, and whether gradients and optimizer are. Empty: all of them.
   std::vector<int> versions;

@@ -9,6 +9,7 @@
 #include "base/math.hpp"
 #include "base/quantity_text.hpp"
 #include "plan/block_rules.hpp"
+#include "plan/modules.hpp"
 #include "plan/schedule_traits.hpp"
 #include "plan/stage/spread_attention.hpp"
 
@@ -84,12 +85,13 @@ Part largest_part(const StageMemory& memory) {
 
 // What copies of a frozen encoder have made for an iteration stays until its micro-batches begin,
 // beside what they make for the next one.
-ByteCount features_of(const Plan& plan, const std::vector<StageCost>& stages, std::size_t device) {
+ByteCount features_of(const Plan& plan, const std::vector<StageCost>& stages, int portions,
+                      std::size_t device) {
   if (!schedule_traits(plan).fills_frozen) {
     return ByteCount();
   }
-  const std::int64_t shares = ceil_div(plan.num_micro_batches(), std::int64_t{plan.pp});
-  return stages[plan.stage_blocks.size() + device].boundary * (2 * shares);
+  const std::int64_t micro_batches = ceil_div(portions, frozen_portions(plan.network));
+  return stages[plan.stage_blocks.size() + device].boundary * (2 * micro_batches);
 }
 
 }  // namespace
@@ -131,7 +133,8 @@ std::vector<StageMemory> stage_memory(const Plan& plan, const std::vector<StageC
       memory.ends = slice_peaks[device].ends;
       memory.workspace += slice_peaks[device].gradients;
     }
-    memory.activations += features_of(plan, stages, device) + shipped_weights(plan);
+    memory.activations +=
+        features_of(plan, stages, live[device].portions, device) + shipped_weights(plan);
     memory.communication = communicator_bytes(plan);
     memory.context = context_bytes();
     const Part part = largest_part(memory);

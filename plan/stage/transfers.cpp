@@ -66,7 +66,7 @@ SimTime TransferTimes::of(const Plan& plan, ByteCount bytes, int parts, int devi
 }
 
 SimTime features_time(const Plan& plan, const BlockCosts& costs,
-                      const std::vector<StageCost>& stages) {
+                      const std::vector<StageCost>& stages, const sim::PipelineOrder& order) {
   SimTime sum;
   if (!schedule_traits(plan).fills_frozen) {
     return sum;
@@ -75,9 +75,12 @@ SimTime features_time(const Plan& plan, const BlockCosts& costs,
   const int parts = parts_sent(plan, plan.blocks.front().layout);
   const ByteCount bytes = stages[plan.stage_blocks.size()].boundary;
   const bool both = schedule_traits(plan).cascades;  // another backbone begins on the last device
-  for (int device = 0; device < plan.pp; ++device) {
-    const std::int64_t shares =
-        plan.num_micro_batches() / plan.pp + (device < plan.num_micro_batches() % plan.pp ? 1 : 0);
+  for (const sim::Chain& chain : order.chains) {
+    if (chain.role != sim::Role::Frozen) {
+      continue;
+    }
+    const int device = order.device_of[static_cast<std::size_t>(chain.first)];
+    const int shares = chain.units / frozen_portions(plan.network);
     for (const int reader : {0, plan.pp - 1}) {
       if (reader != device && (reader == 0 || both)) {
         sum += known.of(plan, bytes, parts, device, reader) * shares;

@@ -43,6 +43,6 @@ std::vector<SimTime> transfers(const Plan& plan, const BlockCosts& costs,
 // Of the features that copies of a frozen encoder on other devices make for an iteration, one after
 // the other into the first stage; they have the iteration before for it. 0 in other schedules.
 SimTime features_time(const Plan& plan, const BlockCosts& costs,
-                      const std::vector<StageCost>& stages);
+                      const std::vector<StageCost>& stages, const sim::PipelineOrder& order);
 
 }  // namespace orrery::plan

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Frozen encoders of the next iteration, data-parallel over all devices, in the idle times of a
 // backbone: portions of a batch run where they end before the backbone goes on, so that it is never
-// delayed; the rest follows its last pass. By default a portion takes half a forward of a stage of
-// the backbone and a device has as many as there are micro-batches. With slices k > 1 the encoders
-// take k portions for a micro-batch, and device d has those of micro-batches d, d + p, ...
+// delayed; the rest follows its last pass. Every device has a portion at least, and each of the
+// others goes where it ends first, so that idle times are filled in their order and what does not
+// fit is on the devices that end first. By default a portion takes half a forward of a stage of the
+// backbone, and there are as many as micro-batches x devices. With slices k > 1 the encoders take k
+// portions for a micro-batch, which stay on one device, as they work on the same activations.
 #pragma once
 
 #include <string>

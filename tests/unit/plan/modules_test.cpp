@@ -87,14 +87,18 @@ TEST(FrozenParts, FillIdleTimesOfTheBackbone) {
   const Simulation without = simulate(plain);
   EXPECT_LT(with.iteration_time, without.iteration_time);
   EXPECT_LT(with.bubble_fraction, without.bubble_fraction);
-  // A device runs its share of the micro-batches, one portion a layer.
+  // Devices run whole micro-batches, one portion a layer, those with less to do more of them.
   std::vector<int> portions(4, 0);
   for (std::size_t device = 0; device < 4; ++device) {
     for (const sim::Pass& pass : with.order.passes[device]) {
       portions[device] += pass.virtual_stage >= 4 ? 1 : 0;
     }
   }
-  EXPECT_EQ(portions, std::vector<int>(4, 8 * 8 / 4));
+  EXPECT_EQ(std::accumulate(portions.begin(), portions.end(), 0), 8 * 8);
+  for (const int count : portions) {
+    EXPECT_EQ(count % 8, 0);
+    EXPECT_GE(count, 8);
+  }
   // The backbone is never delayed: its last gradient is where 1F1B alone has it.
   Plan alone = plain;
   alone.network = models::build_network(
@@ -223,7 +227,8 @@ TEST(Cascades, RunInOppositeDirections) {
       runs[pass.virtual_stage] += pass.kind == sim::PassKind::Forward ? 1 : 0;
     }
   }
-  EXPECT_EQ(runs, (std::vector<int>{8, 8, 8, 8, 8, 8, 8, 8, 16, 16, 16, 16}));
+  EXPECT_EQ(std::vector<int>(runs.begin(), runs.begin() + 8), std::vector<int>(8, 8));
+  EXPECT_EQ(std::accumulate(runs.begin() + 8, runs.end(), 0), 8 * 8);
   EXPECT_GT(result.passes.send_forward[2], SimTime{});
   EXPECT_EQ(result.passes.send_forward[3], SimTime{});
   EXPECT_GT(result.passes.send_forward[4], SimTime{});

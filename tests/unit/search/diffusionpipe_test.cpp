@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Frozen layers in the bubbles of a pipeline.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <string>
 #include <vector>
 
+#include "sim/pipeline/share_costs.hpp"
 #include "tests/unit/search/planner_answers.hpp"
 
 namespace orrery::search {
@@ -36,6 +39,48 @@ TEST(DiffusionPipePlanner, RunsFrozenLayersOnAllIdleDevices) {
   }
   EXPECT_NEAR(number(answer, "iteration_s"), 0.120 + 0.035 / 3, 1e-12);
   EXPECT_NEAR(number(answer, "bubble_fraction"), 0, 1e-12);
+}
+
+// The schedule runs what the planner says: portions of a frozen layer go where devices idle, also
+// of unequal stages. It takes no less, and only as much longer as gaps do not hold whole portions.
+TEST(DiffusionPipePlanner, TheScheduleTakesAsLong) {
+  struct Case {
+    std::vector<int> forward;  // ms by stage; backwards take twice as long
+    int micro_batches;
+    int frozen;  // ms of all devices together
+  };
+  for (const Case& one :
+       {Case{{10, 10, 10, 10}, 8, 320}, Case{{10, 24, 10, 12}, 24, 960}, Case{{30, 8, 8}, 12, 360},
+        Case{{10, 24, 10, 12}, 24, 1920}, Case{{5, 12}, 40, 400}}) {
+    const int p = static_cast<int>(one.forward.size());
+    std::string layers;
+    for (const int forward : one.forward) {
+      layers += fmt::format(R"({}{{"forward": "{} ms", "backward": "{} ms", "output": "0 B"}})",
+                            layers.empty() ? "" : ", ", forward, 2 * forward);
+    }
+    const Json answer = solve(
+        "diffusionpipe", fmt::format(R"({{"schema": "orrery-problem", "version": 1, "layers": [{}],
+        "frozen_layers": ["{} ms"], "devices": {}, "stages": {}, "micro_batches": {},
+        "bandwidth": "50 GB/s"}})",
+                                     layers, one.frozen, p, p, one.micro_batches));
+    sim::ScheduleParams params;
+    params.stages = p;
+    params.micro_batches = one.micro_batches;
+    const auto ms = [](double time) { return to_sim_time(Seconds(time / 1000)); };
+    for (const int forward : one.forward) {
+      params.times.push_back({ms(forward), ms(2 * forward), {}, {}});
+    }
+    const double portion = static_cast<double>(one.frozen) / (p * one.micro_batches);
+    params.times.resize(static_cast<std::size_t>(2 * p), {ms(portion), {}, {}, {}});
+    const sim::PipelineOrder order = sim::find_schedule("diffusionpipe", "test").order(params);
+    EXPECT_EQ(sim::check_order(order, order.micro_batches), "");
+    const sim::PipelineResult result =
+        sim::evaluate_pipeline(order, sim::stage_costs(order, params));
+    const double planned = number(answer, "iteration_s");
+    const double run = to_seconds(result.makespan).value();
+    EXPECT_GE(run, planned * (1 - 1e-9));
+    EXPECT_LE(run, planned * 1.02 + portion / 1000) << p << " " << one.frozen;
+  }
 }
 
 }  // namespace

@@ -357,7 +357,11 @@ TEST(CascadedBackbones, RunAsTwoDirectionsWithFrozenPortionsBetween) {
       const std::int64_t idle = alone - 2 * m * 8 * scale;
       EXPECT_LE(both.makespan.ps, alone + std::max(portion, m * portion - idle + 2 * portion))
           << p << " " << m;
-      EXPECT_EQ(both.devices[0].busy.ps, 2 * m * 8 * scale + m * portion) << p << " " << m;
+      std::int64_t frozen = 0;
+      for (const DeviceUse& device : both.devices) {
+        frozen += device.busy.ps - 2 * m * 8 * scale;
+      }
+      EXPECT_EQ(frozen, p * m * portion) << p << " " << m;
     }
   }
   const Schedule& schedule = find_schedule("diffusionpipe-cascaded", "test");
