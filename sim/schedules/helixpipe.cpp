@@ -2,7 +2,7 @@
 // Parameters of a layer's end and the next one's beginning form a part; part l lies on device l mod
 // p and the attention between parts l and l + 1 of the micro-batch with offset d on device (l + 1 +
 // d) mod p. Backwards reverse the whole forward order. Idle (p - 1) parts of one layer each way
-// with one fold; two folds let the transfer of one overlap the other.
+// with one fold; with more the transfer of one micro-batch overlaps the passes of the others.
 #include <algorithm>
 #include <vector>
 
@@ -18,20 +18,21 @@ constexpr int kBefore = 1;
 constexpr int kAttention = 4;
 constexpr int kAfter = 2;
 
+constexpr int kMostFolds = 64;
+
 std::string check(const ScheduleParams& params) {
   const std::int64_t p = std::clamp<std::int64_t>(params.stages, 0, kMaxVirtualStages);
   const std::int64_t v = std::clamp<std::int64_t>(params.chunks, 0, kMaxVirtualStages);
   return first_broken(
-      {check_basics(params), check_warm_up(params, 2, "folds, 0: two if they fit"),
+      {check_basics(params), check_warm_up(params, kMostFolds, "folds, 0: two if they fit"),
        check_product(p * (2 * p * v + 1), kMaxVirtualStages, "stages x (2 stages x chunks + 1)"),
-       params.warm_up == 2 ? check_multiple(params, 2 * p, "two folds")
-                           : check_multiple_of_stages(params)});
+       params.warm_up > 1 ? check_multiple(params, params.warm_up * p, "stages x folds")
+                          : check_multiple_of_stages(params)});
 }
 
 int folds_of(const ScheduleParams& params) {
-  const bool two = params.warm_up == 2 ||
-                   (params.warm_up == 0 && params.micro_batches % (2 * params.stages) == 0);
-  return two ? 2 : 1;
+  const bool two_fit = params.micro_batches % (2 * params.stages) == 0;
+  return params.warm_up > 0 ? params.warm_up : two_fit ? 2 : 1;
 }
 
 // The chain of the micro-batches with one offset: a part and an attention in turn.
@@ -85,7 +86,7 @@ extern const Schedule schedule_helixpipe = {
     .description = "attention of one layer spread over all devices, first in, last out",
     .constraints =
         "chunks are layers per device; micro-batches a multiple of stages (times folds); warm-up 0 "
-        "(two folds if they fit), 1 or 2 folds; plans may ship weights (ships_weights)",
+        "(two folds if they fit) or 1 to 64 folds; plans may ship weights (ships_weights)",
     .source = "HelixPipe, PPoPP 2026 (arXiv 2507.00394), section 4",
     .splits_backward = false,
     .uses_chunks = true,

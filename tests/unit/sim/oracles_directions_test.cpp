@@ -250,9 +250,11 @@ TEST(ScheduleOracles, HelixPipe) {
                    2;
           };
           EXPECT_EQ(idle(1), (1 + beta) * (p - 1) * 3) << p << " " << v << " " << reps;
-          if (p >= 4) {
-            EXPECT_EQ(idle(2), (1 + beta) * 3 * ((p - 1) + (p - 3)))
-                << p << " " << v << " " << reps;
+          for (const int folds : {2, 3, 5}) {
+            if (p > 4 || (p == 4 && folds <= 3)) {
+              EXPECT_EQ(idle(folds), (1 + beta) * 3 * ((p - 1) + (folds - 1) * (p - 3)))
+                  << p << " " << v << " " << reps << " " << folds;
+            }
           }
         }
       }
