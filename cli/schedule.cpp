@@ -63,6 +63,18 @@ double largest_peak(const studies::ScheduleMeasures& measures) {
   return *std::max_element(measures.peak_activations.begin(), measures.peak_activations.end());
 }
 
+// "4", or by stage "15:1".
+void set_replicas(const ScheduleOptions& options, sim::ScheduleParams& params) {
+  if (options.replicas.find(':') == std::string::npos) {
+    params.replicas = integer_option(options.replicas, "--replicas", limits::kMaxLayers);
+    return;
+  }
+  for (const std::string_view count : split(options.replicas, ':')) {
+    params.replicas_of.push_back(
+        integer_option(std::string(count), "--replicas", limits::kMaxLayers));
+  }
+}
+
 sim::ScheduleParams params_of(const ScheduleOptions& options) {
   sim::ScheduleParams params;
   params.stages = integer_option(options.stages, "--stages", limits::kMaxLayers);
@@ -72,9 +84,11 @@ sim::ScheduleParams params_of(const ScheduleOptions& options) {
   params.warm_up = static_cast<int>(parse_integer(options.warm_up, "--warm-up", 0, 64));
   params.slices =
       options.slices.empty() ? 1 : integer_option(options.slices, "--slices", limits::kMaxBatch);
-  params.replicas = integer_option(options.replicas, "--replicas", limits::kMaxLayers);
+  set_replicas(options, params);
   params.iterations =
       static_cast<int>(parse_integer(options.iterations, "--iterations", 0, limits::kMaxBatch));
+  params.rollbacks =
+      static_cast<int>(parse_integer(options.rollbacks, "--rollbacks", 0, limits::kMaxBatch));
   params.cap = cap_of(options);
   params.times = {share_of(options)};
   return params;

@@ -30,6 +30,7 @@ Examples:
   orrery schedule gpipe --stages 4 --microbatches 8 --latency 0.5 --json
   orrery schedule zb-h1 --stages 4 --microbatches 8 --svg zb-h1.svg
   orrery schedule mine.json --stages 4 --microbatches 8 --svg mine.svg
+  orrery schedule pipedream --stages 2 --microbatches 15 --replicas 15:1
   orrery schedule --compare 1f1b zb-h1 chimera pipedream --stages 4 --microbatches 8
   orrery schedule zb-v --plan plan.json --svg zb-v.svg
   orrery schedule --compare 1f1b zb-h1 zb-v --plan plan.json
@@ -53,12 +54,13 @@ constexpr std::array<Stated, 5> kCosts = {{{&ScheduleOptions::forward, "--forwar
                                            {&ScheduleOptions::weight_grad, "--weight-grad"},
                                            {&ScheduleOptions::latency, "--latency"},
                                            {&ScheduleOptions::prediction, "--prediction"}}};
-constexpr std::array<Stated, 6> kSizes = {{{&ScheduleOptions::stages, "--stages"},
+constexpr std::array<Stated, 7> kSizes = {{{&ScheduleOptions::stages, "--stages"},
                                            {&ScheduleOptions::micro_batches, "--microbatches"},
                                            {&ScheduleOptions::costs, "--costs"},
                                            {&ScheduleOptions::warm_up, "--warm-up"},
                                            {&ScheduleOptions::replicas, "--replicas"},
-                                           {&ScheduleOptions::iterations, "--iterations"}}};
+                                           {&ScheduleOptions::iterations, "--iterations"},
+                                           {&ScheduleOptions::rollbacks, "--rollbacks"}}};
 
 // In a comparison chunks and slices are of the schedules named that have some, one at least.
 void check_pieces(const ScheduleOptions& options) {
@@ -149,9 +151,12 @@ void add_schedule_options(const Command& command, ScheduleOptions& options) {
   command.add_option("--slices", options.slices,
                      "sequence slices per micro-batch (1, or one a stage where whole sequences do "
                      "not run; on plans the plan's; with --compare for those that have slices)");
-  command.add_option("--replicas", options.replicas, "pipelines side by side (1)");
+  command.add_option("--replicas", options.replicas,
+                     "pipelines side by side, or devices of each stage: 15:1 (1)");
   command.add_option("--iterations", options.iterations,
                      "of asynchronous and zero-bubble schedules, one after the other");
+  command.add_option("--rollbacks", options.rollbacks,
+                     "of zero-bubble iterations, those whose update is taken back and made again");
   command.add_option(
       "--cap", options.cap,
       "micro-batches of activations a device may hold, at least 1 (the schedule's own)");

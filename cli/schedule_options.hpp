@@ -27,6 +27,7 @@ struct ScheduleOptions {
   std::string slices;  // empty: 1, on plans those of the plan or one a stage
   std::string replicas = "1";
   std::string iterations = "0";
+  std::string rollbacks = "0";
   std::string cap;  // empty: the schedule's own
   std::string svg;
   std::string trace;

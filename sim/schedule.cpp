@@ -112,6 +112,22 @@ std::vector<int> slices_of_all(const ScheduleParams& params) {
              : params.slices_of;
 }
 
+std::vector<int> replicas_of_all(const ScheduleParams& params) {
+  return params.replicas_of.empty()
+             ? std::vector<int>(static_cast<std::size_t>(std::max(params.stages, 0)),
+                                params.replicas)
+             : params.replicas_of;
+}
+
+bool has_copies(const PipelineOrder& order) {
+  return !order.chains.empty() && order.chains.front().stride > 1;
+}
+
+int stage_of_copy(const PipelineOrder& order, std::size_t virtual_stage) {
+  const int stage = static_cast<int>(virtual_stage);
+  return has_copies(order) ? stage % order.chains.front().stages : stage;
+}
+
 PipelineOrder empty_order(const ScheduleParams& params, std::vector<std::uint16_t> device_of,
                           int kinds) {
   PipelineOrder order;
@@ -236,12 +252,28 @@ std::string check_no_cap(const ScheduleParams& params) {
 }
 
 std::string check_one_replica(const ScheduleParams& params) {
+  if (std::string unequal = check_equal_replicas(params); !unequal.empty()) {
+    return unequal;
+  }
   return params.replicas == 1
              ? ""
              : fmt::format("one pipeline is required, not {}: set replicas to 1", params.replicas);
 }
 
+std::string check_equal_replicas(const ScheduleParams& params) {
+  return params.replicas_of.empty()
+             ? ""
+             : "stages on different numbers of devices are not possible here: set replicas to 1";
+}
+
+std::string check_no_rollbacks(const ScheduleParams& params) {
+  return params.rollbacks == 0 ? "" : "updates are final here: set rollbacks to 0";
+}
+
 std::string check_own_iterations(const ScheduleParams& params) {
+  if (std::string broken = check_no_rollbacks(params); !broken.empty()) {
+    return broken;
+  }
   return params.iterations == 0 || params.iterations == 1
              ? ""
              : fmt::format("this schedule is one iteration, not {}: leave iterations out",

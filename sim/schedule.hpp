@@ -47,6 +47,10 @@ struct ScheduleParams {
   // Slices of single micro-batches (sequences of different length); empty: `slices` for all. A
   // slice takes 1 / `slices` of a device's share in either case.
   std::vector<int> slices_of = {};
+  // Of `iterations`, the first ones whose update is taken back and made again.
+  int rollbacks = 0;
+  // Devices of every stage, to which its micro-batches go in turn; empty: `replicas`.
+  std::vector<int> replicas_of = {};
   // `activation` and `weight_grad_activation` of every virtual stage; empty: the same for all.
   std::vector<std::int64_t> activations = {};
   std::vector<std::int64_t> weight_grad_activations = {};
@@ -96,7 +100,11 @@ struct Chain {
   int units = 0;
   Role role = Role::Layers;
   bool forward_only = false;
-  int first_unit = 0;  // number of its unit 0 among all, for display
+  int first_unit = 0;  // number of its unit 0 among all
+  // Between the numbers of its units. Above 1: so many chains take the micro-batches of one
+  // pipeline in turn, and share the parameters of a stage where they share a device.
+  int stride = 1;
+  int number_of(std::uint32_t unit) const { return first_unit + static_cast<int>(unit) * stride; }
 };
 
 // The results of a pass, by kind; a fused backward gives the gradient.
@@ -231,6 +239,14 @@ std::vector<std::uint16_t> loop_placement(const ScheduleParams& params);
 // Slices of every micro-batch.
 std::vector<int> slices_of_all(const ScheduleParams& params);
 
+// Devices of every stage.
+std::vector<int> replicas_of_all(const ScheduleParams& params);
+
+// Whether chains take the units of one pipeline in turn.
+bool has_copies(const PipelineOrder& order);
+// The model's stage that a virtual stage is a copy of, where they do; else itself.
+int stage_of_copy(const PipelineOrder& order, std::size_t virtual_stage);
+
 // An order without passes whose lists have room for `kinds` passes per chunk and micro-batch (2 for
 // a fused backward, 3 for a split one).
 PipelineOrder empty_order(const ScheduleParams& params, std::vector<std::uint16_t> device_of,
@@ -256,7 +272,9 @@ std::string check_slices_of(const ScheduleParams& params);
 // No cap of activations, one pipeline, one iteration: for schedules without these parameters.
 std::string check_no_cap(const ScheduleParams& params);
 std::string check_one_replica(const ScheduleParams& params);
+std::string check_equal_replicas(const ScheduleParams& params);  // all stages on as many devices
 std::string check_own_iterations(const ScheduleParams& params);
+std::string check_no_rollbacks(const ScheduleParams& params);
 // One parameter, called `what`, within a bound; a product of some; the warm-up from 0 to `most`,
 // with its meaning.
 std::string check_at_most(int value, int most, std::string_view what);

@@ -61,6 +61,9 @@ CostTable read_json_table(const std::string& path) {
     if (const auto prediction = reader.optional("prediction")) {
       row.prediction = duration_of(*prediction);
     }
+    if (const auto reduce = reader.optional("reduce")) {
+      row.reduce = duration_of(*reduce);
+    }
     if (const auto bytes = reader.optional("activation")) {
       row.activation = bytes->byte_count(true);
     }
@@ -87,7 +90,7 @@ CostTable read_json_table(const std::string& path) {
 
 constexpr auto kColumns = std::to_array<std::string_view>(
     {"stage", "micro_batch", "forward_s", "input_grad_s", "weight_grad_s", "send_s", "prediction_s",
-     "activation_bytes"});
+     "reduce_s", "activation_bytes"});
 
 CostTable read_csv_table(const std::string& path) {
   CostTable table;
@@ -129,6 +132,7 @@ CostTable read_csv_table(const std::string& path) {
     }
     row.send = time("send_s", SimTime{});
     row.prediction = time("prediction_s", SimTime{});
+    row.reduce = time("reduce_s", SimTime{});
     row.activation = ByteCount(cells.count("activation_bytes", std::int64_t{1} << 50).value_or(0));
     table.stages.push_back(row);
   }
@@ -139,16 +143,22 @@ CostTable read_csv_table(const std::string& path) {
 class Shares {
  public:
   Shares(const sim::PipelineOrder& order, const CostTable& table)
-      : order_(order),
-        table_(table),
-        per_device_(table.stages.size() == order.passes.size() &&
-                    static_cast<std::size_t>(order.num_virtual_stages) != table.stages.size()) {
-    const auto virtual_stages = static_cast<std::size_t>(order.num_virtual_stages);
-    if (!per_device_ && table.stages.size() != virtual_stages) {
+      : order_(order), table_(table), of_copies_(sim::has_copies(order)) {
+    const std::size_t devices = order.passes.size();
+    const auto stages = static_cast<std::size_t>(of_copies_ ? order.chains.front().stages
+                                                            : order.num_virtual_stages);
+    per_device_ = !of_copies_ && table.stages.size() == devices && stages != devices;
+    if (of_copies_ && table.stages.size() != stages) {
+      bad_input(table.where,
+                fmt::format("{} stages, but the schedule has {}, on {} devices",
+                            table.stages.size(), stages, devices),
+                fmt::format("give {} of them", stages));
+    }
+    if (!per_device_ && table.stages.size() != stages) {
       bad_input(table.where,
                 fmt::format("{} stages, but the schedule has {} devices and {} virtual stages",
-                            table.stages.size(), order.passes.size(), virtual_stages),
-                fmt::format("give {} or {} of them", order.passes.size(), virtual_stages));
+                            table.stages.size(), devices, stages),
+                fmt::format("give {} or {} of them", devices, stages));
     }
   }
 
@@ -159,7 +169,9 @@ class Shares {
     return order_.parts.empty() ? sim::pieces_of(order_) : order_.parts_per_share;
   }
   std::size_t row_of(std::size_t stage) const {
-    return per_device_ ? order_.device_of[stage] : stage;
+    return per_device_  ? order_.device_of[stage]
+           : of_copies_ ? static_cast<std::size_t>(sim::stage_of_copy(order_, stage))
+                        : stage;
   }
   std::int64_t parts(std::size_t stage) const {
     return per_device_ && !order_.parts.empty() ? order_.parts[stage] : 1;
@@ -168,16 +180,20 @@ class Shares {
     const bool crosses = order_.device_of[from] != order_.device_of[to];
     return crosses ? table_.stages[row_of(from)].send * scale() : SimTime{};
   }
+  SimTime edge(const sim::Edge& edge) const {
+    return of_copies_ ? table_.stages[row_of(edge.from)].reduce : send(edge.from, edge.to);
+  }
 
  private:
   const sim::PipelineOrder& order_;
   const CostTable& table_;
-  bool per_device_;
+  bool of_copies_;
+  bool per_device_ = false;
 };
 
 void set_units(const sim::PipelineOrder& order, const CostTable& table, const Shares& shares,
                sim::PipelineCosts& costs) {
-  const auto stride = static_cast<std::size_t>(order.micro_batches);
+  const auto units = static_cast<std::size_t>(order.micro_batches);
   sim::give_units_times(order.micro_batches, costs);
   for (const CostTable::UnitRow& unit : table.units) {
     bool found = false;
@@ -185,13 +201,14 @@ void set_units(const sim::PipelineOrder& order, const CostTable& table, const Sh
       for (int s = chain.first; s < chain.first + chain.stages; ++s) {
         const auto stage = static_cast<std::size_t>(s);
         for (int slice = 0; slice < order.slices; ++slice) {
-          const int at = unit.micro_batch * order.slices + slice - chain.first_unit;
-          if (shares.row_of(stage) != static_cast<std::size_t>(unit.stage) || at < 0 ||
-              at >= chain.units) {
+          const int number = unit.micro_batch * order.slices + slice - chain.first_unit;
+          const int at = number / chain.stride;
+          if (shares.row_of(stage) != static_cast<std::size_t>(unit.stage) || number < 0 ||
+              number % chain.stride != 0 || at >= chain.units) {
             continue;
           }
           found = true;
-          const std::size_t slot = stage * stride + static_cast<std::size_t>(at);
+          const std::size_t slot = stage * units + static_cast<std::size_t>(at);
           const std::int64_t parts = shares.parts(stage);
           costs.unit_forward[slot] = unit.row.forward * parts;
           costs.unit_input_grad[slot] = unit.row.input_grad * parts;
@@ -238,7 +255,7 @@ sim::ShareCosts table_costs(const sim::PipelineOrder& order, const CostTable& ta
   }
   costs.send_backward = costs.send_forward;
   for (const sim::Edge& edge : order.edges) {
-    costs.edge_latency.push_back(shares.send(edge.from, edge.to));
+    costs.edge_latency.push_back(shares.edge(edge));
   }
   if (!table.units.empty()) {
     set_units(order, table, shares, costs);

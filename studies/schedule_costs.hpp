@@ -23,6 +23,7 @@ struct CostTable {
     SimTime send;          // to the next stage, when it is on another device
     ByteCount activation;  // of one micro-batch
     SimTime prediction{};  // of the parameters, where the schedule predicts them
+    SimTime reduce{};      // all-reduce of the gradients, where the stage is on several devices
   };
   struct UnitRow {
     int stage = 0;
@@ -37,7 +38,8 @@ struct CostTable {
 // By the file's ending: .csv, else JSON.
 CostTable read_cost_table(const std::string& path);
 
-// Error when the table has neither a row per device nor one per virtual stage of the order.
+// Error when the table has neither a row per device nor one per virtual stage of the order; of
+// replicated stages one per stage.
 sim::ShareCosts table_costs(const sim::PipelineOrder& order, const CostTable& table);
 
 // What a schedule that plans with times is given: per virtual stage of `order`.

@@ -89,12 +89,14 @@ class PipelineTrace {
   };
 
   std::string pass_name(const Pass& pass) const {
-    return letters(pass.kind, inputs_.role(pass.virtual_stage)) + std::to_string(pass.micro_batch);
+    return letters(pass.kind, inputs_.role(pass.virtual_stage)) +
+           std::to_string(inputs_.number_of(pass));
   }
 
   int chunk_of(const Pass& pass) const {
     int chunk = 0;
-    for (int stage = 0; stage < pass.virtual_stage; ++stage) {
+    const bool copies = sim::has_copies(order_);  // of one chunk
+    for (int stage = 0; !copies && stage < pass.virtual_stage; ++stage) {
       const auto device = order_.device_of[static_cast<std::size_t>(stage)];
       chunk += device == order_.device_of[pass.virtual_stage] ? 1 : 0;
     }
@@ -112,7 +114,7 @@ class PipelineTrace {
                             .end = span.end,
                             .name = pass_name(pass),
                             .category = std::string(to_text(pass.kind)),
-                            .args = {{"micro_batch", std::int64_t{pass.micro_batch}},
+                            .args = {{"micro_batch", std::int64_t{inputs_.number_of(pass)}},
                                      {"virtual_stage", std::int64_t{pass.virtual_stage}},
                                      {"chunk", chunk_of(pass)}}});
   }
@@ -131,9 +133,10 @@ class PipelineTrace {
         order_.device_of[static_cast<std::size_t>(next)] == order_.device_of[pass.virtual_stage]) {
       return;
     }
-    trace_.arrows.push_back({spans_.at({forward, pass.virtual_stage, pass.micro_batch}), to->second,
-                             fmt::format("{} of micro-batch {}",
-                                         forward ? "activations" : "gradients", pass.micro_batch)});
+    trace_.arrows.push_back(
+        {spans_.at({forward, pass.virtual_stage, pass.micro_batch}), to->second,
+         fmt::format("{} of micro-batch {}", forward ? "activations" : "gradients",
+                     inputs_.number_of(pass))});
   }
 
   // Activations live from the start of the forward to the end of the last gradient pass.

@@ -2,13 +2,14 @@
 // PipeDream's partition with replication: cut a chain into stages, each on a number of replicas, so
 // that the slowest stage or transfer of the asynchronous pipeline is as fast as possible. One
 // dynamic program per level of the machine (GPUs of a server, then servers), from the inside out.
+// The answer is also run under PipeDream's schedule.
 #include <algorithm>
 #include <limits>
 #include <optional>
 #include <vector>
 
 #include "search/planner.hpp"
-#include "search/problems/chain.hpp"
+#include "search/problems/dealt_pipeline.hpp"
 
 namespace orrery::search {
 namespace {
@@ -19,6 +20,13 @@ struct Level {
 };
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
+
+// Stages in devices of the innermost level, and what the recurrence counts besides their passes.
+struct Stages {
+  std::vector<ChainStage> stages;
+  std::vector<double> bandwidth;  // of the link before each; that before the first is not used
+  std::vector<double> reduce;     // seconds of all-reduces after a mini-batch of every replica
+};
 
 // A(first, last, workers): least bottleneck of layers [first, last) on that many workers of a
 // level.
@@ -45,18 +53,25 @@ class Partition {
   }
   int devices() const { return devices_; }
 
-  // Stages of [first, last), in devices of the innermost level.
-  void append_stages(int first, int last, int workers, int multiplier,
-                     std::vector<ChainStage>& stages) const {
+  // Adds those of [first, last), `multiplier` times as many replicas of each.
+  void append_stages(int first, int last, int workers, int multiplier, Stages& all) const {
     const Cell& cell = at(first, last, workers);
     if (cell.cut > first) {
-      append_stages(first, cell.cut, workers - cell.replicas, multiplier, stages);
+      append_stages(first, cell.cut, workers - cell.replicas, multiplier, all);
     }
+    const std::size_t begin = all.stages.size();
+    const int outside = multiplier * cell.replicas;
     if (inner_ != nullptr) {
-      inner_->append_stages(cell.cut, last, inner_->level_.workers, multiplier * cell.replicas,
-                            stages);
+      inner_->append_stages(cell.cut, last, inner_->level_.workers, outside, all);
     } else {
-      stages.push_back({cell.cut, last, cell.replicas * multiplier});
+      all.stages.push_back({cell.cut, last, outside});
+      all.bandwidth.push_back(0);
+      all.reduce.push_back(0);
+    }
+    all.bandwidth[begin] = cell.cut > first ? level_.bandwidth : all.bandwidth[begin];
+    for (std::size_t s = begin; s < all.stages.size(); ++s) {
+      const int inside = all.stages[s].replicas / outside;
+      all.reduce[s] += reduce_time(cell.cut, last, cell.replicas) * inside;
     }
   }
 
@@ -79,11 +94,14 @@ class Partition {
 
   // One stage of layers [first, last) on m replicas, data parallel with an all-reduce a step.
   double stage_time(int first, int last, int m) const {
-    const int inside = inner_ == nullptr ? 1 : inner_->devices_;
     const double time = inner_ == nullptr ? chain_.time(first, last)
                                           : inner_->bottleneck(first, last, inner_->level_.workers);
-    return (time + 4 * (m - 1) * chain_.parameters(first, last) / (level_.bandwidth * m) / inside) /
-           m;
+    return (time + reduce_time(first, last, m)) / m;
+  }
+  // All-reduce between m workers of this level, shared by the devices inside each.
+  double reduce_time(int first, int last, int m) const {
+    const int inside = inner_ == nullptr ? 1 : inner_->devices_;
+    return 4 * (m - 1) * chain_.parameters(first, last) / (level_.bandwidth * m) / inside;
   }
 
   void solve(int first) {
@@ -112,6 +130,18 @@ class Partition {
   int devices_;
   std::vector<Cell> cells_;
 };
+
+// Seconds per mini-batch of the plan as PipeDream's schedule runs it, with the recurrence's costs;
+// 0 where the replicas repeat too late to run.
+double simulated_period(const Chain& chain, const Stages& plan) {
+  ChainDelays delays{.send = {}, .reduce = plan.reduce, .half_duplex = true};
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const bool last = s + 1 == plan.stages.size();
+    delays.send.push_back(last ? 0 : chain.cut(plan.stages[s].last) / plan.bandwidth[s + 1]);
+  }
+  const std::optional<DealtTimes> times = run_dealt({&chain, plan.stages}, delays);
+  return times ? times->period : 0;
+}
 
 // All layers on every worker: the same recurrence with one stage on each level.
 double data_parallel_time(const Chain& chain, const std::vector<Level>& levels) {
@@ -154,16 +184,19 @@ Json plan(ObjectReader& problem) {
     tables.emplace_back(chain, levels[i], i == 0 ? nullptr : &tables.back(), !outermost);
   }
   const Partition& top = tables.back();
-  std::vector<ChainStage> stages;
-  top.append_stages(0, chain.size(), levels.back().workers, 1, stages);
+  Stages found;
+  top.append_stages(0, chain.size(), levels.back().workers, 1, found);
   Json answer = Json::object();
   const double bottleneck = top.bottleneck(0, chain.size(), levels.back().workers);
-  answer.set("stages", to_json(stages));
+  answer.set("stages", to_json(found.stages));
   answer.set("bottleneck_s", bottleneck);
+  if (const double period = simulated_period(chain, found); period > 0) {
+    answer.set("simulated_s", period);
+  }
   answer.set("speedup_over_one_device", chain.time(0, chain.size()) / bottleneck);
   answer.set("data_parallel_s", data_parallel_time(chain, levels));
   // Mini-batches in flight: devices over replicas of the input stage, rounded up.
-  const int input = stages.front().replicas;
+  const int input = found.stages.front().replicas;
   answer.set("in_flight", (top.devices() + input - 1) / input);
   return answer;
 }

@@ -7,15 +7,47 @@
 
 #include "base/limits.hpp"
 #include "sim/orders/policy.hpp"
+#include "sim/orders/replicated_stages.hpp"
 
 namespace orrery::sim {
 
-int iterations_of(const ScheduleParams& params) {
-  constexpr std::int64_t kSteady = 6;  // times the pipeline's depth
-  const std::int64_t steady = kSteady * params.stages / std::max(params.micro_batches, 1) + 1;
+namespace {
+
+// Enough for a pipeline that holds so many micro-batches.
+int iterations_for(const ScheduleParams& params, std::int64_t depth) {
+  constexpr std::int64_t kSteady = 6;  // times the depth
+  const std::int64_t steady = kSteady * depth / std::max(params.micro_batches, 1) + 1;
   return params.iterations > 0 ? params.iterations
                                : static_cast<int>(std::max<std::int64_t>(4, steady));
 }
+
+int dealt_iterations_of(const ScheduleParams& params) {
+  return has_replicated_stages(params)
+             ? iterations_for(params,
+                              std::max<std::int64_t>(most_in_flight(params), 2 * turns_of(params)))
+             : iterations_of(params);
+}
+
+std::string check_run(const ScheduleParams& params, int least, int iterations) {
+  if (std::string broken = check_no_rollbacks(params); !broken.empty()) {
+    return broken;
+  }
+  if (params.micro_batches < least) {
+    return fmt::format(
+        "at least {} micro-batches per update are required, not {}: set micro-batches to {}", least,
+        params.micro_batches, least);
+  }
+  const std::int64_t passes =
+      std::int64_t{params.stages} * params.micro_batches * std::int64_t{iterations};
+  return passes <= limits::kMaxPasses / 3
+             ? ""
+             : fmt::format("stages x micro-batches x iterations must be at most {}, not {}",
+                           limits::kMaxPasses / 3, passes);
+}
+
+}  // namespace
+
+int iterations_of(const ScheduleParams& params) { return iterations_for(params, params.stages); }
 
 int staleness_of_waves(int of_worker, int workers, int wave, int distance) {
   return workers > 1 ? std::max(of_worker, (distance + 1) * wave + wave - 2) : of_worker;
@@ -77,21 +109,31 @@ std::string check_without_flush(const ScheduleParams& params, int least) {
                        check_one_chunk(params), check_asynchronous(params, least)});
 }
 
+PipelineOrder dealt_without_flush(const ScheduleParams& params, int per_update, Versions versions) {
+  return has_replicated_stages(params)
+             ? with_replicated_stages(params, dealt_iterations_of(params), per_update, versions)
+             : without_flush(params, per_update, versions);
+}
+
+std::string check_dealt(const ScheduleParams& params, Least least) {
+  if (std::string broken = check_sizes(params); !broken.empty()) {
+    return broken;
+  }
+  if (std::string broken = check_replicated_stages(params); !broken.empty()) {
+    return broken;
+  }
+  const auto turns = static_cast<int>(turns_of(params));
+  const int fewest = least == Least::One ? 1 : most_in_flight(params);
+  return first_broken(
+      {check_one_slice(params), check_no_cap(params), check_own_warm_up(params),
+       check_one_chunk(params),
+       check_run(params, (fewest + turns - 1) / turns * turns, dealt_iterations_of(params)),
+       check_turns(params)});
+}
+
 std::string check_asynchronous(const ScheduleParams& params, int least) {
-  if (!check_sizes(params).empty()) {
-    return "";  // named elsewhere
-  }
-  if (params.micro_batches < least) {
-    return fmt::format(
-        "at least {} micro-batches per update are required, not {}: set micro-batches to {}", least,
-        params.micro_batches, least);
-  }
-  const std::int64_t passes =
-      std::int64_t{params.stages} * params.micro_batches * iterations_of(params);
-  return passes <= limits::kMaxPasses / 3
-             ? ""
-             : fmt::format("stages x micro-batches x iterations must be at most {}, not {}",
-                           limits::kMaxPasses / 3, passes);
+  return check_sizes(params).empty() ? check_run(params, least, iterations_of(params))
+                                     : "";  // named elsewhere
 }
 
 }  // namespace orrery::sim

@@ -16,6 +16,12 @@ std::vector<std::vector<Pass>> lists_by_arrival(const ScheduleParams& params);
 // What all of them ask: one chunk, at least `least` micro-batches per update, and no parameter but
 // iterations that few schedules have.
 std::string check_without_flush(const ScheduleParams& params, int least);
+// The same of schedules whose stages may be replicated (sim/orders/replicated_stages.hpp): these
+// update at least once a round of their replicas. Whole turns of micro-batches, and at least as
+// many for an update as are in flight, or one.
+PipelineOrder dealt_without_flush(const ScheduleParams& params, int per_update, Versions versions);
+enum class Least : std::uint8_t { One, InFlight };
+std::string check_dealt(const ScheduleParams& params, Least least);
 // `least` micro-batches per iteration, and sizes within the limits with all iterations.
 std::string check_asynchronous(const ScheduleParams& params, int least);
 // Iterations of the run: the given number, or so many that the middle is steady.

@@ -10,7 +10,36 @@
 namespace orrery::sim {
 namespace {
 
-bool is_gradient(const Pass& pass) { return lane_of(pass.kind) == Lane::Gradient; }
+// Forwards of the first chunk that every device runs before it has the whole state. On its way back
+// the state must not wait for a device that is still at its forwards.
+std::vector<std::ptrdiff_t> forwards_ahead(const PipelineOrder& once) {
+  const auto devices = static_cast<int>(once.passes.size());
+  std::vector<std::ptrdiff_t> ahead;
+  for (const std::vector<Pass>& list : once.passes) {
+    const auto other = std::find_if(list.begin(), list.end(), [&](const Pass& pass) {
+      return pass.kind != PassKind::Forward || pass.virtual_stage >= devices;
+    });
+    const std::ptrdiff_t most = ahead.empty() ? once.micro_batches : ahead.back() - 1;
+    ahead.push_back(std::clamp(most, std::ptrdiff_t{0}, other - list.begin()));
+  }
+  return ahead;
+}
+
+// Forwards that have used an update which is taken back, in a chain for each place in the lists;
+// the first virtual stages of the chains.
+std::vector<int> add_discarded(PipelineOrder& order, const std::vector<std::ptrdiff_t>& ahead,
+                               int units, int rollbacks) {
+  std::vector<int> first;
+  for (int place = 0; rollbacks > 0 && place < ahead.front(); ++place) {
+    const auto devices = std::count_if(ahead.begin(), ahead.end(),
+                                       [place](std::ptrdiff_t count) { return count > place; });
+    first.push_back(add_chain(
+        order, device_run(0, static_cast<int>(devices)),
+        {.units = rollbacks, .forward_only = true, .first_unit = units + place, .stride = units}));
+  }
+  order.parts.resize(order.device_of.size(), 1);
+  return first;
+}
 
 }  // namespace
 
@@ -20,6 +49,7 @@ PipelineOrder with_post_validation(PipelineOrder order, const ScheduleParams& pa
     return order;
   }
   const auto devices = static_cast<int>(order.passes.size());
+  const std::vector<std::ptrdiff_t> ahead = forwards_ahead(order);
   order.pieces = pieces_of(order);
   const std::vector<std::vector<Pass>> once = std::exchange(order.passes, {});
   const int units = order.micro_batches;
@@ -36,19 +66,27 @@ PipelineOrder with_post_validation(PipelineOrder order, const ScheduleParams& pa
   std::reverse(along.begin(), along.end());
   const int whole = add_chain(order, along, messages);
   add_edge(order, Lane::Forward, whole - 1, Lane::Forward, whole);
+  const std::vector<int> discarded = add_discarded(order, ahead, units, params.rollbacks);
   order.passes.resize(once.size());
-  std::ptrdiff_t ahead = units + 1;  // forwards before the state is back
   for (int d = 0; d < devices; ++d) {
     const std::vector<Pass>& list = once[static_cast<std::size_t>(d)];
     std::vector<Pass>& all = order.passes[static_cast<std::size_t>(d)];
-    // On its way back the state must not wait for a device that is still at its forwards.
-    ahead = std::clamp(ahead - 1, std::ptrdiff_t{0},
-                       std::find_if(list.begin(), list.end(), is_gradient) - list.begin());
-    const auto warm_up = list.begin() + ahead;
+    const auto check = [&](int iteration) {
+      add_pass(order, PassKind::Forward, whole + devices - 1 - d, iteration);
+    };
+    const auto warm_up = list.begin() + ahead[static_cast<std::size_t>(d)];
     for (int iteration = 0; iteration < iterations; ++iteration) {
+      const bool again = iteration > 0 && iteration <= params.rollbacks;
+      for (auto pass = list.begin(); again && pass != warm_up; ++pass) {
+        const auto place = static_cast<std::size_t>(pass - list.begin());
+        add_pass(order, PassKind::Forward, discarded[place] + d, iteration - 1);
+      }
+      if (again) {
+        check(iteration - 1);
+      }
       for (auto pass = list.begin(); pass != list.end(); ++pass) {
-        if (pass == warm_up && iteration > 0) {
-          add_pass(order, PassKind::Forward, whole + devices - 1 - d, iteration - 1);
+        if (pass == warm_up && iteration > 0 && !again) {
+          check(iteration - 1);
         }
         all.push_back(*pass);
         all.back().micro_batch += static_cast<std::uint32_t>(units * iteration);
@@ -60,7 +98,7 @@ PipelineOrder with_post_validation(PipelineOrder order, const ScheduleParams& pa
         }
       }
     }
-    add_pass(order, PassKind::Forward, whole + devices - 1 - d, iterations - 1);
+    check(iterations - 1);
   }
   return order;
 }
@@ -68,6 +106,19 @@ PipelineOrder with_post_validation(PipelineOrder order, const ScheduleParams& pa
 std::string check_validated_iterations(const ScheduleParams& params) {
   if (!check_sizes(params).empty()) {
     return "";  // named elsewhere
+  }
+  if (params.rollbacks != 0) {
+    const std::int64_t discarded =
+        std::int64_t{params.stages} * (std::int64_t{params.micro_batches} + 4);
+    std::string broken =
+        first_broken({check_at_most(params.rollbacks, std::max(params.iterations, 1) - 1,
+                                    "rollbacks (of iterations but the last)"),
+                      check_at_least(params.rollbacks, 0, "rollbacks (of iterations but the last)"),
+                      check_product(discarded, kMaxVirtualStages,
+                                    "stages x (micro-batches + 4) of runs with rollbacks")});
+    if (!broken.empty()) {
+      return broken;
+    }
   }
   const std::int64_t passes = std::int64_t{params.stages} * params.chunks * params.micro_batches;
   return check_product(passes * std::max(params.iterations, 1), limits::kMaxPasses / 4,

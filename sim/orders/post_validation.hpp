@@ -3,8 +3,10 @@
 // al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 4 and its published code): the state of
 // the gradients (norm, whether they are finite) travels forward along the devices, each of which
 // updates with what has arrived and begins its next iteration. The whole state travels back in the
-// next warm-up, and a device that should have updated otherwise would do so again; that is rare and
-// not run. Messages and checks take no time but the transfers'.
+// next warm-up. A device that should have updated otherwise (the norm calls for clipping, a
+// gradient is not finite) takes its update back, makes it again and runs the forwards of the
+// iteration again that it had begun (ScheduleParams::rollbacks). Messages and checks take no time
+// but the transfers'.
 #pragma once
 
 #include <string>

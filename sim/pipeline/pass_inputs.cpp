@@ -16,6 +16,7 @@ PassInputs::PassInputs(const PipelineOrder& order)
       stage.forward_only = chain.forward_only;
       stage.role = chain.role;
       stage.first_unit = chain.first_unit;
+      stage.stride = chain.stride;
     }
   }
   if (order.edges.empty()) {

@@ -33,7 +33,11 @@ class PassInputs {
   bool is_last(std::size_t stage) const { return stages_[stage].is_last; }
   bool forward_only(std::size_t stage) const { return stages_[stage].forward_only; }
   Role role(std::size_t stage) const { return stages_[stage].role; }
-  int first_unit(std::size_t stage) const { return stages_[stage].first_unit; }
+  // Of the unit of a pass, among those of all chains.
+  int number_of(const Pass& pass) const {
+    const Stage& stage = stages_[pass.virtual_stage];
+    return stage.first_unit + static_cast<int>(pass.micro_batch) * stage.stride;
+  }
 
   // What edges bring to the passes of a lane, in their order.
   struct EdgeInput {
@@ -120,6 +124,7 @@ class PassInputs {
     bool forward_only = false;
     Role role = Role::Layers;
     int first_unit = 0;
+    int stride = 1;
   };
   struct Range {
     std::int64_t from;

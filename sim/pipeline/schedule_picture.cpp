@@ -69,27 +69,23 @@ std::size_t mark_of(const Pass& pass, Role role) {
   }
 }
 
-// The roles of virtual stages, and the numbers of their first units.
+// The chains of virtual stages: their roles and the numbers of their units.
 struct Stages {
-  std::vector<Role> role;
-  std::vector<int> first_unit;
+  std::vector<Chain> chain_of;
   explicit Stages(const PipelineOrder* order) {
     if (order == nullptr) {
       return;
     }
-    role.resize(static_cast<std::size_t>(order->num_virtual_stages));
-    first_unit.resize(role.size());
     for (const Chain& chain : chains_of(*order)) {
-      std::fill_n(role.begin() + chain.first, chain.stages, chain.role);
-      std::fill_n(first_unit.begin() + chain.first, chain.stages, chain.first_unit);
+      chain_of.insert(chain_of.end(), static_cast<std::size_t>(chain.stages), chain);
     }
   }
   std::size_t mark(const Pass& pass) const {
-    return mark_of(pass, role.empty() ? Role::Layers : role[pass.virtual_stage]);
+    return mark_of(pass, chain_of.empty() ? Role::Layers : chain_of[pass.virtual_stage].role);
   }
   int unit(const Pass& pass) const {
-    return static_cast<int>(pass.micro_batch) +
-           (first_unit.empty() ? 0 : first_unit[pass.virtual_stage]);
+    return chain_of.empty() ? static_cast<int>(pass.micro_batch)
+                            : chain_of[pass.virtual_stage].number_of(pass.micro_batch);
   }
 };
 

@@ -124,9 +124,7 @@ class Picture {
   double row_y(std::size_t device) const { return top_ + kRow * static_cast<double>(device); }
   double bottom() const { return row_y(result_.spans.size()); }
 
-  int unit_of(const Pass& pass) const {
-    return static_cast<int>(pass.micro_batch) + inputs_.first_unit(pass.virtual_stage);
-  }
+  int unit_of(const Pass& pass) const { return inputs_.number_of(pass); }
   std::string label_of(const Pass& pass) const { return std::to_string(unit_of(pass)); }
   std::string unit_text(const Pass& pass) const {
     const int unit = unit_of(pass);

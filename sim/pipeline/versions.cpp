@@ -17,11 +17,10 @@ class StageVersions {
   StageVersions(Versions rule, int units_per_update, std::vector<int>& at_input)
       : rule_(rule), per_update_(units_per_update), at_input_(at_input) {}
 
-  void run(const Pass& pass) {
-    const auto unit = static_cast<int>(pass.micro_batch);
-    if (pass.kind == PassKind::Optimizer) {
+  void run(PassKind kind, int unit) {
+    if (kind == PassKind::Optimizer) {
       ++updates_;
-    } else if (pass.kind == PassKind::Forward) {
+    } else if (kind == PassKind::Forward) {
       const int own = unit / per_update_;
       const int used = version_of(unit, own);
       ORRERY_CHECK(used <= updates_, "a forward uses parameters that are not there yet");
@@ -29,7 +28,7 @@ class StageVersions {
       ++users_[used];
       in_flight_[unit] = used;
     } else if (const auto flying = in_flight_.find(unit);
-               flying != in_flight_.end() && pass.kind != PassKind::InputGrad) {
+               flying != in_flight_.end() && kind != PassKind::InputGrad) {
       if (--users_[flying->second] == 0) {
         users_.erase(flying->second);
       }
@@ -79,31 +78,51 @@ class StageVersions {
 
 }  // namespace
 
+namespace {
+
+// The first virtual stage with the same parameters as each: itself, or the copy on its device in
+// the first of the chains that share them.
+std::vector<std::size_t> holders_of(const PipelineOrder& order) {
+  std::vector<std::size_t> holders(static_cast<std::size_t>(order.num_virtual_stages));
+  const bool shared = has_copies(order);
+  std::map<std::uint16_t, std::size_t> first_on;
+  for (std::size_t s = 0; s < holders.size(); ++s) {
+    holders[s] = shared ? first_on.try_emplace(order.device_of[s], s).first->second : s;
+  }
+  return holders;
+}
+
+}  // namespace
+
 std::vector<VersionUseOfStage> count_versions(const PipelineOrder& order) {
   std::vector<VersionUseOfStage> result(static_cast<std::size_t>(order.num_virtual_stages));
+  const std::vector<std::size_t> holder = holders_of(order);
   std::vector<int> updates(result.size(), 0);
   for (const auto& list : order.passes) {
     for (const Pass& pass : list) {
-      updates[pass.virtual_stage] += pass.kind == PassKind::Optimizer ? 1 : 0;
+      updates[holder[pass.virtual_stage]] += pass.kind == PassKind::Optimizer ? 1 : 0;
     }
   }
   const PassInputs inputs(order);
+  const int stride = order.chains.empty() ? 1 : order.chains.front().stride;
   std::vector<int> at_input;
   std::vector<StageVersions> stages;
   for (std::size_t s = 0; s < result.size(); ++s) {
-    const auto units = static_cast<int>(inputs.units(s));
+    const int units = static_cast<int>(inputs.units(s)) * stride;
     stages.emplace_back(order.versions, std::max(1, units / std::max(1, updates[s])), at_input);
   }
   const bool split = !order.weight_grad_device_of.empty();
   for (std::size_t d = 0; !split && d < order.passes.size(); ++d) {
     for (const Pass& pass : order.passes[d]) {
-      if (updates[pass.virtual_stage] > 0) {
-        stages[pass.virtual_stage].run(pass);
+      const std::size_t s = holder[pass.virtual_stage];
+      if (updates[s] > 0) {
+        stages[s].run(pass.kind,
+                      stride > 1 ? inputs.number_of(pass) : static_cast<int>(pass.micro_batch));
       }
     }
   }
   for (std::size_t s = 0; s < result.size(); ++s) {
-    result[s] = stages[s].use();
+    result[s] = stages[holder[s]].use();
   }
   for (const Edge& edge : order.edges) {  // a forward that waits for an update says which one
     if (edge.from_lane == Lane::Optimizer && edge.to_lane == Lane::Forward &&
@@ -173,7 +192,9 @@ double steady_period(const PipelineOrder& order, const PipelineResult& result) {
   if (to - from >= iteration) {  // whole iterations, as updates and predictions come once in each
     to = from + (to - from) / iteration * iteration;
   }
-  return static_cast<double>((ends[to] - ends[from]).ps) / static_cast<double>(to - from);
+  // The chains that take units in turn have ended theirs in the same time.
+  const int turns = order.chains.empty() ? 1 : order.chains.front().stride;
+  return static_cast<double>((ends[to] - ends[from]).ps) / (static_cast<double>(to - from) * turns);
 }
 
 double iteration_period(const PipelineOrder& order, const PipelineResult& result) {

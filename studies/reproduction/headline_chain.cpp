@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/limits.hpp"
-#include "search/problems/chain_pipeline.hpp"
+#include "search/problems/dealt_pipeline.hpp"
 #include "studies/reproduction/headline_kinds.hpp"
 
 namespace orrery::studies {
@@ -70,6 +70,25 @@ search::ChainLinks read_links(ObjectReader& run, int devices) {
   return {std::move(matrix), std::move(order)};
 }
 
+// Replicas take whole micro-batches in turn: as many as it takes to become steady.
+Json dealt_run(const JsonReader& value, const search::ChainPipeline& pipeline,
+               const search::ChainLinks& links, int devices) {
+  std::string refused;
+  const auto times = search::run_dealt(pipeline, search::delays_over(pipeline, links), &refused);
+  if (!times) {
+    value.fail(refused);
+  }
+  Json held = Json::array();
+  for (const int count : times->micro_batches) {
+    held.push(count);
+  }
+  return Json::Object{{"period_s", times->period},
+                      {"micro_batches_held", std::move(held)},
+                      {"staleness", times->staleness},
+                      {"weight_versions", times->versions},
+                      {"devices", devices}};
+}
+
 }  // namespace
 
 Json chain_run(const JsonReader& value, ObjectReader& run) {
@@ -82,15 +101,20 @@ Json chain_run(const JsonReader& value, ObjectReader& run) {
     devices += stage.replicas;
   }
   const search::ChainLinks links = read_links(run, devices);
+  const sim::Schedule& schedule = sim::find_schedule(run.string_or("order", "1f1b"), value.where());
+  if (schedule.name == "pipedream") {
+    run.finish();
+    return dealt_run(value, pipeline, links, devices);
+  }
   sim::ScheduleParams params;
   params.stages = static_cast<int>(pipeline.stages.size());
   params.micro_batches =
       static_cast<int>(run.required("micro_batches").integer(1, limits::kMaxBatch));
   params.warm_up = static_cast<int>(run.integer_or("warm_up", 0, 0, limits::kMaxBatch));
-  const sim::Schedule& schedule = sim::find_schedule(run.string_or("order", "1f1b"), value.where());
   run.finish();
   if (schedule.splits_backward || schedule.uses_chunks || !schedule.synchronous) {
-    value.fail("a chain runs with one chunk a device and fused backwards: order gpipe or 1f1b");
+    value.fail(
+        "a chain runs with one chunk a device and fused backwards: order gpipe, 1f1b or pipedream");
   }
   const std::string broken = schedule.check(params);
   if (!broken.empty()) {

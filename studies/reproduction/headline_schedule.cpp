@@ -78,6 +78,11 @@ sim::ScheduleParams read_params(ObjectReader& run) {
   params.activation = run.integer_or("activation", 1, 1, 1LL << 40);
   params.weight_grad_activation =
       run.integer_or("weight_grad_activation", params.activation, 0, params.activation);
+  if (const auto list = run.optional("replicas_of")) {
+    for (const JsonReader& entry : list->array(limits::kMaxLayers)) {
+      params.replicas_of.push_back(static_cast<int>(entry.integer(1, limits::kMaxLayers)));
+    }
+  }
   if (const auto list = run.optional("slices_of")) {
     for (const JsonReader& entry : list->array(limits::kMaxLayers)) {
       params.slices_of.push_back(static_cast<int>(entry.integer(1, limits::kMaxBatch)));
@@ -92,7 +97,8 @@ sim::PipelineCosts costs_of(const sim::PipelineOrder& order, const std::vector<S
   sim::PipelineCosts costs;
   const auto device = [&order](std::size_t stage) { return order.device_of[stage]; };
   for (std::size_t s = 0; s < order.device_of.size(); ++s) {
-    const Stage& stage = stages.size() == 1 ? stages.front() : stages[s];
+    const auto own = static_cast<std::size_t>(sim::stage_of_copy(order, s));
+    const Stage& stage = stages.size() == 1 ? stages.front() : stages[own];
     costs.forward.push_back(stage.pass.forward);
     costs.input_grad.push_back(stage.pass.input_grad);
     costs.weight_grad.push_back(stage.pass.weight_grad);
@@ -153,9 +159,12 @@ void check_length(const JsonReader& value, const sim::Schedule& schedule,
 
 ScheduleRun run_stages(const JsonReader& value, ObjectReader& run, const sim::Schedule& schedule,
                        const sim::PipelineOrder& order, const std::vector<Stage>& stages) {
-  if (stages.size() != 1 && stages.size() != order.device_of.size()) {
-    value.fail(fmt::format("the schedule has {} virtual stages, but \"times\" {}",
-                           order.device_of.size(), stages.size()));
+  const std::size_t expected = sim::has_copies(order)
+                                   ? static_cast<std::size_t>(order.chains.front().stages)
+                                   : order.device_of.size();
+  if (stages.size() != 1 && stages.size() != expected) {
+    value.fail(fmt::format("the schedule has {} virtual stages, but \"times\" {}", expected,
+                           stages.size()));
   }
   const std::vector<double> units = read_units(run, order);
   const SimTime edge = time_or(run, "edge", {});

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "sim/schedule.hpp"
 
@@ -24,7 +25,12 @@ const std::map<std::string, Setter>& setters() {
       {"chunks", [](ScheduleParams& p, double n) { p.chunks = static_cast<int>(n); }},
       {"slices", [](ScheduleParams& p, double n) { p.slices = static_cast<int>(n); }},
       {"warm-up", [](ScheduleParams& p, double n) { p.warm_up = static_cast<int>(n); }},
-      {"replicas", [](ScheduleParams& p, double n) { p.replicas = static_cast<int>(n); }},
+      {"replicas",
+       [](ScheduleParams& p, double n) {
+         p.replicas = static_cast<int>(n);
+         p.replicas_of.clear();
+       }},
+      {"rollbacks", [](ScheduleParams& p, double n) { p.rollbacks = static_cast<int>(n); }},
       {"iterations", [](ScheduleParams& p, double n) { p.iterations = static_cast<int>(n); }},
       {"the cap", [](ScheduleParams& p, double n) { p.cap = n; }},
   };
@@ -64,6 +70,9 @@ ScheduleParams any_sizes() {
   params.iterations = *rc::gen::element(0, 0, 0, 3);
   params.replicas = *rc::gen::element(1, 1, 2, 70);
   params.cap = *rc::gen::element(0.0, 0.0, 0.5, 3.0);
+  params.rollbacks = *rc::gen::element(0, 0, 0, 2);
+  params.replicas_of =
+      *rc::gen::elementOf(std::vector<std::vector<int>>{{}, {}, {}, {3, 1}, {2, 5, 1}});
   return params;
 }
 
@@ -74,7 +83,7 @@ TEST_P(ScheduleChanges, MeetAllConstraintsOfTheirField) {
   EXPECT_TRUE(rc::check([&] {
     ScheduleParams params = any_sizes();
     std::string changed;
-    constexpr int kFields = 8;
+    constexpr int kFields = 9;
     std::string broken = schedule.check(params);
     for (int step = 0; !broken.empty() && step < 2 * kFields; ++step) {
       const Change change = named_change(broken);

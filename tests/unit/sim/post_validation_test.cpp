@@ -108,5 +108,48 @@ TEST(PostValidation, StateTravelsForwardAndBack) {
   }
 }
 
+// An update that is taken back costs the forwards that have used it, which run again behind the
+// whole state; with each of them it takes as much longer.
+TEST(PostValidation, RollbacksRunForwardsAgain) {
+  const PassTimes share{{4}, {5}, {3}, {1}};
+  for (const char* name : kNames) {
+    std::vector<std::int64_t> makespans;
+    std::vector<std::int64_t> busy;
+    for (const int rollbacks : {0, 1, 2, 3}) {
+      const ScheduleParams params{
+          .stages = 4, .micro_batches = 12, .times = {share}, .rollbacks = rollbacks};
+      const PipelineOrder order = order_of(name, params, 5);
+      const PipelineResult result = recorded_run(order, share);
+      EXPECT_EQ(run(expand_pipeline(order, share_costs(order, share).costs)).makespan,
+                result.makespan);
+      EXPECT_EQ(worst_of(count_versions(order)).staleness, 0);
+      makespans.push_back(result.makespan.ps);
+      busy.push_back(result.devices[0].busy.ps);
+      // What was run too early is what the first device runs of the next iteration before the
+      // whole state is there.
+      const PipelineOrder final =
+          order_of(name, {.stages = 4, .micro_batches = 12, .times = {share}}, 5);
+      const auto& list = final.passes[0];
+      const auto check = std::find_if(list.begin(), list.end(), [&](const Pass& pass) {
+        return pass.kind == PassKind::Forward && pass.virtual_stage + 1 == final.num_virtual_stages;
+      });
+      const auto updated = std::find_if(list.begin(), list.end(), [](const Pass& pass) {
+        return pass.kind == PassKind::Optimizer;
+      });
+      const std::int64_t ahead = std::count_if(
+          updated, check, [](const Pass& pass) { return pass.kind == PassKind::Forward; });
+      EXPECT_GT(ahead, 0) << name;
+      EXPECT_EQ(busy.back(), busy.front() + rollbacks * ahead * 4) << name;
+    }
+    EXPECT_GT(makespans[1], makespans[0]) << name;
+    EXPECT_EQ(makespans[2] - makespans[1], makespans[3] - makespans[2]) << name;
+  }
+  const Schedule& schedule = find_schedule("zb-h2", "test");
+  EXPECT_EQ(schedule.check({.stages = 4, .micro_batches = 12, .iterations = 3, .rollbacks = 3}),
+            "rollbacks (of iterations but the last) must be at most 2, not 3: set rollbacks to 2");
+  EXPECT_EQ(find_schedule("1f1b", "test").check({.stages = 4, .micro_batches = 12, .rollbacks = 1}),
+            "updates are final here: set rollbacks to 0");
+}
+
 }  // namespace
 }  // namespace orrery::sim
