@@ -148,6 +148,11 @@ class Shares {
     const auto stages = static_cast<std::size_t>(of_copies_ ? order.chains.front().stages
                                                             : order.num_virtual_stages);
     per_device_ = !of_copies_ && table.stages.size() == devices && stages != devices;
+    if (!of_copies_ && std::any_of(table.stages.begin(), table.stages.end(),
+                                   [](const auto& row) { return row.reduce > SimTime{}; })) {
+      bad_input(table.where, "an all-reduce is stated, but every stage is on one device",
+                "leave reduce out, or give --replicas by stage to a schedule that takes them");
+    }
     if (of_copies_ && table.stages.size() != stages) {
       bad_input(table.where,
                 fmt::format("{} stages, but the schedule has {}, on {} devices",

@@ -76,10 +76,6 @@ class StageVersions {
   VersionUseOfStage use_;
 };
 
-}  // namespace
-
-namespace {
-
 // The first virtual stage with the same parameters as each: itself, or the copy on its device in
 // the first of the chains that share them.
 std::vector<std::size_t> holders_of(const PipelineOrder& order) {

@@ -74,6 +74,7 @@ sim::ScheduleParams read_params(ObjectReader& run) {
   params.warm_up = small_integer(run, "warm_up", 0);
   params.replicas = small_integer(run, "replicas", 1);
   params.iterations = small_integer(run, "iterations", 0);
+  params.rollbacks = small_integer(run, "rollbacks", 0);
   params.cap = run.number_or("cap", 0, 0, 1e9);
   params.activation = run.integer_or("activation", 1, 1, 1LL << 40);
   params.weight_grad_activation =

@@ -60,6 +60,29 @@ TEST(ScheduleCosts, JsonAndCsvAgreeAndTimesAreThoseOfTheTable) {
   EXPECT_EQ(a.measures.peak_activation_bytes, (std::vector<std::int64_t>{4000, 6000}));
 }
 
+// A row a stage, whatever number of devices it is on; the all-reduce follows a round.
+TEST(ScheduleCosts, ReplicatedStagesHaveARowEach) {
+  sim::ScheduleParams params{.stages = 2, .micro_batches = 3};
+  params.replicas_of = {3, 1};
+  const sim::PipelineOrder order = sim::find_schedule("pipedream", "test").order(params);
+  const auto period_of = [&](const std::string& reduce, const std::string& unit) {
+    const CostTable table = read_cost_table(
+        file("replicas.csv", "stage,micro_batch,forward_s,input_grad_s,reduce_s\n0,,3,6," + reduce +
+                                 "\n1,,0.5,1,\n" + unit));
+    const sim::ShareCosts given = table_costs(order, table);
+    return run_schedule(order, false, given.costs, given.scale, true).measures;
+  };
+  EXPECT_NEAR(period_of("", "").steady_period, 3, 1e-9);
+  EXPECT_NEAR(period_of("1.5", "").steady_period, 3.5, 1e-9);
+  EXPECT_GT(period_of("", "0,4,5,,\n").makespan, period_of("", "").makespan);
+  const CostTable one = read_cost_table(
+      file("one.csv", "stage,micro_batch,forward_s,input_grad_s,reduce_s\n0,,3,6,1\n1,,1,1,\n"));
+  EXPECT_THROW((void)table_costs(order_of("1f1b", 2, 2), one), Error);
+  const CostTable four = read_cost_table(file(
+      "four.csv", "stage,micro_batch,forward_s,input_grad_s\n0,,3,6\n1,,1,1\n2,,1,1\n3,,1,1\n"));
+  EXPECT_THROW((void)table_costs(order, four), Error);
+}
+
 TEST(ScheduleCosts, AChunkTakesItsPartOfADevice) {
   const CostTable table = read_cost_table(file("times.json", kJson));
   CostTable uniform = table;
