@@ -1,15 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists with other work in their idle times: device d runs its list of `backbone` as early as it
-// can and, where they end before its next pass can start, forwards of virtual stage `first_filler`
-// + d, so that the backbone is never delayed. What does not fit follows the last pass. O(passes).
+// Lists with other work in their idle times, which never delays them: it runs where it ends before
+// the next pass can start, and behind the last one.
 #pragma once
 
-#include "sim/orders/list_builder.hpp"
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "sim/schedule.hpp"
 
 namespace orrery::sim {
 
-// `skeleton` holds the stages of the backbone and the fillers; `params` have times for all.
-PipelineOrder fill_idle(PipelineOrder skeleton, const ScheduleParams& params,
-                        const PipelineOrder& backbone, int first_filler);
+// Between two passes of a device, in time units of the parameters.
+struct IdleTime {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;    // none (the largest number) behind the last pass
+  std::size_t before = 0;  // place in its list of the pass that follows
+};
+
+// Idle times of every device, in order, when all run their lists as early as they can. `params` has
+// times for all virtual stages. O(passes).
+std::vector<std::vector<IdleTime>> idle_times(const PipelineOrder& order,
+                                              const ScheduleParams& params);
+
+// When runs of `together` passes that take `takes` each end, one after the other in these idle
+// times; the first `most` of them.
+std::vector<std::int64_t> ends_in(const std::vector<IdleTime>& idle, std::int64_t takes,
+                                  int together, std::int64_t most);
+
+// A list with `count` such passes, forwards of `stage`, in its idle times.
+std::vector<Pass> filled(const std::vector<Pass>& list, const std::vector<IdleTime>& idle,
+                         std::int64_t takes, int stage, int count);
 
 }  // namespace orrery::sim

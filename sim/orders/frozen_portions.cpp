@@ -2,16 +2,12 @@
 #include "sim/orders/frozen_portions.hpp"
 
 #include <algorithm>
-#include <functional>
-#include <queue>
-#include <utility>
 #include <vector>
 
 #include "base/limits.hpp"
 #include "sim/orders/fill_idle.hpp"
 #include "sim/orders/list_builder.hpp"
 #include "sim/orders/order_blocks.hpp"
-#include "sim/pipeline/share_costs.hpp"
 
 namespace orrery::sim {
 namespace {
@@ -41,59 +37,36 @@ int most_portions(const ScheduleParams& params) {
   return static_cast<int>(std::min<std::int64_t>(most, limits::kMaxPasses));
 }
 
-// Where the portions of a device end, one after the other, in its idle times and then behind them.
-class PortionEnds {
- public:
-  PortionEnds(const std::vector<PassSpan>& spans, SimTime takes) : spans_(spans), takes_(takes) {}
-
-  SimTime after(int portions) {
-    for (; portions > 0; --portions) {
-      while (at_ < spans_.size() && spans_[at_].start - free_ < takes_) {
-        free_ = spans_[at_++].end;
-      }
-      free_ += takes_;
-    }
-    return free_;
-  }
-
- private:
-  const std::vector<PassSpan>& spans_;
-  SimTime takes_;
-  std::size_t at_ = 0;
-  SimTime free_;
-};
-
-// Portions of every device: one run each, then the others to the device where they end first.
-std::vector<int> portions_by_idle_time(const PipelineOrder& backbone, const ScheduleParams& params,
-                                       const ScheduleParams& timed) {
+// Portions of every device: one run each, then the others to the devices where they end first.
+std::vector<int> portions_by_idle_time(const std::vector<std::vector<IdleTime>>& idle,
+                                       const std::vector<std::int64_t>& takes,
+                                       const ScheduleParams& params) {
   const int together = portions_together(params);
-  const PipelineResult result =
-      evaluate_pipeline(backbone, stage_costs(backbone, timed), {.record_spans = true});
-  const auto stages = static_cast<std::size_t>(backbone.num_virtual_stages);
-  using Next = std::pair<SimTime, std::size_t>;  // the end of its next run, and the device
-  std::priority_queue<Next, std::vector<Next>, std::greater<>> queue;
-  std::vector<PortionEnds> ends;
-  const std::size_t devices = backbone.passes.size();
-  for (std::size_t d = 0; d < devices; ++d) {
-    ends.emplace_back(result.spans[d], timed.times_of(stages + d).forward);
-    ends[d].after(together);
-    queue.emplace(ends[d].after(together), d);
+  std::vector<std::vector<std::int64_t>> ends;  // of runs, by device
+  std::vector<std::int64_t> others;             // of all but the first of each
+  for (std::size_t d = 0; d < idle.size(); ++d) {
+    ends.push_back(ends_in(idle[d], takes[d], together, most_runs(params)));
+    others.insert(others.end(), ends[d].begin() + 1, ends[d].end());
   }
-  std::vector<int> runs(devices, 1);
-  const std::int64_t most = most_runs(params);
-  for (std::int64_t left = runs_of_all(params) - static_cast<std::int64_t>(devices); left > 0;) {
-    const std::size_t device = queue.top().second;
-    queue.pop();
-    if (runs[device] < most) {
-      ++runs[device];
-      --left;
-      queue.emplace(ends[device].after(together), device);
-    }
+  std::int64_t left = runs_of_all(params) - static_cast<std::int64_t>(idle.size());
+  std::vector<int> portions(idle.size(), together);
+  if (left == 0) {
+    return portions;
   }
-  for (int& count : runs) {
-    count *= together;
+  const auto last = others.begin() + left - 1;
+  std::nth_element(others.begin(), last, others.end());
+  const auto add = [&](std::size_t device, std::ptrdiff_t runs) {
+    portions[device] += static_cast<int>(runs) * together;
+    left -= runs;
+  };
+  for (std::size_t d = 0; d < idle.size(); ++d) {
+    add(d, std::lower_bound(ends[d].begin() + 1, ends[d].end(), *last) - (ends[d].begin() + 1));
   }
-  return runs;
+  for (std::size_t d = 0; d < idle.size(); ++d) {  // of those that end then, on the first devices
+    const auto [begin, end] = std::equal_range(ends[d].begin() + 1, ends[d].end(), *last);
+    add(d, std::min<std::ptrdiff_t>(left, end - begin));
+  }
+  return portions;
 }
 
 }  // namespace
@@ -126,12 +99,19 @@ PipelineOrder with_frozen_portions(const PipelineOrder& backbone, const Schedule
   PipelineOrder placed = bare;
   placed.num_virtual_stages += params.stages;
   const ScheduleParams timed = with_stage_times(placed, params);
-  const std::vector<int> portions = portions_by_idle_time(backbone, params, timed);
+  const std::vector<std::vector<IdleTime>> idle = idle_times(backbone, timed);
+  std::vector<std::int64_t> takes;
+  for (int device = 0; device < params.stages; ++device) {
+    takes.push_back(timed.times_of(static_cast<std::size_t>(stages + device)).forward.ps);
+  }
+  const std::vector<int> portions = portions_by_idle_time(idle, takes, params);
   for (const std::uint16_t device : device_run(0, params.stages)) {
     add_chain(bare, {device},
               {.units = portions[device], .role = Role::Frozen, .forward_only = true});
+    bare.passes[device] = filled(backbone.passes[device], idle[device], takes[device],
+                                 stages + device, portions[device]);
   }
-  return fill_idle(std::move(bare), timed, backbone, stages);
+  return bare;
 }
 
 }  // namespace orrery::sim
