@@ -25,7 +25,7 @@ namespace orrery::search {
 // Fractions of blocks: of virtual stage s, kind b, the c-th choice.
 struct Shares {
   std::vector<std::vector<std::vector<double>>> blocks;
-  LinearProgram::Basis basis;  // where the solver was, with the paths that are kept
+  LinearProgram::Basis basis{};  // where the solver was, with the paths that are kept
 };
 
 // What is known of a set of virtual stages.
