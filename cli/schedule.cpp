@@ -105,6 +105,7 @@ Drawn order_of(const std::string& name, const sim::ScheduleParams& params) {
     const sim::ScheduleDocument document = read_document(name);
     drawn.order = sim::order_of(document, params);
     drawn.name = document.name;
+    drawn.synchronous = sim::is_synchronous(document);
     return drawn;
   }
   const sim::Schedule& schedule = sim::find_schedule(name, "schedule");
@@ -202,8 +203,13 @@ ScheduleOptions with_listed_sizes(ScheduleOptions options) {
 // a slice a stage; what was given stays.
 ScheduleOptions fewest_pieces(const std::string& name, ScheduleOptions options) {
   if (is_document(name)) {
+    const sim::ScheduleDocument document = read_document(name);
+    const auto listed = sim::listed_sizes(document);
     if (options.chunks.empty()) {
-      options.chunks = fmt::format("{}", sim::fewest_chunks(read_document(name)));
+      options.chunks = fmt::format("{}", sim::fewest_chunks(document));
+    }
+    if (options.slices.empty() && listed) {
+      options.slices = fmt::format("{}", listed->slices);
     }
     return options;
   }
@@ -235,7 +241,8 @@ ScheduleOptions fewest_pieces(const std::string& name, ScheduleOptions options) 
 // In a comparison slices and chunks are meant for the schedules that have some.
 ScheduleOptions compared_options(const std::string& name, ScheduleOptions options) {
   const bool document = is_document(name);
-  if (document || !sim::find_schedule(name, "schedule").uses_slices) {
+  if (document ? !sim::uses_slices(read_document(name))
+               : !sim::find_schedule(name, "schedule").uses_slices) {
     options.slices.clear();
   }
   if (!document && !sim::find_schedule(name, "schedule").uses_chunks) {

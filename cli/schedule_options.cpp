@@ -80,7 +80,7 @@ void check_pieces(const ScheduleOptions& options) {
     }
   };
   check(options.chunks, "--chunks", limits::kMaxLayers, &sim::Schedule::uses_chunks, true);
-  check(options.slices, "--slices", limits::kMaxBatch, &sim::Schedule::uses_slices, false);
+  check(options.slices, "--slices", limits::kMaxBatch, &sim::Schedule::uses_slices, true);
 }
 
 // A prediction is of the schedules named, one at least.

@@ -35,8 +35,15 @@ ScheduleTraits schedule_traits(const Plan& plan) {
     return schedule_traits(sim::find_schedule(plan.schedule, "schedule"));
   }
   const sim::ScheduleDocument& document = *plan.schedule_document;
-  return {.uses_times = document.rule.has_value(),
-          .splits_backward = sim::splits_backward(document)};
+  ScheduleTraits traits{.synchronous = sim::is_synchronous(document),
+                        .uses_times = document.rule.has_value(),
+                        .splits_backward = sim::splits_backward(document),
+                        .uses_slices = sim::uses_slices(document)};
+  if (document.lists) {
+    traits.two_directions = sim::directions_of(*document.lists) > 1;
+    traits.joins_passes = sim::joins_kinds(*document.lists);
+  }
+  return traits;
 }
 
 std::string schedules_with(bool sim::Schedule::*trait) {

@@ -44,6 +44,11 @@ void set_slices(const ScheduleRequest& request, plan::Plan& plan) {
   } else if (!cuts) {
     plan.slices = 1;
     plan.slice_tokens.clear();
+  } else if (plan.schedule_document != nullptr) {
+    if (const auto listed = sim::listed_sizes(*plan.schedule_document)) {
+      plan.slices = listed->slices;
+      plan.slice_tokens.clear();
+    }
   } else if (plan.slices == 1) {
     plan.slices = std::max(2, plan.pp);
     while (plan.slices < plan.sequence && plan.sequence % plan.slices != 0) {

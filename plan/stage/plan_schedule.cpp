@@ -14,6 +14,7 @@
 #include "plan/stage/spread_attention.hpp"
 #include "plan/stage/steady_pace.hpp"
 #include "plan/stage/transfers.hpp"
+#include "sim/orders/listed_order.hpp"
 #include "sim/orders/schedule_document.hpp"
 
 namespace orrery::plan {
@@ -47,6 +48,25 @@ std::string in_front(std::string_view name, const std::string& broken) {
   return broken.empty() ? "" : fmt::format("schedule \"{}\": {}", name, broken);
 }
 
+// What lists say that plans do not take from them.
+std::string missing_in_plans(const sim::ScheduleDocument& document,
+                             const sim::PipelineOrder& order) {
+  const bool recomputes = document.rule
+                              ? document.rule->recompute
+                              : sim::lists_kind(*document.lists, sim::PassKind::Recompute);
+  if (recomputes) {
+    return "passes that recompute are said by the plan's blocks: leave them out of the document";
+  }
+  if (document.lists && sim::lists_kind(*document.lists, sim::PassKind::Optimizer)) {
+    return "a plan updates its parameters after a step: leave passes U out of the document";
+  }
+  if (!order.chains.empty() && !sim::mirrors(order)) {
+    return "directions of a plan are two, mirror images of each other on the devices: list "
+           "direction 1 on the devices of direction 0 in reverse";
+  }
+  return "";
+}
+
 std::string problem_of_document(const Plan& plan) {
   const sim::ScheduleDocument& document = *plan.schedule_document;
   const sim::ScheduleParams params = schedule_params(plan);
@@ -54,9 +74,7 @@ std::string problem_of_document(const Plan& plan) {
   if (broken.empty()) {
     // Throws when the lists are wrong or cannot go on.
     const sim::PipelineOrder order = sim::order_of(document, params);
-    if (order.extended) {
-      return "passes that recompute are said by the plan's blocks: leave them out of the document";
-    }
+    broken = missing_in_plans(document, order);
   }
   return broken;
 }

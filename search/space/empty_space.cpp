@@ -34,6 +34,14 @@ int usual_chunks(const ScheduleChoice& choice) {
   return choice.registered->uses_chunks ? 2 : 1;
 }
 
+int usual_slices(const ScheduleChoice& choice, int stages) {
+  if (choice.document) {
+    const auto listed = sim::listed_sizes(*choice.document);
+    return listed ? listed->slices : 1;
+  }
+  return choice.traits.uses_slices ? stages : 1;
+}
+
 // What a named schedule asks of the first plan it could be in; "" when it asks for nothing.
 std::string schedule_reason(const plan::Plan& base, const Constraints& constraints) {
   const Space space(base, constraints);
@@ -48,7 +56,7 @@ std::string schedule_reason(const plan::Plan& base, const Constraints& constrain
       plan.chunks =
           static_cast<int>(constraints.fixed_number("chunks").value_or(usual_chunks(choice)));
       plan.slices = static_cast<int>(
-          constraints.fixed_number("slices").value_or(choice.traits.uses_slices ? group.pp : 1));
+          constraints.fixed_number("slices").value_or(usual_slices(choice, group.pp)));
       if (choice.cut != plan::ModuleCut::OneChain) {
         plan.stage_blocks =
             space.schedules().stages(plan.pp, std::max(plan.chunks, 2), choice.cut, false);

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-#include "base/error.hpp"
 #include "plan/stage/plan_schedule.hpp"
 #include "plan/stage/servers.hpp"
+#include "search/space/schedule_choice.hpp"
 #include "sim/orders/schedule_document.hpp"
 
 namespace orrery::search {
@@ -189,18 +189,6 @@ bool is_long(const ScheduleChoice& choice, const sim::ScheduleParams& params) {
 constexpr std::int64_t kMaxSlicedPasses = 16'384;  // virtual stages x micro-batches x slices
 constexpr std::int64_t kFewestTokens = 256;  // of a slice: below, kernels no longer get shorter
 
-// Whether a document can go on to the end with these numbers.
-bool runs(const sim::ScheduleDocument& document, const sim::ScheduleParams& params) {
-  if (!sim::check_document(document, params).empty()) {
-    return false;
-  }
-  try {
-    return !sim::order_of(document, params).extended;
-  } catch (const Error&) {
-    return false;
-  }
-}
-
 // Without a pipeline every schedule of whole backwards is the same loop.
 bool is_plain_loop(const plan::ScheduleTraits& traits) {
   return !traits.splits_backward && !traits.two_directions && !traits.shares_output_layer &&
@@ -216,6 +204,9 @@ bool ScheduleSpace::is_usable(const ScheduleChoice& choice, const sim::ScheduleP
       !plan::takes_cascade(choice.traits, virtual_stages)) {
     return false;
   }
+  if (choice.document != nullptr) {
+    return document_runs(choice, params);
+  }
   const bool sliced = params.slices > 1;
   if (sliced != choice.traits.uses_slices) {
     return false;  // without slices those that have some are gpipe and 1f1b again
@@ -227,9 +218,6 @@ bool ScheduleSpace::is_usable(const ScheduleChoice& choice, const sim::ScheduleP
     return (asked || passes <= kMaxSlicedPasses) &&
            (params.chunks == 1 || choice.registered->uses_chunks) &&
            choice.registered->check(params).empty();
-  }
-  if (choice.document != nullptr) {
-    return runs(*choice.document, params);
   }
   const models::NetworkSpec& spec = base_.network.spec;
   if (choice.traits.spreads_attention &&
@@ -265,13 +253,7 @@ const plan::StagePlacement& ScheduleSpace::placement_of(int choice,
     return slot->second;
   }
   const ScheduleChoice& schedule = choices_[static_cast<std::size_t>(choice)];
-  plan::Plan plan;
-  plan.schedule = schedule.name;
-  plan.schedule_document = schedule.document;
-  plan.pp = params.stages;
-  plan.chunks = params.chunks;
-  plan.slices = params.slices;
-  plan.batch = params.micro_batches;
+  plan::Plan plan = plan_of(schedule, params);
   if (schedule.cut != plan::ModuleCut::OneChain) {
     plan.network = base_.network;
     plan.encoder_parts = parts_of(schedule);
@@ -300,11 +282,17 @@ std::vector<int> ScheduleSpace::slice_counts(int pp, int slice_unit) const {
     counts.push_back(1);
   }
   const auto add = [&](std::int64_t count) {
-    if (slice_unit > 0 && count > 1 && base_.sequence % (count * slice_unit) == 0 &&
+    const bool is_new = std::find(counts.begin(), counts.end(), count) == counts.end();
+    if (slice_unit > 0 && is_new && base_.sequence % (count * slice_unit) == 0 &&
         constraints_.admits("slices", count)) {
       counts.push_back(static_cast<int>(count));
     }
   };
+  for (const ScheduleChoice& choice : choices_) {
+    if (const auto listed = choice.document ? sim::listed_sizes(*choice.document) : std::nullopt) {
+      add(listed->slices);
+    }
+  }
   if (const auto fixed = constraints_.fixed_number("slices")) {
     add(*fixed);
   } else if (pp > 1) {

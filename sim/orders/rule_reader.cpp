@@ -14,6 +14,8 @@ constexpr std::array<std::string_view, 3> kPriorityNames = {"F", "B", "W"};
 constexpr std::array kPriorityKinds = {PassKind::Forward, PassKind::Backward, PassKind::WeightGrad};
 constexpr std::array<std::string_view, 3> kPlacementNames = {"loop", "v", "zigzag"};
 constexpr std::array<std::string_view, 2> kTraversalNames = {"breadth", "depth"};
+constexpr std::array<std::string_view, 2> kGradientNames = {"first-in-first-out",
+                                                            "last-in-first-out"};
 
 std::vector<PassKind> read_priority(const JsonReader& value, bool split_backward) {
   std::vector<PassKind> priority;
@@ -50,6 +52,10 @@ WarmUpDepth read_warm_up(const JsonReader& value) {
   depth.per_later_device = static_cast<int>(object.integer_or("per_later_device", 0, 0, kMax));
   depth.groups_per_later_chunk =
       static_cast<int>(object.integer_or("groups_per_later_chunk", 0, 0, kMax));
+  depth.micro_batches = static_cast<int>(object.integer_or("micro_batches", 0, 0, kMax));
+  if (depth.micro_batches > 0 && !object.has("forwards")) {
+    depth.forwards = 0;
+  }
   object.finish();
   return depth;
 }
@@ -105,6 +111,9 @@ ScheduleDescription read_schedule_rule(ObjectReader& object) {
     if (!rule.depth_first) {
       group->fail("groups belong to \"traversal\": \"depth\"");
     }
+  }
+  if (const auto gradients = object.optional("gradients")) {
+    rule.last_in_first_out = index_in(*gradients, kGradientNames) == 1;
   }
   if (const auto warm_up = object.optional("warm_up")) {
     rule.warm_up = read_warm_up(*warm_up);

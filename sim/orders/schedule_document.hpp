@@ -12,17 +12,20 @@
 #include <vector>
 
 #include "base/json.hpp"
+#include "sim/orders/document_lists.hpp"
 #include "sim/schedule.hpp"
 
 namespace orrery::sim {
 
-// Forwards a device runs before its first backward: `forwards`, more for every device after it and
-// whole groups of micro-batches for every chunk but the first; or all of them.
+// Forwards a device runs before its first backward: `forwards`, those of whole micro-batches, more
+// for every device after it and whole groups of micro-batches for every chunk but the first; or all
+// of them. A slice is a forward of its own.
 struct WarmUpDepth {
   bool all = false;
   int forwards = 1;
   int per_later_device = 0;
   int groups_per_later_chunk = 0;
+  int micro_batches = 0;
 };
 
 // Weight gradients of a strict order run so many backwards late, more for every device before it.
@@ -51,6 +54,7 @@ struct ScheduleDescription {
   // turn. Without it the device takes what can start first, ties by priority and traversal.
   std::optional<WarmUpDepth> warm_up = std::nullopt;
   bool split_backward = false;
+  bool last_in_first_out = false;  // gradients take the reverse of the forwards' order
   // With warm_up; else whenever a device has time.
   std::optional<WeightGradDelay> weight_grads = std::nullopt;
   bool recompute = false;  // every forward runs again before its backward
@@ -64,7 +68,7 @@ struct ScheduleDocument {
   std::string name;
   std::string description;
   std::optional<ScheduleDescription> rule;
-  std::vector<std::vector<Pass>> passes;  // per device, without a rule
+  std::optional<ScheduleLists> lists;  // without a rule
 };
 
 // Error for unknown keys, values outside their sets, and both or neither of rule and lists.
@@ -77,11 +81,14 @@ std::string check_document(const ScheduleDocument& document, const ScheduleParam
 // Whether input and weight gradients are passes of their own.
 bool splits_backward(const ScheduleDocument& document);
 
-// Devices and micro-batches of lists; nothing of a rule, which takes any.
-struct ListedSizes {
-  int stages;
-  int micro_batches;
-};
+// Whether micro-batches may be cut into slices: of lists as they are cut, of a rule whose lists
+// follow from counts into any number.
+bool uses_slices(const ScheduleDocument& document);
+
+// Whether every pass uses the newest parameters.
+bool is_synchronous(const ScheduleDocument& document);
+
+// What lists are for; nothing of a rule, which takes any sizes.
 std::optional<ListedSizes> listed_sizes(const ScheduleDocument& document);
 
 // The fewest model chunks per device that its placement allows.

@@ -12,8 +12,10 @@
 #include "sim/orders/order_blocks.hpp"
 #include "sim/orders/order_bound.hpp"
 #include "sim/orders/policy.hpp"
+#include "sim/orders/traversal.hpp"
 #include "sim/orders/zero_bubble.hpp"
 #include "sim/pipeline/pass_inputs.hpp"
+#include "sim/pipeline/pipeline.hpp"
 
 namespace orrery::sim {
 namespace {
@@ -26,60 +28,6 @@ const DeviceOverride* override_of(const ScheduleDescription& rule, int device) {
   }
   return nullptr;
 }
-
-// The order in which the forwards of a device are taken, and its gradients with chunks reversed.
-class Traversal {
- public:
-  Traversal(const ScheduleDescription& rule, const ScheduleParams& params)
-      : stages_(params.stages), chunks_(params.chunks), units_(params.micro_batches) {
-    const int group = rule.group > 0 ? rule.group : params.stages;
-    group_ = rule.depth_first ? std::min(group, units_) : units_;
-    for (int stage = 0; stage < stages_ * chunks_; ++stage) {
-      chunk_of_.push_back(stage / stages_);
-    }
-  }
-
-  std::int64_t position(const Pass& pass) const {
-    if (chunks_ == 1) {
-      return pass.micro_batch;
-    }
-    const int chunk = chunk_of_[pass.virtual_stage];
-    const int before = pass.kind == PassKind::Forward ? chunk : chunks_ - 1 - chunk;
-    // Narrow numbers: this runs for every pass, and wide ones take several times as long to divide.
-    const auto group = static_cast<std::uint32_t>(group_);
-    const std::int64_t first = pass.micro_batch / group * group;  // unit of its group
-    const std::int64_t size = std::min<std::int64_t>(group_, units_ - first);
-    return first * chunks_ + before * size + pass.micro_batch - first;
-  }
-
-  // The chunk and unit at a position.
-  std::pair<int, std::uint32_t> at(std::int64_t position, bool forward) const {
-    const auto place = static_cast<std::uint32_t>(position);
-    if (chunks_ == 1) {
-      return {0, place};
-    }
-    const auto group = static_cast<std::uint32_t>(group_);  // narrow as above
-    const auto chunks = static_cast<std::uint32_t>(chunks_);
-    const std::uint32_t first = place / (group * chunks) * group;  // unit of its group
-    const std::uint32_t size = std::min(group, static_cast<std::uint32_t>(units_) - first);
-    const std::uint32_t in_group = place - first * chunks;
-    const std::uint32_t chunk = in_group / size;
-    return {static_cast<int>(forward ? chunk : chunks - 1 - chunk),
-            first + in_group - chunk * size};
-  }
-
-  std::int64_t total() const { return std::int64_t{units_} * chunks_; }
-  std::int64_t group() const { return group_; }
-  // Positions differ by as much, so many units later.
-  int period() const { return chunks_ == 1 ? 1 : static_cast<int>(group_); }
-
- private:
-  int stages_;
-  int chunks_;
-  int units_;
-  std::int64_t group_ = 1;
-  std::vector<int> chunk_of_;  // by virtual stage
-};
 
 // Warm-up, then one backward and one forward in turn, all in the order of the traversal; weight
 // gradients whenever there is time, or so many backwards late.
@@ -135,7 +83,8 @@ class StrictOrder {
     if (depth.all) {
       return traversal_.total();
     }
-    return depth.forwards + std::int64_t{depth.per_later_device} * (params.stages - 1 - device) +
+    return depth.forwards + std::int64_t{depth.micro_batches} * traversal_.slices() +
+           std::int64_t{depth.per_later_device} * (params.stages - 1 - device) +
            std::int64_t{depth.groups_per_later_chunk} * (params.chunks - 1) * traversal_.group();
   }
 
@@ -202,8 +151,11 @@ std::optional<std::size_t> unfinished(const PipelineOrder& order, std::int64_t p
   return std::nullopt;
 }
 
-// Whether lists that take the units of every lane in order run to the end.
-bool runs(const PipelineOrder& order) {
+// Whether lists run to the end; quickly where they take the units of every lane in order.
+bool runs(const PipelineOrder& order, bool in_order) {
+  if (!in_order) {
+    return check_order(order, order.micro_batches).empty();
+  }
   const PassInputs inputs(order);
   std::array<std::vector<std::uint32_t>, kNumLanes> done;  // so far, by virtual stage
   done.fill(std::vector<std::uint32_t>(order.device_of.size(), 0));
@@ -238,7 +190,7 @@ bool runs(const PipelineOrder& order) {
 // The lists of a strict order, which follow from counts alone.
 PipelineOrder write_strict(const ScheduleDescription& rule, const ScheduleParams& params,
                            const Traversal& traversal, const StrictOrder& strict) {
-  PipelineOrder order = empty_order(params, devices_of(rule.placement, params), kinds_of(rule));
+  PipelineOrder order = one_chain(params, devices_of(rule.placement, params), kinds_of(rule));
   std::vector<std::vector<std::uint16_t>> stages_on(order.passes.size());  // by chunk
   for (std::size_t s = 0; s < order.device_of.size(); ++s) {
     stages_on[order.device_of[s]].push_back(static_cast<std::uint16_t>(s));
@@ -326,12 +278,21 @@ void add_recompute_passes(PipelineOrder& order) {
 
 }  // namespace
 
+bool counts_decide(const ScheduleDescription& rule) {
+  return rule.warm_up && (rule.weight_grads || !rule.split_backward);
+}
+
 std::string check_rule(const ScheduleDescription& rule, const ScheduleParams& params) {
   if (rule.placement == Placement::V && params.chunks != 2) {
     return "impossible placement \"v\": " + check_chunks(params, 2);
   }
   if (rule.placement == Placement::Zigzag && params.chunks < 2) {
     return "impossible placement \"zigzag\": at least 2 chunks are required: set chunks to 2";
+  }
+  if ((params.slices > 1 || rule.last_in_first_out) && !counts_decide(rule)) {
+    return fmt::format("{} warm_up, and weight_grads with a split backward: add them",
+                       rule.last_in_first_out ? "gradients last in, first out need"
+                                              : "slices run in a strict order, which needs");
   }
   if (rule.warm_up && (rule.cap > 0 || params.cap > 0)) {
     return "warm_up fixes the activations, so there is no cap with it: leave one of them out";
@@ -365,17 +326,18 @@ std::optional<PipelineOrder> try_rule(const ScheduleDescription& rule, const Sch
       cap > 0 && !rule.warm_up && params.activation > 0 && params.activations.empty()) {
     ahead = static_cast<std::int64_t>(cap);  // what it begins has room for all chunks
   }
-  const OrderBound bound(devices_of(rule.placement, params), params, rule.split_backward, ahead);
-  if (bound.makespan() >= limit) {
+  if (limit < kNoLimit &&
+      OrderBound(devices_of(rule.placement, params), params, rule.split_backward, ahead)
+              .makespan() >= limit) {
     return std::nullopt;
   }
   const Traversal traversal(rule, params);
   const StrictOrder strict(rule, traversal, params);
-  const bool counts_decide = rule.warm_up && (rule.weight_grads || !rule.split_backward);
-  PipelineOrder order = counts_decide ? write_strict(rule, params, traversal, strict)
-                                      : run(rule, params, traversal, strict, limit);
-  if (counts_decide ? !runs(order)
-                    : unfinished(order, traversal.total() * kinds_of(rule)).has_value()) {
+  const bool strictly = counts_decide(rule);
+  PipelineOrder order = strictly ? write_strict(rule, params, traversal, strict)
+                                 : run(rule, params, traversal, strict, limit);
+  if (strictly ? !runs(order, params.slices == 1 && !rule.last_in_first_out)
+               : unfinished(order, traversal.total() * kinds_of(rule)).has_value()) {
     return std::nullopt;
   }
   if (rule.recompute) {
@@ -391,6 +353,11 @@ PipelineOrder run_rule(const ScheduleDescription& rule, const ScheduleParams& pa
   }
   const Traversal traversal(rule, params);
   const StrictOrder strict(rule, traversal, params);
+  if (params.slices > 1 || rule.last_in_first_out) {
+    const PipelineOrder lists = write_strict(rule, params, traversal, strict);
+    bad_input(where, check_order(lists, lists.micro_batches),
+              "set a deeper warm_up: of \"micro_batches\" or \"all\"");
+  }
   const PipelineOrder order = run(rule, params, traversal, strict);
   fail_deadlock(order, traversal, strict, *unfinished(order, traversal.total() * kinds_of(rule)),
                 where);

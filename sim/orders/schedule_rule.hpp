@@ -14,6 +14,10 @@ namespace orrery::sim {
 
 inline constexpr SimTime kNoLimit{std::numeric_limits<std::int64_t>::max()};
 
+// Whether the lists follow from counts alone, whatever passes take: with a warm-up, unless weight
+// gradients run where there is time.
+bool counts_decide(const ScheduleDescription& rule);
+
 // "" when the description allows the parameters (params.cap, if any, replaces its own), else the
 // broken constraint.
 std::string check_rule(const ScheduleDescription& rule, const ScheduleParams& params);

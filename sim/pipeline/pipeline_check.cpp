@@ -12,22 +12,51 @@
 namespace orrery::sim {
 namespace {
 
-std::string pass_text(const Pass& pass) {
-  return fmt::format("{} of virtual stage {}, micro-batch {}", to_text(pass.kind),
-                     pass.virtual_stage, pass.micro_batch);
-}
-
 std::string_view lane_text(Lane lane) {
   constexpr std::array<std::string_view, kNumLanes> kTexts = {
       "forward", "gradient", "weight gradient", "recompute", "optimizer"};
   return kTexts[static_cast<std::size_t>(lane)];
 }
 
+// Virtual stages and units as messages name them: a chain's stage besides the number among all,
+// micro-batch and slice of a unit.
+class Names {
+ public:
+  Names(const PipelineOrder& order, const PassInputs& inputs) : order_(order), inputs_(inputs) {}
+
+  std::string of(std::size_t stage, std::size_t unit) const {
+    std::string text = fmt::format("virtual stage {}", stage);
+    for (std::size_t c = 0; order_.chains.size() > 1 && c < order_.chains.size(); ++c) {
+      const auto first = static_cast<std::size_t>(order_.chains[c].first);
+      if (stage >= first && stage < first + static_cast<std::size_t>(order_.chains[c].stages)) {
+        text += fmt::format(" (stage {} of chain {})", stage - first, c);
+      }
+    }
+    const auto slices = static_cast<std::size_t>(order_.slices);
+    const std::size_t number = unit + static_cast<std::size_t>(inputs_.first_unit(stage));
+    text += fmt::format(", micro-batch {}", number / slices);
+    return slices == 1 ? text : text + fmt::format(", slice {}", number % slices);
+  }
+  std::string of(const Pass& pass) const {
+    if (pass.virtual_stage >= order_.num_virtual_stages || pass.kind == PassKind::Optimizer) {
+      return fmt::format("{} of virtual stage {}, {} {}", to_text(pass.kind), pass.virtual_stage,
+                         pass.kind == PassKind::Optimizer ? "update" : "micro-batch",
+                         pass.micro_batch);
+    }
+    return fmt::format("{} of {}", to_text(pass.kind), of(pass.virtual_stage, pass.micro_batch));
+  }
+
+ private:
+  const PipelineOrder& order_;
+  const PassInputs& inputs_;
+};
+
 class Checker {
  public:
   explicit Checker(const PipelineOrder& order)
       : order_(order),
         inputs_(order),
+        names_(order, inputs_),
         stages_(static_cast<std::size_t>(order.num_virtual_stages)),
         units_(static_cast<std::size_t>(order.micro_batches)),
         listed_(stages_ * units_) {
@@ -72,50 +101,59 @@ class Checker {
     if (listed.forward && (backward || inputs_.forward_only(stage))) {
       return "";
     }
-    return fmt::format("virtual stage {}, micro-batch {} lacks its {}", stage, unit,
+    return fmt::format("{} lacks its {}", names_.of(stage, unit),
                        listed.forward ? "backward" : "forward");
   }
 
   std::string check_pass(std::size_t device, const Pass& pass) {
     const std::size_t stage = pass.virtual_stage;
     if (stage >= stages_ || pass.micro_batch >= inputs_.units(stage)) {
-      return pass_text(pass) + " does not exist";
+      return names_.of(pass) + " does not exist";
     }
     if (device_of(order_, lane_of(pass.kind), stage) != device) {
-      return fmt::format("{} is listed on device {}, which does not hold it", pass_text(pass),
+      return fmt::format("{} is listed on device {}, which does not hold it", names_.of(pass),
                          device);
     }
     if (pass.kind != PassKind::Forward && pass.kind != PassKind::Optimizer &&
         inputs_.forward_only(stage)) {
-      return pass_text(pass) + " belongs to a chain without backward";
+      return names_.of(pass) + " belongs to a chain without backward";
     }
     Listed& listed = listed_[stage * units_ + pass.micro_batch];
     bool twice = false;
     // With edges instead where the passes of a unit are on several lists.
     const bool split = !order_.gradient_device_of.empty() || !order_.weight_grad_device_of.empty();
     bool early = !listed.forward;
+    std::string_view needed = "forward";
+    const auto needs_later_slice = [&] {
+      if (!early && later_slice_misses(pass)) {
+        early = true;
+        needed = "micro-batch's next slice, of which the gradient comes first";
+      }
+    };
     bool special = pass.joined;
     switch (pass.kind) {
       case PassKind::Forward:
         early = slice_misses(pass, -1, [](const Listed& other) { return other.forward; });
+        needed = "micro-batch's slice before";
         twice = std::exchange(listed.forward, true);
         break;
       case PassKind::InputGrad:
         twice = std::exchange(listed.input_grad, true) || listed.backward;
-        early = early || later_slice_misses(pass);
+        needs_later_slice();
         break;
       case PassKind::WeightGrad:
         early = !listed.input_grad;
+        needed = "input gradient";
         twice = std::exchange(listed.weight_grad, true) || listed.backward;
         break;
       case PassKind::Backward:
         twice = std::exchange(listed.backward, true) || listed.input_grad;
-        early = early || later_slice_misses(pass);
+        needs_later_slice();
         break;
       case PassKind::Recompute:
         special = true;
         if (listed.gradient()) {
-          return pass_text(pass) + " is listed after the backward that needs it";
+          return names_.of(pass) + " is listed after the backward that needs it";
         }
         twice = std::exchange(listed.recompute, true);
         break;
@@ -127,16 +165,14 @@ class Checker {
         return fmt::format("{} is no pass of a pipeline order", to_text(pass.kind));
     }
     if (special && !order_.extended) {
-      return pass_text(pass) + " needs an extended order";
+      return names_.of(pass) + " needs an extended order";
     }
     if (twice) {
-      return pass_text(pass) + " is listed twice";
+      return names_.of(pass) + " is listed twice";
     }
-    return early && !split ? pass_text(pass) + " is listed before what it needs" +
-                                 (order_.slices > 1                   ? ""
-                                  : pass.kind == PassKind::WeightGrad ? ": its input gradient"
-                                                                      : ": its forward")
-                           : "";
+    return early && !split
+               ? fmt::format("{} is listed before what it needs: its {}", names_.of(pass), needed)
+               : "";
   }
 
   // Keys and values: a slice needs the one before it forward, and the one after it backward.
@@ -184,15 +220,14 @@ class Checker {
       named[device] = true;
       const Pass& pass = order_.passes[device][position[device]];
       text += fmt::format("{}device {} waits for ever to start {}", k > 0 ? "; " : "", device,
-                          pass_text(pass));
+                          names_.of(pass));
       const std::optional<PassInput> missing = missing_input(pass);
       if (!missing) {
         break;  // of a block, whose other passes wait
       }
       device = device_of(order_, missing->lane, missing->virtual_stage);
-      text +=
-          fmt::format(", which needs the {} of virtual stage {}, micro-batch {}, from device {}",
-                      lane_text(missing->lane), missing->virtual_stage, missing->unit, device);
+      text += fmt::format(", which needs the {} of {}, from device {}", lane_text(missing->lane),
+                          names_.of(missing->virtual_stage, missing->unit), device);
     }
     return text;
   }
@@ -231,6 +266,7 @@ class Checker {
 
   const PipelineOrder& order_;
   PassInputs inputs_;
+  Names names_;
   std::size_t stages_;
   std::size_t units_;
   std::vector<Listed> listed_;

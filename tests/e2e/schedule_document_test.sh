@@ -44,6 +44,37 @@ same lists.out stdout "lists without their sizes"
 rejects 2 'set microbatches to 1' schedule lists.json --microbatches 2
 rejects 2 'must be at most' schedule v-cap --stages 500 --microbatches 20000
 
+# Two slices of one sequence, two directions on two devices, and an update.
+f() { echo "{\"pass\": \"F\", \"stage\": $1, \"micro_batch\": $2${3:-}}"; }
+b() { f "$@" | sed 's/"F"/"BW"/'; }
+first=', "slice": 0'
+second=', "slice": 1'
+echo "{$head, \"slices\": 2, \"passes\": [[$(f 0 0 "$first"), $(f 0 0 "$second"),
+  $(b 0 0 "$second"), $(b 0 0 "$first")], [$(f 1 0 "$first"), $(f 1 0 "$second"),
+  $(b 1 0 "$second"), $(b 1 0 "$first")]]}" > sliced.json
+expect 0 schedule sliced.json --json
+mv stdout sliced.out
+expect 0 schedule terapipe --stages 2 --microbatches 1 --slices 2 --json
+same sliced.out stdout "slices in lists"
+rejects 2 'set slices to 2' schedule sliced.json --slices 4
+back=', "direction": 1'
+echo "{$head, \"passes\": [[$(f 0 0), $(f 1 1 "$back"), $(b 1 1 "$back"), $(b 0 0)],
+  [$(f 0 1 "$back"), $(f 1 0), $(b 1 0), $(b 0 1 "$back")]]}" > directions.json
+expect 0 schedule directions.json --json
+mv stdout directions.out
+expect 0 schedule chimera --stages 2 --microbatches 2 --json
+same directions.out stdout "directions in lists"
+refuses 'did you mean "direction"' "\"passes\": [[$(f 0 0 ', "directon": 1')]]"
+refuses 'missing pass: BW of stage 0, micro-batch 0' "\"passes\": [[$(f 0 0),
+  {\"pass\": \"U\", \"stage\": 0, \"update\": 0}]]"
+echo "{$head, \"passes\": [[$(f 0 0), $(b 0 0), {\"pass\": \"U\", \"stage\": 0, \"update\": 0}]]}" > updated.json
+expect 0 schedule updated.json
+echo "{$head, \"placement\": \"loop\", \"warm_up\": {\"micro_batches\": 1, \"per_later_device\": 1}}" > rule.json
+expect 0 schedule rule.json $sizes --slices 4 --json
+mv stdout rule.out
+expect 0 schedule seq1f1b $sizes --slices 4 --json
+same rule.out stdout "a description of seq1f1b"
+
 # The same documents in plans and in the search.
 search="plan gpt3-1.3b dgx-a100:1 --batch 32 --fix pp=4,tp=2 -q"
 expect 0 $search --schedule mine.json --json -o plan.json

@@ -20,6 +20,7 @@
 #include "sim/pipeline/pipeline_path.hpp"
 #include "sim/pipeline/schedule_picture.hpp"
 #include "tests/unit/plan/pipeline_fixture.hpp"
+#include "tests/unit/sim/listed_document.hpp"
 
 namespace orrery::plan {
 namespace {
@@ -165,6 +166,61 @@ INSTANTIATE_TEST_SUITE_P(Registered, EverySchedule, testing::ValuesIn(all_schedu
                            std::replace(name.begin(), name.end(), '-', '_');
                            return "s" + name;
                          });
+
+// Lists with slices, directions and joined passes cost what the schedule costs whose they are.
+TEST(ScheduleDocuments, ListsOfRegisteredSchedulesTakeAsLong) {
+  for (const char* name : {"1f1b", "seq1f1b", "terapipe", "chimera", "dualpipe"}) {
+    Plan plan = pipeline(name);
+    plan.slices = schedule_traits(plan).uses_slices ? 4 : 1;
+    ASSERT_EQ(problem(plan), "") << name;
+    const sim::PipelineOrder order = schedule_order(plan, schedule_params(plan));
+    Plan listed = plan;
+    listed.schedule_document = std::make_shared<const sim::ScheduleDocument>(
+        sim::read_schedule_document(parse_json(sim::document_of(order), "mine.json"), "mine.json"));
+    listed.schedule = "mine";
+    ASSERT_EQ(problem(listed), "") << name;
+    const Simulation expected = simulate(plan);
+    const Simulation result = simulate(listed);
+    EXPECT_EQ(result.iteration_time, expected.iteration_time) << name;
+    EXPECT_EQ(result.does_not_fit, expected.does_not_fit) << name;
+    EXPECT_LE(Simulator(listed).lower_bound(listed), result.iteration_time) << name;
+    EXPECT_EQ(simulate(read_plan(to_json(listed), "again")).iteration_time, result.iteration_time);
+  }
+}
+
+TEST(ScheduleDocuments, WhatPlansDoNotTakeFromListsIsNamed) {
+  const auto problem_of = [](Plan plan, const sim::PipelineOrder& order) {
+    plan.schedule_document = std::make_shared<const sim::ScheduleDocument>(
+        sim::read_schedule_document(parse_json(sim::document_of(order), "mine.json"), "mine.json"));
+    plan.schedule = "mine";
+    return problem(plan);
+  };
+  const Plan plan = pipeline("1f1b");
+  sim::PipelineOrder order = schedule_order(plan, schedule_params(plan));
+  order.extended = true;
+  for (std::size_t d = 0; d < order.passes.size(); ++d) {
+    order.passes[d].emplace_back(sim::PassKind::Optimizer, static_cast<std::uint16_t>(d), 0);
+  }
+  EXPECT_THAT(problem_of(plan, order), HasSubstr("leave passes U out"));
+  // Both directions the same way.
+  const Plan both = pipeline("chimera");
+  sim::PipelineOrder twice = schedule_order(plan, schedule_params(plan));
+  const int half = twice.micro_batches / 2;
+  twice.num_virtual_stages = 8;
+  for (std::uint16_t d = 0; d < 4; ++d) {
+    twice.device_of.push_back(d);
+    for (sim::Pass& pass : twice.passes[d]) {
+      if (static_cast<int>(pass.micro_batch) >= half) {
+        pass.virtual_stage = static_cast<std::uint16_t>(pass.virtual_stage + 4);
+        pass.micro_batch -= static_cast<std::uint32_t>(half);
+      }
+    }
+  }
+  twice.chains = {{.first = 0, .stages = 4, .units = half},
+                  {.first = 4, .stages = 4, .units = half, .first_unit = half}};
+  twice.micro_batches = half;
+  EXPECT_THAT(problem_of(both, twice), HasSubstr("mirror images"));
+}
 
 TEST(ScheduleDocuments, RunInPlansAndTravelWithThem) {
   const Plan shallow = with_document(pipeline("1f1b"), kShallow);

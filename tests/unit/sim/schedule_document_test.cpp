@@ -239,7 +239,7 @@ TEST(ScheduleDocument, ImpossiblePlacementsNameTheSmallestChange) {
               HasSubstr("set chunks to 2"));
   EXPECT_THAT(error_of(kLists, {.stages = 3, .micro_batches = 2}), HasSubstr("set stages to 2"));
   EXPECT_THAT(error_of(kLists, {.stages = 2, .micro_batches = 5}),
-              HasSubstr("lists of 2 micro-batches do not fit 5 (set microbatches to 2)"));
+              HasSubstr("lists of 2 micro-batches do not fit 5: set microbatches to 2"));
   EXPECT_THAT(error_of(kLists, {.stages = 2, .micro_batches = 1}),
               HasSubstr("set microbatches to 2"));
   EXPECT_THAT(

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "search/space/schedule_choice.hpp"
+
+#include "base/error.hpp"
+#include "plan/stage/plan_schedule.hpp"
+
+namespace orrery::search {
+
+plan::Plan plan_of(const ScheduleChoice& choice, const sim::ScheduleParams& params) {
+  plan::Plan plan;
+  plan.schedule = choice.name;
+  plan.schedule_document = choice.document;
+  plan.pp = params.stages;
+  plan.chunks = params.chunks;
+  plan.slices = params.slices;
+  plan.batch = params.micro_batches;
+  return plan;
+}
+
+bool document_runs(const ScheduleChoice& choice, const sim::ScheduleParams& params) {
+  try {
+    return plan::schedule_problem(plan_of(choice, params), "schedule").empty();
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+}  // namespace orrery::search

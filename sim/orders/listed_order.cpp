@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/orders/listed_order.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <limits>
+#include <string_view>
+#include <vector>
+
+#include "base/error.hpp"
+#include "sim/orders/listed_updates.hpp"
+#include "sim/orders/order_blocks.hpp"
+
+namespace orrery::sim {
+namespace {
+
+// Turns lists into an order: sizes, placement, then each pass exactly once.
+class ListedOrder {
+ public:
+  ListedOrder(const ScheduleLists& lists, const ScheduleParams& params, const std::string& where)
+      : lists_(lists),
+        where_(where),
+        stages_(static_cast<std::size_t>(params.stages * params.chunks)),
+        slices_(static_cast<std::size_t>(lists.slices)),
+        micro_batches_(static_cast<std::size_t>(params.micro_batches) *
+                       static_cast<std::size_t>(lists.iterations)),
+        pieces_(params.chunks * lists.slices) {}
+
+  PipelineOrder read() {
+    find_directions();
+    listed_.assign(stages_ * micro_batches_ * slices_, 0);
+    placed_.assign(stages_ * directions_.size(), kNowhere);
+    for (std::size_t d = 0; d < lists_.devices.size(); ++d) {
+      for (std::size_t k = 0; k < lists_.devices[d].size(); ++k) {
+        add(d, k);
+      }
+    }
+    for (std::size_t i = 0; i < listed_.size(); ++i) {
+      check_complete(i);
+    }
+    check_recomputed();
+    PipelineOrder order = build();
+    if (const std::string wrong = wrong_update(order); !wrong.empty()) {
+      fail("", wrong);
+    }
+    return order;
+  }
+
+ private:
+  static constexpr std::uint16_t kNowhere = std::numeric_limits<std::uint16_t>::max();
+  enum Bit : unsigned { kForward = 1, kInputGrad = 2, kWeightGrad = 4, kRecompute = 8 };
+  struct Direction {
+    std::uint32_t first = std::numeric_limits<std::uint32_t>::max();  // micro-batch
+    std::uint32_t count = 0;
+  };
+
+  static unsigned bits_of(PassKind kind) {
+    switch (kind) {
+      case PassKind::Forward:
+        return kForward;
+      case PassKind::InputGrad:
+        return kInputGrad;
+      case PassKind::WeightGrad:
+        return kWeightGrad;
+      case PassKind::Recompute:
+        return kRecompute;
+      default:
+        return kInputGrad | kWeightGrad;
+    }
+  }
+
+  [[noreturn]] void fail(const std::string& pointer, const std::string& message,
+                         const std::string& hint = "") const {
+    bad_input(fmt::format("{}: /passes{}", where_, pointer), message, hint);
+  }
+
+  std::string stage_text(std::size_t stage, std::size_t direction) const {
+    return directions_.size() == 1 ? fmt::format("stage {}", stage)
+                                   : fmt::format("stage {} of direction {}", stage, direction);
+  }
+  std::string unit_text(std::size_t micro_batch, std::size_t slice) const {
+    return slices_ == 1 ? fmt::format("micro-batch {}", micro_batch)
+                        : fmt::format("micro-batch {}, slice {}", micro_batch, slice);
+  }
+
+  void check_range(const ListedPass& pass, const std::string& pointer) const {
+    if (pass.stage >= stages_) {
+      fail(pointer,
+           fmt::format("stage {} does not exist: stages x chunks is {}", pass.stage, stages_),
+           "set chunks to the virtual stages of a device");
+    }
+    if (pass.kind != PassKind::Optimizer && pass.number >= micro_batches_) {
+      fail(pointer, fmt::format("micro-batch {} does not exist", pass.number),
+           fmt::format("set microbatches to {}", pass.number / lists_.iterations + 1));
+    }
+  }
+
+  // A micro-batch travels in one direction, and those of a direction are numbered consecutively.
+  void find_directions() {
+    directions_.resize(static_cast<std::size_t>(directions_of(lists_)));
+    direction_of_.assign(micro_batches_, kNowhere);
+    for (std::size_t d = 0; d < lists_.devices.size(); ++d) {
+      for (std::size_t k = 0; k < lists_.devices[d].size(); ++k) {
+        const ListedPass& pass = lists_.devices[d][k];
+        const std::string pointer = fmt::format("/{}/{}", d, k);
+        check_range(pass, pointer);
+        if (pass.kind == PassKind::Optimizer) {
+          continue;
+        }
+        std::uint16_t& direction = direction_of_[pass.number];
+        if (direction != kNowhere && direction != pass.direction) {
+          fail(pointer,
+               fmt::format("micro-batch {} is in direction {} and in direction {}", pass.number,
+                           direction, pass.direction),
+               "a micro-batch travels in one direction");
+        }
+        direction = pass.direction;
+      }
+    }
+    for (std::uint32_t j = 0; j < direction_of_.size(); ++j) {
+      if (direction_of_[j] != kNowhere) {
+        add_to_direction(j);
+      }
+    }
+    for (std::size_t c = 0; c < directions_.size(); ++c) {
+      if (directions_[c].count == 0 && directions_.size() > 1) {
+        fail("", fmt::format("direction {} has no micro-batch", c),
+             "number the directions from 0 without gaps");
+      }
+    }
+  }
+
+  void add_to_direction(std::uint32_t micro_batch) {
+    Direction& direction = directions_[direction_of_[micro_batch]];
+    direction.first = std::min(direction.first, micro_batch);
+    if (directions_.size() > 1 && direction.first + direction.count != micro_batch) {
+      fail("",
+           fmt::format("direction {} has the micro-batches {} and {}, but not {}",
+                       direction_of_[micro_batch], direction.first, micro_batch,
+                       direction.first + direction.count),
+           "number those of a direction one after the other");
+    }
+    ++direction.count;
+  }
+
+  void add(std::size_t device, std::size_t at) {
+    const ListedPass& pass = lists_.devices[device][at];
+    const std::string pointer = fmt::format("/{}/{}", device, at);
+    std::uint16_t& holder = placed_[pass.direction * stages_ + pass.stage];
+    if (holder != kNowhere && holder != device) {
+      fail(pointer,
+           fmt::format("impossible placement: {} is on device {} and on device {}",
+                       stage_text(pass.stage, pass.direction), holder, device),
+           "all passes of a stage belong to one device");
+    }
+    holder = static_cast<std::uint16_t>(device);
+    if (pass.joined && at + 1 == lists_.devices[device].size()) {
+      fail(pointer, "the last pass of a device is joined to none", "leave \"joined\" out");
+    }
+    if (pass.kind == PassKind::Optimizer) {
+      return;
+    }
+    std::uint8_t& listed =
+        listed_[(pass.stage * micro_batches_ + pass.number) * slices_ + pass.slice];
+    const unsigned bits = bits_of(pass.kind);
+    if ((listed & bits) != 0) {
+      fail(pointer,
+           fmt::format("doubled pass: {} of {}, {} is listed before", pass_name(pass.kind),
+                       stage_text(pass.stage, pass.direction), unit_text(pass.number, pass.slice)),
+           "BW is B and W in one; list each once");
+    }
+    listed = static_cast<std::uint8_t>(listed | bits);
+  }
+
+  void check_complete(std::size_t i) const {
+    const unsigned missing = (kForward | kInputGrad | kWeightGrad) & ~unsigned{listed_[i]};
+    if (missing == 0) {
+      return;
+    }
+    std::string_view name = "BW";
+    if ((missing & kForward) != 0) {
+      name = "F";
+    } else if (missing != (kInputGrad | kWeightGrad)) {
+      name = (missing & kInputGrad) != 0 ? "B" : "W";
+    }
+    fail_missing(name, i);
+  }
+
+  [[noreturn]] void fail_missing(std::string_view name, std::size_t i,
+                                 const std::string& hint = "") const {
+    const std::size_t stage = i / slices_ / micro_batches_;
+    const std::size_t micro_batch = i / slices_ % micro_batches_;
+    const std::size_t direction =
+        direction_of_[micro_batch] == kNowhere ? 0 : direction_of_[micro_batch];
+    const std::uint16_t device = placed_[direction * stages_ + stage];
+    const std::string to_do = device == kNowhere
+                                  ? "no device holds this stage"
+                                  : fmt::format("add it to the list of device {}", device);
+    fail("",
+         fmt::format("missing pass: {} of {}, {}", name, stage_text(stage, direction),
+                     unit_text(micro_batch, i % slices_)),
+         hint.empty() ? to_do : hint);
+  }
+
+  // All micro-batches of a stage or none: its forwards keep the same. In a direction each.
+  void check_recomputed() const {
+    std::vector<std::size_t> first(directions_.size() * stages_, listed_.size());
+    for (std::size_t i = 0; i < listed_.size(); ++i) {
+      const std::size_t stage = i / slices_ / micro_batches_;
+      std::size_t& other = first[direction_of_[i / slices_ % micro_batches_] * stages_ + stage];
+      other = std::min(other, i);
+      const bool recomputes = (listed_[i] & kRecompute) != 0;
+      if (recomputes != ((listed_[other] & kRecompute) != 0)) {
+        fail_missing("R", recomputes ? other : i,
+                     "a stage recomputes all its micro-batches or none");
+      }
+    }
+  }
+
+  PipelineOrder build() const {
+    PipelineOrder order = bare_order(static_cast<int>(lists_.devices.size()), pieces_);
+    order.slices = lists_.slices;
+    order.iterations = lists_.iterations;
+    order.versions = lists_.versions;
+    if (directions_.size() == 1) {
+      order.device_of = placed_;
+      order.num_virtual_stages = static_cast<int>(stages_);
+      order.micro_batches = static_cast<int>(micro_batches_ * slices_);
+    }
+    for (std::size_t c = 0; directions_.size() > 1 && c < directions_.size(); ++c) {
+      const auto begin = placed_.begin() + static_cast<std::ptrdiff_t>(c * stages_);
+      add_chain(order, {begin, begin + static_cast<std::ptrdiff_t>(stages_)},
+                {.units = static_cast<int>(directions_[c].count * slices_),
+                 .first_unit = static_cast<int>(directions_[c].first * slices_)});
+    }
+    for (std::size_t d = 0; d < lists_.devices.size(); ++d) {
+      for (const ListedPass& pass : lists_.devices[d]) {
+        order.passes[d].push_back(pass_of(pass));
+        order.extended = order.extended || pass.joined || pass.kind == PassKind::Recompute ||
+                         pass.kind == PassKind::Optimizer;
+      }
+    }
+    return order;
+  }
+
+  Pass pass_of(const ListedPass& pass) const {
+    const std::uint32_t first = directions_.size() == 1 ? 0 : directions_[pass.direction].first;
+    const auto slices = static_cast<std::uint32_t>(slices_);
+    const std::uint32_t number = pass.kind == PassKind::Optimizer
+                                     ? pass.number
+                                     : (pass.number - first) * slices + pass.slice;
+    return {pass.kind, static_cast<std::uint16_t>(pass.direction * stages_ + pass.stage), number,
+            pass.joined};
+  }
+
+  const ScheduleLists& lists_;
+  const std::string& where_;
+  std::size_t stages_;  // of a direction
+  std::size_t slices_;
+  std::size_t micro_batches_;  // of all iterations
+  int pieces_;
+  std::vector<Direction> directions_;
+  std::vector<std::uint16_t> direction_of_;  // by micro-batch
+  std::vector<std::uint16_t> placed_;        // devices, by direction and stage
+  std::vector<std::uint8_t> listed_;         // bits, by stage, micro-batch and slice
+};
+
+}  // namespace
+
+bool mirrors(const PipelineOrder& order) {
+  const std::size_t half = order.device_of.size() / 2;
+  bool mirrored = order.chains.size() == 2;
+  for (std::size_t s = 0; mirrored && s < half; ++s) {
+    mirrored = order.device_of[s] + order.device_of[half + s] + 1U == order.passes.size();
+  }
+  return mirrored;
+}
+
+PipelineOrder order_of_lists(const ScheduleLists& lists, const ScheduleParams& params,
+                             const std::string& where) {
+  const std::string broken = check_listed_sizes(lists, params);
+  if (!broken.empty()) {
+    bad_input(where + ": /passes", broken);
+  }
+  return ListedOrder(lists, params, where).read();
+}
+
+}  // namespace orrery::sim

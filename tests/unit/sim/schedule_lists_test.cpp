@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lists of schedule documents can state what registered schedules are: written as a document and
+// read again, an order is the same.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "base/error.hpp"
+#include "sim/orders/listed_order.hpp"
+#include "sim/orders/schedule_document.hpp"
+#include "sim/pipeline/pipeline.hpp"
+#include "sim/pipeline/share_costs.hpp"
+#include "sim/pipeline/versions.hpp"
+#include "tests/unit/sim/listed_document.hpp"
+
+namespace orrery::sim {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+PipelineOrder read(const std::string& text, ScheduleParams params) {
+  return order_of(read_schedule_document(parse_json(text, "mine.json"), "mine.json"), params);
+}
+
+struct Case {
+  const char* name;
+  ScheduleParams params;
+};
+
+class ListsOf : public testing::TestWithParam<Case> {};
+
+TEST_P(ListsOf, AreTheSchedule) {
+  const auto& [name, params] = GetParam();
+  const Schedule& schedule = find_schedule(name, "test");
+  ASSERT_EQ(schedule.check(params), "");
+  const PipelineOrder order = schedule.order(params);
+  const PipelineOrder listed = read(document_of(order), params);
+  EXPECT_EQ(listed.num_virtual_stages, order.num_virtual_stages);
+  EXPECT_EQ(listed.device_of, order.device_of);
+  EXPECT_EQ(listed.passes, order.passes);
+  EXPECT_EQ(listed.micro_batches, order.micro_batches);
+  EXPECT_EQ(listed.extended, order.extended);
+  EXPECT_EQ(listed.slices, order.slices);
+  EXPECT_EQ(listed.iterations, order.iterations);
+  EXPECT_EQ(listed.versions, order.versions);
+  EXPECT_EQ(pieces_of(listed), pieces_of(order));
+  const std::vector<Chain> chains = chains_of(order);
+  const std::vector<Chain> read_chains = chains_of(listed);
+  ASSERT_EQ(read_chains.size(), chains.size());
+  for (std::size_t c = 0; c < chains.size(); ++c) {
+    EXPECT_EQ(read_chains[c].first, chains[c].first);
+    EXPECT_EQ(read_chains[c].stages, chains[c].stages);
+    EXPECT_EQ(read_chains[c].units, chains[c].units);
+    EXPECT_EQ(read_chains[c].first_unit, chains[c].first_unit);
+  }
+  const PassTimes share{SimTime{3}, SimTime{4}, SimTime{2}, SimTime{1}};
+  EXPECT_EQ(evaluate_pipeline(listed, share_costs(listed, share).costs).makespan,
+            evaluate_pipeline(order, share_costs(order, share).costs).makespan);
+  EXPECT_EQ(worst_of(count_versions(listed)).staleness, worst_of(count_versions(order)).staleness);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Registered, ListsOf,
+    testing::Values(Case{"1f1b", {4, 8}}, Case{"interleaved", {4, 8, 2}}, Case{"zb-h1", {4, 9}},
+                    Case{"zb-v", {4, 8, 2}}, Case{"hanayo", {4, 8, 2}},
+                    Case{"terapipe", {.stages = 3, .micro_batches = 4, .slices = 5}},
+                    Case{"seq1f1b", {.stages = 4, .micro_batches = 3, .slices = 4}},
+                    Case{"slimpipe", {.stages = 4, .micro_batches = 3, .chunks = 2, .slices = 8}},
+                    Case{"chimera", {4, 8}}, Case{"chimera-doubling", {4, 16}},
+                    Case{"bitpipe", {4, 8, 2}}, Case{"dualpipe", {4, 12}},
+                    Case{"dualpipe-v", {4, 12, 2}}, Case{"combined-1f1b", {4, 8, 2}},
+                    Case{"pipedream", {4, 4}}, Case{"pipedream-2bw", {4, 4}},
+                    Case{"pipedream-vertical-sync", {4, 4}}, Case{"xpipe", {4, 4}}),
+    [](const testing::TestParamInfo<Case>& listed) {
+      std::string name(listed.param.name);
+      std::replace(name.begin(), name.end(), '-', '_');
+      return "schedule_" + name;
+    });
+
+std::string described(const std::string& members) {
+  return R"({"schema": "orrery-schedule", "version": 1, "name": "mine", )" + members + "}";
+}
+
+// Rules of sliced schedules, for any number of slices.
+TEST(SlicedRules, DescribeTerapipeAndSeq1f1b) {
+  for (const int p : {1, 2, 4}) {
+    for (const int m : {1, 3, 6}) {
+      for (const int n : {1, 2, 5}) {
+        const ScheduleParams params{.stages = p, .micro_batches = m, .slices = n};
+        const PipelineOrder tera = read(described(R"("placement": "loop", "warm_up": "all",
+                              "gradients": "last-in-first-out")"),
+                                        params);
+        EXPECT_EQ(tera.passes, find_schedule("terapipe", "test").order(params).passes);
+        EXPECT_EQ(tera.slices, n);
+        const PipelineOrder seq =
+            read(described(R"("placement": "loop", "warm_up": {"micro_batches": 1,
+                         "per_later_device": 1})"),
+                 params);
+        EXPECT_EQ(seq.passes, find_schedule("seq1f1b", "test").order(params).passes);
+      }
+    }
+  }
+}
+
+std::string error_of(const std::string& text, const ScheduleParams& params) {
+  try {
+    (void)read(text, params);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::BadInput);
+    return error.what();
+  }
+  return "no error";
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const std::size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+std::string error_of_change(const char* name, const ScheduleParams& params, const std::string& from,
+                            const std::string& to) {
+  return error_of(replaced(document_of(find_schedule(name, "test").order(params)), from, to),
+                  params);
+}
+
+TEST(ScheduleLists, SlicesThatAreWrongAreNamed) {
+  const ScheduleParams params{.stages = 2, .micro_batches = 2, .slices = 2};
+  const auto wrong = [&](const std::string& from, const std::string& to) {
+    return error_of_change("seq1f1b", params, from, to);
+  };
+  const std::string first =
+      R"({"pass": "F", "direction": 0, "stage": 0, "micro_batch": 0, "slice": 0}, )";
+  EXPECT_THAT(wrong(first, ""), HasSubstr("missing pass: F of stage 0, micro-batch 0, slice 0"));
+  EXPECT_THAT(wrong(first, first + first),
+              HasSubstr("/passes/0/1: doubled pass: F of stage 0, micro-batch 0, slice 0"));
+  EXPECT_THAT(wrong(R"("slice": 0)", R"("slice": 2)"), HasSubstr("/passes/0/0/slice"));
+  EXPECT_THAT(wrong(R"(, "slice": 0)", ""), HasSubstr("slice"));
+  EXPECT_THAT(wrong(R"("slice": 0)", R"("slise": 0)"),
+              AllOf(HasSubstr("slise"), HasSubstr("slice")));
+  EXPECT_THAT(wrong(R"("slices": 2)", R"("slices": 1)"),
+              AllOf(HasSubstr("not cut into slices"), HasSubstr(R"("slices": 2)")));
+  // The first slice after the second: its keys and values are not there yet.
+  const std::string second = replaced(first, R"("slice": 0)", R"("slice": 1)");
+  EXPECT_THAT(wrong(first + second, second + first),
+              AllOf(HasSubstr("virtual stage 0, micro-batch 0, slice 1"),
+                    HasSubstr("listed before what it needs: its micro-batch's slice before")));
+  EXPECT_THAT(error_of(document_of(find_schedule("seq1f1b", "test").order(params)),
+                       {.stages = 2, .micro_batches = 2}),
+              HasSubstr("lists of 2 slices do not fit 1: set slices to 2"));
+  EXPECT_THAT(error_of(described(R"("placement": "loop")"), params),
+              AllOf(HasSubstr("slices"), HasSubstr("warm_up")));
+  EXPECT_THAT(error_of(described(R"("placement": "loop", "gradients": "last-in-first-out",
+                                    "warm_up": 2)"),
+                       params),
+              AllOf(HasSubstr("before what it needs: its forward"), HasSubstr("deeper warm_up")));
+}
+
+TEST(ScheduleLists, DirectionsThatAreWrongAreNamed) {
+  const ScheduleParams params{.stages = 2, .micro_batches = 4};
+  const auto wrong = [&](const std::string& from, const std::string& to) {
+    return error_of_change("chimera", params, from, to);
+  };
+  const std::string pass = R"("direction": 1, "stage": 0, "micro_batch": 2)";
+  EXPECT_THAT(wrong(pass, R"("direction": 0, "stage": 0, "micro_batch": 2)"),
+              HasSubstr("micro-batch 2 is in direction"));
+  EXPECT_THAT(wrong(pass, R"("direction": 1, "stage": 0, "micro_batch": 3)"),
+              HasSubstr("doubled pass: F of stage 0 of direction 1, micro-batch 3"));
+  EXPECT_THAT(wrong(pass, R"("direction": 3, "stage": 0, "micro_batch": 4)"),
+              HasSubstr("set microbatches to 5"));
+  EXPECT_THAT(wrong(pass, R"("direction": 1, "stage": 1, "micro_batch": 2)"),
+              AllOf(HasSubstr("stage 1 of direction 1"), HasSubstr("device")));
+  EXPECT_THAT(wrong(R"("direction")", R"("directon")"), HasSubstr("direction"));
+}
+
+TEST(ScheduleLists, UpdatesOutOfTurnAreNamed) {
+  const ScheduleParams params{.stages = 2, .micro_batches = 2, .iterations = 3};
+  const std::string update = R"({"pass": "U", "direction": 0, "stage": 0, "update": 1}, )";
+  EXPECT_THAT(error_of_change("pipedream", params, update, ""), HasSubstr("not in turn"));
+  EXPECT_THAT(
+      error_of_change("pipedream", params, R"("versions": "stashed")", R"("versions": "flush")"),
+      HasSubstr("is listed after a forward that uses its parameters"));
+  EXPECT_THAT(error_of_change("pipedream-2bw", params, R"("update": 0)", R"("micro_batch": 0)"),
+              HasSubstr("update"));
+  EXPECT_THAT(error_of_change("pipedream", params, R"("stashed")", R"("stached")"),
+              HasSubstr("stashed"));
+  EXPECT_THAT(error_of_change("1f1b", {2, 2}, R"("versions": "flush")", R"("versions": "stashed")"),
+              HasSubstr("list passes U"));
+}
+
+}  // namespace
+}  // namespace orrery::sim
