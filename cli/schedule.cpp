@@ -19,36 +19,19 @@
 #include "cli/command/common.hpp"
 #include "cli/command/output_paths.hpp"
 #include "cli/schedule_options.hpp"
+#include "cli/schedule_pictures.hpp"
 #include "cli/schedule_plan.hpp"
+#include "cli/schedule_sizes.hpp"
 #include "plan/schedule_traits.hpp"
 #include "sim/orders/asynchronous.hpp"
 #include "sim/orders/schedule_document.hpp"
 #include "sim/pipeline/list_name.hpp"
 #include "sim/pipeline/schedule_picture.hpp"
-#include "sim/pipeline/schedule_svg.hpp"
 #include "studies/schedule_costs.hpp"
 #include "studies/schedule_run.hpp"
-#include "traces/adapters.hpp"
 
 namespace orrery::cli {
 namespace {
-
-// Largest cost: 1,000 s, so that also many times multiplied it stays in the range of times.
-SimTime cost_option(const std::string& text, const char* name) {
-  const Seconds cost = parse_time(text, name);
-  if (!(cost.value() <= 1e3)) {
-    bad_input(name, fmt::format("{} is out of range (0 to 1000 s)", printable(text)));
-  }
-  return to_sim_time(cost);
-}
-
-sim::PassTimes share_of(const ScheduleOptions& options) {
-  return {.forward = cost_option(options.forward, "--forward"),
-          .input_grad = cost_option(options.input_grad, "--input-grad"),
-          .weight_grad = cost_option(options.weight_grad, "--weight-grad"),
-          .send = cost_option(options.latency, "--latency"),
-          .prediction = cost_option(options.prediction, "--prediction")};
-}
 
 // One schedule on the given costs.
 struct Drawn {
@@ -61,41 +44,6 @@ struct Drawn {
 
 double largest_peak(const studies::ScheduleMeasures& measures) {
   return *std::max_element(measures.peak_activations.begin(), measures.peak_activations.end());
-}
-
-// "4", or by stage "15:1".
-void set_replicas(const ScheduleOptions& options, sim::ScheduleParams& params) {
-  if (options.replicas.find(':') == std::string::npos) {
-    params.replicas = integer_option(options.replicas, "--replicas", limits::kMaxLayers);
-    return;
-  }
-  for (const std::string_view count : split(options.replicas, ':')) {
-    params.replicas_of.push_back(
-        integer_option(std::string(count), "--replicas", limits::kMaxLayers));
-  }
-}
-
-sim::ScheduleParams params_of(const ScheduleOptions& options) {
-  sim::ScheduleParams params;
-  params.stages = integer_option(options.stages, "--stages", limits::kMaxLayers);
-  params.micro_batches = integer_option(options.micro_batches, "--microbatches", limits::kMaxBatch);
-  params.chunks =
-      options.chunks.empty() ? 1 : integer_option(options.chunks, "--chunks", limits::kMaxLayers);
-  params.warm_up = static_cast<int>(parse_integer(options.warm_up, "--warm-up", 0, 64));
-  params.slices =
-      options.slices.empty() ? 1 : integer_option(options.slices, "--slices", limits::kMaxBatch);
-  set_replicas(options, params);
-  params.iterations =
-      static_cast<int>(parse_integer(options.iterations, "--iterations", 0, limits::kMaxBatch));
-  params.rollbacks =
-      static_cast<int>(parse_integer(options.rollbacks, "--rollbacks", 0, limits::kMaxBatch));
-  params.cap = cap_of(options);
-  params.times = {share_of(options)};
-  return params;
-}
-
-sim::ScheduleDocument read_document(const std::string& name) {
-  return sim::read_schedule_document(read_json_file(name), name);
 }
 
 // The order and the name of a registered schedule, or of one written in a file.
@@ -184,80 +132,63 @@ std::string to_text(const studies::ScheduleMeasures& measures, const sim::Pipeli
   return text + "\n" + table.text();
 }
 
-// The options with the numbers that lists in a file were written for; what was given stays.
-ScheduleOptions with_listed_sizes(ScheduleOptions options) {
-  const bool complete = !options.stages.empty() && !options.micro_batches.empty();
-  if (is_document(options.name) && !complete) {
-    if (const auto listed = sim::listed_sizes(read_document(options.name))) {
-      const auto fill = [](std::string& option, int number) {
-        option = option.empty() && number > 0 ? fmt::format("{}", number) : option;
-      };
-      fill(options.stages, listed->stages);
-      fill(options.micro_batches, listed->micro_batches);
-    }
-  }
-  return options;
+std::string sizes_text(const ScheduleOptions& options) {
+  return fmt::format("{} stage{}, {} micro-batch{}", options.stages,
+                     options.stages == "1" ? "" : "s", options.micro_batches,
+                     options.micro_batches == "1" ? "" : "es");
 }
 
-// The options with the fewest chunks that the schedule takes and, where whole sequences do not run,
-// a slice a stage; what was given stays.
-ScheduleOptions fewest_pieces(const std::string& name, ScheduleOptions options) {
-  if (is_document(name)) {
-    const sim::ScheduleDocument document = read_document(name);
-    const auto listed = sim::listed_sizes(document);
-    if (options.chunks.empty()) {
-      options.chunks = fmt::format("{}", sim::fewest_chunks(document));
-    }
-    if (options.slices.empty() && listed) {
-      options.slices = fmt::format("{}", listed->slices);
-    }
-    return options;
-  }
-  const sim::Schedule& schedule = sim::find_schedule(name, "schedule");
-  sim::ScheduleParams params = params_of(options);
-  const bool slices_given = !options.slices.empty();
-  const std::vector<int> slices = {params.slices, params.stages};
-  for (std::size_t k = 0; k < (schedule.uses_slices && !slices_given ? 2 : 1); ++k) {
-    params.slices = slices[k];
-    for (const int chunks : {1, 2, 3, 4}) {
-      params.chunks = options.chunks.empty() ? chunks : params.chunks;
-      if (schedule.check(params).empty()) {
-        options.chunks = fmt::format("{}", params.chunks);
-        options.slices = fmt::format("{}", params.slices);
-        return options;
-      }
-    }
-  }
-  // Something else is wrong: what that is shows with chunks with which it takes few passes.
-  for (const int chunks : {2, 3, 4}) {
-    if (options.chunks.empty() && !schedule.check({4, 8, 1, 0}).empty() &&
-        schedule.check({4, 8, chunks, 0}).empty()) {
-      options.chunks = fmt::format("{}", chunks);
-    }
-  }
-  return options;
+std::string title_of(const Drawn& drawn, const ScheduleOptions& options) {
+  const std::string bubble = drawn.synchronous
+                                 ? ", bubble " + percent(drawn.run.measures.bubble_fraction, 2)
+                                 : ", asynchronous";
+  return fmt::format("{}, {}{}{}", drawn.name, sizes_text(options), pieces_of(options), bubble);
 }
 
-// In a comparison slices and chunks are meant for the schedules that have some.
-ScheduleOptions compared_options(const std::string& name, ScheduleOptions options) {
-  const bool document = is_document(name);
-  if (document ? !sim::uses_slices(read_document(name))
-               : !sim::find_schedule(name, "schedule").uses_slices) {
-    options.slices.clear();
+// Above its rows in a comparison. Of several iterations neither the makespan nor its idle times are
+// those of one.
+std::string panel_title(const Drawn& drawn) {
+  const studies::ScheduleMeasures& m = drawn.run.measures;
+  std::string title = drawn.name + ": ";
+  if (drawn.synchronous && m.iterations == 1) {
+    title += fmt::format("makespan {:.6g}, bubble {}, ", m.makespan, percent(m.bubble_fraction, 2));
+  } else {
+    title += drawn.synchronous ? fmt::format("{} iterations, ", m.iterations)
+                               : "asynchronous, on an axis of its own, ";
   }
-  if (!document && !sim::find_schedule(name, "schedule").uses_chunks) {
-    options.chunks.clear();
-  }
-  return options;
+  return title + fmt::format("peak {:.6g} activations", largest_peak(m));
+}
+
+PictureFiles files_of(const ScheduleOptions& options) {
+  return {options.svg, options.trace, integer_option(options.width, "--width", 10'000)};
+}
+
+PicturedRun pictured(const Drawn& drawn, std::string title) {
+  return {.name = drawn.name,
+          .order = &drawn.order,
+          .result = &drawn.run.result,
+          .title = std::move(title),
+          .scale = drawn.run.scale,
+          .synchronous = drawn.synchronous};
 }
 
 // Asynchronous schedules come last and apart: their time is not that of the same training.
 int compare(const ScheduleOptions& options) {
+  std::vector<std::string> inputs = options.compared;
+  inputs.push_back(options.costs);
+  check_outputs({{"--svg", options.svg}, {"--trace", options.trace}, json_path(options.output)},
+                inputs);
+  const PictureFiles files = files_of(options);
   std::vector<Drawn> all;
   for (const std::string& name : options.compared) {
-    all.push_back(run_one(name, fewest_pieces(name, compared_options(name, options)), false));
+    all.push_back(run_one(name, fewest_pieces(name, compared_options(name, options)), files.any()));
   }
   std::stable_partition(all.begin(), all.end(), [](const Drawn& d) { return d.synchronous; });
+  std::vector<PicturedRun> pictures;
+  for (const Drawn& drawn : all) {
+    pictures.push_back(pictured(drawn, panel_title(drawn)));
+  }
+  write_comparison(pictures, sizes_text(options), files, options.output);
   if (options.output.json) {
     Json schedules = Json::array();
     for (const Drawn& drawn : all) {
@@ -312,25 +243,14 @@ studies::ScheduleRequest request_of(const std::string& name, const ScheduleOptio
 
 int run_on_plan(const ScheduleOptions& options) {
   if (options.compared.empty()) {
-    return schedule_on_plan(
-        options.plan_path, request_of(options.name, options),
-        {options.svg, options.trace, integer_option(options.width, "--width", 10'000)},
-        options.output);
+    return schedule_on_plan(options.plan_path, request_of(options.name, options), files_of(options),
+                            options.output);
   }
   std::vector<studies::ScheduleRequest> requests;
   for (const std::string& name : options.compared) {
     requests.push_back(request_of(name, compared_options(name, options)));
   }
-  return compare_on_plan(options.plan_path, std::move(requests), options.output);
-}
-
-std::string title_of(const Drawn& drawn, const ScheduleOptions& options) {
-  const std::string bubble = drawn.synchronous
-                                 ? ", bubble " + percent(drawn.run.measures.bubble_fraction, 2)
-                                 : ", asynchronous";
-  return fmt::format("{}, {} stage{}, {} micro-batch{}{}{}", drawn.name, options.stages,
-                     options.stages == "1" ? "" : "s", options.micro_batches,
-                     options.micro_batches == "1" ? "" : "es", pieces_of(options), bubble);
+  return compare_on_plan(options.plan_path, std::move(requests), files_of(options), options.output);
 }
 
 int run_schedule(const ScheduleOptions& given) {
@@ -351,32 +271,18 @@ int run_schedule(const ScheduleOptions& given) {
   }
   check_outputs({{"--svg", options.svg}, {"--trace", options.trace}, json_path(options.output)},
                 {options.name, options.costs});
-  const int width = integer_option(options.width, "--width", 10'000);
-  const bool files = !options.svg.empty() || !options.trace.empty();
+  const PictureFiles files = files_of(options);
   const ScheduleOptions completed = fewest_pieces(options.name, options);
-  const Drawn drawn = run_one(options.name, completed, !options.output.json || files);
-  if (files && !drawn.run.has_spans) {
-    bad_input("schedule", "too many passes for a picture or a trace");
-  }
-  const double divisor = static_cast<double>(drawn.run.scale);
-  if (!options.svg.empty()) {
-    write_result(
-        options.svg,
-        sim::schedule_svg(drawn.order, drawn.run.result, title_of(drawn, completed), divisor),
-        options.output);
-  }
-  if (!options.trace.empty()) {
-    traces::write_chrome_trace(traces::trace_of(drawn.order, drawn.run.result), options.trace);
-    note_all({fmt::format("wrote {}", printable(options.trace))}, options.output);
-  }
+  const Drawn drawn = run_one(options.name, completed, !options.output.json || files.any());
+  write_pictures(pictured(drawn, title_of(drawn, completed)), files, options.output);
   if (options.output.json) {
     print_json(to_json(drawn.run.measures, drawn.synchronous));
     return kOk;
   }
   std::string text;
   if (drawn.run.has_spans) {
-    sim::PictureOptions picture{.width = width, .color = wants_color(options.output)};
-    picture.time_divisor = divisor;
+    sim::PictureOptions picture{.width = files.width, .color = wants_color(options.output)};
+    picture.time_divisor = static_cast<double>(drawn.run.scale);
     picture.order = &drawn.order;
     text = sim::schedule_picture(drawn.run.result, picture) + "\n";
   }

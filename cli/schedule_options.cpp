@@ -114,9 +114,7 @@ bool is_document(const std::string& name) { return name.ends_with(".json"); }
 void check_schedule_options(const ScheduleOptions& options) {
   // A comparison is a table of the schedules that it names.
   refuse_together({"--compare", !options.compared.empty()},
-                  {{"the NAME of a single schedule", !options.name.empty()},
-                   {"--svg", !options.svg.empty()},
-                   {"--trace", !options.trace.empty()}});
+                  {{"the NAME of a single schedule", !options.name.empty()}});
   if (!options.plan_path.empty()) {
     refuse_stated(options, kSizes, "the plan of --plan");
     refuse_stated(options, kCosts, "the plan of --plan");

@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/files.hpp"
+#include "base/quantity_text.hpp"
 #include "cli/command/command.hpp"
 #include "cli/command/output_paths.hpp"
 #include "cli/report/report.hpp"
@@ -15,21 +16,31 @@
 #include "plan/document/plan_text.hpp"
 #include "plan/recommender/recommender.hpp"
 #include "sim/pipeline/schedule_picture.hpp"
-#include "sim/pipeline/schedule_svg.hpp"
-#include "traces/adapters.hpp"
 
 namespace orrery::cli {
 
-void write_pictures(const sim::PipelineOrder& order, const sim::PipelineResult& result,
-                    const std::string& title, const PictureFiles& files,
-                    const OutputOptions& output) {
-  if (!files.svg.empty()) {
-    write_result(files.svg, sim::schedule_svg(order, result, title, 1.0), output);
-  }
-  if (!files.trace.empty()) {
-    write_result(files.trace, traces::chrome_trace_text(traces::trace_of(order, result)), output);
-  }
+namespace {
+
+PicturedRun pictured(const studies::PlanScheduleRun& run, std::string title) {
+  return {.name = run.plan.schedule,
+          .order = &run.simulation.order,
+          .result = &run.simulation.pipeline,
+          .title = std::move(title),
+          .synchronous = run.simulation.synchronous};
 }
+
+std::string panel_title(const studies::PlanScheduleRun& run) {
+  const std::string measures =
+      run.simulation.synchronous
+          ? fmt::format("iteration {}, passes {}, bubble {}",
+                        format_duration(run.simulation.iteration_time),
+                        format_duration(to_seconds(run.simulation.pipeline.makespan)),
+                        percent(run.measures.bubble_fraction, 2))
+          : std::string("asynchronous, on an axis of its own");
+  return fmt::format("{}: {}", run.plan.schedule, measures);
+}
+
+}  // namespace
 
 int schedule_on_plan(const std::string& plan_path, const studies::ScheduleRequest& request,
                      const PictureFiles& files, const OutputOptions& output) {
@@ -43,9 +54,9 @@ int schedule_on_plan(const std::string& plan_path, const studies::ScheduleReques
       studies::with_schedule(plan::read_plan(document.json, document.where), request);
   const studies::PlanScheduleRun run =
       in_file(plan_path, [&] { return studies::run_plan_schedule(plan); });
-  write_pictures(run.simulation.order, run.simulation.pipeline,
-                 fmt::format("{}, {}", subject_text(run.plan), plan::layout_text(run.plan)), files,
-                 output);
+  write_pictures(
+      pictured(run, fmt::format("{}, {}", subject_text(run.plan), plan::layout_text(run.plan))),
+      files, output);
   if (output.json) {
     print_json(to_json(run));
   } else {
@@ -58,9 +69,19 @@ int schedule_on_plan(const std::string& plan_path, const studies::ScheduleReques
 }
 
 int compare_on_plan(const std::string& plan_path, std::vector<studies::ScheduleRequest> requests,
-                    const OutputOptions& output) {
+                    const PictureFiles& files, const OutputOptions& output) {
+  std::vector<std::string> inputs = {plan_path};
+  for (const studies::ScheduleRequest& request : requests) {
+    inputs.push_back(request.name);
+  }
+  check_outputs({{"--svg", files.svg}, {"--trace", files.trace}, json_path(output)}, inputs);
   const PlanDocument document = load_plan_document(plan_path);
   if (plan::is_recommender(document.json)) {
+    if (files.any()) {
+      bad_input(files.svg.empty() ? "--trace" : "--svg",
+                "a recommendation network runs one schedule, so that there is no other to draw",
+                "name nestpipe instead of --compare");
+    }
     return compare_on_recommender(document, requests, output);
   }
   const plan::Plan plan = plan::read_plan(document.json, document.where);
@@ -72,6 +93,11 @@ int compare_on_plan(const std::string& plan_path, std::vector<studies::ScheduleR
   std::stable_partition(runs.begin(), runs.end(), [](const studies::PlanScheduleRun& run) {
     return run.simulation.synchronous;
   });
+  std::vector<PicturedRun> pictures;
+  for (const studies::PlanScheduleRun& run : runs) {
+    pictures.push_back(pictured(run, panel_title(run)));
+  }
+  write_comparison(pictures, subject_text(plan), files, output);
   if (output.json) {
     Json schedules = Json::array();
     for (const studies::PlanScheduleRun& run : runs) {

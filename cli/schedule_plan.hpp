@@ -6,26 +6,16 @@
 #include <vector>
 
 #include "cli/command/common.hpp"
-#include "sim/pipeline/pipeline.hpp"
+#include "cli/schedule_pictures.hpp"
 #include "studies/plan_schedules.hpp"
 
 namespace orrery::cli {
-
-struct PictureFiles {
-  std::string svg;
-  std::string trace;
-  int width = 120;
-};
-
-void write_pictures(const sim::PipelineOrder& order, const sim::PipelineResult& result,
-                    const std::string& title, const PictureFiles& files,
-                    const OutputOptions& output);
 
 // Draws one run: picture files as asked, JSON or text with the picture on standard output.
 int schedule_on_plan(const std::string& plan_path, const studies::ScheduleRequest& request,
                      const PictureFiles& files, const OutputOptions& output);
 // Several schedules on the same plan; asynchronous ones last.
 int compare_on_plan(const std::string& plan_path, std::vector<studies::ScheduleRequest> requests,
-                    const OutputOptions& output);
+                    const PictureFiles& files, const OutputOptions& output);
 
 }  // namespace orrery::cli

@@ -114,7 +114,11 @@ int schedule_on_recommender(const PlanDocument& document, const studies::Schedul
                             const PictureFiles& files, const OutputOptions& output) {
   check_request(request, document.where);
   const Nested run = in_file(document.where, [&] { return run_nested(document); });
-  write_pictures(run.step.order, run.step.run, title_of(run), files, output);
+  write_pictures({.name = std::string(plan::kNestedSchedule),
+                  .order = &run.step.order,
+                  .result = &run.step.run,
+                  .title = title_of(run)},
+                 files, output);
   if (output.json) {
     print_json(run_json(run));
   } else {

@@ -20,7 +20,8 @@ Trace trace_of(const sim::Program& program, const sim::Timeline& timeline,
 struct PipelineTraceOptions {
   // For activation counters; its activation sizes may be empty (no counters).
   const sim::PipelineCosts* costs = nullptr;
-  std::vector<ByteCount> resident;  // per device: parameters, optimizer, ...; may be empty
+  std::int64_t time_divisor = 1;         // of all times, for runs on multiplied costs
+  std::vector<ByteCount> resident = {};  // per device: parameters, optimizer, ...; may be empty
 };
 
 // `result` must have been evaluated with record_spans.

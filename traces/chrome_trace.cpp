@@ -122,6 +122,29 @@ class Writer {
 
 }  // namespace
 
+void append(Trace& all, Trace more, std::string_view group) {
+  const auto processes = static_cast<std::uint32_t>(all.processes.size());
+  const auto tracks = static_cast<std::uint32_t>(all.tracks.size());
+  const auto spans = static_cast<std::uint32_t>(all.spans.size());
+  for (const std::string& name : more.processes) {
+    all.add_process(fmt::format("{}: {}", group, name));
+  }
+  for (Track& track : more.tracks) {
+    all.add_track(processes + track.process, std::move(track.name));
+  }
+  for (Span& span : more.spans) {
+    span.track += tracks;
+    all.spans.push_back(std::move(span));
+  }
+  for (Counter& counter : more.counters) {
+    counter.process += processes;
+    all.counters.push_back(std::move(counter));
+  }
+  for (Arrow& arrow : more.arrows) {
+    all.arrows.push_back({spans + arrow.from, spans + arrow.to, std::move(arrow.name)});
+  }
+}
+
 std::uint32_t Trace::add_process(std::string name) {
   processes.push_back(std::move(name));
   return static_cast<std::uint32_t>(processes.size() - 1);

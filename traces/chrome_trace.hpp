@@ -58,6 +58,9 @@ struct Trace {
   std::uint32_t add_track(std::uint32_t process, std::string name);
 };
 
+// Adds another trace after all of `all`, its processes called "GROUP: ...".
+void append(Trace& all, Trace more, std::string_view group);
+
 std::string chrome_trace_text(const Trace& trace);
 // Old or new complete file, never half.
 void write_chrome_trace(const Trace& trace, const std::string& path);

@@ -88,6 +88,8 @@ class PipelineTrace {
     auto operator<=>(const Key&) const = default;
   };
 
+  SimTime time_of(SimTime time) const { return SimTime{time.ps / options_.time_divisor}; }
+
   std::string pass_name(const Pass& pass) const {
     return letters(pass.kind, inputs_.role(pass.virtual_stage)) +
            std::to_string(inputs_.number_of(pass));
@@ -110,8 +112,8 @@ class PipelineTrace {
           static_cast<std::uint32_t>(trace_.spans.size());
     }
     trace_.spans.push_back({.track = track,
-                            .start = span.start,
-                            .end = span.end,
+                            .start = time_of(span.start),
+                            .end = time_of(span.end),
                             .name = pass_name(pass),
                             .category = std::string(to_text(pass.kind)),
                             .args = {{"micro_batch", std::int64_t{inputs_.number_of(pass)}},
@@ -164,7 +166,7 @@ class PipelineTrace {
       live += change;
       trace_.counters.push_back(
           {static_cast<std::uint32_t>(device),
-           at,
+           time_of(at),
            "memory",
            {{"resident", resident}, {"activations", static_cast<double>(live)}}});
     }

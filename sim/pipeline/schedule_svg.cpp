@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,7 @@ constexpr double kMostWidth = 3300;
 constexpr std::size_t kLabelled = 4;  // all boxes but one in so many, the narrowest, have labels
 constexpr double kRow = 26;
 constexpr double kBox = 20;
+constexpr double kPanelGap = 32;  // between the runs of a comparison
 constexpr double kFont = 11;
 constexpr double kLeastOutlined = 4;  // width of a box whose outline does not hide its colour
 constexpr int kTicks = 12;            // at most
@@ -75,54 +77,62 @@ struct TimeUnit {
   double seconds;
 };
 
-class Picture {
+std::string text_at(double x, double y, std::string_view content, std::string_view style) {
+  return fmt::format("<text x=\"{:.2f}\" y=\"{:.1f}\"{}>{}</text>\n", x, y, style,
+                     xml_text(content));
+}
+
+// Light and dark, by paint.
+using UsedPaints = std::array<std::array<bool, 2>, kPaints.size()>;
+
+// The rows of one run, with the time axis below.
+class RunRows {
  public:
-  Picture(const PipelineOrder& order, const PipelineResult& result, double time_divisor)
+  RunRows(const PipelineOrder& order, const PipelineResult& result, double time_divisor)
       : order_(order), result_(result), inputs_(order), divisor_(time_divisor) {
-    std::vector<std::int64_t> widths;
     for (const auto& spans : result.spans) {
       for (const PassSpan& span : spans) {
         label_width_ = std::max(label_width_, text_width(label_of(span.pass), kFont));
-        widths.push_back((span.end - span.start).ps);
+        widths_.push_back((span.end - span.start).ps);
       }
     }
-    has_titles_ = widths.size() <= kMostTitles;
-    const double all = static_cast<double>(std::max<std::int64_t>(1, result.makespan.ps));
-    width_ = width_for(std::move(widths), all);
-    scale_ = width_ / all;
+    has_titles_ = widths_.size() <= kMostTitles;
   }
 
-  std::string draw(const std::string& title) {
-    double y = kTitleLine;
-    for (const std::string& line : text_lines(title, width_, 14)) {
-      add_text(kLeft, y, line, " font-size=\"14\"");
-      y += kTitleLine;
-    }
-    const double legend = y;
-    top_ = y + 24;
-    add_axis();
-    for (std::size_t device = 0; device < result_.spans.size(); ++device) {
-      add_row(device);
-    }
-    add_legend(legend);
-    return svg_document(kLeft + width_ + 40, bottom() + 34, text_);
-  }
+  double seconds() const { return to_seconds(result_.makespan).value() / divisor_; }
+  bool sliced() const { return order_.slices > 1; }
+  const UsedPaints& used() const { return used_; }
 
- private:
-  // With room for the labels of most boxes, where a picture that is not too wide has it.
-  double width_for(std::vector<std::int64_t> widths, double all) const {
+  // With room for the labels of most boxes on an axis of `seconds`, where a picture that is not too
+  // wide has it.
+  double wanted_width(double seconds) const {
+    std::vector<std::int64_t> widths = widths_;
     std::erase(widths, 0);
     if (widths.empty()) {
       return kLeastWidth;
     }
     const auto narrow = widths.begin() + static_cast<std::ptrdiff_t>(widths.size() / kLabelled);
     std::nth_element(widths.begin(), narrow, widths.end());
-    const double wanted = (label_width_ + 3) * all / static_cast<double>(*narrow);
+    const double wanted =
+        (label_width_ + 3) * seconds * divisor_ * 1e12 / static_cast<double>(*narrow);
     return wanted > kMostWidth ? kLeastWidth : std::max(wanted, kLeastWidth);
   }
 
-  double row_y(std::size_t device) const { return top_ + kRow * static_cast<double>(device); }
+  // Below `top`; `pixels` of the axis a second.
+  const std::string& draw(double top, double pixels) {
+    top_ = top;
+    scale_ = pixels / (divisor_ * 1e12);
+    width_ = static_cast<double>(result_.makespan.ps) * scale_;
+    add_axis();
+    for (std::size_t device = 0; device < result_.spans.size(); ++device) {
+      add_row(device);
+    }
+    return text_;
+  }
   double bottom() const { return row_y(result_.spans.size()); }
+
+ private:
+  double row_y(std::size_t device) const { return top_ + kRow * static_cast<double>(device); }
 
   int unit_of(const Pass& pass) const { return inputs_.number_of(pass); }
   std::string label_of(const Pass& pass) const { return std::to_string(unit_of(pass)); }
@@ -143,8 +153,7 @@ class Picture {
   std::string duration(double seconds) const { return format_duration(Seconds(seconds)); }
 
   void add_text(double x, double y, std::string_view content, std::string_view style) {
-    text_ += fmt::format("<text x=\"{:.2f}\" y=\"{:.1f}\"{}>{}</text>\n", x, y, style,
-                         xml_text(content));
+    text_ += text_at(x, y, content, style);
   }
 
   void add_row(std::size_t device) {
@@ -182,42 +191,13 @@ class Picture {
     }
   }
 
-  void add_legend(double y) {
-    double x = kLeft;
-    bool any_dark = false;
-    const auto entry = [&](std::string_view name, std::initializer_list<const char*> colours) {
-      for (const char* colour : colours) {
-        text_ += fmt::format(
-            "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"12\" height=\"12\" fill=\"{}\"/>\n", x, y - 10,
-            colour);
-        x += 12;
-      }
-      add_text(x + 5, y, name, " font-size=\"11\"");
-      x += text_width(name, kFont) + 28;
-    };
-    for (std::size_t paint = 0; paint < kPaints.size(); ++paint) {
-      const auto& [color, dark, name] = kPaints[paint];
-      any_dark = any_dark || used_[paint][1];
-      if (used_[paint][0] && used_[paint][1]) {
-        entry(name, {color, dark});
-      } else if (used_[paint][0] || used_[paint][1]) {
-        entry(name, {used_[paint][0] ? color : dark});
-      }
-    }
-    entry("idle", {kIdle});
-    add_text(x, y,
-             fmt::format("{}numbers: {}", any_dark ? "dark: further chunks of a device; " : "",
-                         order_.slices == 1 ? "micro-batches" : "slices of micro-batches"),
-             " font-size=\"11\" fill=\"#555\"");
-  }
-
   // The rows' background and the ticks lie under the boxes.
   void add_axis() {
     for (std::size_t device = 0; device < result_.spans.size(); ++device) {
       text_ += fmt::format("<rect x=\"{}\" y=\"{:.1f}\" width=\"{}\" height=\"{}\" fill=\"{}\"/>\n",
                            kLeft, row_y(device), width_, kBox, kIdle);
     }
-    const double end = to_seconds(result_.makespan).value() / divisor_;
+    const double end = seconds();
     unit_ = end >= 1 ? TimeUnit{"s", 1} : end >= 1e-3 ? TimeUnit{"ms", 1e-3} : TimeUnit{"us", 1e-6};
     const double room = text_width(tick_label(end), kFont) + 12;
     for (const double tick : linear_ticks(0, end, kTicks)) {
@@ -243,22 +223,111 @@ class Picture {
   const PipelineResult& result_;
   PassInputs inputs_;
   double divisor_;
-  double width_ = kLeastWidth;
-  double scale_ = 1;
-  double label_width_ = 0;  // of the widest label, in pixels
-  double top_ = 0;          // of the rows
-  TimeUnit unit_{"s", 1};   // of the ticks
+  std::vector<std::int64_t> widths_;  // of all boxes
+  double width_ = 0;                  // of the run, in pixels
+  double scale_ = 1;                  // pixels a picosecond of the run
+  double label_width_ = 0;            // of the widest label, in pixels
+  double top_ = 0;                    // of the rows
+  TimeUnit unit_{"s", 1};             // of the ticks
   bool has_titles_ = true;
-  std::array<std::array<bool, 2>, kPaints.size()> used_{};  // light and dark
+  UsedPaints used_{};
   std::string text_;
 };
+
+// What the colours of the pictures mean, at the height `y`.
+std::string legend_text(double y, const UsedPaints& used, std::string_view numbers) {
+  std::string text;
+  double x = kLeft;
+  bool any_dark = false;
+  const auto entry = [&](std::string_view name, std::initializer_list<const char*> colours) {
+    for (const char* colour : colours) {
+      text +=
+          fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"12\" height=\"12\" fill=\"{}\"/>\n",
+                      x, y - 10, colour);
+      x += 12;
+    }
+    text += text_at(x + 5, y, name, " font-size=\"11\"");
+    x += text_width(name, kFont) + 28;
+  };
+  for (std::size_t paint = 0; paint < kPaints.size(); ++paint) {
+    const auto& [color, dark, name] = kPaints[paint];
+    any_dark = any_dark || used[paint][1];
+    if (used[paint][0] && used[paint][1]) {
+      entry(name, {color, dark});
+    } else if (used[paint][0] || used[paint][1]) {
+      entry(name, {used[paint][0] ? color : dark});
+    }
+  }
+  entry("idle", {kIdle});
+  return text + text_at(x, y,
+                        fmt::format("{}numbers: {}",
+                                    any_dark ? "dark: further chunks of a device; " : "", numbers),
+                        " font-size=\"11\" fill=\"#555\"");
+}
+
+// Lines of a title from the height `y` on, which it moves below them.
+std::string title_text(const std::string& title, double width, int size, double& y) {
+  std::string text;
+  for (const std::string& line : text_lines(title, width, size)) {
+    text += text_at(kLeft, y, line, fmt::format(" font-size=\"{}\"", size));
+    y += kTitleLine;
+  }
+  return text;
+}
+
+// Pixels a second where an axis of `width` pixels ends after `seconds`.
+double pixels_of(double width, double seconds) { return seconds > 0 ? width / seconds : 0; }
 
 }  // namespace
 
 std::string schedule_svg(const PipelineOrder& order, const PipelineResult& result,
                          const std::string& title, double time_divisor) {
   ORRERY_CHECK(result.spans.size() == order.passes.size(), "evaluate with record_spans");
-  return Picture(order, result, time_divisor).draw(title);
+  RunRows rows(order, result, time_divisor);
+  const double width = rows.wanted_width(rows.seconds());
+  double y = kTitleLine;
+  std::string text = title_text(title, width, 14, y);
+  text += rows.draw(y + 24, pixels_of(width, rows.seconds()));
+  text += legend_text(y, rows.used(), rows.sliced() ? "slices of micro-batches" : "micro-batches");
+  return svg_document(kLeft + width + 40, rows.bottom() + 34, text);
+}
+
+std::string schedules_svg(const std::vector<SchedulePanel>& panels, const std::string& title) {
+  std::vector<RunRows> rows;
+  std::array<double, 2> seconds{};  // of the axes: of asynchronous and of synchronous schedules
+  UsedPaints used{};
+  for (const SchedulePanel& panel : panels) {
+    ORRERY_CHECK(panel.result->spans.size() == panel.order->passes.size(),
+                 "evaluate with record_spans");
+    rows.emplace_back(*panel.order, *panel.result, panel.time_divisor);
+    double& longest = seconds[panel.synchronous ? 1 : 0];
+    longest = std::max(longest, rows.back().seconds());
+  }
+  double width = kLeastWidth;
+  for (std::size_t k = 0; k < panels.size(); ++k) {
+    width = std::max(width, rows[k].wanted_width(seconds[panels[k].synchronous ? 1 : 0]));
+  }
+  double y = kTitleLine;
+  std::string text = title_text(title, width, 14, y);
+  const double legend = y;
+  y += kPanelGap;
+  bool sliced = false;
+  bool whole = false;
+  for (std::size_t k = 0; k < panels.size(); ++k) {
+    text += title_text(panels[k].title, width, 12, y);
+    text += rows[k].draw(y - 8, pixels_of(width, seconds[panels[k].synchronous ? 1 : 0]));
+    y = rows[k].bottom() + kPanelGap + 16;
+    (rows[k].sliced() ? sliced : whole) = true;
+    for (std::size_t paint = 0; paint < used.size(); ++paint) {
+      used[paint][0] = used[paint][0] || rows[k].used()[paint][0];
+      used[paint][1] = used[paint][1] || rows[k].used()[paint][1];
+    }
+  }
+  text += legend_text(legend, used,
+                      !sliced ? "micro-batches"
+                      : whole ? "micro-batches, or slices of them"
+                              : "slices of micro-batches");
+  return svg_document(kLeft + width + 40, y - 16, text);
 }
 
 }  // namespace orrery::sim

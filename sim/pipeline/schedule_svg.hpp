@@ -5,6 +5,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "sim/pipeline/pipeline.hpp"
 
@@ -14,5 +15,18 @@ namespace orrery::sim {
 // for runs on multiplied costs.
 std::string schedule_svg(const PipelineOrder& order, const PipelineResult& result,
                          const std::string& title, double time_divisor);
+
+// One run of a comparison; all that it points at outlives the call.
+struct SchedulePanel {
+  const PipelineOrder* order = nullptr;
+  const PipelineResult* result = nullptr;  // with spans
+  std::string title;
+  double time_divisor = 1.0;
+  bool synchronous = true;
+};
+
+// Several runs, one below the other. Synchronous ones share one time axis, so that lengths compare;
+// asynchronous ones have another, as their runs are as long as steadiness takes.
+std::string schedules_svg(const std::vector<SchedulePanel>& panels, const std::string& title);
 
 }  // namespace orrery::sim

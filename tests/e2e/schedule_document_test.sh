@@ -87,7 +87,9 @@ expect 0 simulate plan.json --json
 expect 0 schedule --plan plan.json --svg real.svg --trace real.trace.json --json
 grep -q '</svg>' real.svg || fail "no picture"
 grep -q traceEvents real.trace.json || fail "no trace"
-expect 0 schedule --compare 1f1b zb-h1 pipedream --plan plan.json
+expect 0 schedule --compare 1f1b zb-h1 pipedream --plan plan.json --svg all.svg --trace all.json
+grep -q '>zb-h1: iteration' all.svg || fail "no rows of zb-h1"
+grep -q '"pipedream: stage 3"' all.json || fail "no process of pipedream"
 grep -q 'pipedream (asynchronous)  *1  *1  *-' stdout || fail "a time of pipedream beside the others"
 expect 0 $search --schedule turning.json --fix chunks=2 -o turning-plan.json
 rm -f plan.json

@@ -178,5 +178,38 @@ TEST(SchedulePicture, DirectionsCountOn) {
   EXPECT_THAT(picture, HasSubstr("stage 1 |1"));
 }
 
+// Synchronous runs share an axis, so that one of half the time ends halfway; asynchronous ones have
+// their own.
+TEST(SchedulesSvg, SynchronousRunsShareAnAxis) {
+  const PassTimes unit{SimTime{1}, SimTime{1}, SimTime{1}, SimTime{0}};
+  std::vector<PipelineOrder> orders;
+  for (const auto& [name, micro_batches] :
+       {std::pair("gpipe", 4), std::pair("gpipe", 8), std::pair("pipedream", 8)}) {
+    orders.push_back(find_schedule(name, "test").order({.micro_batches = micro_batches}));
+  }
+  std::vector<PipelineResult> results;
+  std::vector<SchedulePanel> panels;
+  for (const PipelineOrder& order : orders) {
+    results.push_back(
+        evaluate_pipeline(order, share_costs(order, unit).costs, {.record_spans = true}));
+  }
+  for (std::size_t k = 0; k < orders.size(); ++k) {
+    panels.push_back({&orders[k], &results[k], k == 0 ? "short" : "long", 1.0, k < 2});
+  }
+  const std::string svg = schedules_svg(panels, "both & more");
+  EXPECT_THAT(svg, testing::HasSubstr("both &amp; more"));
+  EXPECT_THAT(svg, testing::HasSubstr(">short</text>"));
+  std::vector<double> rows;  // their backgrounds: the whole run
+  const std::string mark = "fill=\"#f0f0f0\"";
+  for (std::size_t at = svg.find(mark); at != std::string::npos; at = svg.find(mark, at + 1)) {
+    const std::size_t begin = svg.rfind("<rect", at);
+    const std::size_t width = svg.find("width=\"", begin) + 7;
+    rows.push_back(std::stod(svg.substr(width)));
+  }
+  ASSERT_EQ(rows.size(), 4U);  // and the legend's
+  EXPECT_DOUBLE_EQ(rows[0] * 2, rows[1]);
+  EXPECT_DOUBLE_EQ(rows[1], rows[2]);
+}
+
 }  // namespace
 }  // namespace orrery::sim

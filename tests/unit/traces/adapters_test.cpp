@@ -167,5 +167,32 @@ TEST(PipelineTrace, ShardsHaveNamesOfTheirOwn) {
   }
 }
 
+// Times of runs on multiplied costs are those of the costs; joined traces keep what belongs
+// together.
+TEST(PipelineTrace, TracesOfSeveralRunsAreJoined) {
+  const sim::PipelineOrder order = sim::find_schedule("interleaved", "test")
+                                       .order({.stages = 2, .micro_batches = 2, .chunks = 2});
+  const auto [costs, scale] = sim::share_costs(order, {SimTime{10}, SimTime{10}, SimTime{10}});
+  ASSERT_EQ(scale, 2);
+  const sim::PipelineResult result = sim::evaluate_pipeline(order, costs, {.record_spans = true});
+  const Trace trace = trace_of(order, result, {.time_divisor = scale});
+  EXPECT_EQ(trace.spans.front().end, SimTime{5});
+  Trace all;
+  append(all, trace, "one");
+  append(all, trace, "two");
+  ASSERT_EQ(all.processes.size(), 4U);
+  EXPECT_EQ(all.processes[1], "one: stage 1");
+  EXPECT_EQ(all.processes[2], "two: stage 0");
+  ASSERT_EQ(all.spans.size(), 2 * trace.spans.size());
+  for (std::size_t k = 0; k < all.spans.size(); ++k) {
+    const Span& single = trace.spans[k % trace.spans.size()];
+    EXPECT_EQ(all.spans[k].name, single.name);
+    EXPECT_EQ(all.tracks[all.spans[k].track].process,
+              trace.tracks[single.track].process + (k < trace.spans.size() ? 0 : 2));
+  }
+  ASSERT_EQ(all.arrows.size(), 2 * trace.arrows.size());
+  EXPECT_EQ(all.arrows.back().to, trace.arrows.back().to + trace.spans.size());
+}
+
 }  // namespace
 }  // namespace orrery::traces

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/schedule_pictures.hpp"
+
+#include "base/error.hpp"
+#include "cli/command/command.hpp"
+#include "traces/adapters.hpp"
+
+namespace orrery::cli {
+namespace {
+
+void check_spans(const PicturedRun& run) {
+  if (run.result->spans.size() != run.order->passes.size()) {
+    bad_input("schedule " + run.name, "too many passes for a picture or a trace");
+  }
+}
+
+traces::Trace trace_of(const PicturedRun& run) {
+  return traces::trace_of(*run.order, *run.result, {.time_divisor = run.scale});
+}
+
+}  // namespace
+
+void write_pictures(const PicturedRun& run, const PictureFiles& files,
+                    const OutputOptions& output) {
+  if (files.any()) {
+    check_spans(run);
+  }
+  if (!files.svg.empty()) {
+    write_result(
+        files.svg,
+        sim::schedule_svg(*run.order, *run.result, run.title, static_cast<double>(run.scale)),
+        output);
+  }
+  if (!files.trace.empty()) {
+    write_result(files.trace, traces::chrome_trace_text(trace_of(run)), output);
+  }
+}
+
+void write_comparison(const std::vector<PicturedRun>& runs, const std::string& title,
+                      const PictureFiles& files, const OutputOptions& output) {
+  std::vector<sim::SchedulePanel> panels;
+  for (const PicturedRun& run : runs) {
+    if (files.any()) {
+      check_spans(run);
+    }
+    panels.push_back({.order = run.order,
+                      .result = run.result,
+                      .title = run.title,
+                      .time_divisor = static_cast<double>(run.scale),
+                      .synchronous = run.synchronous});
+  }
+  if (!files.svg.empty()) {
+    write_result(files.svg, sim::schedules_svg(panels, title), output);
+  }
+  if (!files.trace.empty()) {
+    traces::Trace all;
+    for (const PicturedRun& run : runs) {
+      traces::append(all, trace_of(run), run.name);
+    }
+    write_result(files.trace, traces::chrome_trace_text(all), output);
+  }
+}
+
+}  // namespace orrery::cli

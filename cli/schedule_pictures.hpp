@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files that `orrery schedule` writes of what it ran: SVG pictures and Chrome traces.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cli/command/common.hpp"
+#include "sim/pipeline/schedule_svg.hpp"
+
+namespace orrery::cli {
+
+struct PictureFiles {
+  std::string svg;  // "": none
+  std::string trace;
+  int width = 120;  // columns, of the picture in text
+  bool any() const { return !svg.empty() || !trace.empty(); }
+};
+
+// One schedule as it ran. `scale` divides its times.
+struct PicturedRun {
+  std::string name;
+  const sim::PipelineOrder* order = nullptr;
+  const sim::PipelineResult* result = nullptr;  // with spans
+  std::string title;
+  std::int64_t scale = 1;
+  bool synchronous = true;
+};
+
+void write_pictures(const PicturedRun& run, const PictureFiles& files, const OutputOptions& output);
+// All in one picture, and as groups of processes in one trace.
+void write_comparison(const std::vector<PicturedRun>& runs, const std::string& title,
+                      const PictureFiles& files, const OutputOptions& output);
+
+}  // namespace orrery::cli

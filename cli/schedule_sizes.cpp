@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/schedule_sizes.hpp"
+
+#include <fmt/format.h>
+
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/files.hpp"
+#include "base/limits.hpp"
+#include "base/quantity_text.hpp"
+#include "base/text.hpp"
+#include "cli/command/command_line.hpp"
+
+namespace orrery::cli {
+namespace {
+
+// Largest cost: 1,000 s, so that also many times multiplied it stays in the range of times.
+SimTime cost_option(const std::string& text, const char* name) {
+  const Seconds cost = parse_time(text, name);
+  if (!(cost.value() <= 1e3)) {
+    bad_input(name, fmt::format("{} is out of range (0 to 1000 s)", printable(text)));
+  }
+  return to_sim_time(cost);
+}
+
+// "4", or by stage "15:1".
+void set_replicas(const ScheduleOptions& options, sim::ScheduleParams& params) {
+  if (options.replicas.find(':') == std::string::npos) {
+    params.replicas = integer_option(options.replicas, "--replicas", limits::kMaxLayers);
+    return;
+  }
+  for (const std::string_view count : split(options.replicas, ':')) {
+    params.replicas_of.push_back(
+        integer_option(std::string(count), "--replicas", limits::kMaxLayers));
+  }
+}
+
+}  // namespace
+
+sim::PassTimes share_of(const ScheduleOptions& options) {
+  return {.forward = cost_option(options.forward, "--forward"),
+          .input_grad = cost_option(options.input_grad, "--input-grad"),
+          .weight_grad = cost_option(options.weight_grad, "--weight-grad"),
+          .send = cost_option(options.latency, "--latency"),
+          .prediction = cost_option(options.prediction, "--prediction")};
+}
+
+sim::ScheduleParams params_of(const ScheduleOptions& options) {
+  sim::ScheduleParams params;
+  params.stages = integer_option(options.stages, "--stages", limits::kMaxLayers);
+  params.micro_batches = integer_option(options.micro_batches, "--microbatches", limits::kMaxBatch);
+  params.chunks =
+      options.chunks.empty() ? 1 : integer_option(options.chunks, "--chunks", limits::kMaxLayers);
+  params.warm_up = static_cast<int>(parse_integer(options.warm_up, "--warm-up", 0, 64));
+  params.slices =
+      options.slices.empty() ? 1 : integer_option(options.slices, "--slices", limits::kMaxBatch);
+  set_replicas(options, params);
+  params.iterations =
+      static_cast<int>(parse_integer(options.iterations, "--iterations", 0, limits::kMaxBatch));
+  params.rollbacks =
+      static_cast<int>(parse_integer(options.rollbacks, "--rollbacks", 0, limits::kMaxBatch));
+  params.cap = cap_of(options);
+  params.times = {share_of(options)};
+  return params;
+}
+
+sim::ScheduleDocument read_document(const std::string& name) {
+  return sim::read_schedule_document(read_json_file(name), name);
+}
+
+ScheduleOptions with_listed_sizes(ScheduleOptions options) {
+  const bool complete = !options.stages.empty() && !options.micro_batches.empty();
+  if (is_document(options.name) && !complete) {
+    if (const auto listed = sim::listed_sizes(read_document(options.name))) {
+      const auto fill = [](std::string& option, int number) {
+        option = option.empty() && number > 0 ? fmt::format("{}", number) : option;
+      };
+      fill(options.stages, listed->stages);
+      fill(options.micro_batches, listed->micro_batches);
+    }
+  }
+  return options;
+}
+
+ScheduleOptions fewest_pieces(const std::string& name, ScheduleOptions options) {
+  if (is_document(name)) {
+    const sim::ScheduleDocument document = read_document(name);
+    const auto listed = sim::listed_sizes(document);
+    if (options.chunks.empty()) {
+      options.chunks = fmt::format("{}", sim::fewest_chunks(document));
+    }
+    if (options.slices.empty() && listed) {
+      options.slices = fmt::format("{}", listed->slices);
+    }
+    return options;
+  }
+  const sim::Schedule& schedule = sim::find_schedule(name, "schedule");
+  sim::ScheduleParams params = params_of(options);
+  const bool slices_given = !options.slices.empty();
+  const std::vector<int> slices = {params.slices, params.stages};
+  for (std::size_t k = 0; k < (schedule.uses_slices && !slices_given ? 2 : 1); ++k) {
+    params.slices = slices[k];
+    for (const int chunks : {1, 2, 3, 4}) {
+      params.chunks = options.chunks.empty() ? chunks : params.chunks;
+      if (schedule.check(params).empty()) {
+        options.chunks = fmt::format("{}", params.chunks);
+        options.slices = fmt::format("{}", params.slices);
+        return options;
+      }
+    }
+  }
+  // Something else is wrong: what that is shows with chunks with which it takes few passes.
+  for (const int chunks : {2, 3, 4}) {
+    if (options.chunks.empty() && !schedule.check({4, 8, 1, 0}).empty() &&
+        schedule.check({4, 8, chunks, 0}).empty()) {
+      options.chunks = fmt::format("{}", chunks);
+    }
+  }
+  return options;
+}
+
+ScheduleOptions compared_options(const std::string& name, ScheduleOptions options) {
+  const bool document = is_document(name);
+  if (document ? !sim::uses_slices(read_document(name))
+               : !sim::find_schedule(name, "schedule").uses_slices) {
+    options.slices.clear();
+  }
+  if (!document && !sim::find_schedule(name, "schedule").uses_chunks) {
+    options.chunks.clear();
+  }
+  return options;
+}
+
+}  // namespace orrery::cli

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// The numbers that `orrery schedule` runs with: as given, and where left out those that the
+// schedule needs.
+#pragma once
+
+#include <string>
+
+#include "cli/schedule_options.hpp"
+#include "sim/orders/schedule_document.hpp"
+#include "sim/schedule.hpp"
+
+namespace orrery::cli {
+
+sim::PassTimes share_of(const ScheduleOptions& options);
+sim::ScheduleParams params_of(const ScheduleOptions& options);
+sim::ScheduleDocument read_document(const std::string& name);
+
+// The options with the numbers that lists in a file were written for; what was given stays.
+ScheduleOptions with_listed_sizes(ScheduleOptions options);
+// The options with the fewest chunks that the schedule takes and, where whole sequences do not run,
+// a slice a stage; what was given stays.
+ScheduleOptions fewest_pieces(const std::string& name, ScheduleOptions options);
+// In a comparison slices and chunks are meant for the schedules that have some.
+ScheduleOptions compared_options(const std::string& name, ScheduleOptions options);
+
+}  // namespace orrery::cli
