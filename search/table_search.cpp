@@ -12,6 +12,8 @@
 
 #include "base/quantity_text.hpp"
 #include "plan/recommender/model.hpp"
+#include "plan/recommender/pipeline.hpp"
+#include "search/step_waits.hpp"
 #include "search/table_variants.hpp"
 
 namespace orrery::search {
@@ -30,6 +32,8 @@ using SecondsPerByte = decltype(Seconds() / Bytes());
 struct Choice {
   TableGroup group;
   TableShare share;
+  std::vector<TableExchange> exchanges;  // that a step waits for
+  Seconds work;                          // mean, that it waits for
   Seconds least;  // mean work and exchanged bytes at the best rate: adds up over groups
   std::vector<std::size_t> flows;
 };
@@ -58,7 +62,11 @@ bool same_tables(const TableGroup& a, const TableGroup& b) {
 class Tables {
  public:
   Tables(const plan::Recommender& network, const TableSearch& search)
-      : network_(network), search_(search), model_(network), begin_(Clock::now()) {
+      : network_(network),
+        search_(search),
+        model_(network),
+        waits_(network, model_),
+        begin_(Clock::now()) {
     list_choices();
     sort_groups();
     rate_flows();
@@ -84,8 +92,10 @@ class Tables {
     for (const TableGroup& group : network_.tables) {
       std::vector<Choice> list;
       for (const TableGroup& variant : table_variants(group, network_.cluster)) {
-        Choice choice{variant, model_.share(variant), {}, {}};
-        for (const TableExchange& exchange : choice.share.exchanges) {
+        Choice choice{variant, model_.share(variant), {}, {}, {}, {}};
+        choice.exchanges = waits_.exchanges_of(variant, choice.share);
+        choice.work = waits_.work_of(choice.share);
+        for (const TableExchange& exchange : choice.exchanges) {
           choice.flows.push_back(flow_of(variant.sharding, exchange));
         }
         list.push_back(std::move(choice));
@@ -97,7 +107,7 @@ class Tables {
       for (const Choice& choice : list) {
         for (std::size_t i = 0; i < choice.flows.size(); ++i) {
           Bytes& bytes = most[choice.flows[i]];
-          bytes = std::max(bytes, choice.share.exchanges[i].bytes);
+          bytes = std::max(bytes, choice.exchanges[i].bytes);
         }
       }
       for (std::size_t flow = 0; flow < flows_.size(); ++flow) {
@@ -143,9 +153,9 @@ class Tables {
     }
     for (std::vector<Choice>& list : choices_) {
       for (Choice& choice : list) {
-        choice.least = choice.share.mean_lookup + choice.share.mean_update;
+        choice.least = choice.work;
         for (std::size_t i = 0; i < choice.flows.size(); ++i) {
-          choice.least += flows_[choice.flows[i]].pace * choice.share.exchanges[i].bytes;
+          choice.least += flows_[choice.flows[i]].pace * choice.exchanges[i].bytes;
         }
       }
     }
@@ -161,11 +171,11 @@ class Tables {
     for (std::size_t position = count; position-- > 0;) {
       const std::vector<Choice>& list = choices_[order_[position]];
       Seconds least = list.front().least;
-      Seconds work = list.front().share.mean_lookup + list.front().share.mean_update;
+      Seconds work = list.front().work;
       Bytes bytes = list.front().share.mean_bytes;
       for (const Choice& choice : list) {
         least = std::min(least, choice.least);
-        work = std::min(work, choice.share.mean_lookup + choice.share.mean_update);
+        work = std::min(work, choice.work);
         bytes = std::min(bytes, choice.share.mean_bytes);
       }
       rest_[position] = rest_[position + 1] + least;
@@ -182,7 +192,7 @@ class Tables {
         exchanged += model_.exchange_time(flows_[flow].exchange, node.flows[flow]);
       }
     }
-    return model_.dense().time() + std::max(node.work + rest_[position], exchanged);
+    return waits_.dense_time() + std::max(node.work + rest_[position], exchanged);
   }
 
   bool overflows(std::size_t position, const Node& node) const {
@@ -192,10 +202,10 @@ class Tables {
   Node with(const Node& node, const Choice& choice) const {
     Node next = node;
     next.work += choice.least;
-    next.mean_work += choice.share.mean_lookup + choice.share.mean_update;
+    next.mean_work += choice.work;
     next.bytes += choice.share.mean_bytes;
     for (std::size_t i = 0; i < choice.flows.size(); ++i) {
-      next.flows[choice.flows[i]] += choice.share.exchanges[i].bytes;
+      next.flows[choice.flows[i]] += choice.exchanges[i].bytes;
     }
     return next;
   }
@@ -293,6 +303,11 @@ class Tables {
       shares[order_[position]] = choice.share;
     }
     plan::RecommenderCost cost = plan::cost_of(model_, tables, shares);
+    if (network_.nested) {
+      plan::Recommender network = network_;
+      network.tables = tables;
+      plan::add_nested(network, cost);
+    }
     ++outcome_.simulated;
     if (!cost.fits) {
       ++outcome_.infeasible;
@@ -306,7 +321,7 @@ class Tables {
 
   void keep(std::vector<TableGroup> tables, plan::RecommenderCost cost) {
     const auto slower = [](const TableFound& a, const TableFound& b) {
-      return a.cost.step < b.cost.step;
+      return a.cost.iteration() < b.cost.iteration();
     };
     TableFound found{network_, std::move(cost)};
     found.network.tables = std::move(tables);
@@ -315,7 +330,7 @@ class Tables {
     if (outcome_.found.size() > search_.top) {
       outcome_.found.pop_back();
     }
-    best_ = outcome_.found.front().cost.step;
+    best_ = outcome_.found.front().cost.iteration();
   }
 
   void finish() {
@@ -340,6 +355,7 @@ class Tables {
   const plan::Recommender& network_;
   const TableSearch& search_;
   RecommenderModel model_;
+  StepWaits waits_;
   Clock::time_point begin_;
   std::vector<std::vector<Choice>> choices_;  // by group of the document
   std::vector<std::size_t> order_;            // groups in the order of decision

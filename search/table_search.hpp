@@ -6,7 +6,8 @@
 // avoid: the dense network, the mean work of a rank, of the exchanges of each sharding either their
 // time with the tables chosen so far or their bytes at the best rate, and mean bytes against
 // memory; it rests on collective times being monotone in bytes (a tested property). So the result
-// carries a certificate. Equal groups are told apart by order alone. Deterministic.
+// carries a certificate. Equal groups are told apart by order alone. Of nested pipelines the bound
+// is a cycle of their passes (search/step_waits.hpp). Deterministic.
 #pragma once
 
 #include <cstdint>
@@ -45,6 +46,7 @@ struct TableOutcome {
   std::string closest;  // nothing fits: what the least full plan misses
 };
 
+// With the network's schedule, if it has one, and its number of micro-batches.
 TableOutcome search_tables(const plan::Recommender& network, const TableSearch& search);
 
 }  // namespace orrery::search

@@ -2,6 +2,7 @@
 // `orrery plan` of a recommendation network: the search of its tables' shardings.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/error.hpp"
@@ -14,6 +15,8 @@
 #include "cli/plan/options.hpp"
 #include "cli/report/recommender_report.hpp"
 #include "cli/report/search_json.hpp"
+#include "plan/recommender/pipeline.hpp"
+#include "search/nested_search.hpp"
 #include "search/problem.hpp"
 #include "search/table_search.hpp"
 #include "topologies/cluster.hpp"
@@ -28,10 +31,8 @@ using search::TableOutcome;
 void check_options(const PlanOptions& options) {
   const std::pair<const char*, bool> given[] = {
       {"--seq", !options.sequence.empty()},
-      {"--fix", !options.fix.empty()},
       {"--forbid", !options.forbid.empty()},
       {"--allow", !options.allow.empty()},
-      {"--schedule", !options.schedules.empty()},
       {"--lengths", !options.lengths.empty()},
       {"--like", !options.like.empty()},
       {"--pareto", !options.pareto.against.empty()},
@@ -51,12 +52,60 @@ void check_options(const PlanOptions& options) {
   }
 }
 
-plan::Recommender network_of(const PlanOptions& options) {
+std::string schedule_of(std::string_view name, std::string_view where) {
+  const std::vector<std::string> names = {std::string(plan::kNestedSchedule), "sequential"};
+  if (std::find(names.begin(), names.end(), name) == names.end()) {
+    bad_input(
+        where,
+        fmt::format("a recommendation network does not run the schedule \"{}\"", printable(name)),
+        nearest_hint(name, names));
+  }
+  return std::string(name);
+}
+
+// What --fix and --schedule say, as members of the document.
+std::vector<std::pair<std::string, Json>> fixed_fields(const PlanOptions& options) {
+  std::vector<std::pair<std::string, Json>> fields;
+  for (const std::string& text : options.schedules) {
+    fields.emplace_back("schedule", schedule_of(trim(text), "--schedule"));
+  }
+  for (const std::string& text : options.fix) {
+    for (const std::string_view part : split(text, ',')) {
+      const std::size_t equals = part.find('=');
+      const std::string_view field = trim(part.substr(0, equals));
+      const std::string value(equals == std::string_view::npos ? ""
+                                                               : trim(part.substr(equals + 1)));
+      if (field == "schedule") {
+        fields.emplace_back("schedule", schedule_of(value, "--fix schedule"));
+      } else if (field == "micro_batches") {
+        fields.emplace_back("micro_batches", parse_integer(value, "--fix micro_batches", 1,
+                                                           plan::kMostMicroBatches));
+      } else {
+        bad_input("--fix",
+                  fmt::format("a recommendation network has no field \"{}\"", printable(field)),
+                  "schedule and micro_batches can be fixed; a table keeps the \"sharding\" that "
+                  "its document states");
+      }
+    }
+  }
+  return fields;
+}
+
+// The network, and the micro-batches to try where it has the nested schedule.
+struct TableProblem {
+  plan::Recommender network;
+  std::vector<int> micro_batches;
+};
+
+TableProblem table_problem_of(const PlanOptions& options) {
   const search::Overrides overrides = search::split_overrides(options.settings);
   Json document = read_json_file(options.network);
   for (const std::string& text : overrides.network) {
     const std::size_t equals = text.find('=');
     set_path(document, text.substr(0, equals), text.substr(equals + 1), true);
+  }
+  for (const auto& [field, value] : fixed_fields(options)) {
+    document.set(field, value);
   }
   plan::RecommenderRun run;
   run.cluster = topologies::load_cluster(options.cluster, overrides.cluster);
@@ -64,14 +113,19 @@ plan::Recommender network_of(const PlanOptions& options) {
       options.batch.empty() ? 0 : parse_integer(options.batch, "--batch", 1, limits::kMaxBatch);
   run.precision = options.precision;
   run.profile = options.profile;
-  plan::Recommender network = plan::read_recommender(document, options.network, run);
-  if (network.nested) {
-    bad_input(options.network,
-              "the search compares steps whose parts run one after the other, but a schedule is "
-              "stated",
-              "leave \"schedule\" out, and add it to the plan that is written");
+  TableProblem problem;
+  problem.network = plan::read_recommender(document, options.network, run);
+  if (problem.network.nested) {
+    problem.micro_batches = document.find("micro_batches") != nullptr
+                                ? std::vector<int>{problem.network.micro_batches}
+                                : plan::nested_micro_batches(problem.network);
   }
-  return network;
+  return problem;
+}
+
+TableOutcome search_problem(const TableProblem& problem, const search::TableSearch& how) {
+  return problem.network.nested ? search::search_nested(problem.network, problem.micro_batches, how)
+                                : search::search_tables(problem.network, how);
 }
 
 std::string shardings_text(const plan::Recommender& network) {
@@ -85,18 +139,22 @@ std::string shardings_text(const plan::Recommender& network) {
 }
 
 std::string table_of(const std::vector<TableFound>& found) {
+  const bool nested = found.front().network.nested;
   TextTable table({{"#", Align::Right},
                    {"iteration", Align::Right},
-                   {"indices ahead", Align::Right},
+                   {nested ? "micro-batches" : "indices ahead", Align::Right},
                    {"samples/s", Align::Right},
                    {"memory", Align::Right},
                    {"tables"}});
   for (std::size_t rank = 0; rank < found.size(); ++rank) {
     const plan::RecommenderCost& cost = found[rank].cost;
-    const double samples = static_cast<double>(found[rank].network.batch) / cost.step.value();
-    table.add_row({std::to_string(rank + 1), format_duration(cost.step),
-                   format_duration(cost.pipelined), fmt::format("{:.4g}", samples),
-                   format_bytes(cost.fullest_bytes), shardings_text(found[rank].network)});
+    const plan::Recommender& network = found[rank].network;
+    const double samples = static_cast<double>(network.batch) / cost.iteration().value();
+    table.add_row(
+        {std::to_string(rank + 1), format_duration(cost.iteration()),
+         network.nested ? std::to_string(network.micro_batches) : format_duration(cost.pipelined),
+         fmt::format("{:.4g}", samples), format_bytes(cost.fullest_bytes),
+         shardings_text(found[rank].network)});
   }
   return table.text();
 }
@@ -161,14 +219,14 @@ bool is_recommender_file(const std::string& network) {
 
 int plan_recommender(const PlanOptions& options) {
   check_options(options);
-  const plan::Recommender network = network_of(options);
+  const TableProblem problem = table_problem_of(options);
   search::TableSearch how;
   how.top = static_cast<std::size_t>(parse_integer(options.top, "--top", 1, 1000));
   how.gap_fraction = parse_number(options.gap, "--gap", 0.0, 1.0);
   how.time_limit = parse_time(options.time_limit, "--time-limit");
   how.stop = [] { return interrupted(); };
   install_interrupt_handler();
-  const TableOutcome outcome = search::search_tables(network, how);
+  const TableOutcome outcome = search_problem(problem, how);
   if (outcome.found.empty()) {
     return report_nothing(outcome, options);
   }

@@ -17,7 +17,6 @@ constexpr std::array<std::string_view, 5> kShardings = {"table", "column", "row"
                                                         "data"};
 constexpr std::int64_t kMostRows = 1'000'000'000'000;
 constexpr std::int64_t kMostTables = 100'000;
-constexpr std::int64_t kMostMicroBatches = 1024;
 
 std::vector<std::int64_t> read_widths(ObjectReader& object, std::string_view key) {
   std::vector<std::int64_t> widths;

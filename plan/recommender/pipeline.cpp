@@ -141,4 +141,25 @@ NestedStep nested_step(const Recommender& network, const RecommenderCost& whole)
   return step;
 }
 
+void add_nested(const Recommender& network, RecommenderCost& cost) {
+  const NestedStep nested = nested_step(network, cost);
+  const double share = nested.period / cost.step;  // of what the parts take together
+  cost.nested = nested.period;
+  cost.shared_rows = nested.shared_rows;
+  cost.step_low *= share;
+  cost.step_high *= share;
+  cost.buffer_bytes = nested.buffers;
+  cost.fullest_bytes += nested.buffers;
+  cost.fits = cost.fits && cost.fullest_bytes <= network.cluster.gpu.memory.bytes();
+}
+
+std::vector<int> nested_micro_batches(const Recommender& network) {
+  std::vector<int> counts;
+  const std::int64_t samples = network.batch / network.cluster.num_gpus();
+  for (int count = 1; count <= kMostMicroBatches && samples % count == 0; count *= 2) {
+    counts.push_back(count);
+  }
+  return counts;
+}
+
 }  // namespace orrery::plan

@@ -10,6 +10,8 @@
 // micro-batches).
 #pragma once
 
+#include <vector>
+
 #include "plan/recommender/recommender.hpp"
 #include "sim/pipeline/pipeline.hpp"
 
@@ -29,5 +31,11 @@ std::string_view nested_stage_name(std::size_t virtual_stage);
 
 // `whole` is the network's cost without the schedule.
 NestedStep nested_step(const Recommender& network, const RecommenderCost& whole);
+
+// Adds to the cost of a step in turn what the schedule makes of it: time, buffers and whether it
+// fits.
+void add_nested(const Recommender& network, RecommenderCost& cost);
+// Micro-batches that the schedule can have: powers of two that cut the samples of a rank evenly.
+std::vector<int> nested_micro_batches(const Recommender& network);
 
 }  // namespace orrery::plan

@@ -217,15 +217,7 @@ RecommenderCost simulate_recommender(const Recommender& network) {
   cost.step_low = interval.low;
   cost.step_high = interval.high;
   if (network.nested) {
-    const NestedStep nested = nested_step(network, cost);
-    const double share = nested.period / cost.step;  // of what the parts take together
-    cost.nested = nested.period;
-    cost.shared_rows = nested.shared_rows;
-    cost.step_low *= share;
-    cost.step_high *= share;
-    cost.buffer_bytes = nested.buffers;
-    cost.fullest_bytes += nested.buffers;
-    cost.fits = cost.fits && cost.fullest_bytes <= network.cluster.gpu.memory.bytes();
+    add_nested(network, cost);
   }
   return cost;
 }

@@ -45,6 +45,7 @@ struct TableGroup {
 
 // The schedule that a document names for `nested`.
 inline constexpr std::string_view kNestedSchedule = "nestpipe";
+inline constexpr int kMostMicroBatches = 1024;  // of a batch
 
 struct Recommender {
   std::string name;

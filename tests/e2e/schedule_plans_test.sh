@@ -20,11 +20,13 @@ cat >tables.json <<'END'
              "slope": 1.05, "sharding": "table"}]}
 END
 
+sed 's/"schedule": "nestpipe", "micro_batches": 4,//' tables.json >in-turn.json
+
 # plan_of NAME: how docs/schedules.md says to make one.
 plan_of() {
   local search="plan $tiny hgx-h100:1 --batch 32 -q -o own.json"
   case $1 in
-    nestpipe) cp tables.json own.json ;;
+    nestpipe) expect 0 plan in-turn.json hgx-h100:1 -q -o own.json --fix schedule=nestpipe ;;
     flexsp) expect 0 plan $tiny hgx-h100:1 -q -o own.json --schedule flexsp --lengths lengths.json \
       --fix tp=1,zero=1,recompute=none ;;
     dip) expect 0 plan trained.json hgx-h100:1 --batch 32 -q -o own.json \
@@ -70,11 +72,18 @@ rejects 2 'it needs embedding tables' schedule nestpipe --plan plain.json
 rejects 2 'does not run the schedule "1f1b"' schedule 1f1b --plan tables.json
 rejects 2 'does not run the schedule "1f1b"' schedule --compare nestpipe 1f1b --plan tables.json
 rejects 2 'leave --slices, --chunks and --cap out' schedule nestpipe --plan tables.json --cap 2
-sed 's/"schedule": "nestpipe", "micro_batches": 4,//' tables.json >in-turn.json
 rejects 2 'no schedule is stated' schedule nestpipe --plan in-turn.json
 orrery plan trained.json hgx-h100:1 --batch 32 -q --set encoder.items=1 \
   --fix schedule=dip,pp=4,encoder_parts=2,$layout
 [ "$status" -eq 3 ] && grep -q 'set encoder_parts to 1' stderr || fail "items are cut: $(cat stderr)"
+# The search chooses shardings and micro-batches of it.
+expect 0 plan in-turn.json hgx-h100:1 --json -o nested.json --fix schedule=nestpipe,micro_batches=4
+grep -q '"micro_batches": 4' stdout || fail "no micro-batches: $(head -n 20 stdout)"
+expect 0 plan in-turn.json hgx-h100:1 -o nested.json --schedule nestpipe
+grep -q 'micro-batches' stdout || fail "no micro-batches: $(cat stdout)"
+rejects 2 'does not run the schedule "nestpip" (did you mean "nestpipe"' \
+  plan in-turn.json hgx-h100:1 --fix schedule=nestpip
+rejects 2 'has no field "tp"' plan in-turn.json hgx-h100:1 --fix tp=2
 expect 0 schedule --compare nestpipe --plan tables.json --json
 [ "$(grep -c iteration_time_s stdout)" -eq 3 ] || fail "without a schedule, too: $(cat stdout)"
 

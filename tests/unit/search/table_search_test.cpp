@@ -11,6 +11,8 @@
 
 #include "base/error.hpp"
 #include "base/random.hpp"
+#include "plan/recommender/pipeline.hpp"
+#include "search/nested_search.hpp"
 
 namespace orrery::search {
 namespace {
@@ -173,6 +175,56 @@ TEST(TableSearch, EqualGroupsAreOneOrder) {
   std::int64_t plans = 0;
   EXPECT_EQ(outcome.found.front().cost.step.value(), exhaustive(network_of(tables), 0, plans));
   EXPECT_LT(outcome.simulated, plans / 4);
+}
+
+// The fastest of all combinations under the nested schedule.
+double exhaustive_nested(Recommender network, std::size_t group) {
+  double best = std::numeric_limits<double>::infinity();
+  if (group == network.tables.size()) {
+    for (const int count : plan::nested_micro_batches(network)) {
+      network.micro_batches = count;
+      const RecommenderCost cost = plan::simulate_recommender(network);
+      best = cost.fits ? std::min(best, cost.iteration().value()) : best;
+    }
+    return best;
+  }
+  for (const TableGroup& variant : all_variants(network.tables[group], network)) {
+    network.tables[group] = variant;
+    best = std::min(best, exhaustive_nested(network, group + 1));
+  }
+  return best;
+}
+
+TEST(NestedSearch, FindsTheBestShardingsAndMicroBatches) {
+  Random random(7);
+  for (int round = 0; round < 6; ++round) {
+    std::string tables;
+    for (int index = 0; index < 2; ++index) {
+      tables += (index > 0 ? ", " : "") + random_table(random, index);
+    }
+    Recommender network = network_of(tables, "dgx-a100:2", round % 2 == 0 ? 16384 : 1024);
+    network.nested = true;
+    const TableOutcome found =
+        search_nested(network, plan::nested_micro_batches(network), within(0.0));
+    ASSERT_FALSE(found.found.empty());
+    const double best = exhaustive_nested(network, 0);
+    EXPECT_NEAR(found.found.front().cost.iteration().value(), best, best * 1e-9);
+    EXPECT_LE(found.lower_bound.value(), best * (1 + 1e-9));
+    EXPECT_EQ(found.gap_fraction, 0.0);
+    EXPECT_EQ(plan::simulate_recommender(found.found.front().network).iteration(),
+              found.found.front().cost.iteration());
+  }
+}
+
+TEST(NestedSearch, WhatItDidNotComeToIsNotProved) {
+  Recommender network = network_of(R"({"name": "a", "rows": 1000000, "dim": 64},
+                                      {"name": "b", "rows": 2000000, "dim": 64})");
+  network.nested = true;
+  const TableOutcome all = search_nested(network, {1, 2}, within(0.0));
+  const TableOutcome early = search_nested(network, {1, 2}, steps(0));
+  EXPECT_TRUE(early.timed_out);
+  EXPECT_LE(early.lower_bound, all.found.front().cost.iteration());
+  EXPECT_EQ(all.plans, 2 * search_nested(network, {1}, within(0.0)).plans);
 }
 
 }  // namespace
