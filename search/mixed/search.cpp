@@ -305,7 +305,8 @@ void check_options(const Options& options) {
                 std::string(field) == "slices" ? std::string() : std::string(kNone));
     }
   }
-  for (const char* field : {"shard_degree", "stages", "tp_inner", "ep_inside", "ulysses_degree"}) {
+  for (const char* field :
+       {"shard_degree", "stages", "tp_inner", "ep_inside", "ulysses_degree", "activation_cap"}) {
     if (constraints.is_fixed(field)) {
       bad_input("--fix", fmt::format("the search of mixed clusters has no {}", field),
                 std::string(field) == "stages" ? std::string() : std::string(kNone));

@@ -67,6 +67,10 @@ Constraints without_slices(Constraints constraints) {
     bad_input("--fix", "a layout for each block is searched for whole sequences alone",
               "leave slices out, or use --space homogeneous");
   }
+  if (constraints.is_fixed("activation_cap")) {
+    bad_input("--fix", "a layout for each block is searched for the schedules' own activations",
+              "leave activation_cap out, or use --space homogeneous");
+  }
   for (int slices = 2; slices <= kMostSlices; slices *= 2) {
     constraints.forbid(fmt::format("slices={}", slices));
   }

@@ -22,13 +22,9 @@ namespace orrery::search {
 
 namespace {
 
-constexpr std::array<std::string_view, 14> kNumbers = {"tp",          "cp",
-                                                       "ep",          "pp",
-                                                       "dp",          "chunks",
-                                                       "slices",      "encoder_parts",
-                                                       "servers",     "clock_distance",
-                                                       "micro_batch", "zero",
-                                                       "expert_tp",   "shard_degree"};
+constexpr std::array kNumbers = std::to_array<std::string_view>(
+    {"tp", "cp", "ep", "pp", "dp", "chunks", "slices", "encoder_parts", "servers", "clock_distance",
+     "micro_batch", "zero", "expert_tp", "shard_degree", "activation_cap"});
 
 struct Alias {
   std::string_view name;
@@ -276,6 +272,9 @@ void Constraints::fix(std::string_view text) {
 
 void Constraints::forbid(std::string_view text) {
   for (Entry& entry : parse(text, "--forbid")) {
+    if (entry.field == "activation_cap") {
+      bad_input("--forbid activation_cap", "plans have no cap unless one is fixed", "leave it out");
+    }
     forbidden_.push_back(std::move(entry));
   }
 }

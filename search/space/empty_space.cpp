@@ -53,6 +53,7 @@ std::string schedule_reason(const plan::Plan& base, const Constraints& constrain
       plan.pp = group.pp;
       plan.dp = group.dp;
       plan.micro_batch = group.micro_batch;
+      plan.activation_cap = space.schedules().cap_of(group.pp);
       plan.chunks =
           static_cast<int>(constraints.fixed_number("chunks").value_or(usual_chunks(choice)));
       plan.slices = static_cast<int>(

@@ -13,6 +13,7 @@ plan::Plan plan_of(const ScheduleChoice& choice, const sim::ScheduleParams& para
   plan.pp = params.stages;
   plan.chunks = params.chunks;
   plan.slices = params.slices;
+  plan.activation_cap = params.cap;
   plan.batch = params.micro_batches;
   return plan;
 }

@@ -320,6 +320,7 @@ std::vector<Family> ScheduleSpace::make_families(int pp, int micro_batches, int 
   for (const int slices : slice_counts(pp, slice_unit)) {
     sim::ScheduleParams params{pp, micro_batches, 1, 0};
     params.slices = slices;
+    params.cap = cap_of(pp);
     add_families(params, routes, families);
   }
   return families;

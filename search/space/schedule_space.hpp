@@ -57,6 +57,11 @@ class ScheduleSpace {
   // The same for a schedule's way to cut the network; thread-safe.
   const std::vector<int>& stages(int pp, int chunks, plan::ModuleCut cut, bool balanced) const;
   // Runs of an encoder for a micro-batch, in schedules that have some.
+  // Micro-batches of activations that devices of a pipeline may hold, where that is fixed; else 0.
+  double cap_of(int pp) const {
+    return pp > 1 ? static_cast<double>(constraints_.fixed_number("activation_cap").value_or(0))
+                  : 0;
+  }
   int parts_of(const ScheduleChoice& choice) const {
     return choice.cut == plan::ModuleCut::ByModules ? encoder_parts_ : 1;
   }

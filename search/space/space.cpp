@@ -363,6 +363,7 @@ void Space::configure(const Group& group, const Member& member, Plan& plan) cons
     layout.broadcasts = plan::Broadcasts::Pipelined;
   }
   plan.blocks = {{static_cast<int>(plan.network.chain.size()), layout}};
+  plan.activation_cap = schedules_.cap_of(group.pp);
   plan.encoder_parts = schedules_.parts_of(schedule);
   plan.servers = schedule.traits.uses_servers
                      ? static_cast<int>(constraints_.fixed_number("servers").value_or(0))
