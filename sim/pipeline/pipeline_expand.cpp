@@ -157,7 +157,7 @@ class Expander {
       }
     }
     if (lane == Lane::Recompute) {
-      rebuild_activation(device, s, here, node);
+      add_kept(device, s, here, node);
     }
     if (lane == Lane::Gradient || lane == Lane::WeightGrad) {
       add_workspace(device, costs_.backward_workspace, s, node);
@@ -180,35 +180,38 @@ class Expander {
     }
   }
 
+  // A split backward may free a part after the input gradient: the rest is a buffer of its own.
   void consume(std::size_t here, PassKind kind, NodeId node) {
-    for (const BufferId buffer : {activation_[here], kept_of(here)}) {
-      const bool last = kind != PassKind::InputGrad;
-      if (buffer != kNone && (last || (buffer == activation_[here] && splits_release()))) {
-        program_.consume(buffer, node);
-      }
+    const bool splits = splits_release();
+    if (kind != (splits ? PassKind::WeightGrad : PassKind::InputGrad)) {
+      consume(activation_[here], node);
+      consume(at(boundary_, here), node);
+    }
+    if (kind != PassKind::InputGrad) {
+      consume(at(kept_, here), node);
+    }
+  }
+  void consume(BufferId buffer, NodeId node) {
+    if (buffer != kNone) {
+      program_.consume(buffer, node);
     }
   }
 
-  // A split backward may free a part after the input gradient: two buffers then.
   bool splits_release() const { return !costs_.weight_grad_activation.empty(); }
-  BufferId kept_of(std::size_t here) const { return kept_.empty() ? kNone : kept_[here]; }
+  static BufferId at(const std::vector<BufferId>& buffers, std::size_t here) {
+    return buffers.empty() ? kNone : buffers[here];
+  }
 
   BufferId add_activation(std::uint32_t device, ByteCount bytes, NodeId node) {
     return program_.add_buffer(pools_[device], bytes, MemoryCategory::Activations, node);
   }
 
   void add_buffers(std::uint32_t device, std::size_t s, std::size_t here, NodeId node) {
-    if (recomputed_[s]) {
-      if (!costs_.boundary.empty()) {
-        keep(here, add_activation(device, costs_.boundary[s], node));
-      }
-    } else if (!costs_.activation.empty() && order_.holds.empty()) {
-      ByteCount bytes = costs_.activation[s];
-      if (splits_release() && !inputs_.forward_only(s)) {
-        bytes = bytes - costs_.weight_grad_activation[s];
-        keep(here, add_activation(device, costs_.weight_grad_activation[s], node));
-      }
-      activation_[here] = add_activation(device, bytes, node);
+    if (!recomputed_[s]) {
+      add_kept(device, s, here, node);
+    } else if (!costs_.boundary.empty()) {
+      boundary_.resize(stages_ * micro_batches_, kNone);
+      boundary_[here] = add_activation(device, costs_.boundary[s], node);
     }
     if (inputs_.forward_only(s)) {
       consume(here, PassKind::Backward, node);
@@ -216,15 +219,18 @@ class Expander {
     add_workspace(device, costs_.forward_workspace, s, node);
   }
 
-  void keep(std::size_t here, BufferId buffer) {
-    kept_.resize(stages_ * micro_batches_, kNone);
-    kept_[here] = buffer;
-  }
-
-  void rebuild_activation(std::uint32_t device, std::size_t s, std::size_t here, NodeId node) {
-    if (!costs_.activation.empty() && order_.holds.empty()) {
-      activation_[here] = add_activation(device, costs_.activation[s], node);
+  // What a forward keeps, or a recompute pass rebuilds.
+  void add_kept(std::uint32_t device, std::size_t s, std::size_t here, NodeId node) {
+    if (costs_.activation.empty() || !order_.holds.empty()) {
+      return;
     }
+    ByteCount bytes = costs_.activation[s];
+    if (splits_release() && !inputs_.forward_only(s)) {
+      bytes = bytes - costs_.weight_grad_activation[s];
+      kept_.resize(stages_ * micro_batches_, kNone);
+      kept_[here] = add_activation(device, costs_.weight_grad_activation[s], node);
+    }
+    activation_[here] = add_activation(device, bytes, node);
   }
 
   void add_workspace(std::uint32_t device, const std::vector<ByteCount>& bytes, std::size_t s,
@@ -348,7 +354,8 @@ class Expander {
   std::vector<bool> recomputed_;                      // by virtual stage
   std::array<std::vector<NodeId>, kNumLanes> nodes_;  // by virtual stage and micro-batch
   std::vector<BufferId> activation_;
-  std::vector<BufferId> kept_;  // the part that is freed last; empty when there is none
+  std::vector<BufferId> kept_;      // the part that is freed last; empty when there is none
+  std::vector<BufferId> boundary_;  // what a forward keeps that runs again; empty without any
   std::vector<int> remaining_;
   std::vector<bool> started_;
   std::array<std::uint32_t, 4> names_{};

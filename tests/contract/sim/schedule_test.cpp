@@ -5,80 +5,21 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
+#include <numeric>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/error.hpp"
 #include "base/text.hpp"
 #include "sim/pipeline/pass_inputs.hpp"
 #include "sim/pipeline/pipeline.hpp"
 #include "sim/pipeline/share_costs.hpp"
+#include "tests/contract/sim/schedule_params.hpp"
 
 namespace orrery::sim {
 namespace {
-
-ScheduleParams random_params(bool multiple) {
-  ScheduleParams params;
-  params.stages = *rc::gen::inRange(1, 13);
-  params.micro_batches = *rc::gen::inRange(1, 41);
-  params.chunks = *rc::gen::inRange(1, 5);
-  params.warm_up = *rc::gen::inRange(0, 2);
-  if (multiple) {
-    params.micro_batches = std::max(1, params.micro_batches / params.stages) * params.stages;
-  }
-  return params;
-}
-
-// Parameters that the schedule accepts; most constraints are met by these adjustments.
-ScheduleParams allowed_params(const Schedule& schedule) {
-  ScheduleParams params = random_params(true);
-  if (schedule.uses_slices) {
-    params.slices = *rc::gen::inRange(1, 3) * (schedule.uses_chunks ? params.stages : 1);
-  }
-  const auto adds_times = [&](std::size_t count) {
-    for (std::size_t s = 0; s < count; ++s) {
-      params.times.push_back({{*rc::gen::inRange(1, 50)},
-                              {*rc::gen::inRange(1, 50)},
-                              {*rc::gen::inRange(1, 50)},
-                              {*rc::gen::inRange(0, 20)}});
-    }
-  };
-  const std::vector<void (*)(ScheduleParams&)> adjustments = {
-      [](ScheduleParams& p) { p.warm_up = 0; },
-      [](ScheduleParams& p) { p.chunks = 1; },
-      [](ScheduleParams& p) { p.chunks = 2; },
-      [](ScheduleParams& p) {
-        p.stages += p.stages % 2;
-        p.micro_batches = p.stages * (2 + p.micro_batches / p.stages);
-      },
-      [](ScheduleParams& p) { p.chunks = 1; },
-  };
-  for (const auto& adjust : adjustments) {
-    if (!schedule.check(params).empty()) {
-      adjust(params);
-    }
-  }
-  RC_PRE(schedule.check(params).empty());
-  params.cap = params.stages * *rc::gen::inRange(0, 3);
-  if (!schedule.check(params).empty()) {
-    params.cap = 0;
-  }
-  if (schedule.uses_times) {  // of one share, or very unequal ones of all virtual stages
-    adds_times(1);
-    if (*rc::gen::inRange(0, 2) == 1) {
-      const PipelineOrder order = schedule.order(params);
-      adds_times(static_cast<std::size_t>(order.num_virtual_stages - 1));
-    }
-  }
-  return params;
-}
-
-PassTimes random_share() {
-  return {{*rc::gen::inRange(1, 100)},
-          {*rc::gen::inRange(1, 100)},
-          {*rc::gen::inRange(1, 100)},
-          {*rc::gen::inRange(0, 30)}};
-}
 
 // By lane, virtual stage and unit.
 struct Spans {
@@ -122,7 +63,8 @@ TEST_P(ScheduleContract, IsCompleteAndOrdered) {
     if (order.is_plain()) {
       RC_ASSERT(order.passes.size() == static_cast<std::size_t>(params.stages));
       RC_ASSERT(order.num_virtual_stages == params.stages * params.chunks);
-      RC_ASSERT(order.micro_batches == params.micro_batches);
+      const std::vector<int> slices = slices_of_all(params);
+      RC_ASSERT(order.micro_batches == std::accumulate(slices.begin(), slices.end(), 0));
     }
   }));
 }
@@ -258,15 +200,9 @@ TEST_P(ScheduleContract, KeepsActivationsWithinBounds) {
   }));
 }
 
-std::string test_name(const testing::TestParamInfo<const Schedule*>& info) {
-  std::string name(info.param->name);
-  std::replace(name.begin(), name.end(), '-', '_');
-  return "schedule_" + name;
-}
-
 INSTANTIATE_TEST_SUITE_P(All, ScheduleContract,
                          testing::ValuesIn(schedule_table().begin(), schedule_table().end()),
-                         test_name);
+                         schedule_test_name);
 
 TEST(ScheduleTable, IsSortedAndComplete) {
   std::set<std::string_view> names;

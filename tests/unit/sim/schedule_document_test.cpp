@@ -127,6 +127,27 @@ TEST(ScheduleDocument, RecomputationRunsEveryForwardTwice) {
   }
 }
 
+// A split backward that recomputes frees all but the weight gradient's part after its input
+// gradient, on the engine as in the sweep.
+TEST(ScheduleDocument, RecomputedActivationsLeaveInTwoParts) {
+  const PipelineOrder order = run(
+      R"("placement": "loop", "split_backward": true, "recompute": true, "warm_up":
+         {"per_later_device": 1}, "weight_grads": {"per_earlier_device": 1})",
+      {.stages = 3, .micro_batches = 6});
+  const PassTimes unit{SimTime{1}, SimTime{1}, SimTime{1}, SimTime{0}};
+  PipelineCosts costs = share_costs(order, unit).costs;
+  costs.activation.assign(3, ByteCount(100));
+  costs.weight_grad_activation.assign(3, ByteCount(30));
+  costs.boundary.assign(3, ByteCount(7));
+  const PipelineResult result = evaluate_pipeline(order, costs);
+  const Timeline timeline = ::orrery::sim::run(expand_pipeline(order, costs));
+  for (std::size_t d = 0; d < 3; ++d) {
+    EXPECT_EQ(timeline.peaks[d].bytes, result.devices[d].peak_activation) << d;
+  }
+  // The last device waits with weight gradients of two micro-batches beside a whole activation.
+  EXPECT_EQ(result.devices[2].peak_activation, ByteCount(7 + 100 + 2 * 30));
+}
+
 // Invented: a V with a split backward, gradients first, weight gradients in gaps, under a cap.
 TEST(ScheduleDocument, AnInventedRuleRunsWithinItsCap) {
   constexpr const char* kRule = R"("placement": "v", "priority": ["B", "F", "W"],
