@@ -103,8 +103,10 @@ ScheduleLists read_schedule_lists(ObjectReader& object) {
   if (lists.devices.empty()) {
     value.fail("the list of at least one device is required");
   }
-  if (lists.iterations > 1 && directions_of(lists) > 1) {
-    value.fail("iterations of several directions cannot be listed", "list one, without iterations");
+  const bool once = lists.iterations == 1 && lists.versions == Versions::Flush;
+  if (!once && directions_of(lists) > 1) {
+    value.fail("several directions run one iteration, with updates at its end",
+               "leave \"iterations\" and \"versions\" out");
   }
   return lists;
 }

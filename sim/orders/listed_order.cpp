@@ -29,6 +29,10 @@ class ListedOrder {
 
   PipelineOrder read() {
     find_directions();
+    if (static_cast<std::int64_t>(stages_ * directions_.size()) > kMaxVirtualStages) {
+      fail("", fmt::format("{} stages in {} directions are more than {}", stages_,
+                           directions_.size(), kMaxVirtualStages));
+    }
     listed_.assign(stages_ * micro_batches_ * slices_, 0);
     placed_.assign(stages_ * directions_.size(), kNowhere);
     for (std::size_t d = 0; d < lists_.devices.size(); ++d) {

@@ -32,10 +32,14 @@ class UpdateCheck {
                          iterations);
     }
     for (std::size_t s = 0; s < stages_.size(); ++s) {
-      if (const std::uint32_t units = inputs_.units(s); units % updates_ != 0) {
-        return fmt::format("{} updates do not divide the {} passes of a kind on a stage", updates_,
-                           units);
+      const std::uint32_t whole = inputs_.units(s) / static_cast<std::uint32_t>(order_.slices);
+      if (whole % updates_ != 0) {
+        return fmt::format("{} updates of a stage do not divide its {} micro-batches", updates_,
+                           whole);
       }
+    }
+    if (order_.versions == Versions::InputStage && order_.device_of.front() != 0) {
+      return "versions \"input-stage\" are those of stage 0: list it on device 0";
     }
     // First stages say which parameters their units use.
     for (const bool first : {true, false}) {

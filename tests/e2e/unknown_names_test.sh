@@ -35,7 +35,7 @@ rejects 2 'did you mean "per-block"' plan gpt3-175b dgx-a100:8 --batch 8 --space
 rejects 2 'no effect without --robust' plan gpt3-175b dgx-a100:8 --batch 8 --draws 4
 rejects 2 'no effect without --serve' plan gpt3-175b dgx-a100:8 --batch 8 --max-first-token '1 s'
 rejects 2 'no effect without --pareto' plan gpt3-175b dgx-a100:8 --batch 8 --pareto-picture x.svg
-rejects 2 'does not go with it' schedule --compare 1f1b gpipe --stages 2 --microbatches 4 --svg x.svg
+rejects 2 'does not go with it' schedule 1f1b --compare 1f1b gpipe --stages 2 --microbatches 4
 rejects 2 'says this already' schedule 1f1b --plan corpus/plan.json --forward 2
 rejects 2 'says this already' schedule 1f1b --stages 2 --microbatches 4 --costs times.csv --latency 1
 rejects 2 'belong to training' plan gpt3-175b dgx-a100:8 --serve requests.json --schedule 1f1b

@@ -175,6 +175,25 @@ TEST(ScheduleLists, DirectionsThatAreWrongAreNamed) {
   EXPECT_THAT(wrong(R"("direction")", R"("directon")"), HasSubstr("direction"));
 }
 
+// Device 0 and 1 in the other order: all schedules run but the one whose versions stage 0 says.
+TEST(ScheduleLists, VersionsOfTheFirstStageNeedItOnTheFirstDevice) {
+  const ScheduleParams params{.stages = 2, .micro_batches = 2, .iterations = 3};
+  for (const char* name : {"pipedream", "pipedream-2bw", "pipedream-vertical-sync"}) {
+    PipelineOrder order = find_schedule(name, "test").order(params);
+    std::swap(order.passes[0], order.passes[1]);
+    const std::string error = error_of(document_of(order), params);
+    if (order.versions == Versions::InputStage) {
+      EXPECT_THAT(error, HasSubstr("list it on device 0"));
+    } else {
+      EXPECT_EQ(error, "no error");
+      EXPECT_GE(worst_of(count_versions(read(document_of(order), params))).versions, 2);
+    }
+  }
+  EXPECT_THAT(
+      error_of_change("chimera", {2, 4}, R"("versions": "flush")", R"("versions": "stashed")"),
+      HasSubstr("several directions run one iteration"));
+}
+
 TEST(ScheduleLists, UpdatesOutOfTurnAreNamed) {
   const ScheduleParams params{.stages = 2, .micro_batches = 2, .iterations = 3};
   const std::string update = R"({"pass": "U", "direction": 0, "stage": 0, "update": 1}, )";
