@@ -29,8 +29,7 @@ std::string export_plan(const Exporter& exporter, const Plan& plan) {
     bad_input(std::string(exporter.name), "cannot express slices of sequences", "--fix slices=1");
   }
   if (!plan.packs.empty()) {
-    bad_input(std::string(exporter.name),
-              "cannot express packs of sequences on groups of their own");
+    bad_input(std::string(exporter.name), "cannot express packs of sequences of different length");
   }
   if (plan.network.spec.encoder.layers > 0) {
     bad_input(std::string(exporter.name), "cannot express a network with an encoder");

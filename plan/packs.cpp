@@ -20,76 +20,74 @@ namespace orrery::plan {
 
 namespace {
 
-std::int64_t tokens_of(const Pack& pack) {
-  return std::accumulate(pack.sequences.begin(), pack.sequences.end(), std::int64_t{0});
+// Padding included, where there is some.
+std::int64_t computed_tokens(const Pack& pack) {
+  return pack.padded ? *std::max_element(pack.sequences.begin(), pack.sequences.end()) *
+                           static_cast<std::int64_t>(pack.sequences.size())
+                     : tokens_of(pack);
 }
 
-std::string problem_of_shape(const Plan& plan) {
-  const models::NetworkSpec& spec = plan.network.spec;
-  if (plan.pp > 1) {
-    return "there is no pipeline: set pp to 1";
+// A number of equal slices of a sequence, or the tokens of each.
+std::vector<std::int64_t> read_slices(const JsonReader& value,
+                                      const std::vector<std::int64_t>& of) {
+  std::vector<std::int64_t> slices;
+  if (of.size() != 1) {
+    value.fail(fmt::format("slices cut one sequence, and this pack has {}", of.size()));
   }
-  if (plan.micro_batch > 1) {
-    return "packs say which sequences run together: set micro_batch to 1";
+  if (!value.json().is_array()) {
+    const std::int64_t count = value.integer(1, of.front());
+    if (of.front() % count != 0) {
+      value.fail(fmt::format("{} tokens are not divisible by {}: list the tokens of every slice",
+                             of.front(), count));
+    }
+    slices.assign(static_cast<std::size_t>(count), of.front() / count);
+  } else {
+    for (const JsonReader& tokens : value.array(limits::kMaxBatch)) {
+      slices.push_back(tokens.integer(1, limits::kMaxSequence));
+    }
+    const std::int64_t sum = std::accumulate(slices.begin(), slices.end(), std::int64_t{0});
+    if (sum != of.front()) {
+      value.fail(
+          fmt::format("the slices have {} tokens, but the sequence has {}", sum, of.front()));
+    }
   }
-  if (spec.encoder.layers > 0 || spec.encoder_layers > 0) {
-    return fmt::format(
-        "{} has an encoder, and packs hold sequences of one chain of layers: set "
-        "the schedule to \"1f1b\"",
-        spec.name);
-  }
-  if (plan.blocks.size() > 1) {
-    return "groups cut the sequences of all blocks alike: give all blocks the same layout";
-  }
-  const BlockPlan& layout = plan.blocks.front().layout;
-  if (layout.cp > 1 || layout.ep > 1 || layout.shard_degree > 0) {
-    return "the groups of packs are the context parallelism: set cp and ep to 1 and shard_degree "
-           "to "
-           "0";
-  }
-  if (layout.tensor_parallel != TensorMesh::OneD) {
-    return "groups trade sequence for heads: set tensor_parallel to 1d";
-  }
-  return plan.execution.fused_attention
-             ? ""
-             : "packed sequences share one attention kernel: set fused_attention to true";
+  return slices.size() > 1 ? slices : std::vector<std::int64_t>();
 }
 
-std::string problem_of_group(const Plan& plan, const Pack& pack) {
-  const int tp = plan.blocks.front().layout.tp;
-  const models::NetworkSpec& spec = plan.network.spec;
-  if (plan.dp % pack.group != 0) {
-    return fmt::format("a group of {} ranks does not divide dp = {}", pack.group, plan.dp);
+Pack read_pack(const JsonReader& entry) {
+  ObjectReader object = entry.object();
+  Pack pack;
+  pack.group = static_cast<int>(object.integer_or("group", 1, 1, limits::kMaxDevices));
+  const JsonReader sequences = object.required("sequences");
+  for (const JsonReader& tokens : sequences.array(limits::kMaxBatch)) {
+    pack.sequences.push_back(tokens.integer(1, limits::kMaxSequence));
   }
-  if (!exchanges_heads(spec, std::int64_t{tp} * pack.group)) {
-    return fmt::format("a group of {} ranks with tp = {} does not divide {} heads and {} kv_heads",
-                       pack.group, tp, spec.heads, spec.kv_heads);
+  if (const auto padded = object.optional("padded")) {
+    pack.padded = padded->boolean();
   }
-  const std::int64_t longest = *std::max_element(pack.sequences.begin(), pack.sequences.end());
-  return longest <= plan.sequence
-             ? ""
-             : fmt::format("a sequence of {} tokens: set sequence to {}", longest, longest);
+  if (pack.sequences.empty() || computed_tokens(pack) > limits::kMaxSequence) {
+    sequences.fail(fmt::format("a pack has between 1 and {} tokens{}", limits::kMaxSequence,
+                               pack.padded ? ", padding included" : ""));
+  }
+  if (const auto slices = object.optional("slices")) {
+    pack.slices = read_slices(*slices, pack.sequences);
+  }
+  object.finish();
+  return pack;
 }
 
 }  // namespace
+
+std::int64_t tokens_of(const Pack& pack) {
+  return std::accumulate(pack.sequences.begin(), pack.sequences.end(), std::int64_t{0});
+}
 
 std::vector<std::vector<Pack>> read_packs(const JsonReader& value) {
   std::vector<std::vector<Pack>> packs;
   for (const JsonReader& micro_batch : value.array(limits::kMaxBatch)) {
     packs.emplace_back();
     for (const JsonReader& entry : micro_batch.array(limits::kMaxDevices)) {
-      ObjectReader object = entry.object();
-      Pack pack;
-      pack.group = static_cast<int>(object.required("group").integer(1, limits::kMaxDevices));
-      const JsonReader sequences = object.required("sequences");
-      for (const JsonReader& tokens : sequences.array(limits::kMaxBatch)) {
-        pack.sequences.push_back(tokens.integer(1, limits::kMaxSequence));
-      }
-      if (pack.sequences.empty() || tokens_of(pack) > limits::kMaxSequence) {
-        sequences.fail(fmt::format("a pack has between 1 and {} tokens", limits::kMaxSequence));
-      }
-      object.finish();
-      packs.back().push_back(std::move(pack));
+      packs.back().push_back(read_pack(entry));
     }
     if (packs.back().empty()) {
       micro_batch.fail("a micro-batch without packs");
@@ -98,59 +96,39 @@ std::vector<std::vector<Pack>> read_packs(const JsonReader& value) {
   return packs;
 }
 
+namespace {
+
+Json numbers(const std::vector<std::int64_t>& values) {
+  Json list = Json::array();
+  for (const std::int64_t value : values) {
+    list.push(value);
+  }
+  return list;
+}
+
+Json pack_json(const Pack& pack) {
+  Json object = Json::Object{{"group", pack.group}, {"sequences", numbers(pack.sequences)}};
+  if (pack.padded) {
+    object.set("padded", true);
+  }
+  if (!pack.slices.empty()) {
+    object.set("slices", numbers(pack.slices));
+  }
+  return object;
+}
+
+}  // namespace
+
 Json packs_json(const std::vector<std::vector<Pack>>& packs) {
   Json all = Json::array();
   for (const std::vector<Pack>& micro_batch : packs) {
     Json side_by_side = Json::array();
     for (const Pack& pack : micro_batch) {
-      Json sequences = Json::array();
-      for (const std::int64_t tokens : pack.sequences) {
-        sequences.push(tokens);
-      }
-      side_by_side.push(Json::Object{{"group", pack.group}, {"sequences", std::move(sequences)}});
+      side_by_side.push(pack_json(pack));
     }
     all.push(std::move(side_by_side));
   }
   return all;
-}
-
-std::string packs_problem(const Plan& plan) {
-  const bool runs_packs = schedule_traits(plan).packs_sequences;
-  if (!runs_packs) {
-    return plan.packs.empty() ? ""
-                              : fmt::format("packs belong to the schedule {}: leave them out",
-                                            schedules_with(&sim::Schedule::packs_sequences));
-  }
-  if (plan.network.chain.empty()) {
-    return "";
-  }
-  const std::string shape = problem_of_shape(plan);
-  if (!shape.empty()) {
-    return shape;
-  }
-  if (plan.packs.empty()) {
-    return "which sequences run on which groups is missing: state \"packs\" in \"parallelism\", or "
-           "let `orrery plan` find them (--lengths)";
-  }
-  std::int64_t sequences = 0;
-  for (const std::vector<Pack>& micro_batch : plan.packs) {
-    int ranks = 0;
-    for (const Pack& pack : micro_batch) {
-      const std::string problem = problem_of_group(plan, pack);
-      if (!problem.empty()) {
-        return problem;
-      }
-      ranks += pack.group;
-      sequences += static_cast<std::int64_t>(pack.sequences.size());
-    }
-    if (ranks > plan.dp) {
-      return fmt::format("the groups of a micro-batch have {} ranks, more than dp = {}", ranks,
-                         plan.dp);
-    }
-  }
-  return sequences == plan.batch
-             ? ""
-             : fmt::format("the packs hold {} sequences: set batch to {}", sequences, sequences);
 }
 
 std::string group_sizes_text(const Plan& plan) {
@@ -170,8 +148,20 @@ std::string group_sizes_text(const Plan& plan) {
 }
 
 void tell_packs(const Plan& plan, sim::ScheduleParams& params) {
-  params.stages = plan.dp;
   params.slices_of.clear();
+  if (runs_packed_pipeline(plan)) {
+    bool sliced = false;
+    for (const std::vector<Pack>& micro_batch : plan.packs) {
+      const Pack& pack = micro_batch.front();
+      sliced = sliced || !pack.slices.empty();
+      params.slices_of.push_back(std::max(1, static_cast<int>(pack.slices.size())));
+    }
+    if (!sliced) {
+      params.slices_of.clear();
+    }
+    return;
+  }
+  params.stages = plan.dp;
   for (const std::vector<Pack>& micro_batch : plan.packs) {
     for (const Pack& pack : micro_batch) {
       params.slices_of.push_back(pack.group);
@@ -180,26 +170,49 @@ void tell_packs(const Plan& plan, sim::ScheduleParams& params) {
   params.micro_batches = std::max<int>(1, static_cast<int>(params.slices_of.size()));
 }
 
+namespace {
+
+// Ranks that share the tokens of a pack: what its length must divide by.
+std::int64_t token_parts(const Plan& plan) {
+  const BlockPlan& layout = plan.blocks.front().layout;
+  const bool ring =
+      layout.cp > 1 && layout.context == ContextParallel::Ring && plan.network.spec.causal;
+  const std::int64_t ranks = std::int64_t{layout.cp} * (layout.sequence_parallel ? layout.tp : 1);
+  return ring ? std::lcm(ranks, std::int64_t{2} * layout.cp) : ranks;
+}
+
+}  // namespace
+
 Plan plan_of_pack(const Plan& plan, const Pack& pack) {
   Plan alone = plan;
-  alone.schedule = "1f1b";
-  alone.packs = {{pack}};
-  alone.dp = plan.dp / pack.group;
-  alone.batch = alone.dp;
-  for (BlockRun& run : alone.blocks) {
-    run.layout.cp = pack.group;
-    run.layout.context = ContextParallel::Ulysses;
+  alone.packs.clear();
+  if (schedule_traits(plan).packs_sequences) {
+    alone.schedule = "1f1b";
+    alone.dp = plan.dp / pack.group;
+    for (BlockRun& run : alone.blocks) {
+      run.layout.cp = pack.group;
+      run.layout.context = ContextParallel::Ulysses;
+    }
   }
-  const BlockPlan& layout = alone.blocks.front().layout;
-  const std::int64_t parts = std::int64_t{pack.group} * (layout.sequence_parallel ? layout.tp : 1);
-  alone.sequence = ceil_div(tokens_of(pack), parts) * parts;
+  const bool padded = pack.padded || !pack.slices.empty();  // a micro-batch like any other
+  alone.micro_batch = padded ? static_cast<std::int64_t>(pack.sequences.size()) : 1;
+  alone.batch = alone.dp * alone.micro_batch;
+  if (!padded) {
+    alone.joined_sequences = pack.sequences;
+  }
+  const std::int64_t parts = token_parts(alone);
+  alone.sequence = ceil_div(computed_tokens(pack) / alone.micro_batch, parts) * parts;
+  if (!pack.slices.empty()) {
+    alone.slices = static_cast<int>(pack.slices.size());
+    alone.slice_tokens = pack.slices;
+  }
   return alone;
 }
 
 const Pack& fullest_pack(const Plan& plan) {
   const Pack* fullest = nullptr;
   const auto load = [](const Pack& pack) {
-    return static_cast<double>(tokens_of(pack)) / pack.group;
+    return static_cast<double>(computed_tokens(pack)) / pack.group;
   };
   for (const std::vector<Pack>& micro_batch : plan.packs) {
     for (const Pack& pack : micro_batch) {
@@ -207,6 +220,21 @@ const Pack& fullest_pack(const Plan& plan) {
     }
   }
   return *fullest;
+}
+
+bool runs_packed_pipeline(const Plan& plan) {
+  return !plan.packs.empty() && !schedule_traits(plan).packs_sequences;
+}
+
+Plan plan_of_replica(const Plan& plan, int replica) {
+  Plan one = plan;
+  one.packs.clear();
+  for (const std::vector<Pack>& micro_batch : plan.packs) {
+    if (static_cast<std::size_t>(replica) < micro_batch.size()) {
+      one.packs.push_back({micro_batch[static_cast<std::size_t>(replica)]});
+    }
+  }
+  return one;
 }
 
 }  // namespace orrery::plan

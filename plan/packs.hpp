@@ -1,14 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Schedules that run packs of sequences on groups of their own (`flexsp`) in plans. A micro-batch
-// is several packs side by side, each on a group of data-parallel ranks of its own size, aligned,
-// over which Ulysses exchanges sequence for heads. A pack costs what a plan with that degree of
-// context parallelism on all ranks costs for as many tokens, states sharded over all ranks as
-// everywhere; attention is one kernel in which every sequence sees itself alone. Where ZeRO gathers
-// parameters or reduces in every micro-batch (stages 2 and 3) all ranks meet in it, so that the
-// slowest pack counts; otherwise they meet at the end of the step. Sequences are padded to what a
-// group divides. Source: FlexSP (arXiv 2412.01523), section 4.
+// Micro-batches of sequences of any lengths. A pack is what one group of ranks takes together:
+// sequences behind one another, of which each sees itself alone (one attention kernel), or padded
+// to the longest of them, or one sequence that travels in slices. Two uses: In a pipeline
+// (`dynapipe`, `infinipipe` and all schedules that runs_units_of_any_length) a group is a
+// data-parallel replica: the k-th pack of a micro-batch is that of replica k, whose pipeline runs
+// its packs one after the other; replicas with fewer of them stand last. Each pack costs, sends and
+// holds what one does in a plan of such packs alone. Sources: DynaPipe (EuroSys 2024, arXiv
+// 2311.10418), section 5; InfiniPipe (arXiv 2509.21275), elastic pipeline. Without one (`flexsp`) a
+// micro-batch is several packs side by side, each on a group of data-parallel ranks of its own
+// size, aligned, over which Ulysses exchanges sequence for heads. A pack costs what a plan with
+// that degree of context parallelism on all ranks costs for as many tokens, states sharded over all
+// ranks as everywhere. Where ZeRO gathers parameters or reduces in every micro-batch (stages 2 and
+// 3) all ranks meet in it, so that the slowest pack counts; otherwise they meet at the end of the
+// step. Source: FlexSP (arXiv 2412.01523), section 4. Sequences are padded to what the ranks that
+// share their tokens divide.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -21,6 +29,8 @@ class JsonReader;
 
 namespace orrery::plan {
 
+struct ScheduleTraits;
+
 std::vector<std::vector<Pack>> read_packs(const JsonReader& value);
 Json packs_json(const std::vector<std::vector<Pack>>& packs);
 
@@ -31,12 +41,23 @@ std::string packs_problem(const Plan& plan);
 // "8, 4 and 1": the sizes of the groups that its packs run on.
 std::string group_sizes_text(const Plan& plan);
 
-// Ranks and groups as the schedule counts them.
+// Ranks, groups and slices as the schedule counts them.
 void tell_packs(const Plan& plan, sim::ScheduleParams& params);
 
-// All ranks in groups of the pack's size, each with such a pack, for one micro-batch.
+// A plan of such packs alone, one micro-batch of them on all ranks: in groups of the pack's size.
 Plan plan_of_pack(const Plan& plan, const Pack& pack);
-// The one with most tokens on a rank.
+// The one with most tokens on a rank, padding included.
 const Pack& fullest_pack(const Plan& plan);
+
+// Whether its micro-batches may be packs in a pipeline: one chain of whole passes, whose lists
+// stand whatever the units are.
+bool runs_units_of_any_length(const ScheduleTraits& traits);
+// Whether they are.
+bool runs_packed_pipeline(const Plan& plan);
+// The packs of one replica in order, as a plan of as many micro-batches.
+Plan plan_of_replica(const Plan& plan, int replica);
+
+// The tokens that are not padding.
+std::int64_t tokens_of(const Pack& pack);
 
 }  // namespace orrery::plan

@@ -191,6 +191,8 @@ struct Serving;  // plan/serving/serving.hpp
 struct Pack {
   int group = 1;                        // ranks
   std::vector<std::int64_t> sequences;  // tokens of each
+  bool padded = false;                  // each to the longest of them
+  std::vector<std::int64_t> slices{};   // of the one sequence: tokens of each; empty: not cut
   bool operator==(const Pack&) const = default;
 };
 
@@ -227,8 +229,12 @@ struct Plan {
   // worker of `hetpipe` may be ahead of the others.
   int servers = 0;
   int clock_distance = 0;
-  // What `flexsp` runs: the packs of every micro-batch, side by side.
+  // Micro-batches of sequences of any lengths: the packs of each, side by side on groups of data
+  // ranks (`flexsp`) or on one data-parallel replica each (plan/packs.hpp).
   std::vector<std::vector<Pack>> packs;
+  // Of a plan of one pack: the tokens of its sequences, which stand behind one another in each
+  // sample. No part of a document.
+  std::vector<std::int64_t> joined_sequences;
   std::int64_t micro_batch = 1;   // sequences per data-parallel rank
   std::vector<int> stage_blocks;  // chain positions per virtual stage; sums to the chain length
   std::vector<BlockRun> blocks;   // counts sum to the chain length

@@ -62,6 +62,9 @@ bool lacks_stage_bounds(const sim::Schedule& schedule, int chunks) {
 }
 
 bool lacks_stage_bounds(const Plan& plan) {
+  if (!plan.packs.empty()) {
+    return true;
+  }
   return plan.schedule_document == nullptr &&
          lacks_stage_bounds(sim::find_schedule(plan.schedule, "schedule"), plan.chunks);
 }

@@ -54,6 +54,8 @@ struct ScheduleParams {
   // `activation` and `weight_grad_activation` of every virtual stage; empty: the same for all.
   std::vector<std::int64_t> activations = {};
   std::vector<std::int64_t> weight_grad_activations = {};
+  // What single micro-batches keep, of which `cap` counts 1 (`dynapipe`); empty: 1 each.
+  std::vector<double> weights = {};
   // Decide every pass, try every candidate, copy and leave out nothing: the same lists, for tests.
   bool decides_all = false;
   const PassTimes& times_of(std::size_t virtual_stage) const;

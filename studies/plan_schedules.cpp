@@ -35,7 +35,8 @@ void set_chunks(int chunks, plan::ModuleCut before, plan::Plan& plan) {
   }
 }
 
-// Those asked for, else the plan's; for a schedule that cuts sequences at least one slice a stage.
+// Those asked for, else the plan's; for a schedule that cuts sequences at least one slice a stage,
+// unless packs say how each is cut.
 void set_slices(const ScheduleRequest& request, plan::Plan& plan) {
   const bool cuts = plan::schedule_traits(plan).uses_slices;
   if (request.slices > 0 && (cuts || request.slices == 1)) {
@@ -49,7 +50,7 @@ void set_slices(const ScheduleRequest& request, plan::Plan& plan) {
       plan.slices = listed->slices;
       plan.slice_tokens.clear();
     }
-  } else if (plan.slices == 1) {
+  } else if (plan.slices == 1 && plan.packs.empty()) {
     plan.slices = std::max(2, plan.pp);
     while (plan.slices < plan.sequence && plan.sequence % plan.slices != 0) {
       ++plan.slices;

@@ -6,6 +6,7 @@
 #include "base/error.hpp"
 #include "base/text.hpp"
 #include "plan/flat/flat.hpp"
+#include "plan/packs.hpp"
 #include "plan/simulation/simulate.hpp"
 #include "plan/stage/stage.hpp"
 #include "plan/stage/step_end.hpp"
@@ -34,6 +35,15 @@ Details details_of(const plan::Plan& plan, const sim::PipelineOrder& order,
     details.activations.activation.push_back(stages.back().saved + stages.back().saved_ends);
   }
   details.end = plan::close_step(plan, stages, order.device_of, pipeline, costs);
+  return details;
+}
+
+// Of micro-batches that are not alike, which keep bytes of their own, the end alone.
+Details details_of_packs(const plan::Simulation& simulation) {
+  Details details;
+  details.end.iteration = to_sim_time(simulation.iteration_time);
+  details.end.optimizer = simulation.breakdown.optimizer;
+  details.end.gradients_ready = details.end.iteration - to_sim_time(details.end.optimizer);
   return details;
 }
 
@@ -97,7 +107,9 @@ traces::Trace trace_of_kernels(const plan::Plan& plan) {
 traces::Trace trace_of_passes(const plan::Plan& plan) {
   const plan::Simulation simulation = plan::simulate(plan, {.record_spans = true});
   const sim::PipelineOrder& order = simulation.order;
-  const Details details = details_of(plan, order, simulation.pipeline);
+  const Details details = plan::runs_packed_pipeline(plan)
+                              ? details_of_packs(simulation)
+                              : details_of(plan, order, simulation.pipeline);
   traces::PipelineTraceOptions options;
   options.costs = &details.activations;
   for (const plan::StageMemory& memory : simulation.memory) {

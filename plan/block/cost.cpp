@@ -77,11 +77,8 @@ BlockCosts::BlockCosts(const Plan& plan, std::vector<costmodel::DeviceModel> dev
       collectives_(plan.cluster, plan.profile),
       execution_(plan.execution),
       precision_(plan.precision),
-      sequence_(plan.sequence) {
-  if (plan.packs.size() == 1 && plan.packs.front().size() == 1) {
-    packed_ = plan.packs.front().front().sequences;
-  }
-}
+      sequence_(plan.sequence),
+      packed_(plan.joined_sequences) {}
 
 std::size_t BlockCosts::KeyHash::operator()(const Key& key) const {
   std::uint64_t hash = 0;

@@ -192,8 +192,9 @@ class Checker {
       fail(fmt::format("{} does not generate text token by token, so it cannot serve requests",
                        spec.name));
     }
-    if (plan_.chunks != 1) {
-      fail("a serving plan has one model chunk a stage", "leave out \"chunks\"");
+    if (plan_.chunks != 1 || !plan_.packs.empty()) {
+      fail("a serving plan has one model chunk a stage, and no packs",
+           fmt::format("leave out \"{}\"", plan_.chunks != 1 ? "chunks" : "packs"));
     }
     for (const BlockRun& run : plan_.blocks) {
       check_serving_layout(run.layout);
@@ -310,7 +311,8 @@ std::string uneven_text(std::string_view axis, std::string_view tensors, std::in
 }
 
 void Checker::check_tensor_parallel(const BlockPlan& layout) const {
-  if (layout.sequence_parallel && layout.tp > 1 && !plan_.serving) {
+  const bool checked = !plan_.serving && plan_.packs.empty();  // packs are padded
+  if (layout.sequence_parallel && layout.tp > 1 && checked) {
     const std::int64_t parts = std::int64_t{layout.tp} * layout.cp;
     divides("tp x cp (sequence_parallel)", parts, "sequence", plan_.sequence,
             uneven_text("axis tp with cp", kStream, plan_.sequence, parts));
@@ -353,10 +355,11 @@ void Checker::check_context_parallel(const BlockPlan& layout) const {
     return;  // context ranks of serving split the cache, whatever its length
   }
   const models::NetworkSpec& spec = plan_.network.spec;
-  if (layout.context == ContextParallel::Ring && spec.causal) {
+  const bool checked = plan_.packs.empty();  // packs are padded
+  if (checked && layout.context == ContextParallel::Ring && spec.causal) {
     divides("2 x cp (causal ring)", std::int64_t{2} * layout.cp, "sequence", plan_.sequence,
             uneven_text("axis cp, two chunks a rank,", kStream, plan_.sequence, 2 * layout.cp));
-  } else {
+  } else if (checked) {
     divides("cp", layout.cp, "sequence", plan_.sequence,
             uneven_text("axis cp", kStream, plan_.sequence, layout.cp));
   }

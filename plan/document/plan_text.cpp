@@ -68,8 +68,11 @@ std::string layout_text(const Plan& plan) {
     text += fmt::format(", {}", plan.schedule);
   }
   if (!plan.packs.empty()) {
-    text += fmt::format(" with groups of {} in {} micro-batch{}", group_sizes_text(plan),
-                        plan.packs.size(), plan.packs.size() == 1 ? "" : "es");
+    const bool pipeline = runs_packed_pipeline(plan);
+    text += fmt::format(
+        " with {} in {} micro-batch{}",
+        pipeline ? fmt::format("{} sequences", plan.batch) : "groups of " + group_sizes_text(plan),
+        plan.packs.size(), plan.packs.size() == 1 ? "" : "es");
   }
   if (plan.execution.ships_weights && schedule_traits(plan).spreads_attention) {
     text += ", ships weights";

@@ -31,7 +31,7 @@ sim::PipelineOrder order_of(const Plan& plan) {
 
 sim::PipelineOrder flat_order(const Plan& plan) {
   if (!plan.packs.empty()) {
-    bad_input("flat program", "packs of sequences on groups of their own have no flat form",
+    bad_input("flat program", "packs of sequences of different length have no flat form",
               "use the hierarchical simulation");
   }
   sim::PipelineOrder order = order_of(plan);
@@ -207,7 +207,9 @@ bool moves_as_expanded(const Plan& plan) {
 
 }  // namespace
 
-bool can_expand(const Plan& plan) { return moves_as_expanded(plan) && order_of(plan).is_plain(); }
+bool can_expand(const Plan& plan) {
+  return plan.packs.empty() && moves_as_expanded(plan) && order_of(plan).is_plain();
+}
 
 sim::Program flat_program(const Plan& plan, const FlatOptions& options) {
   if (!moves_as_expanded(plan)) {

@@ -58,6 +58,9 @@ class Checker {
     if (shape.slices > 1) {
       fail("a plan of a mixed cluster cuts no sequences into slices", kOneKind);
     }
+    if (!shape.packs.empty()) {
+      fail("a plan of a mixed cluster has sequences of one length, no packs", kOneKind);
+    }
     for (const BlockRun& run : shape.blocks) {
       if (run.layout.offload.any()) {
         fail("a plan of a mixed cluster offloads nothing", kOneKind);

@@ -164,17 +164,25 @@ void DeviceReplay::gather_root() {
   root_ = memory_.allocate(bytes);
 }
 
+Unit DeviceReplay::unit_of(int stage, std::uint32_t unit) const {
+  if (!units.empty()) {
+    return units[unit];
+  }
+  const auto slices = static_cast<std::uint32_t>(stages.at(stage).slices.size());
+  const std::uint32_t slice = unit % slices;
+  return {slice, unit - slice, slice + 1 == slices};
+}
+
 const SlicePosition& DeviceReplay::at(int stage, std::uint32_t unit, std::size_t position) const {
-  const std::vector<std::vector<SlicePosition>>& slices = stages.at(stage).slices;
-  return slices[unit % slices.size()][position];
+  return stages.at(stage).slices[unit_of(stage, unit).cost][position];
 }
 
 void DeviceReplay::begin_context_gradients(int stage, std::uint32_t unit, std::size_t position) {
-  const auto slices = static_cast<std::uint32_t>(stages.at(stage).slices.size());
-  if ((unit + 1) % slices != 0) {
+  const Unit of = unit_of(stage, unit);
+  if (!of.last) {
     return;
   }
-  for (std::uint32_t earlier = unit + 1 - slices; earlier < unit; ++earlier) {
+  for (std::uint32_t earlier = of.first; earlier < unit; ++earlier) {
     const auto bytes = at(stage, earlier, position).context_gradients;
     if (bytes > 0) {  // shards of an output layer, which have none, may be done with the slice
       live_.at({stage, earlier}).context_gradients[position] = memory_.allocate(bytes);

@@ -12,6 +12,7 @@
 #include "plan/block/memory.hpp"
 #include "plan/block/states.hpp"
 #include "plan/replay/memory_replay.hpp"
+#include "plan/stage/sliced.hpp"
 #include "sim/caching_allocator.hpp"
 #include "sim/schedule.hpp"
 
@@ -56,7 +57,7 @@ struct SlicePosition {
 
 struct StageReplay {
   std::vector<Position> positions;
-  std::vector<std::vector<SlicePosition>> slices;  // by slice and position
+  std::vector<std::vector<SlicePosition>> slices;  // by slice, or Unit::cost, and position
   // Of a copy of a frozen encoder that runs in idle times: portions of a micro-batch; else 0.
   std::uint32_t portions = 0;
   // Whole micro-batches leave for the host and return, with so many buffers each way; 0: they stay.
@@ -79,7 +80,8 @@ class DeviceReplay {
       : plan_(plan), facts_(facts), memory_({facts.expandable_segments, capacity}) {}
 
   std::map<int, StageReplay> stages;
-  double place = 0;  // among the ranks that share its states: 0 the first, 1 the last
+  std::vector<Unit> units;  // of micro-batches that are not alike; empty: slices come in turn
+  double place = 0;         // among the ranks that share its states: 0 the first, 1 the last
   // Whether these ranks update different parameters, and how many they are.
   std::int64_t differing_ranks() const;
   // Of parameters, gradients and optimizer states alone.
@@ -134,6 +136,7 @@ class DeviceReplay {
   void end_forward(const Position& position);
   void end_backward(const Position& position);
   void gather_root();
+  Unit unit_of(int stage, std::uint32_t unit) const;
   const SlicePosition& at(int stage, std::uint32_t unit, std::size_t position) const;
   // Gradients of the keys and values of all slices before the last one, whose backward this is.
   void begin_context_gradients(int stage, std::uint32_t unit, std::size_t position);

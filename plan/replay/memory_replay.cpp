@@ -16,6 +16,7 @@
 #include "plan/packs.hpp"
 #include "plan/replay/device_replay.hpp"
 #include "plan/schedule_traits.hpp"
+#include "plan/simulation/simulate.hpp"
 #include "plan/stage/live_counts.hpp"
 #include "plan/stage/memory.hpp"
 #include "plan/stage/offload_time.hpp"
@@ -68,16 +69,48 @@ sim::PipelineOrder short_order(const Plan& plan, BlockCosts& costs) {
   return schedule_order(plan, params);
 }
 
+// Micro-batches of one kind: a plan of them alone, and what they cost.
+struct Kind {
+  explicit Kind(Plan of) : plan(std::move(of)), costs(plan) {}
+  Plan plan;
+  BlockCosts costs;
+};
+
 class PlanReplay {
  public:
+  // Of a plan of packs: one replica's.
   PlanReplay(const Plan& plan, const MemoryFacts& facts)
-      : plan_(plan), facts_(facts), costs_(plan), contents_(stage_contents(plan)) {}
+      : plan_(plan), facts_(facts), contents_(stage_contents(plan)) {
+    if (plan.packs.empty()) {
+      kinds_.push_back(std::make_unique<Kind>(plan));
+    }
+    std::vector<const Pack*> known;
+    std::vector<std::uint32_t> first_cost = {0};
+    for (const std::vector<Pack>& micro_batch : plan.packs) {
+      const Pack& pack = micro_batch.front();
+      const auto same = std::find_if(known.begin(), known.end(),
+                                     [&](const Pack* other) { return *other == pack; });
+      const auto kind = static_cast<std::size_t>(same - known.begin());
+      const auto count = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(pack.slices.size()));
+      if (same == known.end()) {
+        known.push_back(&pack);
+        kinds_.push_back(std::make_unique<Kind>(plan_of_pack(plan, pack)));
+        first_cost.push_back(first_cost.back() + count);
+      }
+      const auto first = static_cast<std::uint32_t>(units_.size());
+      for (std::uint32_t slice = 0; slice < count; ++slice) {
+        units_.push_back({first_cost[kind] + slice, first, slice + 1 == count});
+      }
+    }
+  }
 
   std::vector<MemoryPeak> run(int jobs) {
     if (schedule_traits(plan_).runs_arcs) {
       return {};  // a device's allocations follow other devices' passes
     }
-    const sim::PipelineOrder order = short_order(plan_, costs_);
+    const sim::PipelineOrder order = plan_.packs.empty()
+                                         ? short_order(plan_, costs())
+                                         : simulate(plan_, {.record_spans = true}).order;
     std::size_t passes = 0;
     for (const std::vector<sim::Pass>& device : order.passes) {
       passes += device.size();
@@ -92,6 +125,9 @@ class PlanReplay {
     // Other workers and services are left out.
     std::vector<DeviceReplay> replays(static_cast<std::size_t>(plan_.pp),
                                       DeviceReplay(plan_, facts_, capacity));
+    for (DeviceReplay& replay : replays) {
+      replay.units = units_;
+    }
     const std::vector<LiveCounts> live = live_counts(order);
     for (std::size_t stage = 0; stage < contents_.size(); ++stage) {
       if (order.device_of[stage] >= replays.size()) {
@@ -116,6 +152,9 @@ class PlanReplay {
   }
 
  private:
+  // States are the same in all kinds.
+  BlockCosts& costs() { return kinds_.front()->costs; }
+
   // Of the ranks that share states. Where passes are many, that whose states reserve most.
   static MemoryPeak fullest_rank(const DeviceReplay& device, const std::vector<sim::Pass>& passes) {
     const std::int64_t ranks = std::min(device.differing_ranks(), kMaxRanks);
@@ -158,16 +197,16 @@ class PlanReplay {
 
   StageReplay stage_replay(const StageContent& content) {
     StageReplay stage;
-    const bool without_tied = counts_tied_table_elsewhere(content, costs_.network());
+    const bool without_tied = counts_tied_table_elsewhere(content, plan_.network);
     for (const StagePiece& piece : content) {
-      const std::int64_t micro_batch = micro_batch_of(piece, plan_);
+      const std::int64_t micro_batch = micro_batch_of(piece, kinds_.front()->plan);
       Position position;
-      position.end = costs_.network().blocks[static_cast<std::size_t>(piece.block)].kind !=
+      position.end = costs().network().blocks[static_cast<std::size_t>(piece.block)].kind !=
                      models::BlockKind::Layer;
-      position.frozen = costs_.network().blocks[static_cast<std::size_t>(piece.block)].frozen;
+      position.frozen = costs().network().blocks[static_cast<std::size_t>(piece.block)].frozen;
       const Mesh mesh = mesh_of(piece.layout, data_ranks_of(piece, plan_));
       position.states =
-          state_bytes(costs_.of(piece.block, piece.layout, micro_batch), piece.layout, mesh,
+          state_bytes(costs().of(piece.block, piece.layout, micro_batch), piece.layout, mesh,
                       plan_.execution, plan_.precision, without_tied, plan_.cluster.node.gpus);
       position.gathered = position.states.gathered.value() > 0;
       position.reduced = position.states.unreduced.value() > 0;
@@ -175,12 +214,12 @@ class PlanReplay {
       position.ranks_inside =
           group_of(mesh, {Axis::Context, Axis::Expert, Axis::Shard}, plan_.cluster.node.gpus)
               .ranks_per_node;
-      position.memory = memory_of(piece, micro_batch, position.reduced, {});
+      position.memory = memory_of(piece, *kinds_.front(), position.reduced, {});
       count_parameters(piece.layout, mesh, position);
       count_packed(piece, micro_batch, mesh, position);
       stage.positions.insert(stage.positions.end(), static_cast<std::size_t>(piece.count),
                              position);
-      add_slices(piece, micro_batch, position, stage);
+      add_slices(piece, position, stage);
     }
     return stage;
   }
@@ -188,7 +227,7 @@ class PlanReplay {
   // What a gather fills and, of parameters that stay so, what the backward adds.
   void count_packed(const StagePiece& piece, std::int64_t micro_batch, const Mesh& mesh,
                     Position& position) {
-    const BlockCost& block = costs_.of(piece.block, piece.layout, micro_batch);
+    const BlockCost& block = costs().of(piece.block, piece.layout, micro_batch);
     const Execution& execution = plan_.execution;
     std::int64_t elements = 0;
     double packed = 0;
@@ -222,43 +261,47 @@ class PlanReplay {
         std::clamp(position.states.local_parameters - local, std::int64_t{0}, position.experts);
   }
 
-  void add_slices(const StagePiece& piece, std::int64_t micro_batch, const Position& position,
-                  StageReplay& stage) {
-    const std::vector<Slice> slices = slices_of(plan_);
-    stage.slices.resize(slices.size());
-    for (std::size_t index = 0; index < slices.size(); ++index) {
-      const BlockCost& cost = costs_.of(piece.block, piece.layout, micro_batch, slices[index]);
-      SlicePosition part;
-      part.memory = memory_of(piece, micro_batch, position.reduced, slices[index]);
-      part.context_gradients = cost.context_gradients.value();
-      part.keys = piece.layout.recompute == Recompute::Full ? part.context_gradients : 0;
-      if (!position.end && piece.layout.offload.activations > 0) {
-        part.leaving = leaving_buffers(*part.memory, piece.layout.offload);
+  // Of every kind of micro-batch.
+  void add_slices(const StagePiece& piece, const Position& position, StageReplay& stage) {
+    std::size_t index = 0;
+    for (const std::unique_ptr<Kind>& kind : kinds_) {
+      for (const Slice& slice : slices_of(kind->plan)) {
+        const BlockCost& cost =
+            kind->costs.of(piece.block, piece.layout, micro_batch_of(piece, kind->plan), slice);
+        SlicePosition part;
+        part.memory = memory_of(piece, *kind, position.reduced, slice);
+        part.context_gradients = cost.context_gradients.value();
+        part.keys = piece.layout.recompute == Recompute::Full ? part.context_gradients : 0;
+        if (!position.end && piece.layout.offload.activations > 0) {
+          part.leaving = leaving_buffers(*part.memory, piece.layout.offload);
+        }
+        stage.slices.resize(std::max(stage.slices.size(), ++index));
+        std::vector<SlicePosition>& positions = stage.slices[index - 1];
+        positions.insert(positions.end(), static_cast<std::size_t>(piece.count), part);
       }
-      std::vector<SlicePosition>& positions = stage.slices[index];
-      positions.insert(positions.end(), static_cast<std::size_t>(piece.count), part);
     }
   }
 
   // Of fused attention only the length of a slice matters.
-  const BlockMemory* memory_of(const StagePiece& piece, std::int64_t micro_batch, bool reduced,
+  const BlockMemory* memory_of(const StagePiece& piece, const Kind& kind, bool reduced,
                                Slice slice) {
     slice.start = plan_.execution.fused_attention ? 0 : slice.start;
     slice.last = false;
     for (const Known& known : memories_) {
-      if (known.piece.block == piece.block && known.piece.layout == piece.layout &&
-          known.slice == slice) {
+      if (known.kind == &kind && known.piece.block == piece.block &&
+          known.piece.layout == piece.layout && known.slice == slice) {
         return known.memory.get();
       }
     }
-    const BlockContext context =
-        costs_.block_context(piece.block, piece.layout, micro_batch, slice);
-    memories_.push_back(
-        {piece, slice, std::make_unique<BlockMemory>(block_memory(context, facts_, reduced))});
+    const BlockContext context = kind.costs.block_context(piece.block, piece.layout,
+                                                          micro_batch_of(piece, kind.plan), slice);
+    memories_.push_back({&kind, piece, slice,
+                         std::make_unique<BlockMemory>(block_memory(context, facts_, reduced))});
     return memories_.back().memory.get();
   }
 
   struct Known {
+    const Kind* kind;
     StagePiece piece;
     Slice slice;
     std::unique_ptr<BlockMemory> memory;
@@ -266,8 +309,9 @@ class PlanReplay {
 
   const Plan& plan_;
   const MemoryFacts& facts_;
-  BlockCosts costs_;
   std::vector<StageContent> contents_;
+  std::vector<std::unique_ptr<Kind>> kinds_;
+  std::vector<Unit> units_;  // of a plan of packs
   std::vector<Known> memories_;
 };
 
@@ -277,7 +321,26 @@ std::vector<MemoryPeak> replay_memory(const Plan& plan, const MemoryFacts& facts
   if (schedule_traits(plan).packs_sequences) {
     return replay_memory(plan_of_pack(plan, fullest_pack(plan)), facts, jobs);
   }
-  return PlanReplay(plan, facts).run(jobs);
+  if (!runs_packed_pipeline(plan)) {
+    return PlanReplay(plan, facts).run(jobs);
+  }
+  std::vector<MemoryPeak> fullest;
+  std::vector<Plan> known;
+  for (int replica = 0; replica < plan.dp; ++replica) {
+    const Plan one = plan_of_replica(plan, replica);
+    if (std::any_of(known.begin(), known.end(),
+                    [&](const Plan& other) { return other.packs == one.packs; })) {
+      continue;
+    }
+    const std::vector<MemoryPeak> peaks = PlanReplay(one, facts).run(jobs);
+    fullest.resize(peaks.size());
+    for (std::size_t device = 0; device < peaks.size(); ++device) {
+      fullest[device] =
+          fullest[device].device() < peaks[device].device() ? peaks[device] : fullest[device];
+    }
+    known.push_back(one);
+  }
+  return fullest;
 }
 
 MemoryVerdict replayed_verdict(const Plan& plan, const std::vector<MemoryPeak>& peaks) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "plan/packs.hpp"
+#include "plan/simulation/packed_pipeline.hpp"
 #include "plan/stage/memory.hpp"
 #include "sim/orders/order_blocks.hpp"
 
@@ -192,7 +193,8 @@ class PackedStep {
 }  // namespace
 
 Simulation simulate_packs(const Plan& plan, const SimulateOptions& options) {
-  return PackedStep(plan, options).run();
+  return runs_packed_pipeline(plan) ? simulate_packed_pipeline(plan, options)
+                                    : PackedStep(plan, options).run();
 }
 
 }  // namespace orrery::plan

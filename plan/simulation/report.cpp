@@ -90,15 +90,12 @@ Flops recompute_flops(const Plan& plan, BlockCosts& costs) {
   return total * static_cast<double>(plan.num_micro_batches());
 }
 
-void fill_rates(const Plan& plan, BlockCosts& costs, Simulation& result) {
+void fill_rates(const Plan& plan, const StepWork& work, Simulation& result) {
   const double gpus = plan.num_gpus();
-  const double tokens = static_cast<double>(plan.batch) * static_cast<double>(plan.sequence);
-  result.tokens_per_second_per_gpu = tokens / result.iteration_time.value() / gpus;
-  const Flops model = models::model_flops(plan.network, {plan.batch, plan.sequence});
+  result.tokens_per_second_per_gpu = work.tokens / result.iteration_time.value() / gpus;
   const FlopsPerSecond peak = plan.cluster.gpu.peak_of(plan.precision) * gpus;
-  result.mfu_fraction = model / (peak * result.iteration_time);
-  const Flops hardware = model + recompute_flops(plan, costs);
-  result.hfu_fraction = hardware / (peak * result.iteration_time);
+  result.mfu_fraction = work.model / (peak * result.iteration_time);
+  result.hfu_fraction = (work.model + work.recomputed) / (peak * result.iteration_time);
 }
 
 // Of all devices, from the first pass to the last.
@@ -146,12 +143,18 @@ Simulation& Simulation::operator=(const Simulation&) = default;
 Simulation& Simulation::operator=(Simulation&&) noexcept = default;
 Simulation::~Simulation() = default;
 
+StepWork step_work(const Plan& plan, BlockCosts& costs) {
+  return {static_cast<double>(plan.batch) * static_cast<double>(plan.sequence),
+          models::model_flops(plan.network, {plan.batch, plan.sequence}),
+          recompute_flops(plan, costs)};
+}
+
 void fill_report(const Plan& plan, const std::vector<StageCost>& stages,
                  const std::vector<SimTime>& sends, const std::vector<std::uint16_t>& device_of,
-                 const StepEnd& end, BlockCosts& costs, Simulation& result) {
+                 const StepEnd& end, const StepWork& work, BlockCosts& costs, Simulation& result) {
   result.iteration_time = to_seconds(end.iteration);
   result.bubble_fraction = largest_bubble(result.pipeline);
-  fill_rates(plan, costs, result);
+  fill_rates(plan, work, result);
   const std::size_t device = busiest_device(result.pipeline);
   const DeviceTimes times = times_of_device(plan, costs, stages, sends, device_of, device);
   const sim::DeviceUse& use = result.pipeline.devices[device];

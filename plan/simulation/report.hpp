@@ -13,10 +13,18 @@
 
 namespace orrery::plan {
 
+// What all GPUs do in an iteration.
+struct StepWork {
+  double tokens = 0;
+  Flops model;
+  Flops recomputed;
+};
+StepWork step_work(const Plan& plan, BlockCosts& costs);
+
 // `device_of`: of the stages.
 void fill_report(const Plan& plan, const std::vector<StageCost>& stages,
                  const std::vector<SimTime>& sends, const std::vector<std::uint16_t>& device_of,
-                 const StepEnd& end, BlockCosts& costs, Simulation& result);
+                 const StepEnd& end, const StepWork& work, BlockCosts& costs, Simulation& result);
 
 // Staleness, versions, period, and the bubble of the steady state.
 void report_pace(const Plan& plan, const SteadyPace& pace, Simulation& simulation);

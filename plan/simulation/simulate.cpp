@@ -9,6 +9,7 @@
 #include "plan/modules.hpp"
 #include "plan/packs.hpp"
 #include "plan/schedule_traits.hpp"
+#include "plan/simulation/packed_pipeline.hpp"
 #include "plan/simulation/packed_step.hpp"
 #include "plan/simulation/report.hpp"
 #include "plan/simulation/sample_times.hpp"
@@ -186,7 +187,7 @@ std::vector<SplitBackwards::Kept> kept_between(const Plan& plan,
 }  // namespace
 
 Simulation Simulator::run(const Plan& plan, const SimulateOptions& options) {
-  if (schedule_traits(plan).packs_sequences) {
+  if (!plan.packs.empty()) {
     return simulate_packs(plan, options);
   }
   OrderCache& orders = cache_->orders;
@@ -210,8 +211,8 @@ Simulation Simulator::run(const Plan& plan, const SimulateOptions& options) {
   const NodeMemory node = node_memory(plan, result.memory);
   result.host_per_node = node.host;
   result.disk_per_node = node.disk;
-  fill_report(plan, run.stages, run.sends, devices_of_stages(plan, order), run.end, cache_->costs,
-              result);
+  fill_report(plan, run.stages, run.sends, devices_of_stages(plan, order), run.end,
+              step_work(plan, cache_->costs), cache_->costs, result);
   if (run.pace) {
     report_pace(plan, *run.pace, result);
   }
@@ -223,17 +224,26 @@ const sim::PipelineOrder& Simulator::order(const Plan& plan) {
   return cache_->orders.order_of(plan);
 }
 
+namespace {
+
+// The iteration time under a draw, on costs that it changes.
+auto timer(const Plan& plan, const sim::PipelineOrder& order, BlockCosts& costs,
+           SplitBackwards& splits) {
+  return [&](const CostFactors& factors) {
+    costs.set_factors(factors);
+    return to_seconds(evaluate(plan, order, false, costs, splits).end.iteration);
+  };
+}
+
+}  // namespace
+
 void Simulator::fill_interval(const Plan& plan, const SimulateOptions& how, Simulation& result) {
   TimeInterval interval{result.iteration_time, result.iteration_time};
   if (how.interval_draws > 0) {
     const sim::PipelineOrder& order = cache_->orders.order_of(plan);
     BlockCosts costs(plan);
-    const auto time_under = [&](const CostFactors& factors) {
-      costs.set_factors(factors);
-      return to_seconds(evaluate(plan, order, false, costs, cache_->orders.splits()).end.iteration);
-    };
     interval = sampled_interval(spreads_of(plan), result.iteration_time, how.interval_draws,
-                                time_under, how.stop_draws)
+                                timer(plan, order, costs, cache_->orders.splits()), how.stop_draws)
                    .value_or(interval);
   }
   result.interval_low = interval.low;
@@ -242,18 +252,17 @@ void Simulator::fill_interval(const Plan& plan, const SimulateOptions& how, Simu
 
 std::vector<Seconds> sample_times(const Plan& plan, std::span<const Draw> draws,
                                   const std::function<bool()>& stop) {
+  if (runs_packed_pipeline(plan)) {
+    return sample_packed_pipeline(plan, draws, stop);
+  }
   BlockCosts costs(plan);
   OrderCache orders(costs);
   const sim::PipelineOrder order = orders.order_of(plan);
-  const auto time_under = [&](const CostFactors& factors) {
-    costs.set_factors(factors);
-    return to_seconds(evaluate(plan, order, false, costs, orders.splits()).end.iteration);
-  };
-  return sampled_times(draws, time_under, stop);
+  return sampled_times(draws, timer(plan, order, costs, orders.splits()), stop);
 }
 
 std::vector<StageMemory> Simulator::memory(const Plan& plan) {
-  if (schedule_traits(plan).packs_sequences) {
+  if (!plan.packs.empty()) {
     return simulate_packs(plan, {}).memory;
   }
   OrderCache& orders = cache_->orders;
@@ -367,30 +376,7 @@ MemoryVerdict Simulator::fits_or_misses(const Plan& plan) {
 }
 
 Seconds Simulator::work_bound(const Plan& plan) {
-  if (!plan.packs.empty()) {
-    return Seconds();
-  }
-  // The busiest of pp devices does at least the mean.
-  SimTime work;
-  const ScheduleTraits traits = schedule_traits(plan);
-  const bool like_layers = traits.joins_passes && has_like_layers(plan);
-  for (std::size_t position = 0; position < plan.network.chain.size(); ++position) {
-    const int index = plan.network.chain[position];
-    const models::Block& described = plan.network.blocks[static_cast<std::size_t>(index)];
-    if (traits.shares_output_layer && described.kind != models::BlockKind::Layer) {
-      continue;
-    }
-    const BlockPlan& layout = plan.layout_of(static_cast<int>(position));
-    for (const Slice& slice : slices_of(plan)) {
-      const BlockCost& block =
-          cache_->costs.of(index, layout, plan.micro_batch_of(layout, index), slice);
-      work += (block.forward.time + block.backward.time -
-               (traits.joins_passes ? most_hidden(block, like_layers) : SimTime{})) *
-              static_cast<std::int64_t>(runs_of_block(plan, index));
-    }
-  }
-  const double share = static_cast<double>(plan.num_micro_batches()) / plan.pp;
-  return to_seconds(work) * (share * (1.0 - 1e-12));  // rounding must not pass the time itself
+  return plan.packs.empty() ? mean_work(plan, cache_->costs) : Seconds();
 }
 
 Simulation simulate(const Plan& plan, const SimulateOptions& options) {

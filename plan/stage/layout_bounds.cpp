@@ -5,6 +5,7 @@
 
 #include "base/error.hpp"
 #include "plan/modules.hpp"
+#include "plan/schedule_traits.hpp"
 #include "plan/stage/joined.hpp"
 #include "plan/stage/memory.hpp"
 #include "plan/stage/offload_time.hpp"
@@ -350,6 +351,28 @@ Seconds LayoutBounds::time_within(const std::vector<int>& stages, const StagePla
     }
   }
   return bound * (1.0 - 1e-9);
+}
+
+Seconds mean_work(const Plan& plan, BlockCosts& costs) {
+  SimTime work;
+  const ScheduleTraits traits = schedule_traits(plan);
+  const bool like_layers = traits.joins_passes && has_like_layers(plan);
+  for (std::size_t position = 0; position < plan.network.chain.size(); ++position) {
+    const int index = plan.network.chain[position];
+    const models::Block& described = plan.network.blocks[static_cast<std::size_t>(index)];
+    if (traits.shares_output_layer && described.kind != models::BlockKind::Layer) {
+      continue;
+    }
+    const BlockPlan& layout = plan.layout_of(static_cast<int>(position));
+    for (const Slice& slice : slices_of(plan)) {
+      const BlockCost& block = costs.of(index, layout, plan.micro_batch_of(layout, index), slice);
+      work += (block.forward.time + block.backward.time -
+               (traits.joins_passes ? most_hidden(block, like_layers) : SimTime{})) *
+              static_cast<std::int64_t>(runs_of_block(plan, index));
+    }
+  }
+  const double share = static_cast<double>(plan.num_micro_batches()) / plan.pp;
+  return to_seconds(work) * (share * kRounding);
 }
 
 }  // namespace orrery::plan

@@ -95,4 +95,8 @@ class LayoutBounds {
   std::size_t thriftiest_ = 0;            // ZeRO stage whose optimizer has least to do
 };
 
+// Passes of an iteration on a device in the mean, without data-parallel traffic: the busiest one
+// has at least as many.
+Seconds mean_work(const Plan& plan, BlockCosts& costs);
+
 }  // namespace orrery::plan

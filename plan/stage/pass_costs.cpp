@@ -2,6 +2,7 @@
 #include "plan/stage/pass_costs.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "plan/modules.hpp"
 #include "plan/schedule_traits.hpp"
@@ -48,8 +49,11 @@ bool forwards_first(const Plan& plan) {
     return false;
   }
   const sim::Schedule& schedule = sim::find_schedule(plan.schedule, "schedule");
-  return schedule.most_activations(schedule_params(plan)) >=
-         static_cast<double>(plan.num_micro_batches());
+  const sim::ScheduleParams params = schedule_params(plan);
+  const std::vector<int>& slices = params.slices_of;  // of packs, each of which counts as one
+  const double units = slices.empty() ? static_cast<double>(plan.num_micro_batches())
+                                      : std::accumulate(slices.begin(), slices.end(), 0.0);
+  return schedule.most_activations(params) >= units;
 }
 
 // A message occupies its link for all but its latency, so a stage whose pass is shorter than that

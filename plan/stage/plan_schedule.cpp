@@ -36,7 +36,7 @@ sim::ScheduleParams schedule_params(const Plan& plan) {
   if (traits.uses_servers) {
     tell_servers(plan, params);
   }
-  if (traits.packs_sequences) {
+  if (traits.packs_sequences || !plan.packs.empty()) {
     tell_packs(plan, params);
   }
   return params;
@@ -69,8 +69,12 @@ std::string missing_in_plans(const sim::ScheduleDocument& document,
 
 std::string problem_of_document(const Plan& plan) {
   const sim::ScheduleDocument& document = *plan.schedule_document;
+  std::string broken = packs_problem(plan);
+  if (!broken.empty()) {
+    return broken;
+  }
   const sim::ScheduleParams params = schedule_params(plan);
-  std::string broken = sim::check_document(document, params);
+  broken = sim::check_document(document, params);
   if (broken.empty()) {
     // Throws when the lists are wrong or cannot go on.
     const sim::PipelineOrder order = sim::order_of(document, params);

@@ -233,17 +233,28 @@ StagePasses floor_passes(const Plan& plan, const sim::PipelineCosts& passes, std
 }
 
 std::vector<SlicePeak> slice_peaks(const sim::PipelineOrder& order, const SliceCosts& slices) {
+  const auto count = static_cast<std::uint32_t>(slices.front().size());
+  std::vector<Unit> units;
+  units.reserve(static_cast<std::size_t>(order.micro_batches));
+  for (std::uint32_t unit = 0; unit < static_cast<std::uint32_t>(order.micro_batches); ++unit) {
+    const std::uint32_t slice = unit % count;
+    units.push_back({slice, unit - slice, slice + 1 == count});
+  }
+  return unit_peaks(order, slices, units);
+}
+
+std::vector<SlicePeak> unit_peaks(const sim::PipelineOrder& order, const SliceCosts& costs,
+                                  const std::vector<Unit>& units) {
   std::vector<SlicePeak> peaks(order.passes.size());
-  const std::size_t count = slices.front().size();
   for (std::size_t device = 0; device < peaks.size(); ++device) {
     SlicePeak live;
     SlicePeak& peak = peaks[device];
     ByteCount host;
     ByteCount disk;
     for (const sim::Pass& pass : order.passes[device]) {
-      const std::vector<StageCost>& of_stage = slices[pass.virtual_stage];
-      const std::size_t slice = pass.micro_batch % count;
-      const StageCost& cost = of_stage[slice];
+      const std::vector<StageCost>& of_stage = costs[pass.virtual_stage];
+      const Unit& unit = units[pass.micro_batch];
+      const StageCost& cost = of_stage[unit.cost];
       const bool forward = pass.kind == sim::PassKind::Forward;
       if (forward) {
         live.layers += cost.saved;
@@ -252,9 +263,9 @@ std::vector<SlicePeak> slice_peaks(const sim::PipelineOrder& order, const SliceC
         live.disk += cost.saved_disk;
         host = std::max(host, live.host);
         disk = std::max(disk, live.disk);
-      } else if (slice + 1 == count) {
-        for (std::size_t earlier = 0; earlier < slice; ++earlier) {
-          live.gradients += of_stage[earlier].context_gradients;
+      } else if (unit.last) {
+        for (std::uint32_t earlier = unit.first; earlier < pass.micro_batch; ++earlier) {
+          live.gradients += of_stage[units[earlier].cost].context_gradients;
         }
       }
       if (live.total() > peak.total()) {
@@ -265,7 +276,7 @@ std::vector<SlicePeak> slice_peaks(const sim::PipelineOrder& order, const SliceC
         live.ends -= cost.saved_ends;
         live.host -= cost.saved_host;
         live.disk -= cost.saved_disk;
-        live.gradients -= slice + 1 == count ? ByteCount() : cost.context_gradients;
+        live.gradients -= unit.last ? ByteCount() : cost.context_gradients;
       }
     }
     peak.host = host;

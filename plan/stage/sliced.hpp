@@ -8,6 +8,7 @@
 // values of those before it, which go with their backwards. O(stages x slices); memory O(passes).
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <vector>
 
@@ -54,5 +55,16 @@ struct SlicePeak {
   ByteCount total() const { return layers + ends + gradients; }
 };
 std::vector<SlicePeak> slice_peaks(const sim::PipelineOrder& order, const SliceCosts& slices);
+
+// A unit of a pipeline, where units are not alike: what it costs, by its place among the costs of a
+// virtual stage, and the units of its micro-batch.
+struct Unit {
+  std::uint32_t cost = 0;
+  std::uint32_t first = 0;  // unit of its micro-batch
+  bool last = true;         // of its micro-batch
+};
+// The same for any units; `costs` by virtual stage and Unit::cost.
+std::vector<SlicePeak> unit_peaks(const sim::PipelineOrder& order, const SliceCosts& costs,
+                                  const std::vector<Unit>& units);
 
 }  // namespace orrery::plan

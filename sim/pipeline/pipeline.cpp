@@ -67,7 +67,9 @@ void check_shapes(const PipelineOrder& order, const PipelineCosts& costs) {
   ORRERY_CHECK(fits(costs.unit_forward.size(), units, true) &&
                    fits(costs.unit_input_grad.size(), units, true) &&
                    fits(costs.unit_weight_grad.size(), units, true) &&
-                   fits(costs.unit_backward.size(), units, true),
+                   fits(costs.unit_backward.size(), units, true) &&
+                   fits(costs.unit_send_forward.size(), units, true) &&
+                   fits(costs.unit_send_backward.size(), units, true),
                "one duration per virtual stage and unit or none");
 }
 
@@ -111,7 +113,8 @@ void check_range(const PipelineOrder& order, const PipelineCosts& costs) {
            sum(costs.backward) + sum(costs.send_forward) + sum(costs.send_backward) +
            sum(costs.recompute) + sum(costs.optimizer) + sum(costs.edge_latency)) +
       sum(costs.unit_forward) + sum(costs.unit_input_grad) + sum(costs.unit_weight_grad) +
-      sum(costs.unit_backward) + sum_added(costs.last_backward_extra, costs.backward) +
+      sum(costs.unit_backward) + sum(costs.unit_send_forward) + sum(costs.unit_send_backward) +
+      sum_added(costs.last_backward_extra, costs.backward) +
       sum_added(costs.first_forward_extra, costs.forward);
   const double bytes = m * (sum(costs.activation) + sum(costs.boundary)) +
                        sum(costs.forward_workspace) + sum(costs.backward_workspace);

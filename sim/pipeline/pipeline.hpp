@@ -57,6 +57,10 @@ struct PipelineCosts {
   std::vector<SimTime> unit_input_grad;
   std::vector<SimTime> unit_weight_grad;
   std::vector<SimTime> unit_backward;
+  // Of the transfers above by virtual stage s x units + unit; those of the last virtual stage do
+  // not matter.
+  std::vector<SimTime> unit_send_forward;
+  std::vector<SimTime> unit_send_backward;
   // What a forward and a backward take less as one block (sim/schedule.hpp) than one after the
   // other, no more than either: `hidden` by the kind of the forward's virtual stage and, next to
   // each other, of the backward's; `kind_of` the kinds by virtual stage. Empty: nothing.
@@ -65,6 +69,25 @@ struct PipelineCosts {
   std::uint16_t kinds = 0;
   // Point-to-point that blocks the compute streams of both ends until both are there (rendezvous).
   bool blocking_rendezvous = false;
+
+  bool units_differ() const {
+    return !unit_forward.empty() || !unit_input_grad.empty() || !unit_weight_grad.empty() ||
+           !unit_backward.empty() || !unit_send_forward.empty() || !unit_send_backward.empty();
+  }
+  // Of the activation of a unit that leaves virtual stage `s`, and of its gradient on the way back.
+  SimTime send_forward_of(std::size_t s, std::size_t unit) const {
+    return unit_send_forward.empty() ? send_forward[s]
+                                     : unit_send_forward[place(s, unit, unit_send_forward)];
+  }
+  SimTime send_backward_of(std::size_t s, std::size_t unit) const {
+    return unit_send_backward.empty() ? send_backward[s]
+                                      : unit_send_backward[place(s, unit, unit_send_backward)];
+  }
+
+ private:
+  std::size_t place(std::size_t s, std::size_t unit, const std::vector<SimTime>& of_units) const {
+    return s * (of_units.size() / (send_forward.size() + 1)) + unit;
+  }
 };
 
 struct DeviceUse {

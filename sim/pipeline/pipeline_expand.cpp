@@ -251,8 +251,10 @@ class Expander {
     tag.comm = CommKind::SendReceive;
     tag.name = names_[(send ? 0 : 2) + way];
     const std::size_t stage = producer / micro_batches_;
-    const SimTime time = direction == Direction::Activation ? costs_.send_forward[stage]
-                                                            : costs_.send_backward[stage - 1];
+    const std::size_t unit = producer % micro_batches_;
+    const SimTime time = direction == Direction::Activation
+                             ? costs_.send_forward_of(stage, unit)
+                             : costs_.send_backward_of(stage - 1, unit);
     const NodeId ready = program_.add_work(streams_[device], SimTime{}, tag);
     const NodeId move = program_.add_work(streams_[device], time, tag);
     Ends& ends = ends_[way][producer];
@@ -327,8 +329,9 @@ class Expander {
   }
 
   SimTime neighbour_latency(const Pass& pass) const {
-    return pass.kind == PassKind::Forward ? costs_.send_forward[pass.virtual_stage - 1U]
-                                          : costs_.send_backward[pass.virtual_stage];
+    return pass.kind == PassKind::Forward
+               ? costs_.send_forward_of(pass.virtual_stage - 1U, pass.micro_batch)
+               : costs_.send_backward_of(pass.virtual_stage, pass.micro_batch);
   }
   SimTime edge_latency(std::int32_t edge) const {
     return costs_.edge_latency.empty() ? SimTime{}

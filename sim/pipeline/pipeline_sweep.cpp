@@ -13,8 +13,7 @@ constexpr std::size_t kKinds = 6;       // Forward .. Optimizer
 constexpr std::size_t kPlainLanes = 3;  // forward, gradient, weight gradient
 
 bool takes_plain_path(const PipelineOrder& order, const PipelineCosts& costs) {
-  return order.is_plain() && costs.unit_forward.empty() && costs.unit_input_grad.empty() &&
-         costs.unit_weight_grad.empty() && costs.unit_backward.empty();
+  return order.is_plain() && !costs.units_differ();
 }
 
 }  // namespace

@@ -135,6 +135,7 @@ class PipelineSweep {
   bool execute_block(DeviceState& device);
   std::int64_t unit_duration(const PassClass& pass_class, const Pass& pass,
                              std::uint32_t earlier = 0) const;
+  std::int64_t latency_of(const PassClass& pass_class, const Pass& pass) const;
   // Of the pass at a position of a list, in one block with the one before it.
   std::int64_t hidden_in(const DeviceState& device, std::size_t position) const;
   void find_readers(const PipelineOrder& order);

@@ -23,9 +23,7 @@ std::int64_t bytes_at(const std::vector<ByteCount>& bytes, std::size_t s) {
 void PipelineSweep::find_readers(const PipelineOrder& order) {
   const bool same_units = std::all_of(units_.begin(), units_.end(),
                                       [&](auto units) { return units == micro_batches_; });
-  if (!same_units || order.slices > 1 || !order.holds.empty() || !costs_.unit_forward.empty() ||
-      !costs_.unit_input_grad.empty() || !costs_.unit_weight_grad.empty() ||
-      !costs_.unit_backward.empty()) {
+  if (!same_units || order.slices > 1 || !order.holds.empty() || costs_.units_differ()) {
     return;
   }
   std::vector<std::pair<std::size_t, Reader>> all;  // of a lane
@@ -122,6 +120,17 @@ std::int64_t PipelineSweep::unit_duration(const PassClass& pass_class, const Pas
   }
 }
 
+// Of the transfer from the pass before it in its chain.
+std::int64_t PipelineSweep::latency_of(const PassClass& pass_class, const Pass& pass) const {
+  const bool alike = costs_.unit_send_forward.empty() && costs_.unit_send_backward.empty();
+  if (alike || pass_class.input_lane == kNoLane) {
+    return pass_class.latency;
+  }
+  const std::size_t s = pass.virtual_stage;
+  return pass.kind == PassKind::Forward ? costs_.send_forward_of(s - 1, pass.micro_batch).ps
+                                        : costs_.send_backward_of(s, pass.micro_batch).ps;
+}
+
 bool PipelineSweep::execute_block(DeviceState& device) {
   const std::size_t length = block_length(device);
   std::int64_t start = device.free;
@@ -137,7 +146,7 @@ bool PipelineSweep::execute_block(DeviceState& device) {
       const std::size_t from =
           static_cast<std::size_t>(input.lane) * num_stages_ + input.virtual_stage;
       const std::int64_t end = end_[from * stride_ + input.unit];
-      std::int64_t latency = pass_class(pass).latency;
+      std::int64_t latency = latency_of(pass_class(pass), pass);
       if (input.edge != kNeighbour) {
         latency = costs_.edge_latency.empty()
                       ? 0

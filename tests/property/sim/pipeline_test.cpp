@@ -100,6 +100,41 @@ TEST(PipelineProperty, AgreesWithTheEngineOnTheExpandedProgram) {
   }));
 }
 
+// Every unit has passes and transfers of its own; where those are all alike, nothing changes.
+TEST(PipelineProperty, UnitsOfDifferentLengthAgreeWithTheEngine) {
+  EXPECT_TRUE(rc::check([](std::uint64_t seed) {
+    Random random(seed);
+    const PipelineOrder order = any_order(random, 5, 12);
+    PipelineCosts costs = random_costs(random, order, random.below(500), random.below(3000));
+    costs.kind_of.clear();
+    costs.hidden.clear();
+    costs.kinds = 0;
+    const auto units = static_cast<std::size_t>(order.micro_batches);
+    PipelineCosts alike = costs;
+    const auto spread = [&](const std::vector<SimTime>& stages, std::vector<SimTime>& all,
+                            std::vector<SimTime>& differing) {
+      for (std::size_t s = 0; s < costs.forward.size(); ++s) {
+        const SimTime usual = s < stages.size() ? stages[s] : SimTime{};
+        all.insert(all.end(), units, usual);
+        for (std::size_t unit = 0; unit < units; ++unit) {
+          differing.push_back(usual == SimTime{} ? usual : random_time(random, 1, 2000));
+        }
+      }
+    };
+    spread(costs.send_forward, alike.unit_send_forward, costs.unit_send_forward);
+    spread(costs.send_backward, alike.unit_send_backward, costs.unit_send_backward);
+    PipelineCosts plain = costs;
+    plain.unit_send_forward.clear();
+    plain.unit_send_backward.clear();
+    RC_ASSERT(evaluate_pipeline(order, alike).makespan == evaluate_pipeline(order, plain).makespan);
+    spread(costs.forward, alike.unit_forward, costs.unit_forward);
+    spread(costs.backward, alike.unit_backward, costs.unit_backward);
+    const PipelineResult result = evaluate_pipeline(order, costs, {.record_spans = true});
+    const Program program = expand_pipeline(order, costs);
+    expect_engine_agrees(order, result, program, run(program));
+  }));
+}
+
 // Idle time by phase and the time in which only a transfer was missing, from the spans alone.
 void expect_accounting(const PipelineOrder& order, const PipelineResult& result) {
   std::map<std::tuple<bool, int, std::uint32_t>, SimTime> end;  // (forward?, stage, micro-batch)

@@ -135,7 +135,7 @@ TEST(Packs, SayWhatTheyAskFor) {
   EXPECT_THAT(problem(plan), HasSubstr("state \"packs\""));
   plan = packed(packs);
   plan.schedule = "1f1b";
-  EXPECT_THAT(problem(plan), HasSubstr("leave them out"));
+  EXPECT_THAT(problem(plan), HasSubstr("leave out group"));
   plan = packed(packs);
   plan.execution.fused_attention = false;
   EXPECT_THAT(problem(plan), HasSubstr("set fused_attention to true"));

@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/simulation/packed_pipeline.hpp"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <tuple>
+#include <utility>
+
+#include "plan/packs.hpp"
+#include "plan/schedule_traits.hpp"
+#include "plan/simulation/report.hpp"
+#include "plan/simulation/sample_times.hpp"
+#include "plan/stage/pass_costs.hpp"
+#include "plan/stage/peaks.hpp"
+#include "plan/stage/plan_schedule.hpp"
+#include "plan/stage/sliced.hpp"
+#include "plan/stage/step_end.hpp"
+#include "plan/stage/transfers.hpp"
+
+namespace orrery::plan {
+
+namespace {
+
+using PackKey = std::tuple<std::vector<std::int64_t>, bool, std::vector<std::int64_t>>;
+
+// A pack alone, and its slices.
+struct PackCost {
+  explicit PackCost(Plan of) : alone(std::move(of)), costs(alone) {}
+  Plan alone;
+  BlockCosts costs;
+  SliceCosts stages;             // by virtual stage and slice; one where it is not cut
+  std::uint32_t first_unit = 0;  // of its slices among the costs of all packs
+};
+
+// One replica: its plan, and what its units are.
+struct Replica {
+  Plan plan;
+  std::vector<PackCost*> packs;
+  std::vector<Unit> units;
+  std::vector<PackCost*> pack_of;  // by unit
+  double count = 1;                // of replicas like it
+};
+
+struct ReplicaRun {
+  sim::PipelineOrder order;
+  sim::PipelineCosts passes;
+  sim::PipelineResult pipeline;
+  StepEnd end;
+};
+
+class PackedPipeline {
+ public:
+  explicit PackedPipeline(const Plan& plan) : plan_(plan) {
+    for (std::size_t replica = 0; replica < plan.packs.front().size(); ++replica) {
+      add_replica(plan_of_replica(plan, static_cast<int>(replica)));
+    }
+    devices_ = schedule_devices(replicas_.front().plan);
+  }
+
+  Simulation run(const SimulateOptions& options) {
+    cost_packs();
+    Simulation result;
+    const Replica* slowest = nullptr;
+    ReplicaRun longest;
+    for (const Replica& replica : replicas_) {
+      ReplicaRun run = evaluate(replica, options.record_spans);
+      merge_memory(replica, run.order, result);
+      if (slowest == nullptr || run.end.iteration > longest.end.iteration) {
+        slowest = &replica;
+        longest = std::move(run);
+      }
+    }
+    const MemoryVerdict verdict = memory_verdict(plan_, result.memory);
+    if (!verdict.fits) {
+      result.does_not_fit = verdict.text;
+    }
+    const NodeMemory node = node_memory(plan_, result.memory);
+    result.host_per_node = node.host;
+    result.disk_per_node = node.disk;
+    result.pipeline = std::move(longest.pipeline);
+    report(*slowest, longest.end, result);
+    if (options.record_spans) {
+      result.order = std::move(longest.order);
+      result.passes = std::move(longest.passes);
+    }
+    return result;
+  }
+
+  Seconds time_under(const CostFactors& factors) {
+    for (auto& [key, pack] : packs_) {
+      pack.costs.set_factors(factors);
+    }
+    cost_packs();
+    SimTime slowest;
+    for (const Replica& replica : replicas_) {
+      slowest = std::max(slowest, evaluate(replica, false).end.iteration);
+    }
+    return to_seconds(slowest);
+  }
+
+ private:
+  void add_replica(Plan one) {
+    const auto same = std::find_if(replicas_.begin(), replicas_.end(), [&](const Replica& other) {
+      return other.plan.packs == one.packs;
+    });
+    if (same != replicas_.end()) {
+      same->count += 1;
+      return;
+    }
+    Replica replica;
+    for (const std::vector<Pack>& micro_batch : one.packs) {
+      const Pack& pack = micro_batch.front();
+      PackCost& cost =
+          packs_.try_emplace({pack.sequences, pack.padded, pack.slices}, plan_of_pack(plan_, pack))
+              .first->second;
+      replica.packs.push_back(&cost);
+    }
+    replica.plan = std::move(one);
+    replicas_.push_back(std::move(replica));
+  }
+
+  // Of every distinct pack, and all of them by virtual stage; then the units of each replica.
+  void cost_packs() {
+    costs_.clear();
+    for (auto& [key, pack] : packs_) {
+      const Plan& alone = pack.alone;
+      const std::vector<StageContent> contents = stage_contents(alone);
+      const auto cost_of = [&](const StageContent& content, const Slice& slice) {
+        return simulate_stage(content, alone, pack.costs, slice);
+      };
+      pack.stages = slice_costs(alone, contents, cost_of);
+      if (pack.stages.empty()) {
+        for (const StageContent& content : contents) {
+          pack.stages.push_back({cost_of(content, {})});
+        }
+      } else {
+        add_offload_of_slices(alone, contents, pack.costs, pack.stages);
+      }
+      costs_.resize(contents.size());
+      pack.first_unit = static_cast<std::uint32_t>(costs_.front().size());
+      for (std::size_t stage = 0; stage < contents.size(); ++stage) {
+        costs_[stage].insert(costs_[stage].end(), pack.stages[stage].begin(),
+                             pack.stages[stage].end());
+      }
+    }
+    for (Replica& replica : replicas_) {
+      number_units(replica);
+    }
+  }
+
+  static void number_units(Replica& replica) {
+    replica.units.clear();
+    replica.pack_of.clear();
+    for (PackCost* pack : replica.packs) {
+      const auto first = static_cast<std::uint32_t>(replica.units.size());
+      const auto count = static_cast<std::uint32_t>(pack->stages.front().size());
+      for (std::uint32_t slice = 0; slice < count; ++slice) {
+        replica.units.push_back({pack->first_unit + slice, first, slice + 1 == count});
+        replica.pack_of.push_back(pack);
+      }
+    }
+  }
+
+  std::vector<StageCost> stages_of(std::uint32_t cost) const {
+    std::vector<StageCost> stages;
+    for (const std::vector<StageCost>& of_stage : costs_) {
+      stages.push_back(of_stage[cost]);
+    }
+    return stages;
+  }
+
+  // Durations and transfers of a unit alone, by virtual stage.
+  struct UnitPasses {
+    std::vector<SimTime> sends;
+    sim::PipelineCosts passes;
+  };
+  using PassesByUnit = std::vector<const UnitPasses*>;
+  UnitPasses passes_of(const Replica& replica, std::size_t unit) const {
+    const PackCost& pack = *replica.pack_of[unit];
+    const std::vector<StageCost> stages = stages_of(replica.units[unit].cost);
+    UnitPasses one;
+    one.sends = transfers(pack.alone, pack.costs, stages, devices_);
+    one.passes = separate_costs(replica.plan, pack.costs, stages, one.sends, {});
+    return one;
+  }
+
+  // Those of all units, in `known` by Unit::cost.
+  PassesByUnit passes_of_units(const Replica& replica,
+                               std::map<std::uint32_t, UnitPasses>& known) const {
+    PassesByUnit all;
+    for (std::size_t unit = 0; unit < replica.units.size(); ++unit) {
+      const auto [slot, is_new] = known.try_emplace(replica.units[unit].cost);
+      if (is_new) {
+        slot->second = passes_of(replica, unit);
+      }
+      all.push_back(&slot->second);
+    }
+    return all;
+  }
+
+  using Times = std::vector<SimTime>;
+  // What all units take, by virtual stage x units + unit, and their mean by virtual stage.
+  static void spread(const PassesByUnit& units, Times sim::PipelineCosts::*of, Times& by_unit,
+                     Times& means) {
+    for (std::size_t stage = 0; stage < (units.front()->passes.*of).size(); ++stage) {
+      SimTime sum;
+      for (const UnitPasses* unit : units) {
+        by_unit.push_back((unit->passes.*of)[stage]);
+        sum += by_unit.back();
+      }
+      means.push_back({sum.ps / static_cast<std::int64_t>(units.size())});
+    }
+  }
+
+  static sim::PipelineCosts together_by_unit(const PassesByUnit& units) {
+    sim::PipelineCosts passes;
+    using Costs = sim::PipelineCosts;
+    spread(units, &Costs::forward, passes.unit_forward, passes.forward);
+    spread(units, &Costs::backward, passes.unit_backward, passes.backward);
+    spread(units, &Costs::send_forward, passes.unit_send_forward, passes.send_forward);
+    spread(units, &Costs::send_backward, passes.unit_send_backward, passes.send_backward);
+    passes.unit_send_forward.resize(passes.unit_forward.size());
+    passes.unit_send_backward.resize(passes.unit_forward.size());
+    return passes;
+  }
+
+  // What the packs of a replica keep on all devices, the largest of the iteration being 1.
+  std::vector<double> weights_of(const Replica& replica) const {
+    double most = 0;
+    std::vector<double> weights;
+    for (const auto& [key, pack] : packs_) {
+      most = std::max(most, saved_by(pack));
+    }
+    for (const PackCost* pack : replica.packs) {
+      weights.push_back(most > 0 ? saved_by(*pack) / most : 1.0);
+    }
+    return weights;
+  }
+  static double saved_by(const PackCost& pack) {
+    double bytes = 0;
+    for (const std::vector<StageCost>& slices : pack.stages) {
+      for (const StageCost& slice : slices) {
+        bytes += static_cast<double>((slice.saved + slice.saved_ends).value());
+      }
+    }
+    return bytes;
+  }
+
+  sim::PipelineOrder order_of(const Replica& replica, const sim::PipelineCosts& passes) const {
+    sim::ScheduleParams params = schedule_params(replica.plan);
+    params.weights = weights_of(replica);
+    if (schedule_traits(replica.plan).uses_times) {
+      params.times.clear();
+      for (std::size_t stage = 0; stage < passes.forward.size(); ++stage) {
+        const bool last = stage == passes.send_forward.size();
+        params.times.push_back({passes.forward[stage], passes.backward[stage], SimTime{},
+                                last ? SimTime{} : passes.send_forward[stage]});
+      }
+    }
+    return schedule_order(replica.plan, params);
+  }
+
+  // The unit whose forward is the first, and whose backward is the last, of every virtual stage.
+  struct Ends {
+    std::vector<std::uint32_t> first;
+    std::vector<std::uint32_t> last;
+  };
+  static Ends ends_of(const sim::PipelineOrder& order) {
+    const auto stages = static_cast<std::size_t>(order.num_virtual_stages);
+    Ends ends{std::vector<std::uint32_t>(stages), std::vector<std::uint32_t>(stages)};
+    std::vector<bool> begun(stages, false);
+    for (const std::vector<sim::Pass>& list : order.passes) {
+      for (const sim::Pass& pass : list) {
+        const std::size_t stage = pass.virtual_stage;
+        if (pass.kind == sim::PassKind::Forward && !begun[stage]) {
+          begun[stage] = true;
+          ends.first[stage] = pass.micro_batch;
+        } else if (pass.kind == sim::PassKind::Backward) {
+          ends.last[stage] = pass.micro_batch;
+        }
+      }
+    }
+    return ends;
+  }
+
+  ReplicaRun evaluate(const Replica& replica, bool record_spans) {
+    std::map<std::uint32_t, UnitPasses> known;
+    const PassesByUnit units = passes_of_units(replica, known);
+    ReplicaRun run;
+    run.passes = together_by_unit(units);
+    run.order = order_of(replica, run.passes);
+    const Ends ends = ends_of(run.order);
+    std::vector<StageCost> closing;  // the micro-batches beside whose backwards gradients go
+    for (std::size_t stage = 0; stage < costs_.size(); ++stage) {
+      const std::size_t row = stage * units.size();
+      run.passes.unit_forward[row + ends.first[stage]] +=
+          units[ends.first[stage]]->passes.first_forward_extra[stage];
+      run.passes.unit_backward[row + ends.last[stage]] +=
+          units[ends.last[stage]]->passes.last_backward_extra[stage];
+      closing.push_back(costs_[stage][replica.units[ends.last[stage]].cost]);
+    }
+    run.pipeline = sim::evaluate_pipeline(run.order, run.passes, {.record_spans = record_spans});
+    run.end =
+        close_step(replica.plan, closing, devices_, run.pipeline, replica.packs.front()->costs);
+    return run;
+  }
+
+  // All units of a replica as one pass.
+  std::vector<StageCost> iteration_of(const Replica& replica) const {
+    std::vector<StageCost> stages;
+    for (const std::vector<StageCost>& of_stage : costs_) {
+      SliceCosts all(1);
+      for (const Unit& unit : replica.units) {
+        all.front().push_back(of_stage[unit.cost]);
+      }
+      stages.push_back(together(all).front());
+    }
+    return stages;
+  }
+
+  void merge_memory(const Replica& replica, const sim::PipelineOrder& order,
+                    Simulation& result) const {
+    const std::vector<StageMemory> memory =
+        stage_memory(replica.plan, iteration_of(replica), live_counts(order), {}, {},
+                     unit_peaks(order, costs_, replica.units));
+    result.memory.resize(memory.size());
+    for (std::size_t device = 0; device < memory.size(); ++device) {
+      if (memory[device].total() > result.memory[device].total()) {
+        result.memory[device] = memory[device];
+      }
+    }
+  }
+
+  StepWork work() {
+    StepWork sum;
+    for (const Replica& replica : replicas_) {
+      for (PackCost* pack : replica.packs) {
+        sum.recomputed +=
+            step_work(pack->alone, pack->costs).recomputed * (replica.count / pack->alone.dp);
+      }
+    }
+    for (const std::vector<Pack>& micro_batch : plan_.packs) {
+      for (const Pack& pack : micro_batch) {
+        sum.tokens += static_cast<double>(tokens_of(pack));
+        for (const std::int64_t tokens : pack.sequences) {
+          sum.model += models::model_flops(plan_.network, {1, tokens});
+        }
+      }
+    }
+    return sum;
+  }
+
+  void report(const Replica& replica, const StepEnd& end, Simulation& result) {
+    Plan one_pass = replica.plan;  // of the iteration as one pass
+    one_pass.packs.resize(1);
+    std::map<std::uint32_t, UnitPasses> known;
+    std::vector<SimTime> sends(costs_.size() - 1);
+    for (const UnitPasses* unit : passes_of_units(replica, known)) {
+      for (std::size_t stage = 0; stage < sends.size(); ++stage) {
+        sends[stage] += unit->sends[stage];
+      }
+    }
+    fill_report(one_pass, iteration_of(replica), sends, devices_, end, work(),
+                replica.packs.front()->costs, result);
+  }
+
+  const Plan& plan_;
+  std::map<PackKey, PackCost> packs_;  // addresses stay
+  std::vector<Replica> replicas_;      // distinct ones
+  std::vector<std::uint16_t> devices_;
+  SliceCosts costs_;  // by virtual stage and Unit::cost
+};
+
+}  // namespace
+
+Simulation simulate_packed_pipeline(const Plan& plan, const SimulateOptions& options) {
+  PackedPipeline pipeline(plan);
+  Simulation result = pipeline.run(options);
+  TimeInterval interval{result.iteration_time, result.iteration_time};
+  if (options.interval_draws > 0) {
+    interval = sampled_interval(
+                   spreads_of(plan), result.iteration_time, options.interval_draws,
+                   [&](const CostFactors& factors) { return pipeline.time_under(factors); },
+                   options.stop_draws)
+                   .value_or(interval);
+  }
+  result.interval_low = interval.low;
+  result.interval_high = interval.high;
+  return result;
+}
+
+std::vector<Seconds> sample_packed_pipeline(const Plan& plan, std::span<const Draw> draws,
+                                            const std::function<bool()>& stop) {
+  PackedPipeline pipeline(plan);
+  return sampled_times(
+      draws, [&](const CostFactors& factors) { return pipeline.time_under(factors); }, stop);
+}
+
+}  // namespace orrery::plan
