@@ -1,0 +1,452 @@
+// SPDX-License-Identifier: Apache-2.0
+// DynaPipe's plan of an iteration against brute force: cuts, clusters, orders; and its messages on
+// channels that hold up whoever posts out of turn.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
+#include <tuple>
+
+#include "search/problems/communication_plan.hpp"
+#include "search/problems/micro_batches.hpp"
+#include "sim/engine/engine.hpp"
+#include "tests/property/search/tiny_chains.hpp"
+
+namespace orrery::search {
+namespace {
+
+// Uniform from the first case on.
+int drawn(int low, int high_inclusive) {
+  return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange(low, high_inclusive + 1));
+}
+
+std::vector<Sample> random_samples(int most, bool targets) {
+  std::vector<Sample> samples;
+  for (int i = drawn(1, most); i > 0; --i) {
+    samples.push_back(
+        {static_cast<double>(drawn(1, 60)), targets ? static_cast<double>(drawn(0, 60)) : 0.0});
+  }
+  sort_samples(samples);
+  return samples;
+}
+
+MicroBatchModel random_model(double bytes) {
+  MicroBatchModel model;
+  model.base = drawn(1, 50);
+  model.per_token = drawn(1, 5);
+  model.per_token_squared = drawn(0, 3) * 0.01;
+  model.bytes_per_token = bytes;
+  return model;
+}
+
+struct CutTimes {
+  double sum = 0;
+  double longest = 0;
+};
+
+// Calls `use` with every cut whose micro-batches keep no more than `cap`.
+void feasible_cuts(const std::vector<Sample>& samples, const MicroBatchModel& model, double cap,
+                   const std::function<void(const CutTimes&)>& use) {
+  const auto count = static_cast<int>(samples.size());
+  all_cuts(count, count, [&](const std::vector<int>& ends) {
+    CutTimes cut;
+    int first = 0;
+    for (const int end : ends) {
+      Sample longest;
+      for (int i = first; i < end; ++i) {
+        const Sample& sample = samples[static_cast<std::size_t>(i)];
+        longest = {std::max(longest.input, sample.input), std::max(longest.target, sample.target)};
+      }
+      if (model.bytes(end - first, longest) > cap) {
+        return;
+      }
+      cut.sum += model.time(end - first, longest);
+      cut.longest = std::max(cut.longest, model.time(end - first, longest));
+      first = end;
+    }
+    use(cut);
+  });
+}
+
+// Every split of up to 12 samples, under every way to recompute and both caps.
+TEST(DynaPipe, CutsEqualBruteForce) {
+  EXPECT_TRUE(rc::check([] {
+    const std::vector<Sample> samples = random_samples(12, drawn(0, 1) == 1);
+    const std::vector<MicroBatchModel> models = {random_model(4), random_model(2), random_model(1)};
+    const Pipelines pipelines{drawn(1, 8), drawn(1, 2), drawn(1, 3)};
+    const double memory = drawn(20, 900);
+    const MicroBatches found =
+        make_micro_batches(samples, models, pipelines, {memory / pipelines.stages, memory}, 0);
+    double best = kNever;
+    std::size_t mode = 0;
+    for (; mode < models.size() && best == kNever; ++mode) {
+      for (const double cap : {memory / pipelines.stages, memory}) {
+        if (best == kNever) {
+          feasible_cuts(samples, models[mode], cap, [&](const CutTimes& cut) {
+            best = std::min(best, (pipelines.stages - 1) * cut.longest / pipelines.chunks +
+                                      cut.sum / pipelines.replicas);
+          });
+        }
+      }
+    }
+    RC_ASSERT(found.found() == (best < kNever));
+    if (!found.found()) {
+      return;
+    }
+    RC_ASSERT(std::abs(found.score - best) < 1e-9 * best);
+    RC_ASSERT(found.mode + 1 == mode);
+    int next = 0;
+    for (const MicroBatch& one : found.list) {
+      RC_ASSERT(one.first == next && one.last > one.first && one.bytes <= memory);
+      RC_ASSERT(one.replica >= 0 && one.replica < pipelines.replicas);
+      next = one.last;
+    }
+    RC_ASSERT(next == static_cast<int>(samples.size()));
+  }));
+}
+
+TEST(DynaPipe, LooserBoundsNeverTakeLonger) {
+  EXPECT_TRUE(rc::check([] {
+    const std::vector<Sample> samples = random_samples(12, true);
+    const MicroBatchModel model = random_model(1);
+    const double cap = drawn(60, 900);
+    std::set<double> bounds;
+    feasible_cuts(samples, model, cap, [&](const CutTimes& cut) { bounds.insert(cut.longest); });
+    double before = kNever;
+    for (const double bound : bounds) {
+      double best = kNever;
+      feasible_cuts(samples, model, cap, [&](const CutTimes& cut) {
+        best = cut.longest <= bound ? std::min(best, cut.sum) : best;
+      });
+      const double sum = least_sum(samples, model, cap, bound);
+      RC_ASSERT(std::abs(sum - best) < 1e-9 * best);
+      RC_ASSERT(sum <= before);
+      before = sum;
+    }
+  }));
+}
+
+double spread_of(const std::vector<double>& values, const std::vector<int>& cluster_of) {
+  std::map<int, std::vector<double>> clusters;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    clusters[cluster_of[i]].push_back(values[i]);
+  }
+  double sum = 0;
+  for (const auto& [number, members] : clusters) {
+    const double mean =
+        std::accumulate(members.begin(), members.end(), 0.0) / static_cast<double>(members.size());
+    for (const double value : members) {
+      sum += (value - mean) * (value - mean);
+    }
+  }
+  return sum;
+}
+
+TEST(DynaPipe, ClustersEqualBruteForce) {
+  EXPECT_TRUE(rc::check([] {
+    const int count = drawn(1, 8);
+    const int clusters = drawn(1, 3);
+    std::vector<double> values;
+    for (int i = 0; i < count; ++i) {
+      values.push_back(drawn(1, 30));
+    }
+    double best = kNever;
+    std::vector<int> tried(values.size(), 0);
+    const std::function<void(std::size_t)> assign = [&](std::size_t i) {
+      if (i == values.size()) {
+        best = std::min(best, spread_of(values, tried));
+        return;
+      }
+      for (tried[i] = 0; tried[i] < clusters; ++tried[i]) {
+        assign(i + 1);
+      }
+    };
+    assign(0);
+    const std::vector<int> found = cluster(values, clusters);
+    RC_ASSERT(*std::max_element(found.begin(), found.end()) < clusters);
+    RC_ASSERT(std::abs(spread_of(values, found) - best) < 1e-6);
+  }));
+}
+
+struct Iteration {
+  std::vector<MicroBatch> list;
+  PipelineModel model;
+};
+
+Iteration random_iteration(int most) {
+  Iteration iteration;
+  iteration.model.stages = drawn(1, 4);
+  iteration.model.send = drawn(0, 2) * 1e-3;
+  iteration.model.backward_share = 0.01 * drawn(20, 80);
+  double largest = 1;
+  for (int i = drawn(1, most); i > 0; --i) {
+    iteration.list.push_back({0, 0, drawn(1, 40) * 1e-3, static_cast<double>(drawn(1, 20)), 0});
+    largest = std::max(largest, iteration.list.back().bytes);
+  }
+  iteration.model.memory = largest + drawn(0, 60);
+  return iteration;
+}
+
+// What a device may do next: cycles of at most one forward and one backward, written anew, times by
+// plain recursion.
+double makespan_of(const Iteration& iteration, const std::vector<int>& order) {
+  const auto stages = static_cast<std::size_t>(iteration.model.stages);
+  const auto at = [&](std::size_t j) -> const MicroBatch& {
+    return iteration.list[static_cast<std::size_t>(order[j])];
+  };
+  const double send = iteration.model.send;
+  std::vector<std::size_t> forwards(stages, 0);
+  std::vector<std::size_t> backwards(stages, 0);
+  std::vector<double> free(stages, 0);
+  std::vector<std::vector<double>> forward(stages, std::vector<double>(order.size()));
+  std::vector<std::vector<double>> backward = forward;
+  for (std::size_t half = 0; backwards.front() < order.size(); ++half) {
+    const std::vector<std::size_t> arrived = forwards;
+    const std::vector<std::size_t> returned = backwards;
+    for (std::size_t i = 0; i < stages; ++i) {
+      if ((half + i) % 2 == 0) {
+        const std::size_t j = forwards[i];
+        double held = 0;
+        for (std::size_t k = backwards[i]; k < j; ++k) {
+          held += at(k).bytes;
+        }
+        const bool there = i == 0 ? j < order.size() : j < arrived[i - 1];
+        if (there && held + at(j).bytes <= iteration.model.memory) {
+          const double input = i == 0 ? 0 : forward[i - 1][j] + send;
+          free[i] = std::max(free[i], input) + at(j).time * (1 - iteration.model.backward_share);
+          forward[i][j] = free[i];
+          ++forwards[i];
+        }
+      } else {
+        const std::size_t j = backwards[i];
+        const bool last = i + 1 == stages;
+        if (j < (last ? forwards[i] : returned[i + 1])) {
+          const double input = last ? 0 : backward[i + 1][j] + send;
+          free[i] = std::max(free[i], input) + at(j).time * iteration.model.backward_share;
+          backward[i][j] = free[i];
+          ++backwards[i];
+        }
+      }
+    }
+  }
+  return *std::max_element(free.begin(), free.end());
+}
+
+// As many clusters as micro-batches: every order.
+TEST(DynaPipe, OrdersEqualBruteForce) {
+  EXPECT_TRUE(rc::check([] {
+    Iteration iteration = random_iteration(5);
+    const std::size_t count = iteration.list.size();
+    for (std::size_t i = 0; i < count; ++i) {
+      iteration.list[i].time += 1e-4 * static_cast<double>(i);  // all differ
+    }
+    iteration.model.clusters = static_cast<int>(count);
+    const OrderedMicroBatches found = order_micro_batches(iteration.list, 0, iteration.model);
+    std::vector<int> order(count);
+    std::iota(order.begin(), order.end(), 0);
+    RC_ASSERT(std::abs(found.as_sorted - makespan_of(iteration, order)) < 1e-9);
+    double best = kNever;
+    do {
+      best = std::min(best, makespan_of(iteration, order));
+    } while (std::next_permutation(order.begin(), order.end()));
+    RC_ASSERT(std::abs(found.makespan - best) < 1e-9);
+    RC_ASSERT(std::abs(makespan_of(iteration, found.order) - best) < 1e-9);
+    iteration.model.clusters = 2;
+    const OrderedMicroBatches fewer = order_micro_batches(iteration.list, 0, iteration.model);
+    RC_ASSERT(fewer.makespan >= found.makespan - 1e-9);
+    RC_ASSERT(fewer.makespan <= fewer.as_sorted);
+  }));
+}
+
+TEST(DynaPipe, EqualSamplesRunAsOneForwardOneBackward) {
+  EXPECT_TRUE(rc::check([] {
+    const int stages = drawn(1, 6);
+    const int count = drawn(1, 12);
+    MicroBatchModel model;
+    model.base = 1e-3;
+    model.per_token = 1e-5 * drawn(1, 100);
+    model.bytes_per_token = 1;
+    const std::vector<Sample> samples(static_cast<std::size_t>(count), {64, 0});
+    const MicroBatches found =
+        make_micro_batches(samples, {model}, {stages, 1, 1}, {64, 64.0 * stages}, 0);
+    for (const MicroBatch& one : found.list) {
+      RC_ASSERT(one.last - one.first == 1);  // memory holds one sample a stage
+    }
+    PipelineModel pipeline;
+    pipeline.stages = stages;
+    pipeline.memory = 64.0 * stages;
+    const OrderedMicroBatches ordered = order_micro_batches(found.list, 0, pipeline);
+    const sim::PipelineOrder expected =
+        sim::find_schedule("1f1b", "test").order({.stages = stages, .micro_batches = count});
+    RC_ASSERT(ordered.lists.passes == expected.passes);
+    const double each = found.list.front().time;
+    RC_ASSERT(std::abs(ordered.makespan - (count + stages - 1) * each) < 1e-9);
+  }));
+}
+
+// Runs the lists of all devices with one communication stream each, on which messages go one after
+// the other and wait for their other end. Which of them got stuck; passes by device.
+struct Executed {
+  bool stuck = false;
+  std::vector<std::vector<std::pair<Action, int>>> passes;
+};
+
+Executed execute(const std::vector<std::vector<Instruction>>& lists) {
+  struct Post {
+    bool activation;
+    bool sends;
+    int micro_batch;
+    int peer;
+  };
+  const std::size_t devices = lists.size();
+  std::vector<std::size_t> next(devices, 0);
+  std::vector<std::vector<Post>> posted(devices);
+  std::vector<std::size_t> done(devices, 0);  // messages of its stream
+  Executed result;
+  result.passes.resize(devices);
+  const auto has_ended = [&](std::size_t device, bool activation, bool sends, int micro_batch) {
+    for (std::size_t k = 0; k < done[device]; ++k) {
+      const Post& post = posted[device][k];
+      if (post.activation == activation && post.sends == sends && post.micro_batch == micro_batch) {
+        return true;
+      }
+    }
+    return false;
+  };
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (std::size_t device = 0; device < devices; ++device) {
+      for (bool runs = true; runs && next[device] < lists[device].size();) {
+        const auto [action, micro_batch, peer] = lists[device][next[device]];
+        switch (action) {
+          case Action::SendActivationStart:
+          case Action::ReceiveActivationStart:
+          case Action::SendGradientStart:
+          case Action::ReceiveGradientStart: {
+            const bool sends =
+                action == Action::SendActivationStart || action == Action::SendGradientStart;
+            const bool activation =
+                action == Action::SendActivationStart || action == Action::ReceiveActivationStart;
+            posted[device].push_back({activation, sends, micro_batch, peer});
+            break;
+          }
+          case Action::SendActivationWait:
+            runs = has_ended(device, true, true, micro_batch);
+            break;
+          case Action::ReceiveActivationWait:
+            runs = has_ended(device, true, false, micro_batch);
+            break;
+          case Action::SendGradientWait:
+            runs = has_ended(device, false, true, micro_batch);
+            break;
+          case Action::ReceiveGradientWait:
+            runs = has_ended(device, false, false, micro_batch);
+            break;
+          case Action::Forward:
+          case Action::Backward:
+            result.passes[device].emplace_back(action, micro_batch);
+            break;
+          case Action::OptimizerStep:
+            break;
+        }
+        next[device] += runs ? 1 : 0;
+        moved = moved || runs;
+      }
+    }
+    for (std::size_t device = 0; device + 1 < devices; ++device) {
+      const std::size_t other = device + 1;
+      if (done[device] == posted[device].size() || done[other] == posted[other].size()) {
+        continue;
+      }
+      const Post& a = posted[device][done[device]];
+      const Post& b = posted[other][done[other]];
+      if (a.peer == static_cast<int>(other) && b.peer == static_cast<int>(device) &&
+          a.activation == b.activation && a.sends != b.sends && a.micro_batch == b.micro_batch) {
+        ++done[device];
+        ++done[other];
+        moved = true;
+      }
+    }
+  }
+  for (std::size_t device = 0; device < devices; ++device) {
+    result.stuck =
+        result.stuck || next[device] < lists[device].size() || done[device] < posted[device].size();
+  }
+  return result;
+}
+
+TEST(DynaPipe, MessagesInTheOrderOfTheTimelineNeverWaitForEachOther) {
+  EXPECT_TRUE(rc::check([] {
+    Iteration iteration = random_iteration(10);
+    iteration.model.stages = drawn(1, 6);
+    const OrderedMicroBatches ordered = order_micro_batches(iteration.list, 0, iteration.model);
+    const Executed run = execute(communication_plan(ordered.run));
+    RC_ASSERT(!run.stuck);
+    for (std::size_t device = 0; device < run.passes.size(); ++device) {
+      const std::vector<sim::Pass>& list = ordered.lists.passes[device];
+      RC_ASSERT(run.passes[device].size() == list.size());
+      for (std::size_t k = 0; k < list.size(); ++k) {
+        const bool forward = list[k].kind == sim::PassKind::Forward;
+        RC_ASSERT(run.passes[device][k].first == (forward ? Action::Forward : Action::Backward));
+        RC_ASSERT(run.passes[device][k].second == static_cast<int>(list[k].micro_batch));
+      }
+    }
+  }));
+}
+
+// Every device posts what it receives when it needs it: two stages wait for each other.
+TEST(DynaPipe, MessagesPostedWhenNeededGetStuck) {
+  std::vector<std::vector<Instruction>> lists(2);
+  const auto add = [&](std::size_t device, Action start, Action wait, int micro_batch) {
+    const int peer = device == 0 ? 1 : 0;
+    lists[device].push_back({start, micro_batch, peer});
+    lists[device].push_back({wait, micro_batch, peer});
+  };
+  const auto receive = [&](std::size_t device, bool activation, int micro_batch) {
+    add(device, activation ? Action::ReceiveActivationStart : Action::ReceiveGradientStart,
+        activation ? Action::ReceiveActivationWait : Action::ReceiveGradientWait, micro_batch);
+  };
+  for (const int micro_batch : {0, 1}) {
+    lists[0].push_back({Action::Forward, micro_batch, -1});
+    add(0, Action::SendActivationStart, Action::SendActivationWait, micro_batch);
+    receive(1, true, micro_batch);
+    lists[1].push_back({Action::Forward, micro_batch, -1});
+    lists[1].push_back({Action::Backward, micro_batch, -1});
+    add(1, Action::SendGradientStart, Action::SendGradientWait, micro_batch);
+  }
+  for (const int micro_batch : {0, 1}) {
+    receive(0, false, micro_batch);
+    lists[0].push_back({Action::Backward, micro_batch, -1});
+  }
+  EXPECT_TRUE(execute(lists).stuck);
+}
+
+TEST(DynaPipe, AnswersHoldOrdersAndInstructions) {
+  const Json answer = solve("dynapipe",
+                            R"({"schema": "orrery-problem", "version": 1,
+    "samples": [[512], [100], [120], [90], [480], [60]], "stages": 4, "replicas": 2,
+    "recompute": [
+      {"name": "none", "per_micro_batch": "1 ms", "per_token": "10 us", "per_token_squared": "1 ns",
+       "activations_per_token": "1 MB"},
+      {"name": "full", "per_micro_batch": "1 ms", "per_token": "13 us", "per_token_squared": "1 ns",
+       "activations_per_token": "0.1 MB", "backward_share": 0.75}],
+    "memory": "400 MB", "instructions": true})");
+  EXPECT_EQ(answer.find("recompute")->as_string(), "full");  // 512 MB of the longest do not fit
+  const Json::Array& replicas = answer.find("replicas")->as_array();
+  ASSERT_EQ(replicas.size(), 2U);
+  double slowest = 0;
+  std::size_t ordered = 0;
+  for (const Json& replica : replicas) {
+    slowest = std::max(slowest, number(replica, "makespan_s"));
+    EXPECT_LE(number(replica, "makespan_s"), number(replica, "sorted_makespan_s"));
+    EXPECT_EQ(replica.find("instructions")->as_array().size(), 4U);
+    ordered += replica.find("order")->as_array().size();
+  }
+  EXPECT_EQ(number(answer, "iteration_s"), slowest);
+  EXPECT_EQ(ordered, answer.find("micro_batches")->as_array().size());
+}
+
+}  // namespace
+}  // namespace orrery::search
