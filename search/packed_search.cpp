@@ -14,6 +14,7 @@
 #include "base/parallel.hpp"
 #include "plan/heads.hpp"
 #include "plan/packs.hpp"
+#include "search/packed_pipelines.hpp"
 #include "search/problems/sequence_groups.hpp"
 #include "search/tree/drawing.hpp"
 #include "search/tree/memory_check.hpp"
@@ -137,7 +138,7 @@ class LayoutSearch {
   GroupCost cost_;
 };
 
-std::vector<plan::Plan> layouts_of(const plan::Plan& base, const Constraints& constraints) {
+std::vector<plan::Plan> group_layouts(const plan::Plan& base, const Constraints& constraints) {
   std::vector<plan::Plan> plans;
   const int gpus = base.cluster.num_gpus();
   const auto chain = static_cast<int>(base.network.chain.size());
@@ -179,6 +180,16 @@ std::vector<plan::Plan> layouts_of(const plan::Plan& base, const Constraints& co
   return plans;
 }
 
+// The schedule that is named; "" for groups of ranks.
+std::string pipeline_of(const Constraints& constraints) {
+  for (const std::string& name : constraints.named_schedules()) {
+    if (!sim::find_schedule(name, "--schedule").packs_sequences) {
+      return name;
+    }
+  }
+  return "";
+}
+
 }  // namespace
 
 Outcome search_packed(const plan::Plan& base, const Options& options,
@@ -187,18 +198,24 @@ Outcome search_packed(const plan::Plan& base, const Options& options,
   const auto elapsed = [&] {
     return Seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
   };
-  const std::vector<plan::Plan> layouts = layouts_of(base, options.constraints);
+  const std::string pipeline = pipeline_of(options.constraints);
+  const std::vector<plan::Plan> layouts =
+      pipeline.empty() ? group_layouts(base, options.constraints)
+                       : pipeline_layouts(base, options.constraints, pipeline);
   if (layouts.empty()) {
     bad_input("--lengths",
-              fmt::format("no tensor-parallel degree divides heads and widths and leaves at most "
-                          "{} data ranks, which groups are made of",
-                          kMostPackedRanks),
-              "take a smaller cluster, or leave out constraints on tp, dp, zero and recompute");
+              fmt::format("no tensor-parallel degree divides heads and widths{}",
+                          pipeline.empty() ? fmt::format(" and leaves at most {} data ranks, which "
+                                                         "groups are made of",
+                                                         kMostPackedRanks)
+                                           : " within the constraints"),
+              "take a smaller cluster, or leave out constraints on tp, pp, dp, zero and recompute");
   }
   std::vector<std::optional<Found>> found(layouts.size());
   parallel_for(layouts.size(), options.jobs, [&](std::size_t index) {
     if (!options.stop || !options.stop()) {
-      found[index] = LayoutSearch(layouts[index], lengths).run();
+      found[index] = pipeline.empty() ? LayoutSearch(layouts[index], lengths).run()
+                                      : with_micro_batches(layouts[index], lengths);
     }
   });
   Outcome outcome;

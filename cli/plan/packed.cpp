@@ -15,6 +15,8 @@
 #include "cli/command/command_line.hpp"
 #include "cli/command/common.hpp"
 #include "cli/command/together.hpp"
+#include "plan/packs.hpp"
+#include "plan/schedule_traits.hpp"
 #include "sim/schedule.hpp"
 
 namespace orrery::cli {
@@ -28,6 +30,12 @@ bool runs_packs(const std::string& schedule) {
   return std::any_of(table.begin(), table.end(), [&](const sim::Schedule* one) {
     return one->packs_sequences && one->name == schedule;
   });
+}
+
+// In a pipeline.
+bool runs_any_length(const std::string& schedule) {
+  const sim::Schedule& named = sim::find_schedule(schedule, "--schedule");
+  return named.in_plans && plan::runs_units_of_any_length(plan::schedule_traits(named));
 }
 
 std::vector<std::int64_t> listed_lengths(const std::string& text, const std::string& path) {
@@ -59,8 +67,8 @@ std::vector<std::int64_t> written_lengths(const std::string& text, const std::st
 
 void add_lengths_option(const Command& command, std::string& lengths) {
   command.add_option("--lengths", lengths,
-                     "file with the tokens of every sequence of a batch, for --schedule flexsp: a "
-                     "JSON list or numbers");
+                     "file with the tokens of every sequence of a batch, for --schedule flexsp, "
+                     "dynapipe or another that runs them: a JSON list or numbers");
 }
 
 void check_lengths(const PlanOptions& options) {
@@ -74,9 +82,11 @@ void check_lengths(const PlanOptions& options) {
     }
     return;
   }
-  if (!packs || named.size() > 1) {
-    bad_input("--lengths", "sequences of different length are packed by schedule \"flexsp\"",
-              "add --schedule flexsp, and no other schedule");
+  if (named.size() != 1 || !(packs || runs_any_length(named.front()))) {
+    bad_input("--lengths",
+              "sequences of different length run in packs of schedule \"flexsp\", or as "
+              "micro-batches of a pipeline with whole backwards",
+              "add --schedule flexsp or --schedule dynapipe, and no other schedule");
   }
   refuse_together({"--lengths", true}, {{"--batch", !options.batch.empty()},
                                         {"--seq", !options.sequence.empty()},

@@ -57,6 +57,21 @@ for name in $("$program" list schedules --json | sed -n 's/^ *"name": "\(.*\)",*
 done
 [ -n "${name:-}" ] || fail "no schedules are listed"
 
+# Sequences of different length in a pipeline, under every schedule that runs them.
+expect 0 plan $tiny hgx-h100:1 -q -o packed.json --schedule dynapipe --lengths lengths.json \
+  --fix tp=1,pp=4,zero=0,recompute=none
+grep -q '"packs"' packed.json || fail "no packs: $(cat packed.json)"
+expect 0 simulate packed.json --trace packed.trace.json --json
+grep -q '"replayed_memory": \[$' stdout || fail "no replay: $(cat stdout)"
+grep -q traceEvents packed.trace.json || fail "no trace of packs"
+expect 0 schedule --compare 1f1b gpipe dynapipe infinipipe --plan packed.json
+rejects 2 'set the schedule to "dynapipe"' schedule zb-h1 --plan packed.json
+rejects 2 'cannot express packs' export packed.json --to megatron
+sed 's/"batch": 6/"batch": 7/' packed.json >mismatch.json
+rejects 2 'set batch to 6' simulate mismatch.json
+rejects 2 'add --schedule flexsp or --schedule dynapipe' plan $tiny hgx-h100:1 --schedule zb-h1 \
+  --lengths lengths.json
+
 # A plan of another schedule lacks what these need.
 expect 0 plan $tiny hgx-h100:1 --batch 32 -q -o plain.json --fix schedule=1f1b,pp=4,zero=1,$layout
 rejects 2 'give the network an "encoder"' schedule dip --plan plain.json

@@ -118,6 +118,62 @@ TEST(PackedSearch, FindsNothingForASequenceThatFitsNowhere) {
   EXPECT_THROW(search_packed(base_of(lengths), options_of("tp=3", 1), lengths), Error);
 }
 
+std::vector<std::int64_t> short_and_long() {
+  std::vector<std::int64_t> lengths(40, 512);
+  lengths.insert(lengths.end(), 6, 3000);
+  lengths.push_back(16384);
+  return lengths;
+}
+
+// In a pipeline: every sequence once, faster than the same micro-batches of the longest one.
+TEST(PackedSearch, MakesMicroBatchesOfAPipeline) {
+  const std::vector<std::int64_t> lengths = short_and_long();
+  const std::string fixed = "schedule=dynapipe,pp=2,tp=2,recompute=none,sequence_parallel=false";
+  const Outcome outcome = search_packed(base_of(lengths), options_of(fixed, 1), lengths);
+  ASSERT_TRUE(outcome.best.has_value());
+  const plan::Plan& plan = outcome.best->plan;
+  EXPECT_NO_THROW(plan::check_plan(plan, "found"));
+  EXPECT_EQ(plan.schedule, "dynapipe");
+  std::vector<std::int64_t> packed;
+  plan::Plan padded = plan;
+  for (std::vector<plan::Pack>& micro_batch : padded.packs) {
+    for (plan::Pack& pack : micro_batch) {
+      packed.insert(packed.end(), pack.sequences.begin(), pack.sequences.end());
+      std::fill(pack.sequences.begin(), pack.sequences.end(), 16384);
+    }
+  }
+  EXPECT_THAT(packed, testing::UnorderedElementsAreArray(lengths));
+  EXPECT_EQ(plan::simulate(plan).iteration_time, outcome.best->simulation.iteration_time);
+  EXPECT_GT(plan::simulate(padded).iteration_time, outcome.best->simulation.iteration_time * 4.0);
+  EXPECT_EQ(outcome.plans, 2);  // ZeRO-0 and 1
+  EXPECT_GT(outcome.gap_fraction, 0);
+  const Outcome two = search_packed(base_of(lengths), options_of(fixed, 2), lengths);
+  ASSERT_TRUE(two.best.has_value());
+  EXPECT_EQ(plan::to_json(two.best->plan).dump(), plan::to_json(plan).dump());
+}
+
+// Little memory: what is in flight is capped, and the cap holds.
+TEST(PackedSearch, CapsWhatAPipelineHolds) {
+  const std::vector<std::int64_t> lengths = short_and_long();
+  plan::Plan base = base_of(lengths);
+  const std::string fixed =
+      "schedule=dynapipe,pp=4,tp=2,zero=0,recompute=none,sequence_parallel=false";
+  const Outcome roomy = search_packed(base, options_of(fixed, 1), lengths);
+  ASSERT_TRUE(roomy.best.has_value());
+  ByteCount most;
+  for (const plan::StageMemory& stage : roomy.best->simulation.memory) {
+    most = std::max(most, stage.total());
+  }
+  const ByteCount room(most.value() * 15 / 16);
+  base.memory_reserve = base.cluster.gpu.memory - room;
+  const Outcome tight = search_packed(base, options_of(fixed, 1), lengths);
+  ASSERT_TRUE(tight.best.has_value());
+  for (const plan::StageMemory& stage : tight.best->simulation.memory) {
+    EXPECT_LE(stage.total(), room);
+  }
+  EXPECT_GE(tight.best->simulation.iteration_time, roomy.best->simulation.iteration_time);
+}
+
 TEST(PackedSearch, ArcsAreSearchedWhenNamed) {
   plan::Plan base = plan::small_plan();
   base.batch = 16;

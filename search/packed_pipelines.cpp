@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "search/packed_pipelines.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "plan/heads.hpp"
+#include "plan/packs.hpp"
+#include "plan/stage/plan_schedule.hpp"
+#include "search/problems/micro_batches.hpp"
+#include "search/tree/memory_check.hpp"
+
+namespace orrery::search {
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr int kBounds = 64;  // on the longest micro-batch that are tried, about
+// Of what the cost model says that memory holds, tried in turn: the allocator cannot reuse all of
+// what micro-batches of other sizes left.
+constexpr double kShares[] = {1.0, 0.85, 0.7, 0.5};
+
+// By stage, seconds of both passes and bytes on a device, of one micro-batch in flight.
+struct Measured {
+  std::vector<double> times;
+  std::vector<double> bytes;
+  double backward_share = 0;  // of the time of all stages
+};
+
+Measured measure(const plan::Plan& plan, std::vector<std::int64_t> sequences) {
+  const plan::Plan alone = plan::plan_of_pack(plan, {1, std::move(sequences), true});
+  const plan::Simulation run = plan::simulate(alone, {.record_spans = true});
+  Measured measured;
+  SimTime backward;
+  SimTime sum;
+  for (std::size_t stage = 0; stage < run.memory.size(); ++stage) {
+    measured.times.push_back(
+        to_seconds(run.passes.forward[stage] + run.passes.backward[stage]).value());
+    backward += run.passes.backward[stage];
+    sum += run.passes.forward[stage] + run.passes.backward[stage];
+    measured.bytes.push_back(static_cast<double>(run.memory[stage].total().value()));
+  }
+  measured.backward_share = to_seconds(backward) / to_seconds(sum);
+  return measured;
+}
+
+double slowest(const Measured& measured) {
+  return *std::max_element(measured.times.begin(), measured.times.end());
+}
+
+struct Fitted {
+  MicroBatchModel model;       // bytes in tokens that a device holds
+  std::vector<double> tokens;  // that fit each stage, beside its states
+};
+
+// One sequence of the longest, one of half its length, and two of these.
+Fitted fit(const plan::Plan& plan, std::int64_t longest) {
+  const std::int64_t half = std::max<std::int64_t>(1, longest / 2);
+  const auto length = static_cast<double>(half);
+  const Measured one = measure(plan, {half});
+  const Measured two = measure(plan, {half, half});
+  const Measured twice = measure(plan, {2 * half});
+  Fitted fitted;
+  MicroBatchModel& model = fitted.model;
+  const double square = std::max(0.0, slowest(twice) - slowest(two)) / 2;
+  model.per_token_squared = square / (length * length);
+  const double linear = std::max(0.0, slowest(two) - slowest(one) - square);
+  model.per_token = linear / length;
+  model.base = std::max(0.0, slowest(one) - linear - square);
+  model.bytes_per_token = 1;
+  model.backward_share = two.backward_share;
+  const auto capacity =
+      static_cast<double>((plan.cluster.gpu.memory - plan.memory_reserve).value());
+  for (std::size_t stage = 0; stage < one.bytes.size(); ++stage) {
+    const double per_token = (two.bytes[stage] - one.bytes[stage]) / length;
+    const double room = capacity - (one.bytes[stage] - per_token * length);
+    fitted.tokens.push_back(per_token > 0 ? room / per_token : kNever);
+  }
+  return fitted;
+}
+
+// The packs of every replica in its order; replicas with fewer stand last.
+void set_packs(const MicroBatches& found, const std::vector<Sample>& samples,
+               const PipelineModel& model, plan::Plan& plan) {
+  std::vector<std::vector<plan::Pack>> replicas;
+  for (int replica = 0; replica < plan.dp; ++replica) {
+    replicas.emplace_back();
+    for (const int index : order_micro_batches(found.list, replica, model).order) {
+      const MicroBatch& one = found.list[static_cast<std::size_t>(index)];
+      plan::Pack pack;
+      pack.padded = true;
+      for (int i = one.first; i < one.last; ++i) {
+        pack.sequences.push_back(
+            static_cast<std::int64_t>(samples[static_cast<std::size_t>(i)].input));
+      }
+      replicas.back().push_back(std::move(pack));
+    }
+  }
+  std::stable_sort(replicas.begin(), replicas.end(),
+                   [](const auto& a, const auto& b) { return a.size() > b.size(); });
+  plan.packs.assign(replicas.front().size(), {});
+  for (const std::vector<plan::Pack>& replica : replicas) {
+    for (std::size_t k = 0; k < replica.size(); ++k) {
+      plan.packs[k].push_back(replica[k]);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<plan::Plan> pipeline_layouts(const plan::Plan& base, const Constraints& constraints,
+                                         const std::string& schedule) {
+  std::vector<plan::Plan> plans;
+  const int gpus = base.cluster.num_gpus();
+  const auto chain = static_cast<int>(base.network.chain.size());
+  for (int tp = 1; tp <= base.cluster.node.gpus; tp *= 2) {
+    for (int pp = 1; tp * pp <= gpus && pp <= base.network.spec.layers; ++pp) {
+      const int dp = gpus / (tp * pp);
+      if (dp * tp * pp != gpus || !plan::cuts_evenly(base.network.spec, tp) ||
+          !constraints.admits("tp", tp) || !constraints.admits("pp", pp) ||
+          !constraints.admits("dp", dp)) {
+        continue;
+      }
+      for (const int zero : {0, 1}) {
+        for (const plan::Recompute recompute :
+             {plan::Recompute::None, plan::Recompute::Selective, plan::Recompute::Full}) {
+          for (const bool sequence_parallel : {false, true}) {
+            if ((zero > 0 && dp == 1) || (sequence_parallel && tp == 1) ||
+                !constraints.admits("zero", zero) ||
+                !constraints.admits("recompute", plan::to_text(recompute)) ||
+                !constraints.admits("sequence_parallel", sequence_parallel ? "true" : "false")) {
+              continue;
+            }
+            plan::Plan plan = base;
+            plan.schedule = schedule;
+            plan.dp = dp;
+            plan.pp = pp;
+            plan.chunks = 1;
+            plan.micro_batch = 1;
+            plan.stage_blocks = plan::balanced_stages(plan.network, plan.sequence, pp);
+            plan::BlockPlan layout;
+            constraints.apply(layout);
+            layout.tp = tp;
+            layout.zero_stage = zero;
+            layout.recompute = recompute;
+            layout.sequence_parallel = sequence_parallel;
+            plan.blocks = {{chain, layout}};
+            plans.push_back(std::move(plan));
+          }
+        }
+      }
+    }
+  }
+  return plans;
+}
+
+namespace {
+
+// What a micro-batch may keep where 1F1B holds p - s of them on stage s, and where only one is, if
+// not longer than the longest sequence needs it to be.
+std::vector<double> caps_of(const std::vector<double>& tokens, double longest, double share) {
+  double in_flight = kNever;
+  double alone = kNever;
+  for (std::size_t stage = 0; stage < tokens.size(); ++stage) {
+    in_flight = std::min(in_flight, tokens[stage] / static_cast<double>(tokens.size() - stage));
+    alone = std::min(alone, tokens[stage]);
+  }
+  return {in_flight * share, std::max(alone * share, std::min(alone, longest))};
+}
+
+// The tokens in flight that all stages hold which 1F1B could overfill; infinite where it cannot.
+double room_of(const std::vector<double>& tokens, double largest) {
+  double room = kNever;
+  for (std::size_t stage = 0; stage < tokens.size(); ++stage) {
+    const auto held = static_cast<double>(tokens.size() - stage);
+    room = held * largest > tokens[stage] ? std::min(room, tokens[stage]) : room;
+  }
+  return room;
+}
+
+// Nothing where there are no such micro-batches, or the schedule does not take them.
+std::optional<plan::Plan> packed(plan::Plan layout, const std::vector<Sample>& samples,
+                                 const Fitted& fitted, double share) {
+  const auto& [model, tokens] = fitted;
+  const double gap = model.time(1, samples.back()) / kBounds;
+  const MicroBatches found = make_micro_batches(samples, {model}, {layout.pp, 1, layout.dp},
+                                                caps_of(tokens, samples.back().input, share), gap);
+  if (!found.found()) {
+    return std::nullopt;
+  }
+  double largest = 0;
+  for (const MicroBatch& one : found.list) {
+    largest = std::max(largest, one.bytes);
+  }
+  PipelineModel pipeline;
+  pipeline.stages = layout.pp;
+  pipeline.memory = std::max(largest, share * room_of(tokens, largest / share));
+  pipeline.backward_share = model.backward_share;
+  set_packs(found, samples, pipeline, layout);
+  if (static_cast<int>(layout.packs.front().size()) < layout.dp) {
+    return std::nullopt;  // fewer micro-batches than replicas
+  }
+  if (pipeline.memory < kNever) {
+    plan::Plan capped = layout;
+    capped.activation_cap = std::max(1.0, pipeline.memory / largest);
+    if (plan::schedule_problem(capped, "schedule").empty()) {
+      return capped;
+    }
+  }
+  return plan::schedule_problem(layout, "schedule").empty() ? std::optional(std::move(layout))
+                                                            : std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Found> with_micro_batches(const plan::Plan& layout,
+                                        const std::vector<std::int64_t>& lengths) {
+  if (static_cast<std::int64_t>(lengths.size()) < layout.dp) {
+    return std::nullopt;  // a replica without a sequence
+  }
+  std::vector<Sample> samples;
+  for (const std::int64_t tokens : lengths) {
+    samples.push_back({static_cast<double>(tokens), 0});
+  }
+  sort_samples(samples);
+  const Fitted fitted = fit(layout, *std::max_element(lengths.begin(), lengths.end()));
+  for (const double share : kShares) {
+    const std::optional<plan::Plan> plan = packed(layout, samples, fitted, share);
+    if (!plan) {
+      return std::nullopt;  // nor with less
+    }
+    plan::Simulation simulation = plan::simulate(*plan);
+    plan::Simulator simulator(*plan);
+    if (!simulation.does_not_fit &&
+        replay_verdict(*plan, simulator, plan->memory_reserve, 1).fits) {
+      return Found{*plan, std::move(simulation)};
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace orrery::search
