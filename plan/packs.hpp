@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // Micro-batches of sequences of any lengths. A pack is what one group of ranks takes together:
 // sequences behind one another, of which each sees itself alone (one attention kernel), or padded
-// to the longest of them, or one sequence that travels in slices. Two uses: In a pipeline
-// (`dynapipe`, `infinipipe` and all schedules that runs_units_of_any_length) a group is a
-// data-parallel replica: the k-th pack of a micro-batch is that of replica k, whose pipeline runs
-// its packs one after the other; replicas with fewer of them stand last. Each pack costs, sends and
-// holds what one does in a plan of such packs alone. Sources: DynaPipe (EuroSys 2024, arXiv
-// 2311.10418), section 5; InfiniPipe (arXiv 2509.21275), elastic pipeline. Without one (`flexsp`) a
-// micro-batch is several packs side by side, each on a group of data-parallel ranks of its own
-// size, aligned, over which Ulysses exchanges sequence for heads. A pack costs what a plan with
-// that degree of context parallelism on all ranks costs for as many tokens, states sharded over all
-// ranks as everywhere. Where ZeRO gathers parameters or reduces in every micro-batch (stages 2 and
-// 3) all ranks meet in it, so that the slowest pack counts; otherwise they meet at the end of the
-// step. Source: FlexSP (arXiv 2412.01523), section 4. Sequences are padded to what the ranks that
-// share their tokens divide.
+// to the longest of them, or one sequence that travels in slices. Sequences are padded to what the
+// ranks that share their tokens divide.
+//
+// In a pipeline (`dynapipe`, `infinipipe`: runs_units_of_any_length) a group is a data-parallel
+// replica: the k-th pack of a micro-batch is that of replica k, whose pipeline runs its packs one
+// after the other; replicas with fewer of them stand last. Each pack costs, sends and holds what
+// one does in a plan of such packs alone. Sources: DynaPipe (EuroSys 2024, arXiv 2311.10418),
+// section 5; InfiniPipe (arXiv 2509.21275), elastic pipeline.
+//
+// Without one (`flexsp`) a micro-batch is several packs side by side, each on a group of
+// data-parallel ranks of its own size, aligned, over which Ulysses exchanges sequence for heads. A
+// pack costs what a plan with that degree of context parallelism on all ranks costs for as many
+// tokens, states sharded over all ranks as everywhere. Where ZeRO gathers parameters or reduces in
+// every micro-batch (stages 2 and 3) all ranks meet in it, so that the slowest pack counts;
+// otherwise they meet at the end of the step. Source: FlexSP (arXiv 2412.01523), section 4.
 #pragma once
 
 #include <cstdint>

@@ -83,9 +83,9 @@ std::string problem_of_counts(const Plan& plan) {
     }
     if (k > 0 && packs[k].size() > packs[k - 1].size()) {
       return fmt::format(
-          "micro-batch {} has {} packs, and the one before it {}: replicas with fewer "
-          "micro-batches "
-          "stand last",
+          "micro-batch {} has {} packs, and the one before it {}: replicas with fewer of them "
+          "stand "
+          "last",
           k, packs[k].size(), packs[k - 1].size());
     }
   }
@@ -116,17 +116,19 @@ std::string problem_of_replicas(const Plan& plan) {
 }
 
 std::string problem_of_unit(const Plan& plan, const Pack& pack) {
-  if (!pack.slices.empty() && !schedule_traits(plan).uses_slices) {
-    return "its sequences are not cut: leave out slices, or set the schedule to \"infinipipe\"";
+  if (!pack.slices.empty()) {
+    return schedule_traits(plan).uses_slices
+               ? slices_problem(plan_of_pack(plan, pack))
+               : "its sequences are not cut: leave out slices, or set the schedule to "
+                 "\"infinipipe\"";
   }
-  const Plan alone = plan_of_pack(plan, pack);
-  if (alone.joined_sequences.size() <= 1) {
-    return slices_problem(alone);
+  if (pack.padded || pack.sequences.size() == 1) {
+    return "";
   }
   if (!plan.execution.fused_attention) {
     return kUnfused;
   }
-  const BlockPlan& layout = alone.blocks.front().layout;
+  const BlockPlan& layout = plan.blocks.front().layout;
   return layout.cp > 1 && layout.context != ContextParallel::Ulysses
              ? "context ranks pass on keys of one sequence, and a pack has several: set context to "
                "ulysses, or pad the sequences"
