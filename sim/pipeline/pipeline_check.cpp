@@ -33,7 +33,9 @@ class Names {
       }
     }
     const auto slices = static_cast<std::size_t>(order_.slices);
-    const std::size_t number = unit + static_cast<std::size_t>(inputs_.first_unit(stage));
+    const Pass pass(PassKind::Forward, static_cast<std::uint16_t>(stage),
+                    static_cast<std::uint32_t>(unit));
+    const auto number = static_cast<std::size_t>(inputs_.number_of(pass));
     text += fmt::format(", micro-batch {}", number / slices);
     return slices == 1 ? text : text + fmt::format(", slice {}", number % slices);
   }
