@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <regex>
 #include <set>
 #include <string>
 #include <vector>
@@ -268,6 +269,37 @@ TEST_F(Tree, EveryTestFileAsserts) {
                  line.find("rc::check") != std::string::npos;
         });
     EXPECT_TRUE(asserts) << file.path;
+  }
+}
+
+// The name that a line at the left margin of a test defines for its file: a function's with its
+// arguments, a type's or a constant's; "" for other lines.
+std::string defined_name(const std::string& line) {
+  static const std::regex kFunction(R"(^[A-Za-z_][\w:<>,&* ]* [&*]?(\w+\([^)]*\) \{)$)");
+  static const std::regex kType(R"(^(?:struct|class|enum class) (\w+)[^;]*\{)");
+  static const std::regex kConstant(R"(^(?:constexpr|const) [^=;({]*\b(\w+)(?:\[\w*\])? ?[={])");
+  for (const std::regex* kind : {&kFunction, &kType, &kConstant}) {
+    if (std::smatch found; std::regex_search(line, found, *kind)) {
+      return found[1];
+    }
+  }
+  return "";
+}
+
+// Tests of one folder are compiled several files at a time: which ones changes with every new file.
+TEST_F(Tree, HelpersOfTestsHaveNamesOfTheirOwn) {
+  std::map<std::string, std::string> first;  // by folder and name
+  for (const SourceFile& file : files()) {
+    if (!file.path.starts_with("tests/") || !file.path.ends_with("_test.cpp")) {
+      continue;
+    }
+    for (const std::string& line : file.lines) {
+      if (const std::string name = defined_name(line); !name.empty()) {
+        const auto [at, fresh] = first.emplace(folder_of(file.path) + ": " + name, file.path);
+        EXPECT_TRUE(fresh || at->second == file.path)
+            << file.path << " and " << at->second << ": " << name;
+      }
+    }
   }
 }
 

@@ -18,12 +18,12 @@
 namespace orrery::plan {
 namespace {
 
-struct Case {
+struct FlatCase {
   const char* name;
   std::function<void(Plan&, BlockPlan&)> change;
 };
 
-void PrintTo(const Case& test, std::ostream* out) { *out << test.name; }
+void PrintTo(const FlatCase& test, std::ostream* out) { *out << test.name; }
 
 void without_overlap(Plan& plan) {
   plan.execution.overlap_grad_reduce = false;
@@ -39,7 +39,7 @@ void slow_host(Plan& plan, BlockPlan& layout) {
       to_seconds(costs.of(layer, layout, plan.micro_batch).forward.time) * 1.1;
 }
 
-Plan flat_plan_of(const Case& test) {
+Plan flat_plan_of(const FlatCase& test) {
   Plan plan = small_plan();
   test.change(plan, plan.blocks.front().layout);
   plan.stage_blocks = even_stages(plan.network, plan.pp * plan.chunks);
@@ -62,7 +62,7 @@ void in_fp8(Plan& plan) {
 }
 
 // Plans in which nothing outside a block competes with it.
-const Case kAlone[] = {
+const FlatCase kAlone[] = {
     {"tp",
      [](Plan& plan, BlockPlan& layout) {
        without_overlap(plan);
@@ -207,7 +207,7 @@ const Case kAlone[] = {
 };
 
 // Plans with data-parallel traffic beside blocks.
-const Case kBeside[] = {
+const FlatCase kBeside[] = {
     {"zero 0", [](Plan&, BlockPlan& layout) { layout.zero_stage = 0; }},
     {"zero 1", [](Plan&, BlockPlan&) {}},
     {"zero 1, fp8", [](Plan& plan, BlockPlan&) { in_fp8(plan); }},
@@ -253,7 +253,7 @@ const Case kBeside[] = {
      }},
 };
 
-class Alone : public ::testing::TestWithParam<Case> {};
+class Alone : public ::testing::TestWithParam<FlatCase> {};
 INSTANTIATE_TEST_SUITE_P(Flat, Alone, ::testing::ValuesIn(kAlone));
 
 TEST_P(Alone, EqualsHierarchyUpToRounding) {
@@ -265,7 +265,7 @@ TEST_P(Alone, EqualsHierarchyUpToRounding) {
               static_cast<double>(flat.program.num_nodes()));
 }
 
-class Beside : public ::testing::TestWithParam<Case> {};
+class Beside : public ::testing::TestWithParam<FlatCase> {};
 INSTANTIATE_TEST_SUITE_P(Flat, Beside, ::testing::ValuesIn(kBeside));
 
 TEST_P(Beside, StaysWithinTheBoundOfTheHierarchy) {

@@ -18,7 +18,7 @@ models::Network network_of(const std::string& name, const models::AdapterSpec& a
   return models::build_network(spec, "test");
 }
 
-BlockPlan mesh_layout(TensorMesh mesh, bool keeps) {
+BlockPlan mesh_block(TensorMesh mesh, bool keeps) {
   BlockPlan layout;
   layout.tp = mesh == TensorMesh::TwoD ? 16 : 8;
   layout.tensor_parallel = mesh;
@@ -37,7 +37,7 @@ void expect_mesh_balanced(TensorMesh mesh, bool keeps, const models::Network& ne
         SCOPED_TRACE(testing::Message()
                      << to_text(mesh) << " " << to_text(recompute) << " " << sets[set]
                      << (keeps ? " keeps" : "") << (fused ? " fused" : ""));
-        Plan plan = one_stage_plan(mesh_layout(mesh, keeps));
+        Plan plan = one_stage_plan(mesh_block(mesh, keeps));
         plan.network = network;
         plan.micro_batch = 16;
         plan.execution.fused_attention = fused;
@@ -55,7 +55,7 @@ void expect_mesh_balanced(TensorMesh mesh, bool keeps, const models::Network& ne
 TEST(MeshMemory, KeptProductsTakeNoMoreThanEverything) {
   for (const TensorMesh mesh : {TensorMesh::TwoD, TensorMesh::TwoAndHalfD, TensorMesh::ThreeD}) {
     for (const bool fused : {false, true}) {
-      Plan plan = one_stage_plan(mesh_layout(mesh, false));
+      Plan plan = one_stage_plan(mesh_block(mesh, false));
       plan.micro_batch = 16;
       plan.execution.fused_attention = fused;
       const auto saved = [&](Recompute recompute) {

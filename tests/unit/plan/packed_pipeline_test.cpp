@@ -263,7 +263,7 @@ Json document(const std::string& pack) {
   return json;
 }
 
-std::string error_of(const std::string& pack) {
+std::string packs_error(const std::string& pack) {
   try {
     read_plan(document(pack), "plan.json");
   } catch (const Error& error) {
@@ -273,17 +273,19 @@ std::string error_of(const std::string& pack) {
 }
 
 TEST(PackedPipeline, DocumentsSayWhatIsWrong) {
-  EXPECT_EQ(error_of(R"({"sequences": [64]})"), "");
-  EXPECT_THAT(error_of(R"({"sequences": [0]})"), HasSubstr("/parallelism/packs/0/0/sequences/0"));
-  EXPECT_THAT(error_of(R"({"sequences": []})"), HasSubstr("a pack has between 1 and"));
-  EXPECT_THAT(error_of(R"({"sequences": [64, 64]})"), HasSubstr("set batch to 3"));
-  EXPECT_THAT(error_of(R"({"sequences": [65]})"), HasSubstr("set sequence to 65"));
-  EXPECT_THAT(error_of(R"({"sequences": [64], "slices": [32, 16]})"),
+  EXPECT_EQ(packs_error(R"({"sequences": [64]})"), "");
+  EXPECT_THAT(packs_error(R"({"sequences": [0]})"),
+              HasSubstr("/parallelism/packs/0/0/sequences/0"));
+  EXPECT_THAT(packs_error(R"({"sequences": []})"), HasSubstr("a pack has between 1 and"));
+  EXPECT_THAT(packs_error(R"({"sequences": [64, 64]})"), HasSubstr("set batch to 3"));
+  EXPECT_THAT(packs_error(R"({"sequences": [65]})"), HasSubstr("set sequence to 65"));
+  EXPECT_THAT(packs_error(R"({"sequences": [64], "slices": [32, 16]})"),
               HasSubstr("the slices have 48 tokens, but the sequence has 64"));
-  EXPECT_THAT(error_of(R"({"sequences": [64], "slices": 5})"), HasSubstr("not divisible by 5"));
-  EXPECT_THAT(error_of(R"({"sequences": [32, 32], "slices": 2})"), HasSubstr("cut one sequence"));
-  EXPECT_THAT(error_of(R"({"sequences": [64], "pading": true})"), HasSubstr("padded"));
-  EXPECT_THAT(error_of(R"({"group": 2, "sequences": [64]})"), HasSubstr("leave out group"));
+  EXPECT_THAT(packs_error(R"({"sequences": [64], "slices": 5})"), HasSubstr("not divisible by 5"));
+  EXPECT_THAT(packs_error(R"({"sequences": [32, 32], "slices": 2})"),
+              HasSubstr("cut one sequence"));
+  EXPECT_THAT(packs_error(R"({"sequences": [64], "pading": true})"), HasSubstr("padded"));
+  EXPECT_THAT(packs_error(R"({"group": 2, "sequences": [64]})"), HasSubstr("leave out group"));
 }
 
 TEST(PackedPipeline, SaysWhatItAsksFor) {

@@ -10,7 +10,7 @@
 namespace orrery::plan::semantics {
 namespace {
 
-constexpr double kTolerance = 1e-9;
+constexpr double kUnevenTolerance = 1e-9;
 constexpr Sizes kSizes = {8, 4};
 
 // With `groups`, two query heads for each key-value head.
@@ -38,7 +38,7 @@ models::Network odd(bool llama, bool groups = false, int heads = 5, bool experts
   return models::build_network(spec, "test");
 }
 
-struct Case {
+struct UnevenCase {
   std::string name;
   BlockPlan layout;
   int dp = 1;
@@ -46,51 +46,51 @@ struct Case {
   bool experts = false;
 };
 
-void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+void PrintTo(const UnevenCase& c, std::ostream* out) { *out << c.name; }
 
-Case tensor(const std::string& name, int tp, bool sequence_parallel = false, int dp = 1,
-            TensorMesh mesh = TensorMesh::OneD) {
-  Case one{name, {}, dp};
+UnevenCase tensor(const std::string& name, int tp, bool sequence_parallel = false, int dp = 1,
+                  TensorMesh mesh = TensorMesh::OneD) {
+  UnevenCase one{name, {}, dp};
   one.layout.tp = tp;
   one.layout.sequence_parallel = sequence_parallel;
   one.layout.tensor_parallel = mesh;
   return one;
 }
 
-Case context(const std::string& name, ContextParallel kind, int cp, int tp = 1) {
-  Case one{name, {}, 1};
+UnevenCase context(const std::string& name, ContextParallel kind, int cp, int tp = 1) {
+  UnevenCase one{name, {}, 1};
   one.layout.cp = cp;
   one.layout.tp = tp;
   one.layout.context = kind;
   return one;
 }
 
-Case variables(const std::string& name, const std::vector<Var>& of_tensor, int tp,
-               const std::vector<Var>& of_context, int cp) {
-  Case one = context(name, ContextParallel::AllGather, cp, tp);
+UnevenCase variables(const std::string& name, const std::vector<Var>& of_tensor, int tp,
+                     const std::vector<Var>& of_context, int cp) {
+  UnevenCase one = context(name, ContextParallel::AllGather, cp, tp);
   one.layout.variables[static_cast<std::size_t>(Axis::Tensor)] = VarList(of_tensor);
   one.layout.variables[static_cast<std::size_t>(Axis::Context)] = VarList(of_context);
   return one;
 }
 
-Case shares(const std::string& name, const std::vector<int>& list, bool sequence_parallel = false,
-            int dp = 1) {
-  Case one = tensor(name, static_cast<int>(list.size()), sequence_parallel, dp);
+UnevenCase shares(const std::string& name, const std::vector<int>& list,
+                  bool sequence_parallel = false, int dp = 1) {
+  UnevenCase one = tensor(name, static_cast<int>(list.size()), sequence_parallel, dp);
   one.layout.tensor_shares = TensorShares(list);
   return one;
 }
 
 // Shares whose heads other ranks cut again, evenly: 4 and 2 of 6 over two each.
-Case shares_of_heads(const std::string& name, ContextParallel kind, int cp, int ulysses = 1) {
-  Case one = context(name, kind, cp, 2);
+UnevenCase shares_of_heads(const std::string& name, ContextParallel kind, int cp, int ulysses = 1) {
+  UnevenCase one = context(name, kind, cp, 2);
   one.layout.tensor_shares = TensorShares({2, 1});
   one.layout.ulysses_degree = ulysses;
   one.heads = 6;
   return one;
 }
 
-Case shares_of_experts(const std::string& name, int ep, int expert_tp, int cp = 1) {
-  Case one = context(name, ContextParallel::AllGather, cp, 2);
+UnevenCase shares_of_experts(const std::string& name, int ep, int expert_tp, int cp = 1) {
+  UnevenCase one = context(name, ContextParallel::AllGather, cp, 2);
   one.layout.sequence_parallel = true;
   one.layout.tensor_shares = TensorShares({3, 1});
   one.layout.ep = ep;
@@ -101,7 +101,7 @@ Case shares_of_experts(const std::string& name, int ep, int expert_tp, int cp = 
   return one;
 }
 
-std::vector<Case> cases() {
+std::vector<UnevenCase> uneven_cases() {
   return {
       tensor("tensor_1d", 3),
       tensor("tensor_1d_four", 4),
@@ -125,16 +125,16 @@ std::vector<Case> cases() {
   };
 }
 
-Interpreter serial_run(const Block& block) {
+Interpreter uneven_serial_run(const Block& block) {
   Interpreter serial(block, BlockPlan(), 1, kSizes);
   serial.run();
   return serial;
 }
 
-class UnevenSemantics : public testing::TestWithParam<Case> {};
+class UnevenSemantics : public testing::TestWithParam<UnevenCase> {};
 
 TEST_P(UnevenSemantics, EqualsTheSerialResult) {
-  const Case& c = GetParam();
+  const UnevenCase& c = GetParam();
   const bool groups = !c.layout.tensor_shares.empty();  // shares keep them together
   for (const models::Network& network :
        {odd(false, false, c.heads, c.experts), odd(true, false, c.heads, c.experts),
@@ -143,7 +143,7 @@ TEST_P(UnevenSemantics, EqualsTheSerialResult) {
       Interpreter sharded(block, c.layout, c.dp, kSizes);
       sharded.run();
       EXPECT_GT(sharded.mesh().num_ranks(), 1);
-      EXPECT_LT(sharded.distance(serial_run(block)), kTolerance) << block.name;
+      EXPECT_LT(sharded.distance(uneven_serial_run(block)), kUnevenTolerance) << block.name;
     }
   }
 }
@@ -151,7 +151,7 @@ TEST_P(UnevenSemantics, EqualsTheSerialResult) {
 // Time and memory are those of the rank that holds most; with shares, of any rank that is asked
 // for. Routing spreads copies of tokens evenly over experts, where no index says which.
 TEST_P(UnevenSemantics, TheLargestShardIsCosted) {
-  const Case& c = GetParam();
+  const UnevenCase& c = GetParam();
   const models::Network network = odd(true, !c.layout.tensor_shares.empty(), c.heads, c.experts);
   const Mesh mesh = mesh_of(c.layout, c.dp);
   const BlockRules rules = rules_of(c.layout, true);
@@ -188,7 +188,7 @@ TEST_P(UnevenSemantics, TheLargestShardIsCosted) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, UnevenSemantics, testing::ValuesIn(cases()),
+INSTANTIATE_TEST_SUITE_P(Layouts, UnevenSemantics, testing::ValuesIn(uneven_cases()),
                          [](const auto& instance) { return instance.param.name; });
 
 }  // namespace

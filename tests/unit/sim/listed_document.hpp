@@ -28,7 +28,7 @@ inline std::string listed_pass_text(const PipelineOrder& order, const PassInputs
   if (pass.kind == PassKind::Optimizer) {
     text += fmt::format(R"(, "update": {})", pass.micro_batch);
   } else {
-    const int unit = static_cast<int>(pass.micro_batch) + inputs.first_unit(pass.virtual_stage);
+    const int unit = inputs.number_of(pass);
     text += fmt::format(R"(, "micro_batch": {})", unit / order.slices);
     text += order.slices > 1 ? fmt::format(R"(, "slice": {})", unit % order.slices) : "";
   }
