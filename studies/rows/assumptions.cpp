@@ -11,6 +11,7 @@
 #include "base/math.hpp"
 #include "base/text.hpp"
 #include "sim/schedule.hpp"
+#include "studies/rows/derived_cells.hpp"
 #include "studies/rows/framework_facts.hpp"
 #include "studies/rows/metric.hpp"
 #include "studies/rows/named_network.hpp"
@@ -67,12 +68,8 @@ class Assumptions {
   // What follows from the other cells, and what no modelled plan has, whatever the row's
   // confidence.
   void derived() {
-    if (!row_.micro_batch && row_.global_batch && row_.dp && row_.num_microbatches) {
-      const std::int64_t parts = *row_.dp * *row_.num_microbatches;
-      if (parts > 0 && *row_.global_batch >= parts && *row_.global_batch % parts == 0) {
-        note("micro_batch", row_.micro_batch, *row_.global_batch / parts);
-      }
-    }
+    notes_ = fill_from_cells(row_);
+    precision();
     degrees();
     if (row_.full) {
       not_used();
@@ -88,7 +85,6 @@ class Assumptions {
 
   std::vector<std::string> run() {
     network();
-    precision();
     batch();
     one_step();
     whole_micro_batches();
@@ -198,12 +194,30 @@ class Assumptions {
     }
   }
 
+  // A rank's samples in as many micro-batches as the stated size needs, equal ones: 4 samples in
+  // micro-batches of at most 3 are 2 and 2. Memory is that of the stated size.
+  void smaller_micro_batches() {
+    const std::int64_t size = row_.micro_batch.value_or(0);
+    const std::int64_t dp = row_.dp.value_or(0);
+    const std::int64_t batch = row_.global_batch.value_or(0);
+    if (size == 0 || dp == 0 || batch < dp || batch % (size * dp) == 0 ||
+        (is_memory_metric(row_.metric) && batch > size * dp)) {
+      return;
+    }
+    const std::int64_t samples = ceil_div(batch, dp);
+    const std::int64_t equal = ceil_div(samples, ceil_div(samples, size));
+    if (equal < size) {
+      note(fmt::format("micro_batch {} as", size), row_.micro_batch, equal);
+    }
+  }
+
   // Ranks that have less to do than others wait for them: the batch as many micro-batches as the
   // fullest rank has.
   void whole_micro_batches() {
+    smaller_micro_batches();
     const std::int64_t step = row_.micro_batch.value_or(0) * row_.dp.value_or(0);
     const std::int64_t batch = row_.global_batch.value_or(0);
-    if (step > 0 && batch > step && batch % step != 0) {
+    if (step > 0 && batch >= row_.dp.value_or(0) && batch % step != 0) {
       note(fmt::format("global_batch {} as", batch), row_.global_batch, round_up(batch, step));
     }
   }
@@ -234,7 +248,8 @@ class Assumptions {
 
   // Mixed precision of 16 bits, as all training of this size.
   void precision() {
-    if (row_.precision.empty() || row_.precision == "mixed" || row_.precision == "amp") {
+    const bool open = !row_.full && row_.precision.empty();
+    if (open || row_.precision == "mixed" || row_.precision == "amp") {
       const std::string gpu = stated_gpu(row_.gpu);
       const bool bf16 = !gpu.empty() && topologies::load_gpu(gpu).peak_of(DType::Bf16).value() > 0;
       note("precision", row_.precision, bf16 ? "bf16" : "fp16");

@@ -352,6 +352,7 @@ const std::vector<FrameworkFacts>& framework_table() {
       folding(facts("Megatron-Core", nemo(), true, false)),
       // Releases of Megatron-Core, whose versions begin with 0.
       with_t5_scripts(facts("Megatron-LM 0.", transformer_engine(), true, true)),
+      with_t5_scripts(facts("Megatron-LM v0.", transformer_engine(), true, true)),
       with_t5_scripts(facts("Megatron-LM core", transformer_engine(), true, true)),
       // Async all-reduces came in September 2021, fused gradient accumulation in February 2022, and
       // TransformerEngine became the default in April 2024 (megatron/arguments.py).

@@ -15,7 +15,8 @@ RowFramework framework_of(const Measurement& row) {
     return {*known};
   }
   const auto says = [&](std::string_view word) { return mentions(row.framework, word); };
-  const bool shards_model = row.tp.value_or(1) > 1 || row.pp.value_or(1) > 1;
+  const bool shards_model =
+      row.tp.value_or(1) > 1 || row.pp.value_or(1) > 1 || row.ep.value_or(1) > 1;
   std::string_view relative = shards_model ? "Megatron-LM" : "PyTorch DDP";
   constexpr auto kCompiledByXla =
       std::to_array<std::string_view>({"jax", "xla", "pax", "praxis", "flax", "levanter", "easylm",

@@ -102,6 +102,10 @@ void read_network(const Cells& cells, Measurement& row) {
 void read_hardware(const Cells& cells, Measurement& row) {
   row.precision = precision_name(cells.text("precision"));
   row.precision_detail = cells.optional_text("precision_detail");
+  const std::string precision = cells.text("precision");
+  if (row.precision_detail.empty() && to_lower(precision) != row.precision) {
+    row.precision_detail = precision;  // "fp8 (rowwise)"
+  }
   row.gpu = cells.text("gpu");
   row.gpus = cells.count("gpus", limits::kMaxDevices);
   row.gpus_per_node = cells.count("gpus_per_node", limits::kMaxDevices);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstdlib>
 #include <optional>
 #include <string>
@@ -205,23 +206,29 @@ bool older_than_flash(const Measurement& row) {
 bool fused_attention(const Measurement& row, const FrameworkFacts& framework) {
   constexpr auto kUnfused = std::to_array<std::string_view>(
       {"unfused", "not fused", "eager", "naive", "materiali", "no flash", "without flash"});
+  // Megatron's fused softmax is a kernel between two products.
+  constexpr auto kSeparate =
+      std::to_array<std::string_view>({"softmax", "standard", "vanilla", "math", "baddbmm"});
   const std::string words = to_lower(row.attention_impl);
   if (words.empty() && older_than_flash(row)) {
     return false;
   }
   const bool inferred = mentions(row.inferred, "attention_impl");
-  return !says_any(words, kUnfused) && (framework.execution.fused_attention || !inferred);
+  const bool separate = !mentions(words, "flash") && says_any(words, kSeparate);
+  return !separate && !says_any(words, kUnfused) &&
+         (framework.execution.fused_attention || !inferred);
 }
 
 // What stands behind the 0 of a release: "12.1" of Megatron-LM 0.12.1, "8.0" of Megatron-Core
-// r0.8.0; nothing for other frameworks.
+// r0.8.0 and of Megatron-LM core_r0.8.0; nothing for other frameworks.
 std::string core_release(std::string_view framework) {
   const std::string words = to_lower(framework);
-  for (const std::string_view before :
-       {"megatron-lm 0.", "megatron-core 0.", "megatron-core r0.", "megatron-core v0."}) {
-    const std::size_t at = words.find(before);
-    if (at != words.npos) {
-      return words.substr(at + before.size());
+  for (const std::string_view name : {"megatron-lm", "megatron-core", "mcore"}) {
+    std::size_t at = words.find(name);
+    at = at == words.npos ? at : words.find("0.", at);
+    if (at != words.npos && std::isdigit(static_cast<unsigned char>(words[at - 1])) == 0 &&
+        words[at - 1] != '.') {
+      return words.substr(at + 2);
     }
   }
   return "";
@@ -254,7 +261,9 @@ void apply_precision(const Measurement& row, const FrameworkFacts& framework,
   // Rows of scales belong to 16-bit gathers (torchtitan docs/float8.md).
   execution.fp8_gathers = !mentions(row.precision_detail, "rowwise");
   // TransformerEngine finds current scales in a pass of its own, after a norm in 16 bits.
-  if (mentions(row.precision_detail, "current scaling")) {
+  constexpr auto kCurrent =
+      std::to_array<std::string_view>({"current scaling", "fp8-cs", "fp8_cs", "fp8 cs"});
+  if (says_any(to_lower(row.precision_detail), kCurrent)) {
     execution.fp8_scaling = plan::Fp8Scaling::Current;
   }
   // Nor do its norms write scales of blocks (pytorch/csrc/extensions/normalization.cpp).

@@ -219,6 +219,19 @@ const FamilyFacts* find_family(std::string_view text) {
 
 }  // namespace
 
+namespace {
+
+// Latent attention has keys of every head; without experts it is that of a name with a version.
+bool has_plain_attention(const Measurement& row) {
+  constexpr auto kLatent = std::to_array<std::string_view>({"v2", "v3", "r1", "k2"});
+  const bool grouped = row.kv_heads && row.heads && *row.kv_heads < *row.heads;
+  const bool dense = row.experts.value_or(0) == 0;
+  return grouped ||
+         (dense && !says_any(letters_and_digits(row.model_family + row.model_name), kLatent));
+}
+
+}  // namespace
+
 std::optional<std::string> missing_architecture(const Measurement& row) {
   const std::array<std::pair<std::string_view, const OptionalCount*>, 5> needed = {
       {{"layers", &row.layers},
@@ -241,6 +254,10 @@ const FamilyFacts* family_of(const Measurement& row) {
   const FamilyFacts* named = find_family(row.model_name);
   if (family == nullptr && row.model_family.empty()) {
     return named;
+  }
+  // DeepSeek's first networks have the attention of LLaMA.
+  if (family != nullptr && family->spec.mla.kv_lora_rank > 0 && has_plain_attention(row)) {
+    return find_family("llama");
   }
   const bool narrower = family != nullptr && named != nullptr &&
                         named->name.size() > family->name.size() &&

@@ -119,7 +119,8 @@ int state_shards(const Measurement& row) {
   }
   constexpr auto kInside = std::to_array<std::string_view>(
       {"hsdp", "fsdp in node", "hybrid shard", "hybrid_shard", "shard in node", "shard within"});
-  const bool inside = says_any(notes, kInside) || says_any(to_lower(row.overlap), kInside);
+  const bool inside = says_any(notes, kInside) || says_any(to_lower(row.overlap), kInside) ||
+                      says_any(to_lower(row.zero_detail), kInside);
   return inside && row.zero_stage == 3 ? static_cast<int>(row.gpus_per_node.value_or(0)) : 0;
 }
 

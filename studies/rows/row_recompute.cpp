@@ -32,7 +32,12 @@ constexpr auto kPolicies = std::to_array<Words>(
       "norms+rotary+attention+attention-output+mlp-up+mlp-activation+mlp-down+residuals"},
      {"minimal_with_context", "norms+rotary+mlp-activation+residuals"},
      {"minimal_flash", "norms+rotary+mlp-activation+residuals"},
-     {"minimal", "norms+rotary+attention+mlp-activation+residuals"}});
+     {"minimal", "norms+rotary+attention+mlp-activation+residuals"},
+     // jax.checkpoint_policies: products of activations with each other are none of weights.
+     {"with_no_batch_dims", "norms+rotary+attention+mlp-activation+residuals"},
+     {"checkpoint_dots", "norms+rotary+mlp-activation+residuals"},
+     {"dots_saveable", "norms+rotary+mlp-activation+residuals"},
+     {"save_dots", "norms+rotary+mlp-activation+residuals"}});
 
 // --recompute-modules of Megatron-Core (core/transformer/transformer_config.py) and words for them.
 constexpr auto kModules = std::to_array<Words>({{"norm", "norms"},
@@ -74,12 +79,31 @@ int first_number(std::string_view text) {
   return number;
 }
 
-// "every 2nd layer", "every other layer", "1 of 3 layers"; 1 where the text says no such thing.
+// "25% of layers": 4; 1 for shares that no step between layers gives.
+int layers_of_percent(std::string_view detail) {
+  const std::size_t sign = detail.find("% of");
+  if (sign == detail.npos || detail.find("layer", sign) == detail.npos) {
+    return 1;
+  }
+  std::size_t begin = sign;
+  while (begin > 0 && detail[begin - 1] >= '0' && detail[begin - 1] <= '9') {
+    --begin;
+  }
+  const int percent = first_number(detail.substr(begin, sign - begin));
+  return percent > 0 && 100 % percent == 0 ? 100 / percent : 1;
+}
+
+// "every 2nd layer", "every other layer", "1 of 3 layers", "1/3 of layers", "half of the layers",
+// "25% of layers"; 1 where the text says no such thing.
 int layers_apart(std::string_view detail) {
-  if (detail.find("every other layer") != detail.npos) {
+  constexpr auto kHalf = std::to_array<std::string_view>({"every other layer", "half of"});
+  if (says_any(detail, kHalf)) {
     return 2;
   }
-  for (const std::string_view phrase : {"every ", "1 of "}) {
+  if (const int apart = layers_of_percent(detail); apart > 1) {
+    return apart;
+  }
+  for (const std::string_view phrase : {"every ", "1 of ", "1/"}) {
     const std::size_t found = detail.find(phrase);
     if (found != detail.npos && detail.find("layer", found) != detail.npos) {
       return std::max(1, first_number(detail.substr(found + phrase.size())));

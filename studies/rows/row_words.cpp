@@ -69,6 +69,7 @@ std::string_view asserted_clause(std::string_view clause) {
 // Of a mixture of 8 and 16 bits the shorter one. Microscaling formats keep their names.
 std::string precision_name(std::string_view cell) {
   constexpr auto kFormats = std::to_array<Words>({{"mxfp8", "mxfp8"},
+                                                  {"fp8mx", "mxfp8"},
                                                   {"mxfp4", "mxfp4"},
                                                   {"nvfp4", "nvfp4"},
                                                   {"fp8", "fp8"},
@@ -79,9 +80,11 @@ std::string precision_name(std::string_view cell) {
                                                   {"fp16", "fp16"},
                                                   {"float16", "fp16"},
                                                   {"half", "fp16"},
+                                                  {"16mixed", "fp16"},
                                                   {"tf32", "tf32"},
                                                   {"fp32", "fp32"},
-                                                  {"float32", "fp32"}});
+                                                  {"float32", "fp32"},
+                                                  {"single", "fp32"}});
   const std::string key = letters_and_digits(cell);
   for (const auto& [word, name] : kFormats) {
     if (key.find(word) != std::string::npos) {
@@ -99,11 +102,18 @@ std::string schedule_name(std::string_view cell) {
                                                 {"vpp", "interleaved"},
                                                 {"depthfirst", "interleaved"},
                                                 {"loopeddfs", "interleaved"},
+                                                {"dfs", "interleaved"},
+                                                {"1f1bi", "interleaved"},
+                                                {"1f1bint", "interleaved"},
+                                                {"vpp1f1b", "interleaved"},
+                                                {"1f1bvpp", "interleaved"},
                                                 {"circular", "interleaved"},
                                                 {"pipedreamflush", "1f1b"},
                                                 {"noninterleaved", "1f1b"},
                                                 {"noninterleaved1f1b", "1f1b"},
                                                 {"1f1bnoninterleaved", "1f1b"},
+                                                {"sync1f1b", "1f1b"},
+                                                {"synchronous1f1b", "1f1b"},
                                                 {"dapple", "1f1b"},
                                                 {"afab", "gpipe"},
                                                 {"fthenb", "gpipe"},
@@ -129,16 +139,35 @@ std::string schedule_name(std::string_view cell) {
 
 std::optional<std::int64_t> stage_of_zero(std::string_view cell) {
   const std::string key = letters_and_digits(before_remark(cell));
-  for (const std::string_view prefix : {"zero", "zerostage", "stage", "z"}) {
-    if (key.size() == prefix.size() + 1 && key.starts_with(prefix) && key.back() >= '0' &&
-        key.back() <= '3') {
-      return key.back() - '0';
+  for (const std::string_view prefix : {"zerostage", "zero", "stage", "z"}) {
+    const char stage =
+        key.starts_with(prefix) && key.size() > prefix.size() ? key[prefix.size()] : ' ';
+    const std::string_view rest =
+        std::string_view(key).substr(std::min(key.size(), prefix.size() + 1));
+    const bool remark = rest.empty() || rest.find("offload") != rest.npos;  // "ZeRO-3 offload"
+    if (stage >= '0' && stage <= '3' && remark) {
+      return stage - '0';
     }
   }
-  if (key == "fsdp" || key == "fsdp2" || key == "hsdp") {
-    return 3;
+  // ZeRO-Offload is of stage 2 (arXiv 2101.06840), the others shard parameters.
+  constexpr auto kNames =
+      std::to_array<std::pair<std::string_view, std::int64_t>>({{"fsdp", 3},
+                                                                {"fsdp2", 3},
+                                                                {"hsdp", 3},
+                                                                {"mics", 3},
+                                                                {"fullshard", 3},
+                                                                {"zeroinfinity", 3},
+                                                                {"zerooffload", 2},
+                                                                {"shardgradop", 2},
+                                                                {"distopt", 1},
+                                                                {"distributedoptimizer", 1}});
+  for (const auto& [name, stage] : kNames) {
+    if (key == name) {
+      return stage;
+    }
   }
-  return key == "distributedoptimizer" ? std::optional<std::int64_t>(1) : std::nullopt;
+  return key == "zero" && cell.find("++") != cell.npos ? std::optional<std::int64_t>(3)
+                                                       : std::nullopt;
 }
 
 bool has_word(std::string_view text, std::span<const std::string_view> words) {
@@ -173,11 +202,26 @@ RecomputeWords recompute_words(std::string_view cell, std::string_view detail) {
                                                 {"uniform", "full"},
                                                 {"fulluniform", "full"},
                                                 {"everylayer", "full"},
+                                                {"all", "full"},
+                                                {"alllayers", "full"},
+                                                {"perlayer", "full"},
+                                                {"layerwise", "full"},
+                                                {"remat", "full"},
+                                                {"nothingsaveable", "full"},
+                                                {"attn", "selective"},
                                                 {"attention", "selective"},
                                                 {"coreattn", "selective"},
                                                 {"coreattention", "selective"}});
   constexpr auto kKnown =
       std::to_array<std::string_view>({"", "none", "selective", "full", "custom", "products"});
+  // "none (FlashAttention)", "selective (every 2nd layer)": what stands before the bracket.
+  if (const std::string first = spelling(before_remark(cell), kNames);
+      cell.ends_with(')') && !first.empty() &&
+      std::find(kKnown.begin(), kKnown.end(), first) != kKnown.end()) {
+    std::string both(cell.substr(cell.find('(')));
+    both.append(detail.empty() ? "" : "; ").append(detail);
+    return {first, std::move(both)};
+  }
   const std::string name = spelling(cell, kNames);
   const bool groups = plan::group_named(name.substr(0, name.find('+'))).has_value();
   if (groups || std::find(kKnown.begin(), kKnown.end(), name) != kKnown.end()) {
@@ -188,16 +232,19 @@ RecomputeWords recompute_words(std::string_view cell, std::string_view detail) {
     both.append(detail.empty() ? "" : "; ").append(detail);
     return RecomputeWords{std::string(kind), std::move(both)};
   };
-  constexpr auto kSome =
-      std::to_array<std::string_view>({"selective", "per-op", "per op", "every ", "1 of "});
+  constexpr auto kSome = std::to_array<std::string_view>(
+      {"selective", "per-op", "per op", "every ", "1 of ", "1/", "half of", "% of layers"});
   constexpr auto kWhole =
       std::to_array<std::string_view>({"full", "block", "checkpoint", "all layers"});
-  if (name == "sac") {
+  if (name == "sac" || name.starts_with("sac ")) {
     return {"selective", "per-op; " + std::string(detail)};
   }
   const std::string said = asserted(name);
   if (letters_and_digits(said).empty()) {
     return {"none", std::string(detail)};
+  }
+  if (said.find("dots") != said.npos) {  // jax.checkpoint_policies
+    return with("custom");
   }
   return with(says_any(said, kSome) ? "selective" : says_any(said, kWhole) ? "full" : "custom");
 }

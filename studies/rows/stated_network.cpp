@@ -207,17 +207,28 @@ std::optional<StatedNetwork> stated_rate(std::string_view text) {
   return std::nullopt;
 }
 
-// Four lanes of an InfiniBand generation.
+struct Generation {
+  std::string_view word;
+  double gigabits = 0;
+  std::string_view link = "ib";
+};
+
+// Four lanes of an InfiniBand generation, and of other links that come in one rate (Omni-Path 100,
+// HPE Slingshot 11).
 std::optional<StatedNetwork> stated_generation(std::string_view text) {
-  constexpr auto kGenerations = std::to_array<std::pair<std::string_view, double>>({{"fdr", 56},
-                                                                                    {"edr", 100},
-                                                                                    {"hdr100", 100},
-                                                                                    {"hdr", 200},
-                                                                                    {"hdr200", 200},
-                                                                                    {"ndr200", 200},
-                                                                                    {"ndr", 400},
-                                                                                    {"ndr400", 400},
-                                                                                    {"xdr", 800}});
+  constexpr auto kGenerations = std::to_array<Generation>({{"fdr", 56},
+                                                           {"edr", 100},
+                                                           {"hdr100", 100},
+                                                           {"hdr", 200},
+                                                           {"hdr200", 200},
+                                                           {"ndr200", 200},
+                                                           {"ndr", 400},
+                                                           {"ndr400", 400},
+                                                           {"xdr", 800},
+                                                           {"omni", 100, "omni-path"},
+                                                           {"opa", 100, "omni-path"},
+                                                           {"slingshot11", 200, ""},
+                                                           {"slingshot", 200, ""}});
   const std::string lower = to_lower(text);
   for (std::size_t begin = 0; begin < lower.size(); ++begin) {
     std::size_t end = begin;
@@ -228,12 +239,12 @@ std::optional<StatedNetwork> stated_generation(std::string_view text) {
     const std::size_t sign = lower.find_first_not_of("0123456789", begin);
     begin += sign > begin && sign < end && lower[sign] == 'x' ? sign + 1 - begin : 0;
     const std::string_view word = std::string_view(lower).substr(begin, end - begin);
-    for (const auto& [name, gigabits] : kGenerations) {
+    for (const auto& [name, gigabits, link] : kGenerations) {
       if (word == name) {
         return StatedNetwork{.nics = adapters_before(text.substr(0, begin)),
                              .gigabits = gigabits,
                              .of = RateOf::Nic,
-                             .link = "ib"};
+                             .link = link};
       }
     }
     begin = end;

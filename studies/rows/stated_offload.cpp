@@ -49,9 +49,11 @@ void set_states(const Measurement& row, Tier tier, bool parameters, Offload& off
 // DeepSpeed's "CPU offload" is that of the optimizer (ZeRO-Offload), PyTorch's CPUOffload that of
 // parameters, too.
 void apply_clause(std::string_view clause, const Measurement& row, Offload& offload) {
-  constexpr auto kParameters = std::to_array<std::string_view>({"param", "weight", "infinity"});
-  constexpr auto kOptimizer = std::to_array<std::string_view>(
-      {"optimizer", "optimiser", "gradient", "master", "adam", "states", "zero-offload"});
+  constexpr auto kParameters =
+      std::to_array<std::string_view>({"param", "weight", "infinity", "zero-3 offload"});
+  constexpr auto kOptimizer =
+      std::to_array<std::string_view>({"optimizer", "optimiser", "gradient", "master", "adam",
+                                       "states", "zero-offload", "zero-2 offload"});
   constexpr auto kPlaces = std::to_array<std::string_view>({"cpu", "host", "nvme"});
   constexpr auto kSwitches = std::to_array<std::string_view>({"sharp"});
   const bool leaves =

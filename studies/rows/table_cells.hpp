@@ -29,6 +29,8 @@ class Cells {
   // Of parallelism; 0, as some tables write what a run does without, is a blank.
   std::optional<std::int64_t> degree(std::string_view column, std::int64_t max) const;
   std::optional<bool> flag(std::string_view column, FlagWords words = {}) const;
+  bool has(std::string_view column) const { return table_.has_column(column); }
+  const CsvTable& table() const { return table_; }
   bool is_open(std::string_view column) const;                  // blank, "auto", "varies"
   std::optional<double> number(std::string_view column) const;  // finite, not negative
   // Present and in range, or an Error.

@@ -36,10 +36,15 @@ tl::expected<Device, std::string> device_of(const std::string& name) {
 
 using Devices = std::map<std::string, tl::expected<Device, std::string>>;
 
+// As the row names it, or the table's file: "gemm-h100-sxm-bf16-repeat".
+std::string gpu_of(const CsvTable& table, std::size_t row) {
+  return table.has_column("gpu") ? table.cell(row, "gpu") : stem(table.name());
+}
+
 Devices devices_of(const CsvTable& table) {
   Devices devices;
   for (std::size_t row = 0; row < table.num_rows(); ++row) {
-    const std::string& name = table.cell(row, "gpu");
+    const std::string name = gpu_of(table, row);
     if (!devices.contains(name)) {
       devices.emplace(name, device_of(name));
     }
@@ -107,7 +112,7 @@ std::vector<RowResult> predict_kernels(const CsvTable& table, const std::string&
       result.skipped_because = kind.reason;
       return;
     }
-    const auto& device = devices.at(table.cell(index, "gpu"));
+    const auto& device = devices.at(gpu_of(table, index));
     if (!device) {
       result.skipped_because = device.error();
       return;

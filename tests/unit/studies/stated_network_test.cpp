@@ -132,6 +132,13 @@ TEST(StatedNetworkTest, ARateOfANodeIsThatOfUsualAdapters) {
   EXPECT_EQ(nics("8x100Gb per node"), 8);
 }
 
+TEST(StatedNetworkTest, LinksThatComeInOneRate) {
+  EXPECT_DOUBLE_EQ(node_gigabits("4x Omni-Path"), 400);
+  EXPECT_DOUBLE_EQ(node_gigabits("Slingshot-11 x4"), 1600);  // eight of a DGX A100's
+  EXPECT_DOUBLE_EQ(node_gigabits("4x Slingshot 11"), 800);
+  EXPECT_EQ(parse_network("Omni-Path 100")->link, "omni-path");
+}
+
 TEST(StatedNetworkTest, NodesOfFewGpusOfARailFabric) {
   EXPECT_DOUBLE_EQ(node_gigabits("1 Gb/s", "1"), 1);
   EXPECT_DOUBLE_EQ(node_gigabits("8x200Gb IB HDR", "1"), 1600);

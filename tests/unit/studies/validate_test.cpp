@@ -216,6 +216,11 @@ TEST(ValidateTest, EveryKindOfKernelTableIsRead) {
       {"gpu,tp,param_bytes_total,optimizer_ms\nA100-SXM4-80GB,1,2405502976,39.3\n",
        "optimizer-a100-sxm4-80gb-fp16"},
       {"gpu,init_GBps,scale_GBps\na100_80,1908,1737\n", "copy-a100-sxm4-80gb-fp32"},
+      {"gpu,data_kB,GBps\na100_80,609280,1852.5\n", "read-a100-sxm4-80gb-fp32"},
+      {"gpu,op,bytes,block,GBps\nH100-SXM,TRIAD,4294967296,128,3000\n",
+       "stream-h100-sxm5-80gb-fp32"},
+      {"gpu,link,direction,bytes,GBps\nV100-PCIE-32GB,PCIe3 x16 pinned,h2d,67108864,12.3\n",
+       "host-copy-v100-pcie-32gb-fp32"},
   };
   for (const auto& table : tables) {
     const TemporaryFile file("kernel.csv", table.text);
@@ -224,6 +229,33 @@ TEST(ValidateTest, EveryKindOfKernelTableIsRead) {
         << table.group << ": " << validation.rows.front().skipped_because;
     EXPECT_LT(*validation.groups.at(table.group).median, 0.6) << table.group;
   }
+}
+
+// GPU and type stand in the file's name, the time is the median of the libraries.
+TEST(ValidateTest, RepeatsOfSeveralLibraries) {
+  const TemporaryFile file("gemm-h100-sxm-bf16-repeat.csv",
+                           "m,n,k,vllm_us,trtllm_us,sglang_us\n4096,4096,4096,210,190,500\n");
+  const Validation validation = validate_files({file.path()}, {});
+  ASSERT_TRUE(validation.groups.contains("gemm-h100-sxm5-80gb-bf16"));
+  EXPECT_DOUBLE_EQ(validation.rows.front().measured, 210e-6);
+  const TemporaryFile unnamed("repeat.csv", "m,n,k,vllm_us\n4096,4096,4096,210\n");
+  EXPECT_EQ(validate_files({unnamed.path()}, {}).rows.front().skipped_because,
+            "unknown GPU \"orrery-studies-repeat\"");
+}
+
+TEST(ValidateTest, TransfersThatAreNotModelled) {
+  const TemporaryFile reads("reads.csv", "gpu,data_kB,GBps\na100_80,1536,4315\n");
+  const TemporaryFile copies("copies.csv",
+                             "gpu,link,direction,bytes,GBps\n"
+                             "V100-PCIE-32GB,PCIe3 x16 pinned,both,67108864,20\n"
+                             "V100-PCIE-32GB,PCIe3 x16 pageable,h2d,67108864,4\n"
+                             "V100-PCIE-32GB,PCIe3 x16 pinned,h2d,8000,2.5\n");
+  const Validation validation = validate_files({reads.path(), copies.path()}, {});
+  EXPECT_EQ(validation.overall.time.skipped, 4U);
+  EXPECT_EQ(validation.rows[3].skipped_because, "small copies depend on the machine");
+  EXPECT_EQ(validation.rows[0].skipped_because, "reads from the cache are not modelled");
+  EXPECT_EQ(validation.rows[1].skipped_because, "only pinned copies one way are modelled");
+  EXPECT_EQ(validation.rows[2].skipped_because, "only pinned copies one way are modelled");
 }
 
 TEST(ValidateTest, KernelRowsThatCannotBeComparedAreCounted) {

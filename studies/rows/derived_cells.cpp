@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "studies/rows/derived_cells.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <string_view>
+
+#include "base/text.hpp"
+#include "studies/rows/row_cluster.hpp"
+#include "studies/rows/row_words.hpp"
+
+namespace orrery::studies {
+namespace {
+
+using Notes = std::vector<std::string>;
+
+void fill(std::string_view name, OptionalCount& cell, std::int64_t value, Notes& notes) {
+  cell = value;
+  notes.push_back(fmt::format("{} {}", name, value));
+}
+
+// A GPU that is sold as a card and as a module is a card where the node has no NVLink, or bridges
+// of it.
+void fill_form(Measurement& row, Notes& notes) {
+  constexpr auto kForms =
+      std::to_array<std::string_view>({"mixed", "sxm", "pci", "nvl", "dgx", "hgx"});
+  const std::string links = asserted(to_lower(row.intra_node));
+  const bool modules = mentions(links, "nvlink") && !mentions(links, "bridge");
+  if (!mentions(links, "pcie") || modules || says_any(to_lower(row.gpu), kForms)) {
+    return;
+  }
+  const std::string card = stated_gpu(row.gpu + " PCIe");
+  if (mentions(card, "pcie") && card != stated_gpu(row.gpu)) {
+    notes.push_back(fmt::format("GPU {} as {}", printable(row.gpu, 60), card));
+    row.gpu = card;
+  }
+}
+
+void fill_micro_batch(Measurement& row, Notes& notes) {
+  if (row.micro_batch || !row.global_batch || !row.dp || !row.num_microbatches) {
+    return;
+  }
+  const std::int64_t parts = *row.dp * *row.num_microbatches;
+  if (parts > 0 && *row.global_batch >= parts && *row.global_batch % parts == 0) {
+    fill("micro_batch", row.micro_batch, *row.global_batch / parts, notes);
+  }
+}
+
+// What the GPUs leave over for a degree beside the data-parallel ranks and two other degrees.
+void fill_degree(std::string_view name, OptionalCount& degree, std::int64_t others,
+                 const Measurement& row, Notes& notes) {
+  const std::int64_t stated = row.dp.value_or(0) * others;
+  const std::int64_t gpus = row.gpus.value_or(0);
+  if (!degree && stated > 0 && gpus > stated && gpus % stated == 0) {
+    fill(name, degree, gpus / stated, notes);
+  }
+}
+
+// Where both of tp and pp are blank, counts do not tell them apart.
+void fill_degrees(Measurement& row, Notes& notes) {
+  const std::int64_t cp = row.cp.value_or(1);
+  if (!row.gpus && row.tp && row.pp && row.dp) {
+    fill("gpus", row.gpus, *row.tp * *row.pp * *row.dp * cp, notes);
+  }
+  if (row.pp) {
+    fill_degree("tp", row.tp, *row.pp * cp, row, notes);
+  } else if (row.tp) {
+    fill_degree("pp", row.pp, *row.tp * cp, row, notes);
+  }
+  if (row.tp && row.pp) {
+    fill_degree("cp", row.cp, *row.tp * *row.pp, row, notes);
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> fill_from_cells(Measurement& row) {
+  Notes notes;
+  fill_form(row, notes);
+  fill_micro_batch(row, notes);
+  fill_degrees(row, notes);
+  return notes;
+}
+
+}  // namespace orrery::studies
