@@ -139,6 +139,7 @@ class FixedCheck {
       return;
     }
     const Product tp = product_of({"tp"});
+    check_expert_ranks(tp);
     divides(tp, spec_.heads, "attention heads");
     splits_keys(tp);
     divides(tp, spec_.ffn_hidden, "columns of the feed-forward layers");
@@ -152,6 +153,17 @@ class FixedCheck {
     divides(tp, spec_.cascade.heads, "attention heads of the second backbone");  // 0 without one
     divides(tp, spec_.cascade.hidden, "hidden columns of the second backbone");
     divides(tp, spec_.cascade.ffn_hidden, "feed-forward columns of the second backbone");
+  }
+
+  // Tensor-parallel ranks all cut an expert, or none does.
+  void check_expert_ranks(const Product& tp) const {
+    const std::int64_t ranks = number("expert_tp");
+    if (spec_.moe.experts > 0 && ranks > 1 && tp.factors > 0 && tp.value != ranks) {
+      bad_input(kWhere, fmt::format("expert_tp = {}, but {}", ranks, tp.text),
+                fmt::format("0 or {} (as tp) cuts experts by the tensor-parallel ranks, 1 lays "
+                            "whole ones on them",
+                            tp.value));
+    }
   }
 
   bool is_only(std::string_view field, std::string_view value,
@@ -281,9 +293,9 @@ struct NeedsRanks {
   std::string_view field;
   std::string_view usual;
 };
-constexpr std::array kNeedRanks = {NeedsRanks{"tp", "sequence_parallel", "false"},
-                                   NeedsRanks{"tp", "tensor_parallel", "1d"},
-                                   NeedsRanks{"cp", "context", "ring"}};
+constexpr std::array kNeedRanks = {
+    NeedsRanks{"tp", "sequence_parallel", "false"}, NeedsRanks{"tp", "tensor_parallel", "1d"},
+    NeedsRanks{"tp", "expert_tp", "0"}, NeedsRanks{"cp", "context", "ring"}};
 
 bool is_named(std::string_view field, const std::vector<std::string>& texts) {
   return std::any_of(texts.begin(), texts.end(), [&](const std::string& text) {

@@ -59,9 +59,11 @@ SimTime most_hidden(const StageCost& forward, const StageCost& backward, bool li
   if (like_layers) {
     return std::min(forward.most_hidden, backward.most_hidden);
   }
-  return std::min(
-      {forward.forward, backward.backward,
-       without_kernels(forward.forward_cost) + without_kernels(backward.backward_cost)});
+  const SimTime of_pair =
+      std::min({forward.forward, backward.backward,
+                without_kernels(forward.forward_cost) + without_kernels(backward.backward_cost)});
+  // Embedding and head are never joined: of one stage its layers alone count.
+  return &forward == &backward ? std::min(of_pair, forward.most_hidden) : of_pair;
 }
 
 bool are_alike(const StageCost& a, const StageCost& b, bool simulated) {

@@ -5,11 +5,8 @@
 #include <numeric>
 
 #include "base/error.hpp"
-#include "base/math.hpp"
-#include "plan/block/cascade_layout.hpp"
 #include "plan/block_rules.hpp"
 #include "plan/heads.hpp"
-#include "search/space/expert_degrees.hpp"
 #include "search/space/layout_fields.hpp"
 
 namespace orrery::search {
@@ -21,7 +18,7 @@ using plan::Plan;
 using plan::Recompute;
 
 std::vector<std::int64_t> key_of(const Group& group) {
-  return {group.tp, group.cp, group.ep, group.pp, group.dp, group.micro_batch};
+  return {group.tp, group.cp, group.ep, group.pp, group.dp, group.micro_batch, group.expert_tp};
 }
 
 }  // namespace
@@ -49,61 +46,6 @@ Space::Space(const Plan& base, const Constraints& constraints)
       layouts_.emplace(key_of(group), generated_layouts(group));
     }
   }
-}
-
-// Columns alone divide heads and widths; of other meshes check_layouts() says what divides.
-bool Space::splits_evenly(int tp) const {
-  return plan::cuts_evenly(base_.network.spec, tp, layout_.expert_tp == 1);
-}
-
-std::vector<int> Space::tensor_degrees() const {
-  std::vector<int> degrees;
-  const bool any =
-      constraints_.allows_meshes() || layout_.tensor_parallel != plan::TensorMesh::OneD;
-  for (const std::int64_t degree : divisors(base_.cluster.num_gpus())) {
-    if ((any || splits_evenly(static_cast<int>(degree))) && constraints_.admits("tp", degree)) {
-      degrees.push_back(static_cast<int>(degree));
-    }
-  }
-  return degrees;
-}
-
-// Causal ring attention balances by giving every rank two of 2 cp chunks.
-std::vector<int> Space::context_degrees(int tp) const {
-  std::vector<int> degrees;
-  for (const std::int64_t degree : divisors(base_.cluster.num_gpus() / tp)) {
-    const bool splits = plan::splits_tokens(base_.network.spec, base_.sequence, degree);
-    if (splits && constraints_.admits("cp", degree)) {
-      degrees.push_back(static_cast<int>(degree));
-    }
-  }
-  return degrees;
-}
-
-std::vector<Group> Space::groups() const {
-  std::vector<Group> groups;
-  const int gpus = base_.cluster.num_gpus();
-  for (const int tp : tensor_degrees()) {
-    for (const int cp : context_degrees(tp)) {
-      for (const std::int64_t pp : divisors(gpus / tp / cp)) {
-        const std::int64_t dp = gpus / tp / cp / pp;
-        if (pp > layers_ || base_.batch % dp != 0 || !constraints_.admits("pp", pp) ||
-            !constraints_.admits("dp", dp)) {
-          continue;
-        }
-        for (const int ep : expert_degrees(with_degrees(layout_, tp, cp, 1), dp, base_.network.spec,
-                                           constraints_)) {
-          for (const std::int64_t micro_batch : divisors(base_.batch / dp)) {
-            if (constraints_.admits("micro_batch", micro_batch)) {
-              groups.push_back(
-                  {tp, cp, ep, static_cast<int>(pp), static_cast<int>(dp), micro_batch});
-            }
-          }
-        }
-      }
-    }
-  }
-  return groups;
 }
 
 const std::vector<Family>& Space::families(const Group& group) const {
@@ -305,7 +247,7 @@ bool Space::shards_states(const Group& group, int zero_stage) const {
     return shard_degree_ == 0;
   }
   if (shard_degree_ > 0) {
-    const int replicas = plan::expert_replicas(with_degrees(layout_, group.tp, group.cp, group.ep));
+    const int replicas = plan::expert_replicas(layout_of(group));
     return ranks % shard_degree_ == 0 && shard_degree_ % (group.cp * replicas) == 0;
   }
   return ranks > 1 || constraints_.is_fixed("zero");
@@ -341,7 +283,7 @@ void Space::configure(const Group& group, const Member& member, Plan& plan) cons
   plan.schedule_document = schedule.document;
   plan.execution.ships_weights = schedule.ships_weights;
   plan.micro_batch = group.micro_batch;
-  plan::BlockPlan layout = with_degrees(layout_, group.tp, group.cp, group.ep);
+  plan::BlockPlan layout = layout_of(group);
   layout.sequence_parallel = member.sequence_parallel;
   layout.context = member.context;
   layout.zero_stage = member.zero_stage;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The homogeneous space: one layout for all blocks. A group fixes the degrees and the micro-batch;
-// its members add ZeRO stage, recomputation, sequence parallelism, schedule and chunks: every
-// synchronous schedule that plans can name. Groups are
-// generated in a fixed order, members only when their group is opened. Stages are cut into equal
-// numbers of layers, or balanced by FLOPs where that differs (a head of a large vocabulary counts
-// as several layers); model chunks that do not divide the layers exist in the balanced cut alone.
+// The homogeneous space: one layout for all blocks. A group fixes the degrees, of experts their
+// own, and the micro-batch; its members add ZeRO stage, recomputation, sequence parallelism,
+// schedule and chunks: every synchronous schedule that plans can name. Groups are generated in a
+// fixed order, members only when their group is opened. Stages are cut into equal numbers of
+// layers, or balanced by FLOPs where that differs (a head of a large vocabulary counts as several
+// layers); model chunks that do not divide the layers exist in the balanced cut alone.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +25,7 @@ struct Group {
   int pp = 1;
   int dp = 1;
   std::int64_t micro_batch = 1;
+  int expert_tp = 0;  // 1: whole experts on the tensor-parallel ranks, 0: these cut each
 };
 
 struct Member {
@@ -82,7 +83,11 @@ class Space {
   std::vector<Member> with_expert_orders(const Group& group,
                                          const std::vector<Member>& meshes) const;
   std::vector<int> mix_degrees(const Group& group) const;
-  bool splits_evenly(int tp) const;
+  bool splits_evenly(int tp, int expert_tp) const;
+  std::vector<int> expert_tensor_degrees(int tp) const;
+  void add_expert_degrees(Group group, std::vector<Group>& groups) const;
+  // The fixed fields under the degrees of the group.
+  plan::BlockPlan layout_of(const Group& group) const;
   // What a layout breaks; "" when it exists.
   std::string layout_problem(const Group& group, const Member& member) const;
   bool shards_states(const Group& group, int zero_stage) const;

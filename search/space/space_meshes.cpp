@@ -18,7 +18,7 @@ std::vector<Member> Space::meshes(const Group& group) const {
   for (const TensorMesh mesh :
        {TensorMesh::OneD, TensorMesh::TwoD, TensorMesh::TwoAndHalfD, TensorMesh::ThreeD}) {
     const bool possible = mesh == TensorMesh::OneD
-                              ? splits_evenly(group.tp)
+                              ? splits_evenly(group.tp, group.expert_tp)
                               : group.tp > 1 && (fixed || constraints_.allows_meshes());
     // Alone, a rank is a mesh of any kind.
     const bool wanted = constraints_.admits("tensor_parallel", plan::to_text(mesh)) ||
@@ -39,7 +39,7 @@ void Space::add_orders(const Group& group, Member mesh, std::vector<Member>& mes
     meshes.push_back(mesh);
     return;
   }
-  plan::BlockPlan layout = with_degrees(layout_, group.tp, group.cp, group.ep);
+  plan::BlockPlan layout = layout_of(group);
   layout.tensor_parallel = mesh.mesh;
   const plan::TensorFactors factors = plan::tensor_factors(layout);
   const bool matters = plan::tensor_order_matters(layout, base_.cluster.node);
@@ -58,7 +58,7 @@ void Space::add_orders(const Group& group, Member mesh, std::vector<Member>& mes
 std::vector<Member> Space::with_expert_orders(const Group& group,
                                               const std::vector<Member>& meshes) const {
   using plan::ExpertsInside;
-  plan::BlockPlan layout = with_degrees(layout_, group.tp, group.cp, group.ep);
+  plan::BlockPlan layout = layout_of(group);
   if (!plan::expert_order_matters(layout, base_.cluster.node)) {
     return meshes;
   }

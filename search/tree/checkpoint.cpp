@@ -17,7 +17,7 @@ namespace orrery::search {
 namespace {
 
 constexpr std::string_view kMagic = "orrery-search-checkpoint\n";
-constexpr std::uint32_t kFormat = 8;
+constexpr std::uint32_t kFormat = 9;
 constexpr std::int64_t kMaxBytes = 1LL << 30;
 
 // Every choice that the space leaves, in its order, and what is the same in all of its plans.
@@ -37,7 +37,8 @@ std::uint64_t hash_of_space(const Space& space, const std::vector<Group>& groups
   for (const Group& group : groups) {
     for (const std::int64_t degree :
          {std::int64_t{group.tp}, std::int64_t{group.cp}, std::int64_t{group.ep},
-          std::int64_t{group.pp}, std::int64_t{group.dp}, group.micro_batch}) {
+          std::int64_t{group.pp}, std::int64_t{group.dp}, group.micro_batch,
+          std::int64_t{group.expert_tp}}) {
       out.u64(static_cast<std::uint64_t>(degree));
     }
     for (const Member& layout : space.layouts(group)) {

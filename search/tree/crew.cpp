@@ -35,7 +35,8 @@ std::vector<Handout::Item> Crew::items(const Batch& batch) const {
       item_class = mix64(hash_of(tree_.micro_batches(group), group.pp) + node.family * 65'536ULL +
                          node.schedule);
     } else {
-      item_class = mix64(hash_of(group.tp, group.cp) + hash_of(group.ep, group.micro_batch));
+      item_class = mix64(hash_of(group.tp, group.cp) +
+                         hash_of(2 * group.ep + group.expert_tp, group.micro_batch));
     }
     items.push_back({item_class, tree_.work_of(batch.task, node)});
   }

@@ -218,7 +218,7 @@ TEST(LayoutFields, FindsThePlaceOfExpertRanks) {
   shape.cluster = "hgx-h100:2";
   shape.overrides.clear();
   const plan::Plan base = base_plan(shape);
-  const std::string fix = "tp=4,pp=1,ep=4,cp=1,micro_batch=1,recompute=none,zero=1";
+  const std::string fix = "tp=4,expert_tp=0,pp=1,ep=4,cp=1,micro_batch=1,recompute=none,zero=1";
   const Outcome usual = find(base, fix);
   const Outcome found = find(base, fix + ",tensor_parallel=1d", "meshes");
   const Outcome inside = find(base, fix + ",ep_inside=tp");

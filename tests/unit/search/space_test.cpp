@@ -55,10 +55,62 @@ TEST(Space, WholeExpertsAllowAnyWidth) {
     constraints.fix(fields);
     return Space(base, constraints).groups();
   };
-  EXPECT_TRUE(groups("tp=4").empty());
-  const std::vector<Group> whole = groups("tp=4,expert_tp=1");
-  EXPECT_TRUE(std::any_of(whole.begin(), whole.end(),
-                          [](const Group& group) { return group.tp == 4 && group.ep == 4; }));
+  EXPECT_TRUE(groups("tp=4,expert_tp=0").empty());
+  const std::vector<Group> whole = groups("tp=4");
+  EXPECT_FALSE(whole.empty());
+  for (const Group& group : whole) {
+    EXPECT_EQ(group.ep, 4);
+    EXPECT_EQ(group.expert_tp, 1);
+  }
+}
+
+// Folding: the ranks that cut attention hold whole experts, or cut them, too. The degrees are found
+// the long way round.
+TEST(Space, FoldsExpertsOverTensorRanks) {
+  const plan::Plan base = base_plan({small_mixture()});  // 4 GPUs, 4 experts, batch 8
+  using Degrees = std::set<std::tuple<int, int, int>>;   // tp, ep, expert_tp
+  const auto held = [&base](const Constraints& constraints) {
+    Degrees degrees;
+    for (const Group& group : Space(base, constraints).groups()) {
+      if (group.cp == 1 && group.pp == 1 && group.micro_batch == 1) {
+        EXPECT_TRUE(degrees.insert({group.tp, group.ep, group.expert_tp}).second);
+      }
+    }
+    return degrees;
+  };
+  Degrees alone;
+  Degrees cut;
+  Degrees whole;
+  for (const int tp : {1, 2, 4}) {
+    const int dp = 4 / tp;
+    for (const int ep : {1, 2, 4}) {
+      if (dp % ep == 0) {
+        (tp == 1 ? alone : cut).insert({tp, ep, 0});
+      }
+      if (tp > 1 && ep % tp == 0) {
+        whole.insert({tp, ep, 1});
+      }
+    }
+  }
+  const auto with_alone = [&alone](Degrees degrees) {
+    degrees.insert(alone.begin(), alone.end());
+    return degrees;
+  };
+  Degrees both = with_alone(cut);
+  both.insert(whole.begin(), whole.end());
+  EXPECT_EQ(held(Constraints()), both);
+  EXPECT_EQ(held(fixed("expert_tp=0")), with_alone(cut));
+  EXPECT_EQ(held(forbidden("expert_tp=1")), with_alone(cut));
+  EXPECT_EQ(held(fixed("expert_tp=1")), with_alone(whole));
+  EXPECT_EQ(held(forbidden("expert_tp=0")), with_alone(whole));
+  EXPECT_EQ(held(fixed("expert_tp=2")), Degrees({{2, 1, 0}, {2, 2, 0}}));  // as tp
+  Degrees without_pairs = both;
+  without_pairs.erase({2, 1, 0});
+  without_pairs.erase({2, 2, 0});
+  EXPECT_EQ(held(forbidden("expert_tp=2")), without_pairs);
+  for (const Group& group : Space(base_plan(), Constraints()).groups()) {
+    EXPECT_EQ(group.expert_tp, 0);  // without experts
+  }
 }
 
 // Cuts are made when they are asked for, by whichever thread comes first.
@@ -177,9 +229,9 @@ TEST(Space, HoldsEverySynchronousSchedule) {
 
 TEST(Space, ExpertDegreesDivideExpertsAndDataRanks) {
   const plan::Plan base = base_plan({small_mixture()});
-  const Constraints none;
+  const Constraints cut = fixed("expert_tp=0");
   std::set<std::pair<int, int>> degrees;
-  for (const Group& group : Space(base, none).groups()) {
+  for (const Group& group : Space(base, cut).groups()) {
     degrees.emplace(group.dp, group.ep);
   }
   EXPECT_EQ(degrees,
