@@ -108,12 +108,11 @@ void allow_offload(const plan::Plan& base, const Options& options,
 }
 
 // The same search on other hardware.
-std::optional<plan::Plan> with_setting(Problem problem, const std::string& setting,
+std::optional<plan::Plan> with_setting(const Problem& problem, const std::string& setting,
                                        const plan::Plan& base, const Options& options,
                                        const Patience& patience) {
-  problem.settings.push_back(setting);
   try {
-    plan::Plan other = base_plan(problem);
+    plan::Plan other = base_plan(with_settings(problem, {setting}));
     other.execution = base.execution;
     return first_that_fits(other, options, patience);
   } catch (const Error&) {  // a fabric that cannot have so many, a precision that it lacks

@@ -135,10 +135,10 @@ Seconds least_time(const plan::Plan& base) {
 }
 
 // The part of the cluster as a problem of its own.
-std::optional<plan::Plan> part_base(Problem problem, const Part& part, const plan::Plan& base) {
-  problem.settings.insert(problem.settings.end(), part.settings.begin(), part.settings.end());
+std::optional<plan::Plan> part_base(const Problem& problem, const Part& part,
+                                    const plan::Plan& base) {
   try {
-    plan::Plan result = base_plan(problem);
+    plan::Plan result = base_plan(with_settings(problem, part.settings));
     result.execution = base.execution;
     return result;
   } catch (const Error&) {  // a fabric or a mesh of links that cannot have so few

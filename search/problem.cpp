@@ -40,6 +40,23 @@ Overrides split_overrides(const std::vector<std::string>& settings) {
   return overrides;
 }
 
+namespace {
+
+std::string_view path_of(std::string_view setting) {
+  return trim(setting.substr(0, setting.find('=')));
+}
+
+}  // namespace
+
+Problem with_settings(Problem problem, const std::vector<std::string>& settings) {
+  for (const std::string& setting : settings) {
+    std::erase_if(problem.settings,
+                  [&](const std::string& other) { return path_of(other) == path_of(setting); });
+  }
+  problem.settings.insert(problem.settings.end(), settings.begin(), settings.end());
+  return problem;
+}
+
 DType default_precision(const topologies::Gpu& gpu) {
   for (const DType dtype : {DType::Bf16, DType::Fp16}) {
     if (gpu.peak_of(dtype).value() > 0) {
@@ -57,7 +74,8 @@ plan::Plan base_plan(const Problem& problem) {
   base.profile = costmodel::load_profile(problem.profile, base.cluster.gpu);
   base.batch = problem.batch;
   base.sequence = problem.sequence > 0 ? problem.sequence : base.network.spec.sequence;
-  models::check_positions(base.network.spec, base.sequence, "--seq");
+  models::check_positions(base.network.spec, base.sequence,
+                          problem.sequence_from.empty() ? "--seq" : problem.sequence_from);
   base.precision = problem.precision.empty() ? default_precision(base.cluster.gpu)
                                              : parse_dtype(problem.precision, "--precision");
   if (base.cluster.gpu.peak_of(base.precision).value() <= 0) {

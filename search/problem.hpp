@@ -28,11 +28,15 @@ struct Problem {
   std::string cluster;  // NODE:COUNT, cluster name or file
   std::int64_t batch = 0;
   std::int64_t sequence = 0;          // tokens; 0: the network's
+  std::string sequence_from;          // what states them, for errors; empty: --seq
   std::string precision;              // empty: default_precision
   std::string profile;                // empty: the GPU's
   std::string memory_reserve;         // "4 GiB"; empty: none
   std::vector<std::string> settings;  // path=value
 };
+
+// The problem with these settings in place of those of the same paths.
+Problem with_settings(Problem problem, const std::vector<std::string>& settings);
 
 // A plan of which the search keeps everything but the layout. Errors cite the option at fault.
 plan::Plan base_plan(const Problem& problem);

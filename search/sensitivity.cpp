@@ -56,11 +56,9 @@ std::vector<Parameter> parameters_of(const topologies::Cluster& cluster, double 
   return parameters;
 }
 
-plan::Plan better_base(Problem problem, const Parameter& parameter, const plan::Plan& base,
+plan::Plan better_base(const Problem& problem, const Parameter& parameter, const plan::Plan& base,
                        double factor) {
-  problem.settings.insert(problem.settings.end(), parameter.settings.begin(),
-                          parameter.settings.end());
-  plan::Plan better = base_plan(problem);
+  plan::Plan better = base_plan(with_settings(problem, parameter.settings));
   better.execution = base.execution;
   if (parameter.settings.empty()) {
     better.profile.kernel_launch = better.profile.kernel_launch / factor;

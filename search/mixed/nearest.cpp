@@ -50,12 +50,11 @@ void free_reserve(const plan::MixedPlan& base, const Options& options, Changes& 
 }
 
 // The same search with other nodes in a pool.
-std::optional<plan::MixedPlan> with_setting(Problem problem, const std::string& setting,
+std::optional<plan::MixedPlan> with_setting(const Problem& problem, const std::string& setting,
                                             const plan::MixedPlan& base, const Options& options,
                                             const Patience& patience) {
-  problem.settings.push_back(setting);
   try {
-    plan::MixedPlan other = mixed_base_plan(problem);
+    plan::MixedPlan other = mixed_base_plan(with_settings(problem, {setting}));
     other.shape.execution = base.shape.execution;
     return first_that_fits(other, options, patience);
   } catch (const Error&) {  // a fabric that cannot have so many, a precision that it lacks

@@ -65,5 +65,21 @@ TEST(NearestChangeTest, RecomputationAndSmallerMicroBatchesAreFound) {
   EXPECT_THAT(all, testing::HasSubstr("2 nodes (16 GPUs) instead of 1"));
 }
 
+TEST(NearestChangeTest, NodesThatWereSetMayBeMore) {
+  Problem problem = large_problem();
+  problem.cluster = "dgx-a100:4";
+  problem.settings = {"nodes=1", "gpu.memory=16 GB"};
+  const plan::Plan base = base_plan(problem);
+  const Options options = constrained_options("zero=3,recompute=none,micro_batch=1");
+  ASSERT_FALSE(search(base, options).best);
+  std::string all;
+  for (const NearestChange& change : nearest_changes(problem, base, options)) {
+    all += change.change + "\n";
+    EXPECT_FALSE(plan::simulate(change.plan).does_not_fit) << change.change;
+  }
+  EXPECT_THAT(all, testing::HasSubstr("2 nodes (16 GPUs) instead of 1"));
+  EXPECT_THAT(all, testing::HasSubstr("instead of a100-sxm4-80gb (14.9 GiB)"));
+}
+
 }  // namespace
 }  // namespace orrery::search

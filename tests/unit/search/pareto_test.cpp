@@ -96,6 +96,25 @@ TEST(ParetoTest, PartsOfTheClusterFromOneGpuOn) {
   }
 }
 
+// What was set of the cluster gives way to what a part says, and to nothing else.
+TEST(ParetoTest, SettingsOfTheClusterDoNotHideItsParts) {
+  Problem problem = small_problem();
+  problem.settings = {"gpu.memory=70 GB"};
+  const ParetoFrontier frontier =
+      find_pareto(ParetoKind::Gpus, problem, search::base_plan(problem), few_plans());
+  problem.cluster = "dgx-a100:4";
+  problem.settings = {"gpu.memory=70 GB", "nodes=2", " node.gpus = 8"};
+  const ParetoFrontier set =
+      find_pareto(ParetoKind::Gpus, problem, search::base_plan(problem), few_plans());
+  ASSERT_GT(frontier.points.size(), 1U);
+  ASSERT_EQ(set.points.size(), frontier.points.size());
+  for (std::size_t i = 0; i < set.points.size(); ++i) {
+    EXPECT_EQ(set.points[i].gpus, frontier.points[i].gpus);
+    EXPECT_EQ(set.points[i].found.simulation.iteration_time,
+              frontier.points[i].found.simulation.iteration_time);
+  }
+}
+
 // The frontier is that of all counts, whether they divide the cluster or not.
 TEST(ParetoTest, CountsThatDoNotDivideAreTried) {
   Problem problem = small_problem();

@@ -126,6 +126,26 @@ TEST(SensitivityTest, PlanningAgainIsNeverWorseAndMemoryAloneBuysNoTime) {
   EXPECT_GE(rows.size(), 8U);
 }
 
+// What was set is what gets better.
+TEST(SensitivityTest, HardwareThatWasSetCanBeBetter) {
+  Problem problem = bert_problem();
+  problem.settings = {"gpu.memory=70 GB", "gpu.hbm_bandwidth=1 TB/s"};
+  const plan::Plan base = base_plan(problem);
+  Options options = options_of(1);
+  options.constraints.fix("tp=1,cp=1,pp=2");
+  const Outcome nominal = search(base, options);
+  bool seen = false;
+  for (const Sensitivity& row : find_sensitivity(problem, base, options, *nominal.best, 0.1)) {
+    if (row.parameter == "HBM bandwidth") {
+      seen = true;
+      EXPECT_DOUBLE_EQ(row.plan.cluster.gpu.hbm_bandwidth.value(), 1.1e12);
+      EXPECT_EQ(row.plan.cluster.gpu.memory, ByteCount(70'000'000'000));
+      EXPECT_LT(row.same_plan, nominal.best->simulation.iteration_time);
+    }
+  }
+  EXPECT_TRUE(seen);
+}
+
 // Where no time is left the plan as it is says what there is to say.
 TEST(SensitivityTest, ATimeLimitIsThatOfAllSearches) {
   const Problem problem = bert_problem();
