@@ -81,8 +81,7 @@ std::string frontier_text(const ParetoFrontier& frontier) {
 Json frontier_json(const ParetoFrontier& frontier) {
   Json points = Json::array();
   for (const ParetoPoint& point : frontier.points) {
-    Json::Object entry = {{"memory_bytes", static_cast<std::int64_t>(point.memory.bytes().value())},
-                          {"gpus", point.gpus}};
+    Json::Object entry = {{"gpu_memory_bytes", point.memory.value()}, {"gpus", point.gpus}};
     if (point.usd_per_iteration > 0) {
       entry.emplace_back("usd_per_iteration", point.usd_per_iteration);
     }

@@ -56,6 +56,11 @@ grep -q 'all-gather' stdout && fail '--collectives does not choose'
 expect 0 calibrate nccl --dry-run --node hgx-h100 --nodes 2 --gpus 4
 rejects 2 '--gpus: 9 is out of range (1 to 8)' calibrate nccl --dry-run --node hgx-h100 --gpus 9
 
+# A frontier's members have one name each.
+expect 0 plan corpus/tiny-network.json hgx-h100:1 --batch 16 --pareto memory --schedule 1f1b --json
+[ "$(grep -c '"gpu_memory_bytes"' stdout)" -gt 1 ] &&
+  [ "$(grep -c '"gpu_memory_bytes"' stdout)" = "$(grep -c '"memory_bytes"' stdout)" ] || fail 'memory of points'
+
 # What is left out of a damaged file, each named by file and line once.
 printf 'm,n,k,cublas_us\n4096,4096,4096,150\n1024,1024,1024,abc\n8192,8192' >damaged.csv
 rejects 2 'damaged.csv:4: 2 cells (the header has 4)' calibrate fit damaged.csv --gpu h100-sxm5-80gb
