@@ -276,13 +276,27 @@ void check_files(const PlanOptions& options) {
                 inputs);
 }
 
+// Errors of a simulation have no place of their own: they are about the question.
+template <class Action>
+int asked(const PlanOptions& options, const Action& action) {
+  try {
+    return action();
+  } catch (const Error& error) {
+    if (!error.where().empty()) {
+      throw;
+    }
+    throw error.in_file(fmt::format("{} on {}", options.network, options.cluster));
+  }
+}
+
 int run_plan(PlanOptions options, search::Ranks* ranks) {
   check_together(options);
   if (topologies::names_mixed_cluster(options.cluster)) {
     if (ranks != nullptr) {
       topologies::refuse_mixed_cluster("MPI");
     }
-    return plan_mixed(options);
+    check_batch(options);
+    return asked(options, [&] { return plan_mixed(options); });
   }
   if (options.plan_path.empty() && !options.output.json) {
     options.plan_path = "plan.json";
@@ -312,16 +326,18 @@ int run_plan(PlanOptions options, search::Ranks* ranks) {
   } else if (options.space == "per-block") {
     check_no_projection(options.scale);
   }
-  if (against) {
-    return plan_pareto(options.pareto, problem_of(options), base, how, options.plan_path,
-                       options.output);
-  }
-  install_interrupt_handler();
-  const Searched searched = search_space(options, base, how, ranks);
-  if (!searched.outcome().best) {
-    return report_nothing(searched.outcome(), base, how, options);
-  }
-  return report_found(options, searched, extras_of(options, base, how, searched, baselines));
+  return asked(options, [&] {
+    if (against) {
+      return plan_pareto(options.pareto, problem_of(options), base, how, options.plan_path,
+                         options.output);
+    }
+    install_interrupt_handler();
+    const Searched searched = search_space(options, base, how, ranks);
+    if (!searched.outcome().best) {
+      return report_nothing(searched.outcome(), base, how, options);
+    }
+    return report_found(options, searched, extras_of(options, base, how, searched, baselines));
+  });
 }
 
 }  // namespace

@@ -124,7 +124,7 @@ Pool read_pool(const JsonReader& value, const std::vector<std::string>& override
   const std::string name = object.string_or("name", "");
   Pool pool;
   if (cluster.json().is_string()) {
-    pool = load_pool(cluster.string(), name, overrides);
+    pool = in_file(cluster.where(), [&] { return load_pool(cluster.string(), name, overrides); });
   } else {
     pool.cluster = read_cluster(cluster.json(), cluster.where());
     pool.name = name.empty() ? pool.cluster.node.name : name;

@@ -2,6 +2,7 @@
 #include "cli/plan/fixed_check.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -47,6 +48,14 @@ class FixedCheck {
         bad_input(kWhere, fmt::format("{} is fixed and excluded at once", text),
                   "leave out either --fix or the --forbid or --schedule against it");
       }
+    }
+    const std::vector<std::string> named = constraints_.named_schedules();
+    if (!named.empty() && std::none_of(named.begin(), named.end(), [&](const std::string& name) {
+          return constraints_.admits("schedule", name);
+        })) {
+      bad_input("--schedule",
+                fmt::format("{} is asked for and excluded at once", fmt::join(named, " or ")),
+                "leave out either --schedule or the --forbid against it");
     }
   }
 

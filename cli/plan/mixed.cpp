@@ -223,7 +223,6 @@ void check_options(const PlanOptions& options) {
                 "leave it out, or take one kind of nodes");
     }
   }
-  check_batch(options);
 }
 
 }  // namespace

@@ -136,6 +136,7 @@ search::Problem problem_of(const PlanOptions& options) {
   problem.sequence = options.sequence.empty()
                          ? 0
                          : parse_integer(options.sequence, "--seq", 1, limits::kMaxSequence);
+  problem.sequence_from = options.lengths;
   problem.precision = options.precision;
   problem.profile = options.profile;
   problem.memory_reserve = options.memory_reserve;

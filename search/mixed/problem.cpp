@@ -30,6 +30,7 @@ ByteCount reserve_of(const Problem& problem, const topologies::MixedCluster& clu
 }  // namespace
 
 plan::MixedPlan mixed_base_plan(const Problem& problem) {
+  (void)split_overrides(problem.settings);  // none is set to two values
   std::vector<std::string> of_network;
   std::vector<std::string> of_pools;
   const topologies::MixedCluster named = topologies::load_mixed_cluster(problem.cluster);

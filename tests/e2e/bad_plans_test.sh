@@ -35,6 +35,14 @@ rejects 2 '--seq: sequences have 1025 tokens, but gpt2 has learned positions for
 rejects 2 'learned positions for 512' plan bert-large hgx-h100:1+dgx-a100:1 --batch 8 --seq 1024
 rejects 2 'learned positions for 1024' plan corpus/tiny-network.json hgx-h100:1 --batch 8 --seq 2048 --space per-block
 rejects 3 'fits' plan llama3-405b hgx-h100:1 --batch 8 --seq 1048576
+echo '[512, 4096]' >lengths.json
+rejects 2 'lengths.json: sequences have 4096 tokens' plan corpus/tiny-network.json hgx-h100:1 --schedule flexsp --lengths lengths.json
+# A time that cannot be simulated is one of the question.
+rejects 2 'gpt3-125m on hgx-h100:2: ' plan gpt3-125m hgx-h100:2 --batch 8 --set node.scale_out.nic_bandwidth='1 B/s'
+# Asked for and excluded at once.
+rejects 2 '--fix: tp=2 is fixed and excluded at once' plan gpt3-125m hgx-h100:1 --batch 8 --fix tp=2 --forbid tp=2
+rejects 2 '--schedule: 1f1b is asked for and excluded at once' plan gpt3-125m hgx-h100:1 --batch 8 --schedule 1f1b --forbid schedule=1f1b
+expect 0 plan gpt3-125m hgx-h100:1 --batch 8 --schedule 1f1b --schedule zb-h1 --forbid schedule=1f1b --fix pp=2 -q -o named.json
 rejects 2 'fp8' plan gpt3-125m dgx-a100:1 --batch 8 --precision fp8
 rejects 2 'cluster' show cluster dgx-a100:8 --set hidden=4
 

@@ -58,11 +58,14 @@ rejects 2 'GPUs of this cluster are all alike' plan corpus/tiny-network.json l40
 rejects 2 'several kinds of nodes' plan corpus/tiny-network.json $mixed --batch 32 --pareto gpus
 rejects 2 'several kinds of nodes' export found.json --to megatron
 rejects 2 'several kinds of nodes' compare found.json found.json
+rejects 2 'dgx-a100.nodes is set to both 1 and 2' plan corpus/tiny-network.json $mixed --batch 32 --set dgx-a100.nodes=1 --set dgx-a100.nodes=2
 rejects 2 'which pool?' plan corpus/tiny-network.json $mixed --batch 32 --set gpu.memory='40 GiB'
 plan 0 $mixed --batch 32 -q --fix cp=2 -o cp.json
 grep -q '"cp": 2' cp.json || fail "no plan of two context ranks in cp.json"
 rejects 2 'two pools are called' plan corpus/tiny-network.json hgx-h100:1+hgx-h100:2 --batch 32
 rejects 2 'dgx-a100' plan corpus/tiny-network.json hgx-h100:1+dgx-a10:2 --batch 32
+sed 's/dgx-a100:1/dgx-a10:1/' two.json >misspelt.json
+rejects 2 'misspelt.json: /pools/1/cluster: cluster "dgx-a10:1"' show cluster misspelt.json
 sed 's/"micro_batches": [0-9]*/"micro_batches": 77/' found.json >wrong.json
 rejects 2 'but batch = 32' simulate wrong.json
 sed 's/orrery-mixed-plan/orrery-plan/' found.json >wrong.json
