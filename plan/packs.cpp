@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <functional>
 #include <iterator>
+#include <map>
 #include <numeric>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "base/json_reader.hpp"
@@ -26,6 +28,8 @@ std::int64_t computed_tokens(const Pack& pack) {
                            static_cast<std::int64_t>(pack.sequences.size())
                      : tokens_of(pack);
 }
+
+int slice_count(const Pack& pack) { return std::max(1, static_cast<int>(pack.slices.size())); }
 
 // A number of equal slices of a sequence, or the tokens of each.
 std::vector<std::int64_t> read_slices(const JsonReader& value,
@@ -82,12 +86,33 @@ std::int64_t tokens_of(const Pack& pack) {
   return std::accumulate(pack.sequences.begin(), pack.sequences.end(), std::int64_t{0});
 }
 
+std::int64_t units_of(const Plan& plan) {
+  std::int64_t units = 0;
+  for (const std::vector<Pack>& micro_batch : plan.packs) {
+    int most = 1;
+    for (const Pack& pack : micro_batch) {
+      most = std::max(most, slice_count(pack));
+    }
+    units += most;
+  }
+  return units;
+}
+
+// Of which one stage runs as many passes as a plan may have (kinds x slices).
+constexpr std::int64_t kMostSlices = limits::kMaxPasses / 3;
+
 std::vector<std::vector<Pack>> read_packs(const JsonReader& value) {
+  std::int64_t slices = 0;  // a number may stand for many
   std::vector<std::vector<Pack>> packs;
   for (const JsonReader& micro_batch : value.array(limits::kMaxBatch)) {
     packs.emplace_back();
     for (const JsonReader& entry : micro_batch.array(limits::kMaxDevices)) {
       packs.back().push_back(read_pack(entry));
+      slices += slice_count(packs.back().back());
+      if (slices > kMostSlices) {
+        entry.fail(
+            fmt::format("packs up to this one have {} slices, more than {}", slices, kMostSlices));
+      }
     }
     if (packs.back().empty()) {
       micro_batch.fail("a micro-batch without packs");
@@ -150,14 +175,12 @@ std::string group_sizes_text(const Plan& plan) {
 void tell_packs(const Plan& plan, sim::ScheduleParams& params) {
   params.slices_of.clear();
   if (runs_packed_pipeline(plan)) {
-    bool sliced = false;
-    for (const std::vector<Pack>& micro_batch : plan.packs) {
-      const Pack& pack = micro_batch.front();
-      sliced = sliced || !pack.slices.empty();
-      params.slices_of.push_back(std::max(1, static_cast<int>(pack.slices.size())));
-    }
-    if (!sliced) {
-      params.slices_of.clear();
+    if (std::any_of(plan.packs.begin(), plan.packs.end(), [](const std::vector<Pack>& micro_batch) {
+          return !micro_batch.front().slices.empty();
+        })) {
+      for (const std::vector<Pack>& micro_batch : plan.packs) {
+        params.slices_of.push_back(slice_count(micro_batch.front()));
+      }
     }
     return;
   }
@@ -183,12 +206,17 @@ std::int64_t token_parts(const Plan& plan) {
 
 }  // namespace
 
-Plan plan_of_pack(const Plan& plan, const Pack& pack) {
-  Plan alone = plan;
-  alone.packs.clear();
-  if (schedule_traits(plan).packs_sequences) {
+Plan without_packs(const Plan& plan) {
+  Plan layout = plan;
+  layout.packs.clear();
+  return layout;
+}
+
+Plan plan_of_pack(const Plan& layout, const Pack& pack) {
+  Plan alone = layout;
+  if (schedule_traits(layout).packs_sequences) {
     alone.schedule = "1f1b";
-    alone.dp = plan.dp / pack.group;
+    alone.dp = layout.dp / pack.group;
     for (BlockRun& run : alone.blocks) {
       run.layout.cp = pack.group;
       run.layout.context = ContextParallel::Ulysses;
@@ -226,15 +254,38 @@ bool runs_packed_pipeline(const Plan& plan) {
   return !plan.packs.empty() && !schedule_traits(plan).packs_sequences;
 }
 
-Plan plan_of_replica(const Plan& plan, int replica) {
-  Plan one = plan;
-  one.packs.clear();
-  for (const std::vector<Pack>& micro_batch : plan.packs) {
-    if (static_cast<std::size_t>(replica) < micro_batch.size()) {
-      one.packs.push_back({micro_batch[static_cast<std::size_t>(replica)]});
+bool PackLess::operator()(const Pack& a, const Pack& b) const {
+  return std::tie(a.group, a.padded, a.sequences, a.slices) <
+         std::tie(b.group, b.padded, b.sequences, b.slices);
+}
+
+std::vector<PackedReplica> packed_replicas(const Plan& plan) {
+  const auto less = [](const std::vector<const Pack*>& a, const std::vector<const Pack*>& b) {
+    return std::lexicographical_compare(
+        a.begin(), a.end(), b.begin(), b.end(),
+        [](const Pack* one, const Pack* other) { return PackLess()(*one, *other); });
+  };
+  std::map<std::vector<const Pack*>, std::size_t, decltype(less)> known(less);
+  std::vector<PackedReplica> replicas;
+  const Plan layout = without_packs(plan);
+  for (std::size_t replica = 0; replica < plan.packs.front().size(); ++replica) {
+    std::vector<const Pack*> packs;
+    for (const std::vector<Pack>& micro_batch : plan.packs) {
+      if (replica < micro_batch.size()) {
+        packs.push_back(&micro_batch[replica]);
+      }
+    }
+    const auto [slot, is_new] = known.try_emplace(packs, replicas.size());
+    if (!is_new) {
+      ++replicas[slot->second].count;
+      continue;
+    }
+    replicas.push_back({layout});
+    for (const Pack* pack : packs) {
+      replicas.back().plan.packs.push_back({*pack});
     }
   }
-  return one;
+  return replicas;
 }
 
 }  // namespace orrery::plan

@@ -46,8 +46,16 @@ std::string group_sizes_text(const Plan& plan);
 // Ranks, groups and slices as the schedule counts them.
 void tell_packs(const Plan& plan, sim::ScheduleParams& params);
 
+// The layout alone: what many packs share, so that none copies all the others.
+Plan without_packs(const Plan& plan);
 // A plan of such packs alone, one micro-batch of them on all ranks: in groups of the pack's size.
-Plan plan_of_pack(const Plan& plan, const Pack& pack);
+// `layout` is without_packs() of the plan.
+Plan plan_of_pack(const Plan& layout, const Pack& pack);
+
+// Distinct packs by what they hold.
+struct PackLess {
+  bool operator()(const Pack& a, const Pack& b) const;
+};
 // The one with most tokens on a rank, padding included.
 const Pack& fullest_pack(const Plan& plan);
 
@@ -57,8 +65,15 @@ bool runs_units_of_any_length(const ScheduleTraits& traits);
 // Whether they are.
 bool runs_packed_pipeline(const Plan& plan);
 // The packs of one replica in order, as a plan of as many micro-batches.
-Plan plan_of_replica(const Plan& plan, int replica);
+struct PackedReplica {
+  Plan plan;
+  int count = 1;  // of replicas with the same packs
+};
+// Distinct ones, in the order of the first of each.
+std::vector<PackedReplica> packed_replicas(const Plan& plan);
 
+// Slices of all micro-batches, each as many as its pack with most of them has.
+std::int64_t units_of(const Plan& plan);
 // The tokens that are not padding.
 std::int64_t tokens_of(const Pack& pack);
 

@@ -115,6 +115,7 @@ std::string problem_of_replicas(const Plan& plan) {
   return "";
 }
 
+// `plan` without its packs.
 std::string problem_of_unit(const Plan& plan, const Pack& pack) {
   if (!pack.slices.empty()) {
     return schedule_traits(plan).uses_slices
@@ -156,12 +157,13 @@ std::string problem_of_pipeline(const Plan& plan) {
   return counts.empty() ? problem_of_replicas(plan) : counts;
 }
 
-std::string problem_of_pack(const Plan& plan, const Pack& pack) {
+std::string problem_of_pack(const Plan& plan, const Plan& layout, const Pack& pack) {
   const std::int64_t longest = *std::max_element(pack.sequences.begin(), pack.sequences.end());
   if (longest > plan.sequence) {
     return fmt::format("a sequence of {} tokens: set sequence to {}", longest, longest);
   }
-  return runs_packed_pipeline(plan) ? problem_of_unit(plan, pack) : problem_of_group(plan, pack);
+  return runs_packed_pipeline(plan) ? problem_of_unit(layout, pack)
+                                    : problem_of_group(layout, pack);
 }
 
 }  // namespace
@@ -194,10 +196,11 @@ std::string packs_problem(const Plan& plan) {
            "let `orrery plan` find them (--lengths)";
   }
   std::int64_t sequences = 0;
+  const Plan layout = without_packs(plan);
   for (const std::vector<Pack>& micro_batch : plan.packs) {
     int ranks = 0;
     for (const Pack& pack : micro_batch) {
-      problem = problem_of_pack(plan, pack);
+      problem = problem_of_pack(plan, layout, pack);
       if (!problem.empty()) {
         return problem;
       }

@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/limits.hpp"
+#include "base/math.hpp"
 #include "base/quantity_text.hpp"
 #include "base/text.hpp"
 #include "models/positions.hpp"
@@ -14,6 +15,7 @@
 #include "plan/block/layout_check.hpp"
 #include "plan/block_rules.hpp"
 #include "plan/heads.hpp"
+#include "plan/packs.hpp"
 #include "plan/plan.hpp"
 #include "plan/plan_parts.hpp"
 #include "plan/serving/serving.hpp"
@@ -169,12 +171,14 @@ class Checker {
     if (!uncut.empty()) {
       fail(uncut);
     }
-    const std::int64_t units = micro_batches * plan_.slices;  // both are limited
+    const std::int64_t units =
+        runs_packed_pipeline(plan_) ? units_of(plan_) : micro_batches * plan_.slices;
     if (units * plan_.pp > limits::kMaxPasses / (3 * std::int64_t{plan_.chunks})) {
-      fail(fmt::format("pp x chunks x micro-batches{} = {} x {} x {}{}: more than {} passes",
-                       plan_.slices > 1 ? " x slices" : "", plan_.pp, plan_.chunks, micro_batches,
-                       plan_.slices > 1 ? fmt::format(" x {}", plan_.slices) : "",
-                       limits::kMaxPasses));
+      fail(fmt::format(
+          "pp x chunks x micro-batches{} = {} x {} x {}{}: more than {} passes",
+          units > micro_batches ? " x slices" : "", plan_.pp, plan_.chunks, micro_batches,
+          units > micro_batches ? fmt::format(" x {}", ceil_div(units, micro_batches)) : "",
+          limits::kMaxPasses));
     }
     const std::string broken = schedule_problem(plan_, where_);
     if (!broken.empty()) {

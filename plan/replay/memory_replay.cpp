@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <numeric>
 
@@ -29,8 +30,8 @@
 namespace orrery::plan {
 namespace {
 
-constexpr std::size_t kMaxPasses = 1'000'000;
-constexpr std::int64_t kMaxRanks = 4;  // of those that hold other states
+constexpr std::size_t kMaxBlockPasses = 1'000'000;  // half a minute
+constexpr std::int64_t kMaxRanks = 4;               // of those that hold other states
 constexpr std::size_t kFewPasses = 32;
 
 // As many buffers of every stage at most at once.
@@ -69,11 +70,17 @@ sim::PipelineOrder short_order(const Plan& plan, BlockCosts& costs) {
   return schedule_order(plan, params);
 }
 
-// Micro-batches of one kind: a plan of them alone, and what they cost.
+// Micro-batches of one kind: a plan of them alone, what they cost, and what blocks keep of them.
 struct Kind {
   explicit Kind(Plan of) : plan(std::move(of)), costs(plan) {}
+  struct Known {
+    StagePiece piece;
+    Slice slice;
+    std::unique_ptr<BlockMemory> memory;
+  };
   Plan plan;
   BlockCosts costs;
+  std::vector<Known> memories;
 };
 
 class PlanReplay {
@@ -84,22 +91,20 @@ class PlanReplay {
     if (plan.packs.empty()) {
       kinds_.push_back(std::make_unique<Kind>(plan));
     }
-    std::vector<const Pack*> known;
-    std::vector<std::uint32_t> first_cost = {0};
+    std::map<Pack, std::uint32_t, PackLess> first_costs;
+    std::uint32_t costs = 0;
+    const Plan layout = without_packs(plan);
     for (const std::vector<Pack>& micro_batch : plan.packs) {
       const Pack& pack = micro_batch.front();
-      const auto same = std::find_if(known.begin(), known.end(),
-                                     [&](const Pack* other) { return *other == pack; });
-      const auto kind = static_cast<std::size_t>(same - known.begin());
       const auto count = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(pack.slices.size()));
-      if (same == known.end()) {
-        known.push_back(&pack);
-        kinds_.push_back(std::make_unique<Kind>(plan_of_pack(plan, pack)));
-        first_cost.push_back(first_cost.back() + count);
+      const auto [slot, is_new] = first_costs.try_emplace(pack, costs);
+      if (is_new) {
+        kinds_.push_back(std::make_unique<Kind>(plan_of_pack(layout, pack)));
+        costs += count;
       }
       const auto first = static_cast<std::uint32_t>(units_.size());
       for (std::uint32_t slice = 0; slice < count; ++slice) {
-        units_.push_back({first_cost[kind] + slice, first, slice + 1 == count});
+        units_.push_back({slot->second + slice, first, slice + 1 == count});
       }
     }
   }
@@ -111,11 +116,7 @@ class PlanReplay {
     const sim::PipelineOrder order = plan_.packs.empty()
                                          ? short_order(plan_, costs())
                                          : simulate(plan_, {.record_spans = true}).order;
-    std::size_t passes = 0;
-    for (const std::vector<sim::Pass>& device : order.passes) {
-      passes += device.size();
-    }
-    if (passes > kMaxPasses) {
+    if (block_passes(order) > kMaxBlockPasses) {
       return {};
     }
     const ByteCount outside = context_bytes() + communicator_bytes(plan_);
@@ -152,6 +153,24 @@ class PlanReplay {
   }
 
  private:
+  // The chain's blocks, once for each pass of their stage.
+  std::size_t block_passes(const sim::PipelineOrder& order) const {
+    std::vector<std::size_t> blocks;
+    for (const StageContent& content : contents_) {
+      blocks.push_back(0);
+      for (const StagePiece& piece : content) {
+        blocks.back() += static_cast<std::size_t>(piece.count);
+      }
+    }
+    std::size_t sum = 0;
+    for (const std::vector<sim::Pass>& device : order.passes) {
+      for (const sim::Pass& pass : device) {
+        sum += pass.virtual_stage < blocks.size() ? blocks[pass.virtual_stage] : 0;
+      }
+    }
+    return sum;
+  }
+
   // States are the same in all kinds.
   BlockCosts& costs() { return kinds_.front()->costs; }
 
@@ -283,62 +302,46 @@ class PlanReplay {
   }
 
   // Of fused attention only the length of a slice matters.
-  const BlockMemory* memory_of(const StagePiece& piece, const Kind& kind, bool reduced,
-                               Slice slice) {
+  const BlockMemory* memory_of(const StagePiece& piece, Kind& kind, bool reduced, Slice slice) {
     slice.start = plan_.execution.fused_attention ? 0 : slice.start;
     slice.last = false;
-    for (const Known& known : memories_) {
-      if (known.kind == &kind && known.piece.block == piece.block &&
-          known.piece.layout == piece.layout && known.slice == slice) {
+    for (const Kind::Known& known : kind.memories) {
+      if (known.piece.block == piece.block && known.piece.layout == piece.layout &&
+          known.slice == slice) {
         return known.memory.get();
       }
     }
     const BlockContext context = kind.costs.block_context(piece.block, piece.layout,
                                                           micro_batch_of(piece, kind.plan), slice);
-    memories_.push_back({&kind, piece, slice,
-                         std::make_unique<BlockMemory>(block_memory(context, facts_, reduced))});
-    return memories_.back().memory.get();
+    kind.memories.push_back(
+        {piece, slice, std::make_unique<BlockMemory>(block_memory(context, facts_, reduced))});
+    return kind.memories.back().memory.get();
   }
-
-  struct Known {
-    const Kind* kind;
-    StagePiece piece;
-    Slice slice;
-    std::unique_ptr<BlockMemory> memory;
-  };
 
   const Plan& plan_;
   const MemoryFacts& facts_;
   std::vector<StageContent> contents_;
   std::vector<std::unique_ptr<Kind>> kinds_;
   std::vector<Unit> units_;  // of a plan of packs
-  std::vector<Known> memories_;
 };
 
 }  // namespace
 
 std::vector<MemoryPeak> replay_memory(const Plan& plan, const MemoryFacts& facts, int jobs) {
   if (schedule_traits(plan).packs_sequences) {
-    return replay_memory(plan_of_pack(plan, fullest_pack(plan)), facts, jobs);
+    return replay_memory(plan_of_pack(without_packs(plan), fullest_pack(plan)), facts, jobs);
   }
   if (!runs_packed_pipeline(plan)) {
     return PlanReplay(plan, facts).run(jobs);
   }
   std::vector<MemoryPeak> fullest;
-  std::vector<Plan> known;
-  for (int replica = 0; replica < plan.dp; ++replica) {
-    const Plan one = plan_of_replica(plan, replica);
-    if (std::any_of(known.begin(), known.end(),
-                    [&](const Plan& other) { return other.packs == one.packs; })) {
-      continue;
-    }
-    const std::vector<MemoryPeak> peaks = PlanReplay(one, facts).run(jobs);
+  for (const PackedReplica& replica : packed_replicas(plan)) {
+    const std::vector<MemoryPeak> peaks = PlanReplay(replica.plan, facts).run(jobs);
     fullest.resize(peaks.size());
     for (std::size_t device = 0; device < peaks.size(); ++device) {
       fullest[device] =
           fullest[device].device() < peaks[device].device() ? peaks[device] : fullest[device];
     }
-    known.push_back(one);
   }
   return fullest;
 }

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
-#include <tuple>
 #include <utility>
 
 #include "plan/packs.hpp"
@@ -22,7 +21,8 @@ namespace orrery::plan {
 
 namespace {
 
-using PackKey = std::tuple<std::vector<std::int64_t>, bool, std::vector<std::int64_t>>;
+constexpr std::size_t kMostDrawnPacks = 1 << 17;
+constexpr int kFewestDraws = 16;
 
 // A pack alone, and its slices.
 struct PackCost {
@@ -52,8 +52,9 @@ struct ReplicaRun {
 class PackedPipeline {
  public:
   explicit PackedPipeline(const Plan& plan) : plan_(plan) {
-    for (std::size_t replica = 0; replica < plan.packs.front().size(); ++replica) {
-      add_replica(plan_of_replica(plan, static_cast<int>(replica)));
+    const Plan layout = without_packs(plan);
+    for (PackedReplica& replica : packed_replicas(plan)) {
+      add_replica(layout, std::move(replica));
     }
     devices_ = schedule_devices(replicas_.front().plan);
   }
@@ -87,6 +88,12 @@ class PackedPipeline {
     return result;
   }
 
+  // A draw costs all distinct packs again: fewer where these are many.
+  int draws(int asked) const {
+    const auto most = static_cast<int>(kMostDrawnPacks / packs_.size());
+    return std::min(asked, std::max(kFewestDraws, most / 2 * 2));
+  }
+
   Seconds time_under(const CostFactors& factors) {
     for (auto& [key, pack] : packs_) {
       pack.costs.set_factors(factors);
@@ -100,23 +107,15 @@ class PackedPipeline {
   }
 
  private:
-  void add_replica(Plan one) {
-    const auto same = std::find_if(replicas_.begin(), replicas_.end(), [&](const Replica& other) {
-      return other.plan.packs == one.packs;
-    });
-    if (same != replicas_.end()) {
-      same->count += 1;
-      return;
-    }
-    Replica replica;
-    for (const std::vector<Pack>& micro_batch : one.packs) {
+  void add_replica(const Plan& layout, PackedReplica of) {
+    Replica replica{std::move(of.plan), {}, {}, {}, static_cast<double>(of.count)};
+    for (const std::vector<Pack>& micro_batch : replica.plan.packs) {
       const Pack& pack = micro_batch.front();
-      PackCost& cost =
-          packs_.try_emplace({pack.sequences, pack.padded, pack.slices}, plan_of_pack(plan_, pack))
-              .first->second;
-      replica.packs.push_back(&cost);
+      if (!packs_.contains(pack)) {
+        packs_.try_emplace(pack, plan_of_pack(layout, pack));
+      }
+      replica.packs.push_back(&packs_.at(pack));
     }
-    replica.plan = std::move(one);
     replicas_.push_back(std::move(replica));
   }
 
@@ -366,8 +365,8 @@ class PackedPipeline {
   }
 
   const Plan& plan_;
-  std::map<PackKey, PackCost> packs_;  // addresses stay
-  std::vector<Replica> replicas_;      // distinct ones
+  std::map<Pack, PackCost, PackLess> packs_;  // addresses stay
+  std::vector<Replica> replicas_;             // distinct ones
   std::vector<std::uint16_t> devices_;
   SliceCosts costs_;  // by virtual stage and Unit::cost
 };
@@ -380,7 +379,7 @@ Simulation simulate_packed_pipeline(const Plan& plan, const SimulateOptions& opt
   TimeInterval interval{result.iteration_time, result.iteration_time};
   if (options.interval_draws > 0) {
     interval = sampled_interval(
-                   spreads_of(plan), result.iteration_time, options.interval_draws,
+                   spreads_of(plan), result.iteration_time, pipeline.draws(options.interval_draws),
                    [&](const CostFactors& factors) { return pipeline.time_under(factors); },
                    options.stop_draws)
                    .value_or(interval);

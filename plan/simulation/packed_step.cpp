@@ -48,7 +48,10 @@ PackRun run_pack(const Plan& plan, const Pack& pack, const SimulateOptions& opti
 class PackedStep {
  public:
   PackedStep(const Plan& plan, const SimulateOptions& options)
-      : plan_(plan), options_(options), busy_(static_cast<std::size_t>(plan.dp)) {}
+      : plan_(plan),
+        layout_(without_packs(plan)),
+        options_(options),
+        busy_(static_cast<std::size_t>(plan.dp)) {}
 
   Simulation run() {
     for (const std::vector<Pack>& micro_batch : plan_.packs) {
@@ -63,7 +66,7 @@ class PackedStep {
   const PackRun& run_of(const Pack& pack) {
     const auto [slot, is_new] = known_.try_emplace(PackKey{pack.group, pack.sequences});
     if (is_new) {
-      slot->second = run_pack(plan_, pack, options_);
+      slot->second = run_pack(layout_, pack, options_);
     }
     return slot->second;
   }
@@ -182,6 +185,7 @@ class PackedStep {
   }
 
   const Plan& plan_;
+  Plan layout_;  // without its packs
   const SimulateOptions& options_;
   std::map<PackKey, PackRun> known_;
   std::vector<const PackRun*> slowest_;  // by micro-batch

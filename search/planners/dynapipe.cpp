@@ -17,6 +17,7 @@ namespace orrery::search {
 namespace {
 
 constexpr int kMostClusters = 6;
+constexpr double kMostPasses = 4e6;
 
 std::vector<Sample> read_samples(ObjectReader& problem) {
   std::vector<Sample> samples;
@@ -122,7 +123,8 @@ void set_groups(const MicroBatches& found, int replicas, Json& answer) {
 Json plan(ObjectReader& problem) {
   const std::vector<Sample> samples = read_samples(problem);
   Pipelines pipelines;
-  pipelines.stages = static_cast<int>(problem.required("stages").integer(1, 4096));
+  const JsonReader stages = problem.required("stages");
+  pipelines.stages = static_cast<int>(stages.integer(1, 4096));
   pipelines.chunks = static_cast<int>(problem.integer_or("chunks", 1, 1, 64));
   pipelines.replicas = static_cast<int>(problem.integer_or("replicas", 1, 1, 1024));
   const std::vector<MicroBatchModel> models = read_models(problem);
@@ -142,6 +144,13 @@ Json plan(ObjectReader& problem) {
   if (!found.found()) {
     return infeasible(fmt::format("a single sample does not fit the memory{}",
                                   models.size() > 1 ? ", whatever is recomputed" : ""));
+  }
+  const double passes = 2.0 * static_cast<double>(found.list.size()) * model.stages;
+  if (passes > kMostPasses) {
+    stages.fail(
+        fmt::format("{} stages run {} passes of {} micro-batches, more than {}: take fewer "
+                    "stages or samples",
+                    model.stages, passes, found.list.size(), kMostPasses));
   }
   model.backward_share = models[found.mode].backward_share;
   Json answer = Json::object();

@@ -38,9 +38,8 @@ struct Instruction {
 };
 
 // By device, of one chain of whole passes with a stage a device; `run` has the spans, none of which
-// is empty. A receive is
-// waited for before the pass that reads it, an activation that was sent before its backward, a
-// gradient before the optimizer. O(passes log passes).
+// is empty. A receive is waited for before the pass that reads it, an activation that was sent
+// before its backward, a gradient before the optimizer. O(passes log passes).
 std::vector<std::vector<Instruction>> communication_plan(const sim::PipelineResult& run);
 
 }  // namespace orrery::search

@@ -3,16 +3,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <numeric>
 #include <queue>
-#include <set>
 #include <utility>
 
 namespace orrery::search {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-constexpr double kMostPasses = 2e7;  // of all permutations
+constexpr double kMostPasses = 2e7;  // of all permutations of all replicas
 
 struct Cuts {
   double sum = kNever;
@@ -42,10 +42,13 @@ class Splitter {
 
   // Distinct group times, at least `gap` apart: the bounds worth trying.
   std::vector<double> bounds(double gap) const {
-    std::set<double> distinct(times_.begin(), times_.end());
-    distinct.erase(kNever);
+    std::vector<double> times;
+    std::copy_if(times_.begin(), times_.end(), std::back_inserter(times),
+                 [](double time) { return time < kNever; });
+    std::sort(times.begin(), times.end());
+    times.erase(std::unique(times.begin(), times.end()), times.end());
     std::vector<double> kept;
-    for (auto it = distinct.rbegin(); it != distinct.rend(); ++it) {
+    for (auto it = times.rbegin(); it != times.rend(); ++it) {
       if (kept.empty() || kept.back() - *it >= gap) {
         kept.push_back(*it);  // the largest of a run, so that all of it fits
       }
@@ -163,18 +166,52 @@ struct Scored {
   double score = kNever;
 };
 
-Scored best_cuts(const Splitter& splitter, const Pipelines& pipelines, double gap) {
-  const auto [stages, chunks, replicas] = pipelines;
-  Scored best;
-  for (const double bound : splitter.bounds(gap)) {
-    const Cuts cuts = splitter.split(bound);
-    const double score = (stages - 1) * cuts.longest / chunks + cuts.sum / replicas;
-    if (score < best.score) {
-      best = {cuts, score};
+// The least score of all bounds. The sum falls with the bound, so that between two of them no score
+// is below that of the shorter one's longest and the longer one's sum: halves that cannot win are
+// left out.
+class BoundSearch {
+ public:
+  BoundSearch(const Splitter& splitter, const Pipelines& pipelines, double gap)
+      : splitter_(splitter), pipelines_(pipelines), bounds_(splitter.bounds(gap)) {}
+
+  Scored run() {
+    if (!bounds_.empty()) {
+      search(0, bounds_.size() - 1, try_bound(bounds_.size() - 1));
+    }
+    return std::move(best_);
+  }
+
+ private:
+  double score(double longest, double sum) const {
+    return (pipelines_.stages - 1) * longest / pipelines_.chunks + sum / pipelines_.replicas;
+  }
+  double try_bound(std::size_t index) {
+    Cuts cuts = splitter_.split(bounds_[index]);
+    const double sum = cuts.sum;
+    const double value = score(cuts.longest, sum);
+    if (value < best_.score) {
+      best_ = {std::move(cuts), value};
+    }
+    return sum;
+  }
+  // Of bounds from `first` to before `last`, whose sum is known.
+  void search(std::size_t first, std::size_t last, double sum) {
+    if (first == last || score(bounds_[first], sum) >= best_.score) {
+      return;
+    }
+    const std::size_t middle = first + (last - first) / 2;
+    const double sum_of_middle = try_bound(middle);
+    search(middle + 1, last, sum);
+    if (sum_of_middle < kNever) {
+      search(first, middle, sum_of_middle);
     }
   }
-  return best;
-}
+
+  const Splitter& splitter_;
+  const Pipelines& pipelines_;
+  std::vector<double> bounds_;
+  Scored best_;
+};
 
 Sample longest_of(const std::vector<Sample>& samples, int first, int last) {
   Sample longest;
@@ -219,7 +256,7 @@ MicroBatches make_micro_batches(const std::vector<Sample>& samples,
   for (std::size_t mode = 0; mode < models.size(); ++mode) {
     for (const double cap : caps) {
       const Splitter splitter(samples, models[mode], cap);
-      const Scored best = best_cuts(splitter, pipelines, gap);
+      const Scored best = BoundSearch(splitter, pipelines, gap).run();
       if (best.score < kNever) {
         MicroBatches result = listed(best, samples, models[mode], pipelines);
         result.mode = mode;
@@ -338,7 +375,7 @@ OrderedMicroBatches order_micro_batches(const std::vector<MicroBatch>& list, int
   }
   best = run_in_order(list, mine, model);
   const double as_sorted = best.makespan;
-  const std::vector<int> cluster_of = cluster(times, few_clusters(mine.size(), model));
+  const std::vector<int> cluster_of = cluster(times, few_clusters(list.size(), model));
   std::vector<int> permutation(
       static_cast<std::size_t>(*std::max_element(cluster_of.begin(), cluster_of.end())) + 1);
   std::iota(permutation.begin(), permutation.end(), 0);

@@ -284,8 +284,30 @@ TEST(PackedPipeline, DocumentsSayWhatIsWrong) {
   EXPECT_THAT(packs_error(R"({"sequences": [64], "slices": 5})"), HasSubstr("not divisible by 5"));
   EXPECT_THAT(packs_error(R"({"sequences": [32, 32], "slices": 2})"),
               HasSubstr("cut one sequence"));
+  EXPECT_THAT(packs_error(R"({"sequences": [16777216], "slices": 16777216})"),
+              HasSubstr("packs up to this one have 16777216 slices, more than 16666666"));
   EXPECT_THAT(packs_error(R"({"sequences": [64], "pading": true})"), HasSubstr("padded"));
   EXPECT_THAT(packs_error(R"({"group": 2, "sequences": [64]})"), HasSubstr("leave out group"));
+}
+
+// Slices count as micro-batches do.
+TEST(PackedPipeline, RefusesMorePassesThanAPlanHas) {
+  const Pack fine = sliced(std::vector<std::int64_t>(3'000'000, 1));
+  Plan plan = with_packs(pipeline("infinipipe", 2, 2), {{fine, fine}, {fine, fine}, {fine, fine}});
+  plan.network.spec.max_positions = 3'000'000;
+  EXPECT_THAT(problem(plan),
+              HasSubstr("pp x chunks x micro-batches x slices = 2 x 1 x 3 x 3000000"));
+}
+
+// Of which a replay would take minutes.
+TEST(PackedPipeline, ReplaysNoMoreThanAMillionPassesOfBlocks) {
+  const std::vector<Pack> row(2, whole({64}));
+  const Plan base = pipeline("1f1b", 1, 2);
+  const auto blocks = static_cast<std::size_t>(base.network.chain.size());
+  const Plan few = with_packs(base, std::vector<std::vector<Pack>>(100, row));
+  EXPECT_FALSE(replay_memory(few, {}, 1).empty());
+  const Plan many = with_packs(base, std::vector<std::vector<Pack>>(500'000 / blocks + 1, row));
+  EXPECT_TRUE(replay_memory(many, {}, 1).empty());
 }
 
 TEST(PackedPipeline, SaysWhatItAsksFor) {

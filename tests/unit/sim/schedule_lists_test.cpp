@@ -104,7 +104,7 @@ TEST(SlicedRules, DescribeTerapipeAndSeq1f1b) {
   }
 }
 
-std::string list_error(const std::string& text, const ScheduleParams& params) {
+std::string error_of_lists(const std::string& text, const ScheduleParams& params) {
   try {
     (void)read(text, params);
   } catch (const Error& error) {
@@ -114,7 +114,7 @@ std::string list_error(const std::string& text, const ScheduleParams& params) {
   return "no error";
 }
 
-std::string with_once(std::string text, const std::string& from, const std::string& to) {
+std::string with_first(std::string text, const std::string& from, const std::string& to) {
   const std::size_t at = text.find(from);
   EXPECT_NE(at, std::string::npos) << from;
   return text.replace(at, from.size(), to);
@@ -122,8 +122,8 @@ std::string with_once(std::string text, const std::string& from, const std::stri
 
 std::string error_of_change(const char* name, const ScheduleParams& params, const std::string& from,
                             const std::string& to) {
-  return list_error(with_once(document_of(find_schedule(name, "test").order(params)), from, to),
-                    params);
+  return error_of_lists(
+      with_first(document_of(find_schedule(name, "test").order(params)), from, to), params);
 }
 
 TEST(ScheduleLists, SlicesThatAreWrongAreNamed) {
@@ -143,18 +143,18 @@ TEST(ScheduleLists, SlicesThatAreWrongAreNamed) {
   EXPECT_THAT(wrong(R"("slices": 2)", R"("slices": 1)"),
               AllOf(HasSubstr("not cut into slices"), HasSubstr(R"("slices": 2)")));
   // The first slice after the second: its keys and values are not there yet.
-  const std::string second = with_once(first, R"("slice": 0)", R"("slice": 1)");
+  const std::string second = with_first(first, R"("slice": 0)", R"("slice": 1)");
   EXPECT_THAT(wrong(first + second, second + first),
               AllOf(HasSubstr("virtual stage 0, micro-batch 0, slice 1"),
                     HasSubstr("listed before what it needs: its micro-batch's slice before")));
-  EXPECT_THAT(list_error(document_of(find_schedule("seq1f1b", "test").order(params)),
-                         {.stages = 2, .micro_batches = 2}),
+  EXPECT_THAT(error_of_lists(document_of(find_schedule("seq1f1b", "test").order(params)),
+                             {.stages = 2, .micro_batches = 2}),
               HasSubstr("lists of 2 slices do not fit 1: set slices to 2"));
-  EXPECT_THAT(list_error(described(R"("placement": "loop")"), params),
+  EXPECT_THAT(error_of_lists(described(R"("placement": "loop")"), params),
               AllOf(HasSubstr("slices"), HasSubstr("warm_up")));
-  EXPECT_THAT(list_error(described(R"("placement": "loop", "gradients": "last-in-first-out",
+  EXPECT_THAT(error_of_lists(described(R"("placement": "loop", "gradients": "last-in-first-out",
                                     "warm_up": 2)"),
-                         params),
+                             params),
               AllOf(HasSubstr("before what it needs: its forward"), HasSubstr("deeper warm_up")));
 }
 
@@ -181,7 +181,7 @@ TEST(ScheduleLists, VersionsOfTheFirstStageNeedItOnTheFirstDevice) {
   for (const char* name : {"pipedream", "pipedream-2bw", "pipedream-vertical-sync"}) {
     PipelineOrder order = find_schedule(name, "test").order(params);
     std::swap(order.passes[0], order.passes[1]);
-    const std::string error = list_error(document_of(order), params);
+    const std::string error = error_of_lists(document_of(order), params);
     if (order.versions == Versions::InputStage) {
       EXPECT_THAT(error, HasSubstr("list it on device 0"));
     } else {
