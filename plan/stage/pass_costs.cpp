@@ -202,7 +202,7 @@ sim::PipelineCosts separate_costs(const Plan& plan, const BlockCosts& block_cost
     }
     std::fill(costs.send_forward.begin(), costs.send_forward.end(), SimTime{});
     std::fill(costs.send_backward.begin(), costs.send_backward.end(), SimTime{});
-  } else if (forwards_first(plan)) {
+  } else if (!sends.empty() && forwards_first(plan)) {
     const SimTime latency = to_sim_time(plan.cluster.node.scale_out.latency);
     for (std::size_t stage = 0; stage < sends.size(); ++stage) {
       wait_for_link(latency, costs.forward[stage], costs.send_forward[stage]);

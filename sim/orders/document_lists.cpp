@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <string_view>
+#include <vector>
 
 #include "base/limits.hpp"
 #include "sim/orders/rule_reader.hpp"
@@ -146,6 +147,31 @@ bool joins_kinds(const ScheduleLists& lists) {
   });
 }
 
+namespace {
+
+// A number beyond those that were asked for, where some before it are in no list: not a larger
+// schedule but a wrong number.
+std::string check_numbers(const ScheduleLists& lists, std::int64_t asked) {
+  std::vector<bool> listed(static_cast<std::size_t>(num_micro_batches(lists)), false);
+  std::size_t device_of_last = 0;
+  for (std::size_t device = 0; device < lists.devices.size(); ++device) {
+    for (const ListedPass& pass : lists.devices[device]) {
+      if (pass.kind != PassKind::Optimizer) {
+        listed[pass.number] = true;
+        device_of_last = pass.number + 1 == listed.size() ? device : device_of_last;
+      }
+    }
+  }
+  const auto gap = std::find(listed.begin(), listed.end(), false);
+  if (static_cast<std::int64_t>(listed.size()) <= asked || gap == listed.end()) {
+    return "";
+  }
+  return fmt::format("device {} lists micro-batch {}, and no list has {}: number them 0 to {}",
+                     device_of_last, listed.size() - 1, gap - listed.begin(), asked - 1);
+}
+
+}  // namespace
+
 std::string check_listed_sizes(const ScheduleLists& lists, const ScheduleParams& params) {
   const ListedSizes listed = sizes_of(lists);
   const auto differs = [](int written, int given, std::string_view of, std::string_view field) {
@@ -158,6 +184,7 @@ std::string check_listed_sizes(const ScheduleLists& lists, const ScheduleParams&
            ? ""
            : fmt::format("lists of {} devices do not fit {} stages: set stages to {}",
                          listed.stages, params.stages, listed.stages),
+       check_numbers(lists, std::int64_t{params.micro_batches} * listed.iterations),
        differs(listed.micro_batches > 0 ? listed.micro_batches : params.micro_batches,
                params.micro_batches, "micro-batches", "microbatches"),
        differs(listed.slices, params.slices, "slices", "slices"),

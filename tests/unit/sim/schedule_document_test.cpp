@@ -263,6 +263,11 @@ TEST(ScheduleDocument, ImpossiblePlacementsNameTheSmallestChange) {
               HasSubstr("lists of 2 micro-batches do not fit 5: set microbatches to 2"));
   EXPECT_THAT(error_of(kLists, {.stages = 2, .micro_batches = 1}),
               HasSubstr("set microbatches to 2"));
+  // Too large a number is not a larger schedule.
+  EXPECT_THAT(error_of(replaced(kLists, R"("stage": 1, "micro_batch": 1)",
+                                R"("stage": 1, "micro_batch": 3)"),
+                       {.stages = 2, .micro_batches = 2}),
+              HasSubstr("device 1 lists micro-batch 3, and no list has 2: number them 0 to 1"));
   EXPECT_THAT(
       error_of(replaced(kLists, R"({"pass": "F", "stage": 1)", R"({"pass": "F", "stage": 0)"),
                {.stages = 2, .micro_batches = 2}),
