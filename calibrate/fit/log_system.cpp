@@ -5,9 +5,8 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
-#include <cstdlib>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/limits.hpp"
@@ -15,57 +14,58 @@
 #include "base/text.hpp"
 #include "calibrate/gpu_names.hpp"
 #include "topologies/documents.hpp"
+#include "topologies/network_words.hpp"
 
 namespace orrery::calibrate {
 namespace {
 
-constexpr int kMaxAdapters = 64;
-constexpr int kMaxGigabits = 10'000;
+constexpr int kMostAdapters = 64;
+constexpr double kMostGigabits = 10'000;
 constexpr int kMaxSingleNode = 16;  // larger "nodes" are NVLink domains of many trays
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
-// The number that ends right before `end`; nullopt when there is none.
-std::optional<int> number_before(std::string_view text, std::size_t end, int max) {
-  std::size_t begin = end;
-  while (begin > 0 && is_digit(text[begin - 1])) {
-    --begin;
-  }
-  int value = 0;
-  const auto [rest, error] = std::from_chars(text.data() + begin, text.data() + end, value);
-  return begin < end && error == std::errc() && value >= 1 && value <= max ? std::optional(value)
-                                                                           : std::nullopt;
-}
-
-// A log of fewer GPUs a node states the adapters it used, not those of the node. NCCL lays a
-// channel over each, so their number counts.
-void add_adapters(std::optional<int> adapters, std::optional<int> gigabits,
-                  const topologies::Node& node, std::vector<std::string>& overrides) {
-  if (!adapters || !gigabits || *adapters < node.gpus || node.scale_out.nics <= 0) {
+// The adapters that the log states, of the whole node: a log of fewer GPUs a node states those that
+// it used. NCCL lays a channel over each, so their number counts. The node's type knows its link.
+void add_adapters(const topologies::StatedNetwork& stated, const LogSetup& setup,
+                  const topologies::Cluster& type, std::vector<std::string>& overrides) {
+  const topologies::Node& node = type.node;
+  const bool whole = setup.ranks_per_node == node.gpus || stated.nics >= node.gpus;
+  if (!whole || node.scale_out.nics <= 0) {
     return;
   }
-  overrides.push_back(fmt::format("node.scale_out.nics={}", *adapters));
-  overrides.push_back(fmt::format("node.scale_out.nic_bandwidth={} Gbit/s", *gigabits));
-  if (*adapters > node.gpus) {
-    overrides.emplace_back("fabric.nodes_per_leaf=0");  // that of one adapter a GPU does not hold
+  for (std::string& change : topologies::network_overrides(stated, type, node.gpus)) {
+    if (!change.starts_with("node.scale_out.l")) {  // link, latency
+      overrides.push_back(std::move(change));
+    }
   }
 }
 
-std::vector<std::string> network_overrides(const std::string& fabric,
-                                           const topologies::Node& node) {
-  std::vector<std::string> overrides;
-  const std::string words = to_lower(fabric);
+// "8x RoCE NICs": of the rate that the node's have.
+std::optional<topologies::StatedNetwork> counted_adapters(std::string_view words,
+                                                          const topologies::Node& node) {
   const std::size_t times = words.find('x');
-  const std::size_t unit = words.find("gb/s");
-  if (times != std::string::npos && unit != std::string::npos && times < unit) {
-    const auto adapters = number_before(words, times, kMaxAdapters);
-    const auto gigabits = number_before(words, unit, kMaxGigabits);
-    add_adapters(adapters, gigabits, node, overrides);
-  } else if (times != std::string::npos && words.find("nics") != std::string::npos) {
-    // "8x RoCE NICs": of the rate that the node's have
-    const double rate = node.scale_out.nic_bandwidth.value() * 8 / 1e9;
-    add_adapters(number_before(words, times, kMaxAdapters), static_cast<int>(std::lround(rate)),
-                 node, overrides);
+  std::size_t begin = std::min(times, words.size());
+  while (begin > 0 && words[begin - 1] >= '0' && words[begin - 1] <= '9') {
+    --begin;
+  }
+  topologies::StatedNetwork stated;
+  stated.gigabits = node.scale_out.nic_bandwidth.value() * 8 / 1e9;
+  stated.of = topologies::StatedNetwork::RateOf::Nic;
+  const bool counted = times != words.npos && words.find("nics") != words.npos;
+  const auto read = counted
+                        ? std::from_chars(words.data() + begin, words.data() + times, stated.nics)
+                        : std::from_chars_result{words.data(), std::errc::invalid_argument};
+  return read.ec == std::errc() && stated.nics >= 1 && stated.nics <= kMostAdapters
+             ? std::optional(stated)
+             : std::nullopt;
+}
+
+std::vector<std::string> network_overrides(const LogSetup& setup, const topologies::Cluster& type) {
+  std::vector<std::string> overrides;
+  const std::string words = to_lower(setup.fabric);
+  std::optional<topologies::StatedNetwork> stated = topologies::parse_network(setup.fabric);
+  stated = stated ? stated : counted_adapters(words, type.node);
+  if (stated && stated->nics <= kMostAdapters && stated->gigabits <= kMostGigabits) {
+    add_adapters(*stated, setup, type, overrides);
   }
   if (words.find("roce") != std::string::npos) {
     overrides.emplace_back("node.scale_out.link=roce");
@@ -100,8 +100,8 @@ tl::expected<LogSystem, std::string> log_system(const LogSetup& setup) {
   if (node.empty()) {
     return tl::unexpected(fmt::format("no node type is known for the GPU {}", gpu));
   }
-  const topologies::Node type = topologies::load_cluster(node + ":1").node;
-  const int domain = type.gpus;
+  const topologies::Cluster type = topologies::load_cluster(node + ":1");
+  const int domain = type.node.gpus;
   LogSystem system;
   costmodel::GroupShape& group = system.group;
   if (setup.ranks_per_node > domain || setup.ranks_per_node < 1) {
@@ -118,7 +118,7 @@ tl::expected<LogSystem, std::string> log_system(const LogSetup& setup) {
   group.nodes = group.ranks / group.ranks_per_node;
   system.cluster = topologies::load_cluster(
       fmt::format("{}:{}", node, group.nodes),
-      group.nodes > 1 ? network_overrides(setup.fabric, type) : std::vector<std::string>{});
+      group.nodes > 1 ? network_overrides(setup, type) : std::vector<std::string>{});
   return system;
 }
 

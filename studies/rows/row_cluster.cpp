@@ -13,8 +13,8 @@
 #include "base/math.hpp"
 #include "base/text.hpp"
 #include "studies/rows/row_words.hpp"
-#include "studies/rows/stated_network.hpp"
 #include "topologies/documents.hpp"
+#include "topologies/network_words.hpp"
 #include "topologies/words.hpp"
 
 namespace orrery::studies {
@@ -218,12 +218,12 @@ tl::expected<Cluster, std::string> make_cluster(const ClusterRequest& request) {
         fmt::format("{} GPUs are not in equal parts on nodes of {}", request.gpus, whole));
   }
   std::vector<std::string> overrides = memory_overrides(request.gpu, usual.gpu);
-  const std::optional<StatedNetwork> stated =
-      parse_network(network_of(usual.gpu.name, request.inter_node));
+  const std::optional<topologies::StatedNetwork> stated =
+      topologies::parse_network(network_of(usual.gpu.name, request.inter_node));
   if (is_domain(usual)) {
     overrides.push_back(fmt::format("node.scale_out.nics={}", per_node));
   } else if (stated && request.gpus > per_node) {
-    const auto network = network_overrides(*stated, usual, per_node);
+    const auto network = topologies::network_overrides(*stated, usual, per_node);
     overrides.insert(overrides.end(), network.begin(), network.end());
   }
   if (per_node != usual.node.gpus) {

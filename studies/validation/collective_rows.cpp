@@ -17,6 +17,7 @@
 #include "studies/rows/table_cells.hpp"
 #include "studies/validation/log_facts.hpp"
 #include "studies/validation/predictions.hpp"
+#include "topologies/words.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -104,6 +105,12 @@ std::string node_name(const Setup& setup, const std::string& gpu, const LogFacts
     const std::string node(name);
     if (mentions(suffix, part) &&
         same_architecture(topologies::load_cluster(node + ":1").gpu, gpu)) {
+      return node;
+    }
+  }
+  for (const std::string& words : {setup.gpu, facts.interconnect}) {  // "A100-SXM4 (DGX A100)"
+    const std::string node = topologies::find_node_in_words(words);
+    if (!node.empty() && topologies::load_cluster(node + ":1").gpu.name == gpu) {
       return node;
     }
   }

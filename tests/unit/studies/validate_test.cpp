@@ -120,6 +120,18 @@ TEST(ValidateTest, CollectivesInOtherWordsAndPlaces) {
   EXPECT_EQ(rows[4].skipped_because, "more than 1048576 ranks");
 }
 
+// The cell of the GPU names the machine: eight adapters instead of the usual four.
+TEST(ValidateTest, CollectivesOfANamedMachine) {
+  const TemporaryFile file(
+      "machine.csv",
+      "file,gpu,nodes,gpus_per_node,ranks,collective,dtype,bytes,time_us\n"
+      "a100-2x8-all_reduce-a.txt,A100-SXM4 (DGX A100),2,8,16,all_reduce,half,1073741824,12000\n"
+      "a100-2x8-all_reduce-b.txt,A100-SXM4-80GB,2,8,16,all_reduce,half,1073741824,12000\n");
+  const Validation validation = validate_files({file.path()}, {});
+  EXPECT_TRUE(validation.groups.contains("all_reduce-dgx-a100-several-nodes"));
+  EXPECT_LT(validation.rows[0].predicted, 0.7 * validation.rows[1].predicted);
+}
+
 TEST(ValidateTest, NamesOfToolsAndCloudsAreRead) {
   const TemporaryFile file("tools.csv",
                            "file,gpu,nodes,gpus_per_node,ranks,collective,dtype,bytes,time_us\n"

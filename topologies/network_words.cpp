@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "studies/rows/stated_network.hpp"
+#include "topologies/network_words.hpp"
 
 #include <fmt/format.h>
 
@@ -10,13 +10,16 @@
 #include <utility>
 
 #include "base/text.hpp"
-#include "studies/rows/measurement.hpp"
 #include "topologies/words.hpp"
 
-namespace orrery::studies {
+namespace orrery::topologies {
 namespace {
 
 using RateOf = StatedNetwork::RateOf;
+
+bool mentions(std::string_view text, std::string_view phrase) {
+  return to_lower(text).find(phrase) != std::string::npos;
+}
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
@@ -36,7 +39,7 @@ constexpr auto kLinkWords = std::to_array<LinkWords>({{"efa", "efa"},
                                                       {" ib", "ib"}});
 
 std::string_view link_of(std::string_view text) {
-  const bool is_node_known = !topologies::find_node_in_words(text).empty();
+  const bool is_node_known = !find_node_in_words(text).empty();
   for (const LinkWords& words : kLinkWords) {
     if (mentions(text, words.phrase) && !(words.is_cloud && is_node_known)) {
       return words.link;
@@ -218,6 +221,7 @@ struct Generation {
 std::optional<StatedNetwork> stated_generation(std::string_view text) {
   constexpr auto kGenerations = std::to_array<Generation>({{"fdr", 56},
                                                            {"edr", 100},
+                                                           {"edr100", 100},
                                                            {"hdr100", 100},
                                                            {"hdr", 200},
                                                            {"hdr200", 200},
@@ -254,7 +258,7 @@ std::optional<StatedNetwork> stated_generation(std::string_view text) {
 
 // A rate of a whole node is that of adapters as its type has them, as few as carry it. A rate that
 // is not said to be a node's is an adapter's where the type has adapters of just that rate.
-int adapters_for(double gigabits, const topologies::ScaleOut& out, int most) {
+int adapters_for(double gigabits, const ScaleOut& out, int most) {
   const double each = out.nic_bandwidth.value() * 8 / 1e9;
   const double enough = each > 0 ? std::ceil(gigabits / each) : most;
   return static_cast<int>(std::clamp(enough, 1.0, 1.0 * most));
@@ -264,9 +268,11 @@ int adapters_for(double gigabits, const topologies::ScaleOut& out, int most) {
 
 std::optional<StatedNetwork> parse_network(std::string_view text) {
   text = trim(text);
+  // "8x NDR400 IB (ib_write_bw 45 GB/s)": what is counted are the adapters.
   std::optional<StatedNetwork> network = stated_rate(text);
-  if (!network) {
-    network = stated_generation(text);
+  const std::optional<StatedNetwork> generation = stated_generation(text);
+  if (!network || (network->nics == 0 && generation && generation->nics > 0)) {
+    network = generation;
   }
   if (!network || network->gigabits <= 0) {
     return std::nullopt;
@@ -276,9 +282,9 @@ std::optional<StatedNetwork> parse_network(std::string_view text) {
   return network;
 }
 
-std::vector<std::string> network_overrides(const StatedNetwork& stated,
-                                           const topologies::Cluster& usual, int gpus) {
-  const topologies::ScaleOut& out = usual.node.scale_out;
+std::vector<std::string> network_overrides(const StatedNetwork& stated, const Cluster& usual,
+                                           int gpus) {
+  const ScaleOut& out = usual.node.scale_out;
   const int most = std::clamp(out.nics, 1, std::max(1, gpus));
   const double usual_rate = out.nic_bandwidth.value() * 8 / 1e9;
   const bool of_node = stated.of == RateOf::Node ||
@@ -304,4 +310,4 @@ std::vector<std::string> network_overrides(const StatedNetwork& stated,
   return overrides;
 }
 
-}  // namespace orrery::studies
+}  // namespace orrery::topologies

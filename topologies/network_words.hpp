@@ -10,7 +10,7 @@
 
 #include "topologies/cluster.hpp"
 
-namespace orrery::studies {
+namespace orrery::topologies {
 
 struct StatedNetwork {
   enum class RateOf { Node, Nic, Gpu, Unstated };
@@ -26,7 +26,7 @@ struct StatedNetwork {
 std::optional<StatedNetwork> parse_network(std::string_view text);
 
 // What it changes of the usual node of which `gpus` are used.
-std::vector<std::string> network_overrides(const StatedNetwork& stated,
-                                           const topologies::Cluster& usual, int gpus);
+std::vector<std::string> network_overrides(const StatedNetwork& stated, const Cluster& usual,
+                                           int gpus);
 
-}  // namespace orrery::studies
+}  // namespace orrery::topologies

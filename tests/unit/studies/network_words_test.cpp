@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "topologies/network_words.hpp"
+
+#include <gtest/gtest.h>
+
+#include "studies/rows/row_cluster.hpp"
+#include "tests/unit/studies/testing.hpp"
+
+namespace orrery::studies {
+namespace {
+
+using RateOf = topologies::StatedNetwork::RateOf;
+using testing::Changes;
+using testing::row_of;
+
+TEST(NetworkWordsTest, ParsesStatedNetworks) {
+  const auto ib = topologies::parse_network("8x200Gb IB HDR");
+  ASSERT_TRUE(ib.has_value());
+  EXPECT_EQ(ib->nics, 8);
+  EXPECT_EQ(ib->gigabits, 200);
+  EXPECT_EQ(ib->link, "ib");
+  const auto whole = topologies::parse_network("800 Gb/s per node");
+  ASSERT_TRUE(whole.has_value());
+  EXPECT_EQ(whole->nics, 0);
+  EXPECT_EQ(whole->gigabits, 800);
+  EXPECT_EQ(topologies::parse_network("8x200Gb RoCE (1600 Gb/s per node)")->link, "roce");
+  EXPECT_EQ(topologies::parse_network("4 X 25 Gb")->nics, 4);
+  EXPECT_EQ(topologies::parse_network("4 X 25 Gb")->gigabits, 25);
+  EXPECT_EQ(topologies::parse_network("some Gb, x100Gb")->gigabits, 100);
+  EXPECT_FALSE(topologies::parse_network("8x0Gb").has_value());
+  EXPECT_FALSE(topologies::parse_network("8" + std::string(60'000, ' ') + "z").has_value());
+  EXPECT_FALSE(topologies::parse_network("n/a (single node)").has_value());
+  EXPECT_FALSE(topologies::parse_network("not stated").has_value());
+}
+
+// p3.2xlarge has no EFA, as its file knows.
+TEST(NetworkWordsTest, CloudsStandForTheirNetworkWhereNoNodeIsNamed) {
+  EXPECT_EQ(topologies::parse_network("400 Gb/s (AWS)")->link, "efa");
+  EXPECT_EQ(topologies::parse_network("up to 10Gb/s, ~0.1ms (AWS p3.2xlarge)")->link, "");
+  EXPECT_EQ(topologies::parse_network("4x100 Gb/s EFA (AWS p4d.24xlarge)")->link, "efa");
+}
+
+TEST(NetworkWordsTest, UnitsAndFractions) {
+  EXPECT_EQ(topologies::parse_network("12.5 Gb/s")->gigabits, 12.5);
+  EXPECT_EQ(topologies::parse_network("1.6 Tb/s per node")->gigabits, 1600);
+  EXPECT_EQ(topologies::parse_network("3.2Tbps EFA")->gigabits, 3200);
+  EXPECT_EQ(topologies::parse_network("25GbE")->gigabits, 25);
+  EXPECT_EQ(topologies::parse_network("2x 25 GB/s")->gigabits, 200);
+  EXPECT_EQ(topologies::parse_network("8x200G RoCE")->gigabits, 200);
+  EXPECT_EQ(topologies::parse_network("100 gbps")->gigabits, 100);
+  EXPECT_EQ(topologies::parse_network("8 nodes of A100-80GB, 200Gb/s")->gigabits, 200);
+}
+
+TEST(NetworkWordsTest, CountsOfAdapters) {
+  EXPECT_EQ(topologies::parse_network("8x HDR 200Gb")->nics, 8);
+  EXPECT_EQ(topologies::parse_network("8 ConnectX-7 NICs of 400 Gb/s")->nics, 8);
+  EXPECT_EQ(topologies::parse_network("8 \xC3\x97 400 Gb/s")->nics, 8);
+  EXPECT_EQ(topologies::parse_network("8*400Gb")->nics, 8);
+  EXPECT_EQ(topologies::parse_network("8 rails of 400 Gb/s")->nics, 8);
+  EXPECT_EQ(topologies::parse_network("p3.16xlarge, 25 Gb/s")->nics, 0);
+  EXPECT_EQ(topologies::parse_network("p3.16xlarge, 25 Gb/s")->gigabits, 25);
+}
+
+TEST(NetworkWordsTest, GenerationsStandForTheirRates) {
+  const auto ndr = topologies::parse_network("InfiniBand NDR");
+  ASSERT_TRUE(ndr.has_value());
+  EXPECT_EQ(ndr->gigabits, 400);
+  EXPECT_EQ(ndr->of, RateOf::Nic);
+  EXPECT_EQ(ndr->link, "ib");
+  EXPECT_EQ(topologies::parse_network("4x EDR")->nics, 4);
+  EXPECT_EQ(topologies::parse_network("8xHDR")->nics, 8);
+  EXPECT_EQ(topologies::parse_network("8xHDR")->gigabits, 200);
+  EXPECT_FALSE(topologies::parse_network("InfiniBand (rate not stated)").has_value());
+}
+
+double node_gigabits(const std::string& network, const std::string& gpus_per_node = "8") {
+  const auto cluster = row_cluster(
+      row_of({{"gpus", "64"}, {"gpus_per_node", gpus_per_node}, {"inter_node", network}}));
+  if (!cluster) {
+    ADD_FAILURE() << cluster.error();
+    return 0;
+  }
+  const topologies::ScaleOut& out = cluster->node.scale_out;
+  return out.nics * out.nic_bandwidth.value() * 8 / 1e9;
+}
+
+TEST(NetworkWordsTest, TheRateIsOfANodeAnAdapterOrAGpu) {
+  EXPECT_DOUBLE_EQ(node_gigabits("400 Gb/s per node"), 400);
+  EXPECT_DOUBLE_EQ(node_gigabits("400 Gb/s per GPU"), 3200);
+  EXPECT_DOUBLE_EQ(node_gigabits("400Gbps/GPU"), 3200);
+  EXPECT_DOUBLE_EQ(node_gigabits("200 Gb/s per NIC"), 1600);  // a DGX A100 has eight
+  EXPECT_DOUBLE_EQ(node_gigabits("InfiniBand HDR"), 1600);
+  EXPECT_DOUBLE_EQ(node_gigabits("8x200Gb IB HDR"), 1600);
+}
+
+TEST(NetworkWordsTest, CountsBehindTheRate) {
+  EXPECT_EQ(topologies::parse_network("ConnectX-7 400G x8")->nics, 8);
+  EXPECT_EQ(topologies::parse_network("400 Gb/s x 8")->nics, 8);
+  EXPECT_EQ(topologies::parse_network("200Gb/s (4 NICs)")->nics, 4);
+  EXPECT_EQ(topologies::parse_network("4 NICs x 200 Gb/s")->nics, 4);
+  EXPECT_EQ(topologies::parse_network("800Gbps (4x200)")->nics, 0);
+  EXPECT_EQ(topologies::parse_network("400 Gb/s x 16 nodes")->nics, 0);
+  EXPECT_DOUBLE_EQ(node_gigabits("1x200Gb per GPU"), 1600);
+  EXPECT_DOUBLE_EQ(node_gigabits("8x200Gb (1 per GPU)"), 1600);
+}
+
+TEST(NetworkWordsTest, TcpIsEthernetWithItsLatency) {
+  const auto cluster =
+      row_cluster(row_of({{"gpus", "64"}, {"inter_node", "4x200Gb GPUDirect-TCPX"}}));
+  EXPECT_EQ(cluster->node.scale_out.link, "ethernet");
+  EXPECT_NEAR(cluster->node.scale_out.latency.value(), 25e-6, 1e-9);
+}
+
+// "200 Gb/s InfiniBand" of a machine with eight such adapters.
+TEST(NetworkWordsTest, TheUsualRateIsAnAdapters) {
+  EXPECT_DOUBLE_EQ(node_gigabits("200 Gb/s InfiniBand"), 1600);
+  EXPECT_DOUBLE_EQ(node_gigabits("200 Gb/s InfiniBand per node"), 200);
+  EXPECT_DOUBLE_EQ(node_gigabits("100 Gb/s InfiniBand"), 100);
+}
+
+// A DGX A100 has eight adapters of 200 Gbit/s: half of its rate is four of them, not eight slow
+// ones.
+TEST(NetworkWordsTest, ARateOfANodeIsThatOfUsualAdapters) {
+  const auto nics = [](const std::string& network) {
+    return row_cluster(row_of({{"gpus", "64"}, {"gpus_per_node", "8"}, {"inter_node", network}}))
+        ->node.scale_out.nics;
+  };
+  EXPECT_EQ(nics("800 Gb/s per node"), 4);
+  EXPECT_EQ(nics("900 Gb/s per node"), 5);
+  EXPECT_EQ(nics("25 Gb/s per node"), 1);
+  EXPECT_EQ(nics("3200 Gb/s per node"), 8);
+  EXPECT_EQ(nics("8x100Gb per node"), 8);
+}
+
+TEST(NetworkWordsTest, LinksThatComeInOneRate) {
+  EXPECT_DOUBLE_EQ(node_gigabits("4x Omni-Path"), 400);
+  EXPECT_DOUBLE_EQ(node_gigabits("Slingshot-11 x4"), 1600);  // eight of a DGX A100's
+  EXPECT_DOUBLE_EQ(node_gigabits("4x Slingshot 11"), 800);
+  EXPECT_EQ(topologies::parse_network("Omni-Path 100")->link, "omni-path");
+}
+
+TEST(NetworkWordsTest, NodesOfFewGpusOfARailFabric) {
+  EXPECT_DOUBLE_EQ(node_gigabits("1 Gb/s", "1"), 1);
+  EXPECT_DOUBLE_EQ(node_gigabits("8x200Gb IB HDR", "1"), 1600);
+  EXPECT_DOUBLE_EQ(node_gigabits("4x100Gb IB", "2"), 400);
+}
+
+// What tools measured stands behind what the adapters are.
+TEST(NetworkWordsTest, CountedAdaptersPrecedeOtherRates) {
+  const auto stated = topologies::parse_network("8x CX-7 NDR400 IB (ib_write_bw 45 GB/s per HCA)");
+  EXPECT_EQ(stated->nics, 8);
+  EXPECT_DOUBLE_EQ(stated->gigabits, 400);
+  EXPECT_DOUBLE_EQ(topologies::parse_network("4x EDR100 IB per node")->gigabits, 100);
+}
+
+}  // namespace
+}  // namespace orrery::studies
