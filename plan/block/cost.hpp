@@ -58,6 +58,7 @@ struct QuantisedProducts {
   // columns where products need them.
   double row_bytes = 0;
   double column_bytes = 0;
+  ByteCount largest_cast;  // of one product, where its passes cast them: in the backward
 };
 
 struct BlockCost {

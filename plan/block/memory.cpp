@@ -3,6 +3,7 @@
 
 #include "plan/block/kept.hpp"
 #include "plan/block/memory_events.hpp"
+#include "plan/block/quantised_casts.hpp"
 #include "plan/block/saved.hpp"
 
 namespace orrery::plan {
@@ -11,9 +12,11 @@ using models::Operator;
 using models::OpKind;
 using models::Saved;
 
-BlockEvents::BlockEvents(const BlockContext& context, const MemoryFacts& facts, bool gathered)
+BlockEvents::BlockEvents(const BlockContext& context, const MemoryFacts& facts, bool gathered,
+                         bool casts)
     : BlockTensors(context, facts),
       gathered_(gathered),
+      casts_(casts),
       buffer_of_(block_.tensors.size(), -1),
       is_kept_(block_.tensors.size(), false),
       moved_(block_.tensors.size(), false),
@@ -112,6 +115,7 @@ void BlockEvents::forward_operator(std::size_t index, Keep keep, const std::vect
   if (op.kind == OpKind::CrossEntropy) {
     loss_forward(loss_memory(), fp32_logits(index), temporaries);
   }
+  cast_weights(index, false, temporaries);
   save(index, keep);
   release_all(temporaries);
   release_tensors(
@@ -294,6 +298,16 @@ void BlockEvents::save(std::size_t index, Keep keep) {
   }
 }
 
+void BlockEvents::cast_weights(std::size_t index, bool backward,
+                               std::vector<std::int32_t>& temporaries) {
+  const std::int64_t elements =
+      casts_ ? weights_cast_together(context_, block_.operators[index], assignments_[index]) : 0;
+  if (elements > 0) {
+    const double bytes = static_cast<double>(elements) * pass_cast_bytes(context_, backward);
+    temporaries.push_back(allocate(static_cast<std::int64_t>(bytes)));
+  }
+}
+
 void BlockEvents::take_output() {
   if (block_.output < 0) {
     return;
@@ -326,8 +340,9 @@ std::int32_t BlockEvents::replay() {
   return block_.output >= 0 ? buffer_of_[slot_of(block_.output)] : -1;
 }
 
-BlockMemory block_memory(const BlockContext& context, const MemoryFacts& facts, bool gathered) {
-  return BlockEvents(context, facts, gathered).run();
+BlockMemory block_memory(const BlockContext& context, const MemoryFacts& facts, bool gathered,
+                         bool casts) {
+  return BlockEvents(context, facts, gathered, casts).run();
 }
 
 }  // namespace orrery::plan

@@ -53,7 +53,9 @@ struct BlockMemory {
 };
 
 // `gathered`: parameters of the block are put together and its gradients taken apart again (ZeRO-2
-// and 3), so that weight gradients live until the block's backward has ended.
-BlockMemory block_memory(const BlockContext& context, const MemoryFacts& facts, bool gathered);
+// and 3), so that weight gradients live until the block's backward has ended. `casts`: products in
+// fp8 cast their weights for themselves (casts_in_passes()).
+BlockMemory block_memory(const BlockContext& context, const MemoryFacts& facts, bool gathered,
+                         bool casts = false);
 
 }  // namespace orrery::plan

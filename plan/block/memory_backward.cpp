@@ -44,6 +44,9 @@ void BlockEvents::operator_backward(std::size_t index) {
   if (const std::int64_t bytes = gathered_weights(index, false); bytes > 0 && again) {
     temporaries.push_back(allocate(bytes));
   }
+  if (models::gives_input_gradient(block_, op)) {
+    cast_weights(index, true, temporaries);
+  }
   if (op.kind == OpKind::CrossEntropy) {
     if (loss_backward(loss_memory(), fp32_logits(index), temporaries)) {
       release_all(extras_[index]);

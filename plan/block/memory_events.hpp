@@ -14,7 +14,7 @@ namespace orrery::plan {
 
 class BlockEvents : private BlockTensors, private EventWriter {
  public:
-  BlockEvents(const BlockContext& context, const MemoryFacts& facts, bool gathered);
+  BlockEvents(const BlockContext& context, const MemoryFacts& facts, bool gathered, bool casts);
   BlockMemory run();
 
  private:
@@ -50,6 +50,8 @@ class BlockEvents : private BlockTensors, private EventWriter {
   void copy_value();
   // What the variables of layers of experts and attention let go behind an operator.
   void end_layers(std::size_t index);
+  // The weights of a product as its pass casts them.
+  void cast_weights(std::size_t index, bool backward, std::vector<std::int32_t>& temporaries);
   void take_output();
   // The forward again, with everything that the backward needs kept; returns its output, which
   // lives until the backward has ended.
@@ -92,6 +94,7 @@ class BlockEvents : private BlockTensors, private EventWriter {
   }
 
   bool gathered_;
+  bool casts_;
   OperatorReplay chosen_;                // of Recompute::Operators
   bool replaying_ = false;               // its operators alone
   std::vector<std::int32_t> buffer_of_;  // of a tensor, -1 when not live

@@ -108,6 +108,31 @@ bool is_quantised_weight(const Operator& op, const Tensor& weight, DType precisi
          });
 }
 
+std::int64_t weights_cast_together(const BlockContext& context, const Operator& op,
+                                   const Assignment& assignment) {
+  if (!is_quantised_product(op, context.precision)) {
+    return 0;
+  }
+  std::int64_t sum = 0;
+  std::int64_t largest = 0;
+  for (const int index : op.weights) {
+    const Tensor& weight = tensor_at(context.block, index);
+    if (is_quantised_weight(op, weight, context.precision)) {
+      const Layout layout = required_input(op, weight, 0, assignment);
+      const std::int64_t elements = local_elements(weight, layout, context.mesh, {});
+      sum += elements;
+      largest = std::max(largest, elements);
+    }
+  }
+  return context.execution.fused_projections ? sum : largest;
+}
+
+double pass_cast_bytes(const BlockContext& context, bool backward) {
+  const bool columns = backward && (context.precision == DType::Nvfp4 ||
+                                    products_need_transposes(context.device, context.execution));
+  return bytes_per_element(context.precision) * (columns ? 2 : 1);
+}
+
 QuantisedProducts quantised_products(const BlockContext& context, const BlockRules& rules) {
   QuantisedProducts products;
   const std::vector<bool> runs = runs_again(context);
@@ -136,6 +161,11 @@ QuantisedProducts quantised_products(const BlockContext& context, const BlockRul
                                          : experts;
       }
     }
+    const bool backward = models::gives_input_gradient(context.block, op);
+    const auto together = static_cast<double>(weights_cast_together(context, op, assignment));
+    products.largest_cast = std::max(
+        products.largest_cast,
+        ByteCount(static_cast<std::int64_t>(together * pass_cast_bytes(context, backward))));
     const std::int64_t layers =
         context.execution.fused_projections ? std::min<std::int64_t>(matrices, 1) : matrices;
     products.count += static_cast<int>(layers * experts);
@@ -238,13 +268,25 @@ PassCasts weight_casts_of_passes(const BlockCost& block, const BlockPlan& layout
     return time_of(
         rated(weight_cast_bytes(elements, false, precision, device, execution), execution), device);
   };
+  QuantisedProducts of_forward = block.quantised;
+  of_forward.transposed = 0;
   QuantisedProducts of_backward = block.quantised;
   of_backward.weights = of_backward.again;
   const bool gathers_again = execution.reshard_after_forward;
-  return {cast_weights(block.quantised, whole, 0, precision, device, execution) +
+  return {cast_weights(of_forward, whole, 0, precision, device, execution) +
               shard(block.quantised.weights),
           cast_weights(of_backward, whole, packed, precision, device, execution) +
               (gathers_again ? shard(of_backward.weights) : Seconds())};
+}
+
+bool casts_in_passes(const BlockCost& block, const BlockPlan& layout, const Mesh& mesh,
+                     const Execution& execution, DType precision) {
+  const bool away = layout.offload.parameters != Tier::Device;
+  return std::any_of(block.states.begin(), block.states.end(), [&](const StateGroup& group) {
+    const bool gathered = layout.zero_stage == 3 && num_shards(group, mesh) > 1;
+    return group.quantised > 0 && (execution.casts_weights || away || gathered) &&
+           !stays_packed(group, layout, mesh, execution, precision);
+  });
 }
 
 void add_casts(const CastOperands& product, const KernelContext& context, OperatorCost& cost) {

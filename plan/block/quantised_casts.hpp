@@ -35,6 +35,16 @@ bool gathered_quantised(const models::Block& block, const models::Tensor& tensor
 bool norm_writes_fp8(const models::Block& block, const models::Tensor& tensor,
                      const KernelContext& context);
 
+// Elements of the weights of a product in fp8 that are cast together on one device: of all its
+// matrices, or of the largest where each is a layer of its own. 0 for other operators.
+std::int64_t weights_cast_together(const BlockContext& context, const models::Operator& op,
+                                   const Assignment& assignment);
+
+// Of such an element what its copy takes while a product runs that cast it for itself: rows, in
+// the backward columns, too, where products need them (TransformerEngine pytorch/module/linear.py
+// under FSDP2; torchao float8/float8_ops.py, preprocess_addmm).
+double pass_cast_bytes(const BlockContext& context, bool backward);
+
 // The block's products in fp8 as layers of a framework. Weights that are cast once a step stay so
 // to the next one (TransformerEngine pytorch/module/base.py: get_weight_workspace, its cache;
 // parameters that are gathered in 8 bits are kept so, pytorch/tensor/float8_tensor.py).
@@ -54,8 +64,10 @@ Seconds weight_casts_of_step(const BlockCost& block, const BlockPlan& layout, co
 // 16-bit partitions; Megatron-Core's optimizer on the host leaves parameters on the device), those
 // that ZeRO-3 gathers in 16 bits, or in 8 where every rank casts its shard before the gather
 // (pytorch/ao torchao/float8/fsdp_utils.py: fsdp_pre_all_gather) and the backward makes their
-// transposes. With `casts_weights` the products' own casts are all there are. The backward casts
-// what an input gradient or a product that runs again reads, once for both.
+// transposes. With `casts_weights` the products' own casts are all there are. A forward reads rows
+// alone and leaves no columns (TransformerEngine pytorch/module/linear.py: columnwise_usage under
+// FSDP2). The backward casts what an input gradient or a product that runs again reads, once for
+// both.
 struct PassCasts {
   Seconds forward;
   Seconds backward;
@@ -63,6 +75,13 @@ struct PassCasts {
 PassCasts weight_casts_of_passes(const BlockCost& block, const BlockPlan& layout, const Mesh& mesh,
                                  DType precision, const costmodel::DeviceModel& device,
                                  const Execution& execution);
+
+// Whether products cast their weights for themselves, so that a copy is there while they run:
+// always (Execution::casts_weights), or of parameters that are put together in 16 bits or come from
+// elsewhere for the pass (TransformerEngine pytorch/module/linear.py under FSDP2, of which pull
+// request 2805 keeps no copy for the backward).
+bool casts_in_passes(const BlockCost& block, const BlockPlan& layout, const Mesh& mesh,
+                     const Execution& execution, DType precision);
 
 // A product on one device, with all its groups.
 struct CastOperands {

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "base/math.hpp"
+#include "plan/block/quantised_casts.hpp"
 
 namespace orrery::plan {
 
@@ -135,6 +136,7 @@ StateBytes& StateBytes::operator+=(const StateBytes& other) {
   optimizer += other.optimizer;
   gathered += other.gathered;
   unreduced += other.unreduced;
+  pass_casts += other.pass_casts;
   local_parameters += other.local_parameters;
   host += other.host;
   disk += other.disk;
@@ -254,6 +256,9 @@ StateBytes state_bytes(const BlockCost& block, const BlockPlan& layout, const Me
     if (layout.zero_stage >= 2) {
       total.unreduced += bytes.whole_gradients;
     }
+  }
+  if (casts_in_passes(block, layout, mesh, execution, precision)) {
+    total.pass_casts = block.quantised.largest_cast;
   }
   return total;
 }

@@ -29,12 +29,15 @@ struct StateBytes {
   ByteCount optimizer;
   ByteCount gathered;             // whole parameters of the block, where ZeRO-3 shards them
   ByteCount unreduced;            // whole gradients of the block, where ZeRO-2 and 3 shard them
+  ByteCount pass_casts;           // weights that a product casts for itself, at most
   std::int64_t local_parameters;  // that the optimizer updates on this device
   ByteCount host;                 // of all this, where offloading puts it
   ByteCount disk;
   ByteCount fetched;  // parameters that come from there for every pass
   ByteCount sent;     // gradients that go there in every backward
   HostUpdate update;
+  // What of a stage's blocks one has at a time.
+  ByteCount of_one_block() const { return unreduced + pass_casts; }
   ByteCount held_parameters() const { return parameters - replaced + cast_weights; }
   StateBytes& operator+=(const StateBytes& other);
 };

@@ -233,7 +233,7 @@ class PlanReplay {
       position.ranks_inside =
           group_of(mesh, {Axis::Context, Axis::Expert, Axis::Shard}, plan_.cluster.node.gpus)
               .ranks_per_node;
-      position.memory = memory_of(piece, *kinds_.front(), position.reduced, {});
+      position.memory = memory_of(piece, *kinds_.front(), position, {});
       count_parameters(piece.layout, mesh, position);
       count_packed(piece, micro_batch, mesh, position);
       stage.positions.insert(stage.positions.end(), static_cast<std::size_t>(piece.count),
@@ -288,7 +288,7 @@ class PlanReplay {
         const BlockCost& cost =
             kind->costs.of(piece.block, piece.layout, micro_batch_of(piece, kind->plan), slice);
         SlicePosition part;
-        part.memory = memory_of(piece, *kind, position.reduced, slice);
+        part.memory = memory_of(piece, *kind, position, slice);
         part.context_gradients = cost.context_gradients.value();
         part.keys = piece.layout.recompute == Recompute::Full ? part.context_gradients : 0;
         if (!position.end && piece.layout.offload.activations > 0) {
@@ -302,7 +302,8 @@ class PlanReplay {
   }
 
   // Of fused attention only the length of a slice matters.
-  const BlockMemory* memory_of(const StagePiece& piece, Kind& kind, bool reduced, Slice slice) {
+  const BlockMemory* memory_of(const StagePiece& piece, Kind& kind, const Position& position,
+                               Slice slice) {
     slice.start = plan_.execution.fused_attention ? 0 : slice.start;
     slice.last = false;
     for (const Kind::Known& known : kind.memories) {
@@ -314,7 +315,9 @@ class PlanReplay {
     const BlockContext context = kind.costs.block_context(piece.block, piece.layout,
                                                           micro_batch_of(piece, kind.plan), slice);
     kind.memories.push_back(
-        {piece, slice, std::make_unique<BlockMemory>(block_memory(context, facts_, reduced))});
+        {piece, slice,
+         std::make_unique<BlockMemory>(block_memory(context, facts_, position.reduced,
+                                                    position.states.pass_casts.value() > 0))});
     return kind.memories.back().memory.get();
   }
 

@@ -286,7 +286,7 @@ std::vector<ByteCount> LayoutBounds::fixed_bytes(const std::vector<int>& stages,
     ByteCount states_bytes;
     ByteCount all_gathered;
     ByteCount largest_gathered;
-    ByteCount largest_unreduced;
+    ByteCount largest_beside;
     ByteCount largest_working;
     for_blocks(first, stages[stage], [&](const Block& block, int count) {
       if (is_apart(block, placement)) {
@@ -296,7 +296,7 @@ std::vector<ByteCount> LayoutBounds::fixed_bytes(const std::vector<int>& stages,
       states_bytes += (states.held_parameters() + states.gradients + states.optimizer) * count;
       all_gathered += states.gathered * count;
       largest_gathered = std::max(largest_gathered, states.gathered);
-      largest_unreduced = std::max(largest_unreduced, states.unreduced);
+      largest_beside = std::max(largest_beside, states.of_one_block());
       largest_working = std::max(largest_working, block.working);
     });
     const auto in_flight = static_cast<std::int64_t>(
@@ -306,7 +306,7 @@ std::vector<ByteCount> LayoutBounds::fixed_bytes(const std::vector<int>& stages,
                                    : all_gathered;
     for (std::size_t copy = 0; copy < copies; ++copy) {
       const std::size_t device = placement.device_of[copy * stages.size() + stage];
-      held[device] += states_bytes + gathered + largest_unreduced;
+      held[device] += states_bytes + gathered + largest_beside;
       working[device] = std::max(working[device], largest_working);
     }
     first += stages[stage];

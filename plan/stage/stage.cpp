@@ -279,7 +279,7 @@ StageCost add_up_blocks(const StageContent& content, const Plan& plan, BlockCost
   const bool like_layers = joins && has_like_layers(plan);
   ByteCount all_gathered;
   ByteCount largest_gathered;
-  ByteCount largest_unreduced;
+  ByteCount largest_beside;
   ByteCount largest_away;
   for (const StagePiece& piece : content) {
     const BlockCost& block =
@@ -313,7 +313,7 @@ StageCost add_up_blocks(const StageContent& content, const Plan& plan, BlockCost
     }
     stage.working = std::max(stage.working, block.working);
     largest_gathered = std::max(largest_gathered, states.gathered);
-    largest_unreduced = std::max(largest_unreduced, states.unreduced);
+    largest_beside = std::max(largest_beside, states.of_one_block());
     stage.boundary = block.boundary;
   }
   if (like_layers) {
@@ -328,7 +328,7 @@ StageCost add_up_blocks(const StageContent& content, const Plan& plan, BlockCost
   stage.gathered = plan.execution.reshard_after_forward
                        ? std::min(all_gathered, largest_gathered * in_flight)
                        : all_gathered;
-  stage.gathered += largest_unreduced + largest_away * kOffloadBuffers;
+  stage.gathered += largest_beside + largest_away * kOffloadBuffers;
   return stage;
 }
 

@@ -102,7 +102,7 @@ BlockChoice BlockPricer::choice_of(int block, const plan::BlockPlan& layout) {
   choice.kept = bytes(kept.layers + kept.ends);
   choice.working = bytes(cost.working);
   choice.gathered = bytes(states.gathered);
-  choice.unreduced = bytes(states.unreduced);
+  choice.unreduced = bytes(states.of_one_block());
   choice.boundary = bytes(cost.boundary);
   return choice;
 }

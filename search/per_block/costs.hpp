@@ -39,7 +39,7 @@ struct BlockChoice {
   double kept = 0;       // of it from input to weight gradient
   double working = 0;    // recomputed tensors, while its backward runs
   double gathered = 0;   // whole parameters
-  double unreduced = 0;  // whole gradients
+  double unreduced = 0;  // whole gradients, and weights that a product casts
   double boundary = 0;   // bytes handed on
   double updated = 0;    // parameters that the optimizer updates on a device
   double update = 0;     // seconds of the optimizer, with its passes over the gradients
