@@ -116,9 +116,10 @@ void add_copies(const AttentionShape& shape, const KernelContext& context, Opera
   }
 }
 
-// Context ranks that exchange heads for positions (Ulysses) lay every tensor out by rank before the
-// exchange and put its parts in order after it: q, k, v and the context, and their gradients
-// (TransformerEngine, context_parallel.py: flash_attn_a2a_communicate).
+// Context ranks that exchange heads for positions (Ulysses, alone or inside a ring) lay every
+// tensor out by rank before the exchange and put its parts in order after it: q, k, v and the
+// context, and their gradients (TransformerEngine, context_parallel.py:
+// flash_attn_a2a_communicate).
 void add_exchange_copies(const AttentionShape& shape, const KernelContext& context,
                          OperatorCost& cost) {
   constexpr double kCopies = 2;
@@ -354,9 +355,11 @@ OperatorCost attention_cost(const Block& block, const Operator& op, const Assign
   if (!context.slice.is_whole()) {
     add_context(shape, context, cost);
   }
-  const bool sees_all = shape.q_len == new_positions(shape, context);
-  if (context.mesh.of(Axis::Context) > 1 && sees_all && !op.cross_attention) {
-    add_exchange_copies(shape, context, cost);  // every rank sees all positions
+  const bool exchanges = std::any_of(kContextAxes.begin(), kContextAxes.end(), [&](Axis axis) {
+    return context.mesh.of(axis) > 1 && assignment[static_cast<std::size_t>(axis)] == Var::Head;
+  });
+  if (exchanges && !op.cross_attention) {
+    add_exchange_copies(shape, context, cost);
   }
   return cost;
 }

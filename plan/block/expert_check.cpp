@@ -21,7 +21,7 @@ std::string_view axes_inside(const BlockPlan& layout) {
 // Other replicas have experts only when all ranks of one have.
 void check_ranks(const BlockPlan& layout, std::int64_t replicas, const std::string& where) {
   const int inside = expert_ranks_inside(layout);
-  if (layout.ep % inside != 0 && (layout.ep > 1 || layout.expert_cp == 1)) {
+  if (layout.ep % inside != 0) {
     bad_input(where,
               fmt::format("ep = {}, but experts are spread over {} = {} ranks first", layout.ep,
                           axes_inside(layout), inside),

@@ -229,7 +229,7 @@ class Checker {
                        to_text(layout.tensor_parallel)));
     }
     const bool has_experts = plan_.network.spec.moe.experts > 0;  // else said by the block's check
-    if (has_experts && layout.expert_tp == 1 && layout.ep % layout.tp != 0 && layout.ep != 1) {
+    if (has_experts && layout.expert_tp == 1 && layout.ep % layout.tp != 0) {
       fail(fmt::format("ep = {} in a serving plan with tp = {} and expert_tp = 1", layout.ep,
                        layout.tp),
            "its experts are spread over the tp ranks of one or several replicas: a multiple of "

@@ -103,6 +103,22 @@ TEST(EagerKernelsTest, ExchangedHeadsAreCopiedBeforeAndAfter) {
   }
 }
 
+// A mix of one ring rank is Ulysses written otherwise; inside a ring as many bytes are copied.
+TEST(EagerKernelsTest, HeadsExchangedInsideAMixAreCopied) {
+  Plan plan = llama_on(4);
+  BlockPlan& layout = plan.blocks.front().layout;
+  layout.context = ContextParallel::Ulysses;
+  const double ulysses = time_of(plan, "attention", true);
+  layout.context = ContextParallel::Mix;
+  layout.ulysses_degree = 4;
+  EXPECT_EQ(time_of(plan, "attention", true), ulysses);
+  layout.ulysses_degree = 1;
+  layout.context = ContextParallel::Ring;
+  const double ring = time_of(plan, "attention", true);
+  layout.context = ContextParallel::Mix;
+  EXPECT_EQ(time_of(plan, "attention", true), ring);
+}
+
 TEST(EagerKernelsTest, EagerRingMergesInFp32) {
   Plan plan = llama_on(4);
   const double fused = time_of(plan, "attention", true);

@@ -184,6 +184,7 @@ TEST(PlanCheck, ExpertsOverContextRanks) {
   EXPECT_THAT(said(8, 1, 0), AllOf(HasSubstr("dp x tp = 4"), HasSubstr("expert_cp = 1")));
   EXPECT_THAT(said(4, 1, 1), AllOf(HasSubstr("tp x cp = 8 ranks first"), HasSubstr("expert_cp")));
   EXPECT_THAT(said(2, 1, 0), AllOf(HasSubstr("tp = 4 ranks first"), HasSubstr("expert_tp = 0")));
+  EXPECT_THAT(said(1, 1, 0), HasSubstr("ep = 1, but experts are spread over tp = 4 ranks first"));
 }
 
 TEST(PlanDocument, ReadsBackEqualAndStrictly) {
