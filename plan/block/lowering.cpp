@@ -50,6 +50,24 @@ std::vector<std::size_t> execution_order(const Block& block, bool hoist_shared_e
 
 namespace {
 
+// Ranks that whole experts are spread over, whatever gives an axis that variable.
+int expert_ranks(const BlockContext& context, const BlockRules& rules) {
+  const std::vector<Operator>& operators = context.block.operators;
+  const auto experts = std::find_if(operators.begin(), operators.end(), [](const Operator& op) {
+    return op.kind == OpKind::GroupedGemm;
+  });
+  if (experts == operators.end()) {
+    return 1;
+  }
+  const Assignment assignment = assign(context.block, *experts, rules.of(*experts));
+  int ranks = 1;
+  for (const Axis axis : kAxes) {
+    const bool spreads = assignment[static_cast<std::size_t>(axis)] == models::Var::Expert;
+    ranks *= spreads ? context.mesh.of(axis) : 1;
+  }
+  return ranks;
+}
+
 int summa_pieces(const BlockContext& context) {
   return is_summa(context.layout, Axis::Tensor)
              ? std::max(context.mesh.of(Axis::Tensor), context.mesh.of(Axis::TensorRow))
@@ -79,7 +97,7 @@ Lowering::Lowering(const BlockContext& context)
                               summa_pieces(context),
                               context.packed,
                               context.layout.recompute == Recompute::Products,
-                              context.layout.ep,
+                              expert_ranks(context, rules_),
                               context.forward_only};
   for (const Operator& op : block_.operators) {
     assignments_.push_back(assign(block_, op, rules_.of(op)));

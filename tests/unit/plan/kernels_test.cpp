@@ -219,18 +219,28 @@ double permute_launches(int experts) {
 }
 
 // The same with the experts over the eight tensor-parallel ranks.
-int permute_launches_over_tp(int experts) {
+int permute_launches_over_tp(int experts, bool by_variables = false) {
   Plan plan = small_plan(expert_spec(experts), "dgx-a100:1");
   plan.dp = 1;
   plan.pp = 1;
   plan.stage_blocks = even_stages(plan.network, 1);
-  plan.blocks.front().layout = {.tp = 8, .ep = 8, .expert_tp = 1, .sequence_parallel = true};
+  BlockPlan& layout = plan.blocks.front().layout;
+  layout = {.tp = 8, .sequence_parallel = true};
+  if (by_variables) {
+    using enum models::Var;
+    layout.variables[static_cast<std::size_t>(Axis::Tensor)] =
+        VarList({Expert, Head, Ffn, Vocab, Seq});
+  } else {
+    layout.ep = 8;
+    layout.expert_tp = 1;
+  }
   return cost_of(plan, kLayer).forward.launches;
 }
 
 TEST(KernelsTest, SeveralLocalExpertsNeedTheirTokensSorted) {
   EXPECT_EQ(permute_launches(16), permute_launches(8) + 2);  // after dispatch and before return
   EXPECT_EQ(permute_launches_over_tp(16), permute_launches_over_tp(8) + 2);
+  EXPECT_EQ(permute_launches_over_tp(16, true), permute_launches_over_tp(16));  // said otherwise
 }
 
 // 23 kernels forward, 8 backward, each with a launch, whatever their few bytes.
