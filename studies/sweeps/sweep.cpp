@@ -94,7 +94,11 @@ Axis read_axis(const JsonReader& value, bool random) {
     }
   } else {
     read_range(object, axis);
-    if (!random) {
+    if (random) {
+      if (const auto count = object.optional("count")) {
+        count->fail("a random design draws from the whole axis", "leave out count");
+      }
+    } else {
       const std::int64_t count = object.required("count").integer(2, kMaxPoints);
       for (std::int64_t i = 0; i < count; ++i) {
         std::string text = axis.at(static_cast<double>(i) / static_cast<double>(count - 1));

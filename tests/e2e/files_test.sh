@@ -68,7 +68,7 @@ expect 0 whatif sweep.json -o studies/
 [ "$(ls -A studies | tr '\n' ' ')" = 'sweep-result.csv sweep-result.json sweep-result.svg ' ] ||
   fail "whatif -o of a folder wrote $(ls -A studies)"
 rejects 4 'its folder does not exist' whatif sweep.json -o nowhere/
-rejects 2 'orrery-sweep-result' whatif sweep.json -o sweep.json
+rejects 2 'sweep.json is read by this command' whatif sweep.json -o sweep.json
 
 # Nobody listens to the notes.
 "$program" list gpus --nonsense 2>&-

@@ -85,6 +85,9 @@ TEST(SweepTest, BadDesignsAreNamed) {
   EXPECT_THAT(error_of(document(R"({"field": "x", "from": 0, "to": 2, "count": 2,
                                     "scale": "log"})")),
               HasSubstr("positive"));
+  EXPECT_THAT(error_of(document(R"({"field": "x", "from": 0, "to": 2, "count": 2})",
+                                R"(, "random": {"points": 7})")),
+              HasSubstr("/axes/0/count: a random design draws from the whole axis"));
   EXPECT_THAT(error_of(document(std::string(kBatches) + "," + kBatches)), HasSubstr("twice"));
   EXPECT_THAT(error_of(R"({"schema": "orrery-sweep", "version": 1, "network": "llama3-8b",
                            "batch": 8, "axes": [{"field": "sequence", "values": [1024]}]})"),
