@@ -26,7 +26,6 @@ class FixedCheck {
       : base_(base), spec_(base.network.spec), constraints_(constraints) {}
 
   void check() const {
-    check_forbidden();
     check_degrees();
     check_network();
     check_batch();
@@ -37,26 +36,6 @@ class FixedCheck {
  private:
   std::int64_t number(std::string_view field) const {
     return constraints_.fixed_number(field).value_or(1);
-  }
-
-  // A value that is pinned and excluded at once.
-  void check_forbidden() const {
-    for (const std::string& text : constraints_.fixed_texts()) {
-      const std::size_t equals = text.find('=');
-      if (equals != std::string::npos &&
-          !constraints_.admits(text.substr(0, equals), text.substr(equals + 1))) {
-        bad_input(kWhere, fmt::format("{} is fixed and excluded at once", text),
-                  "leave out either --fix or the --forbid or --schedule against it");
-      }
-    }
-    const std::vector<std::string> named = constraints_.named_schedules();
-    if (!named.empty() && std::none_of(named.begin(), named.end(), [&](const std::string& name) {
-          return constraints_.admits("schedule", name);
-        })) {
-      bad_input("--schedule",
-                fmt::format("{} is asked for and excluded at once", fmt::join(named, " or ")),
-                "leave out either --schedule or the --forbid against it");
-    }
   }
 
   struct Product {
@@ -348,7 +327,27 @@ std::vector<std::string> idle_constraints(const plan::Plan& base,
   return remarks;
 }
 
+void check_contradictions(const search::Constraints& constraints) {
+  for (const std::string& text : constraints.fixed_texts()) {
+    const std::size_t equals = text.find('=');
+    if (equals != std::string::npos &&
+        !constraints.admits(text.substr(0, equals), text.substr(equals + 1))) {
+      bad_input(kWhere, fmt::format("{} is fixed and excluded at once", text),
+                "leave out either --fix or the --forbid or --schedule against it");
+    }
+  }
+  const std::vector<std::string> named = constraints.named_schedules();
+  if (!named.empty() && std::none_of(named.begin(), named.end(), [&](const std::string& name) {
+        return constraints.admits("schedule", name);
+      })) {
+    bad_input("--schedule",
+              fmt::format("{} is asked for and excluded at once", fmt::join(named, " or ")),
+              "leave out either --schedule or the --forbid against it");
+  }
+}
+
 void check_fixed(const plan::Plan& base, const search::Constraints& constraints) {
+  check_contradictions(constraints);
   FixedCheck(base, constraints).check();
 }
 

@@ -11,7 +11,11 @@
 
 namespace orrery::cli {
 
-// Error naming the numbers that do not multiply or divide, or the memory that is not there.
+// Error naming what is asked for and excluded at once.
+void check_contradictions(const search::Constraints& constraints);
+
+// That, and an error naming the numbers that do not multiply or divide, or the memory that is not
+// there.
 void check_fixed(const plan::Plan& base, const search::Constraints& constraints);
 
 // Fields of --fix and --forbid that mean nothing to this network, and why: "ep_inside has no

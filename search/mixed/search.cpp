@@ -88,7 +88,11 @@ class Search {
       }
     }
     if (outcome_.plans == 0) {
-      bad_input("", "no plan of this mixed cluster meets the constraints",
+      const std::vector<std::string> fixed = options_.constraints.fixed_texts();
+      bad_input("",
+                fixed.empty()
+                    ? std::string("no plan of this mixed cluster meets the constraints")
+                    : fmt::format("no plan of this mixed cluster has {}", fmt::join(fixed, ", ")),
                 "degrees are limited by GPUs, layers, heads and batch of network and cluster");
     }
   }

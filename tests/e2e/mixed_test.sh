@@ -59,6 +59,8 @@ rejects 2 'several kinds of nodes' plan corpus/tiny-network.json $mixed --batch 
 rejects 2 'several kinds of nodes' export found.json --to megatron
 rejects 2 'several kinds of nodes' compare found.json found.json
 rejects 2 'dgx-a100.nodes is set to both 1 and 2' plan corpus/tiny-network.json $mixed --batch 32 --set dgx-a100.nodes=1 --set dgx-a100.nodes=2
+rejects 2 '--fix: tp=2 is fixed and excluded at once' plan corpus/tiny-network.json $mixed --batch 32 --fix tp=2 --forbid tp=2
+rejects 2 'no plan of this mixed cluster has tp=2, pp=64 (' plan corpus/tiny-network.json $mixed --batch 32 --fix tp=2,pp=64
 rejects 2 'which pool?' plan corpus/tiny-network.json $mixed --batch 32 --set gpu.memory='40 GiB'
 plan 0 $mixed --batch 32 -q --fix cp=2 -o cp.json
 grep -q '"cp": 2' cp.json || fail "no plan of two context ranks in cp.json"
