@@ -295,6 +295,7 @@ int run_plan(PlanOptions options, search::Ranks* ranks) {
     if (ranks != nullptr) {
       topologies::refuse_mixed_cluster("MPI");
     }
+    check_mixed_options(options);
     check_batch(options);
     return asked(options, [&] { return plan_mixed(options); });
   }

@@ -205,8 +205,9 @@ int report_nothing(const search::MixedOutcome& outcome, const plan::MixedPlan& b
   return outcome.interrupted ? kInterrupted : kInfeasible;
 }
 
-// What only clusters of one kind of nodes have.
-void check_options(const PlanOptions& options) {
+}  // namespace
+
+void check_mixed_options(const PlanOptions& options) {
   const std::pair<const char*, bool> others[] = {
       {"--serve", !options.serve.requests.empty()},
       {"--lengths", !options.lengths.empty()},
@@ -226,10 +227,7 @@ void check_options(const PlanOptions& options) {
   }
 }
 
-}  // namespace
-
 int plan_mixed(const PlanOptions& options) {
-  check_options(options);
   const std::string path =
       options.plan_path.empty() && !options.output.json ? "plan.json" : options.plan_path;
   check_outputs({{"--output", path}, {"--report", options.report_path}, json_path(options.output)},

@@ -168,7 +168,7 @@ expect 0 plan corpus/tiny-network.json hgx-h100:1 --batch 8 --fix tp=4,tensor_pa
 grep -q 'sequence_parallel has no effect: meshes split the stream' stderr || fail "mesh: $(cat stderr)"
 rejects 2 'has tp=8, tensor_parallel=2d: a 2d mesh of 2 columns x 3 rows x 1 does not cover tp = 8 ranks' \
   plan corpus/tiny-network.json hgx-h100:1 --batch 8 --fix tp=8,tensor_parallel=2d
-rejects 2 'expert_tp = 2, but tp = 4: 0 or 4 (as tp) cuts experts' \
+rejects 2 'expert_tp = 2, but tp = 4 (0 or 4 cuts experts' \
   plan mixtral-8x7b hgx-h100:1 --batch 8 --fix tp=4,expert_tp=2
 rejects 2 'offload to disk, but hgx-h100 has none' plan corpus/tiny-network.json hgx-h100:1 --batch 8 \
   --allow offload --fix offload_optimizer=disk

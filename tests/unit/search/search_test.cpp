@@ -266,50 +266,6 @@ TEST(Search, ConstraintsAreHonouredAndNeverHelp) {
   EXPECT_NE(without.blocks.front().layout.zero_stage, 1);
 }
 
-TEST(Search, ExpertTensorDegreeCanBeFixed) {
-  Options options;
-  options.jobs = 1;
-  options.constraints = fixed("expert_tp=1,tp=2,pp=1,cp=1");
-  const Outcome outcome = search(base_plan({small_mixture()}), options);
-  ASSERT_TRUE(outcome.best);
-  EXPECT_EQ(outcome.best->plan.blocks.front().layout.expert_tp, 1);
-}
-
-// Whole experts or cut ones, whichever is faster: here tokens of a node with narrow experts.
-TEST(Search, ChoosesHowTensorRanksHoldExperts) {
-  Shape shape{small_mixture()};
-  shape.spec.moe.experts = 16;
-  shape.spec.moe.ffn_hidden = 512;
-  const plan::Plan base = base_plan(shape);
-  const auto best = [&base](const char* fix) {
-    Options options;
-    options.jobs = 1;
-    options.constraints = fixed(fix);
-    const Outcome outcome = search(base, options);
-    EXPECT_EQ(outcome.gap_fraction, 0.0);
-    return outcome.best.value();
-  };
-  const Found cut = best("tp=4,expert_tp=0");
-  const Found whole = best("tp=4,expert_tp=1");
-  ASSERT_LT(whole.simulation.iteration_time, cut.simulation.iteration_time);
-  const Found found = best("tp=4");
-  EXPECT_EQ(found.simulation.iteration_time, whole.simulation.iteration_time);
-  EXPECT_EQ(found.plan.blocks.front().layout.expert_tp, 1);
-}
-
-TEST(Search, ExpertsMayBeSpreadOverContextRanks) {
-  Options options;
-  options.jobs = 1;
-  options.constraints = fixed("expert_cp=1,tp=1,pp=1,cp=2,ep=4");
-  const Outcome outcome = search(base_plan({small_mixture()}), options);
-  ASSERT_TRUE(outcome.best);
-  const plan::BlockPlan& layout = outcome.best->plan.blocks.front().layout;
-  EXPECT_EQ(layout.expert_cp, 1);
-  EXPECT_EQ(layout.ep, 4);
-  options.constraints = fixed("expert_cp=1,tp=1,pp=1,cp=2,ep=1");
-  EXPECT_THROW((void)search(base_plan({small_mixture()}), options), Error);
-}
-
 // One micro-batch on one stage is the same under every schedule.
 TEST(Search, ForbiddingOneScheduleKeepsPlansWithoutAPipeline) {
   Options options;
