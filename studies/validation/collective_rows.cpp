@@ -43,7 +43,7 @@ constexpr auto kNodesByFile = std::to_array<std::pair<std::string_view, std::str
 // As nccl-tests spells them, in any case, with or without separators.
 std::optional<CommKind> kind_of(std::string_view collective) {
   std::string plain = to_lower(collective);
-  std::erase_if(plain, [](char c) { return c == '_' || c == '-' || c == ' '; });
+  std::erase_if(plain, [](char c) { return c == '_' || c == '-' || c == ' ' || c == '/'; });
   std::string_view operation = plain;  // "all_reduce_perf", "ncclAllReduce"
   if (operation.ends_with("perf")) {
     operation.remove_suffix(4);
@@ -168,6 +168,8 @@ RowResult predict_row(const CsvTable& table, std::size_t index, const std::strin
   } else if (!kind) {
     result.skipped_because =
         fmt::format("collective \"{}\" is not modelled", printable(collective, 40));
+  } else if (system->group.ranks == 1) {
+    result.skipped_because = "one rank alone is a copy on the device";
   } else {
     const std::string_view extent = system->group.nodes == 1 ? "one-node" : "several-nodes";
     const bool exchange = *kind == CommKind::AllToAll;

@@ -374,6 +374,10 @@ const std::vector<KernelTable>& kernel_tables() {
       {{"model", "gpu", "layer", "fwd_ms"}, nullptr, "whole layers of another framework"},
       {{"source", "what", "values"}, nullptr, "launches, not kernels"},
       {{"file", "what", "source"}, nullptr, "an index of tables"},
+      {{"file", "interconnect", "nccl_version", "launch"}, nullptr, "an index of logs"},
+      {{"source", "what", "gpu", "scale", "metric", "value"},
+       nullptr,
+       "figures of machines that are not stated"},
   };
   return kTables;
 }

@@ -93,11 +93,13 @@ TEST(ValidateTest, CollectivesFillGroupsAndKeepSmallSizesApart) {
       "a100-1x8-all_reduce-x.txt,A100-SXM4-80GB,1,8,8,all_reduce,half,512,20\n"
       "a100-1x8-all_reduce-x.txt,A100-SXM4-80GB,1,8,8,all_reduce,half,1073741824,8000\n"
       "a100-1x8-reduce-x.txt,A100-SXM4-80GB,1,8,8,reduce,half,1048576,30\n"
-      "x-1x8-all_reduce-x.txt,Abacus,1,8,8,all_reduce,half,1048576,30\n");
+      "x-1x8-all_reduce-x.txt,Abacus,1,8,8,all_reduce,half,1048576,30\n"
+      "a100-1x1-all_reduce-x.txt,A100-SXM4-80GB,1,1,1,all_reduce,half,1048576,5\n");
   const Validation validation = validate_files({file.path()}, {});
+  EXPECT_EQ(validation.rows.back().skipped_because, "one rank alone is a copy on the device");
   EXPECT_EQ(validation.small_messages.simulated, 1U);
   EXPECT_EQ(validation.overall.time.simulated, 2U);  // a reduction is the reverse of a broadcast
-  EXPECT_EQ(validation.overall.time.skipped, 1U);
+  EXPECT_EQ(validation.overall.time.skipped, 2U);
   ASSERT_TRUE(validation.groups.contains("all_reduce-hgx-a100-one-node"));
   EXPECT_LT(*validation.groups.at("all_reduce-hgx-a100-one-node").median, 0.3);
 }
@@ -276,8 +278,15 @@ TEST(ValidateTest, KernelRowsThatCannotBeComparedAreCounted) {
                               "A100-SXM4-80GB,cuDNN,fwd,fp16,4,32,4096,64,1,150\n"
                               "Abacus,FlashAttention-2,fwd,fp16,4,32,4096,64,1,150\n");
   const TemporaryFile rates("rates.csv", "gpu,op,efficient_factor\nB200,default,0.7\n");
-  const Validation validation = validate_files({figures.path(), rates.path()}, {});
-  ASSERT_EQ(validation.overall.time.skipped, 3U);
+  const TemporaryFile index("index.csv",
+                            "file,gpu,interconnect,nccl_version,launch,note\na.txt,H100,,,,\n");
+  const TemporaryFile others(
+      "others.csv", "source,what,gpu,scale,bytes,metric,value\na,b,c,1x8,1,busbw_GBps,1\n");
+  const Validation validation =
+      validate_files({figures.path(), rates.path(), index.path(), others.path()}, {});
+  ASSERT_EQ(validation.overall.time.skipped, 5U);
+  EXPECT_EQ(validation.rows[3].skipped_because, "an index of logs");
+  EXPECT_EQ(validation.rows[4].skipped_because, "figures of machines that are not stated");
   EXPECT_EQ(validation.rows[0].skipped_because, "attention by cuDNN is not modelled");
   EXPECT_EQ(validation.rows[1].skipped_because, "unknown GPU \"Abacus\"");
   EXPECT_EQ(validation.rows[2].skipped_because, "a rate without a size");
