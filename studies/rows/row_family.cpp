@@ -221,13 +221,13 @@ const FamilyFacts* find_family(std::string_view text) {
 
 namespace {
 
-// Latent attention has keys of every head; without experts it is that of a name with a version.
+// A name with a version tells latent attention; without one, experts and keys of every head do.
 bool has_plain_attention(const Measurement& row) {
   constexpr auto kLatent = std::to_array<std::string_view>({"v2", "v3", "r1", "k2"});
   const bool grouped = row.kv_heads && row.heads && *row.kv_heads < *row.heads;
   const bool dense = row.experts.value_or(0) == 0;
-  return grouped ||
-         (dense && !says_any(letters_and_digits(row.model_family + row.model_name), kLatent));
+  return (grouped || dense) &&
+         !says_any(letters_and_digits(row.model_family + row.model_name), kLatent);
 }
 
 }  // namespace

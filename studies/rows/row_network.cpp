@@ -125,7 +125,10 @@ tl::expected<NetworkSpec, std::string> whole_network(const Measurement& row,
   spec.layers = *row.layers;
   spec.hidden = *row.hidden;
   spec.heads = *row.heads;
-  spec.kv_heads = row.kv_heads.value_or(spec.heads);
+  // Latent attention keeps one latent vector, of which every head has keys of its own; some sources
+  // call that one head.
+  const bool latent = spec.mla.kv_lora_rank > 0;
+  spec.kv_heads = latent ? spec.heads : row.kv_heads.value_or(spec.heads);
   spec.head_dim = row.head_dim.value_or(spec.hidden / spec.heads);
   spec.sequence = *row.seq_len;
   spec.tied_embeddings =

@@ -149,7 +149,12 @@ TEST(DerivedCells, AttentionOfDeepSeek) {
   EXPECT_EQ(with({}), 0);
   EXPECT_EQ(with({{"kv_heads", "4"}, {"experts", "8"}, {"top_k", "2"}}), 0);
   EXPECT_GT(with({{"experts", "8"}, {"top_k", "2"}}), 0);
-  EXPECT_GT(rank({{"model_family", "deepseek-v3"}, {"ffn_hidden", "8192"}}), 0);
+  const Changes latent = {{"model_family", "deepseek-v3"}, {"ffn_hidden", "8192"}};
+  EXPECT_GT(rank(latent), 0);
+  Changes one_head = latent;
+  one_head["kv_heads"] = "1";
+  const Measurement row = row_of(one_head);
+  EXPECT_EQ(row_network(row, framework_of(row).facts).value().kv_heads, 16);
 }
 
 TEST(DerivedCells, ExpertsOfAnUnknownFrameworkAreThoseOfMegatron) {
