@@ -148,7 +148,7 @@ class FixedCheck {
     const std::int64_t ranks = number("expert_tp");
     if (spec_.moe.experts > 0 && ranks > 1 && tp.factors > 0 && tp.value != ranks) {
       bad_input(kWhere, fmt::format("expert_tp = {}, but {}", ranks, tp.text),
-                fmt::format("0 or {} cuts experts by the tensor-parallel ranks, 1 lays "
+                fmt::format("0 or {}, as tp, cuts experts by the tensor-parallel ranks, 1 lays "
                             "whole ones on them",
                             tp.value));
     }

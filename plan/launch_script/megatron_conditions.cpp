@@ -49,6 +49,17 @@ std::optional<MegatronConflict> conflict_of_flex_dispatcher(const Plan& plan) {
   return std::nullopt;
 }
 
+// megatron/core/model_parallel_config.py: a tensor rank sends its own tokens to the experts.
+std::optional<MegatronConflict> conflict_of_experts(const Plan& plan) {
+  const BlockPlan& layout = plan.blocks.front().layout;
+  if (layout.ep == 1 || layout.tp == 1 || layout.sequence_parallel) {
+    return std::nullopt;
+  }
+  return MegatronConflict{"expert parallelism", "--expert-model-parallel-size",
+                          "with tensor parallelism, but without sequence parallelism",
+                          "search with --fix sequence_parallel=true"};
+}
+
 // TransformerEngine, context_parallel.py, AttnFuncWithCPAndQKVOA2A: heads of keys and values that a
 // tensor rank has divide by the context ranks; it repeats none.
 std::optional<MegatronConflict> conflict_of_exchanged_heads(const Plan& plan) {
@@ -77,6 +88,9 @@ std::optional<MegatronConflict> megatron_conflict(const Plan& plan) {
   const BlockPlan& layout = plan.blocks.front().layout;
   if (!conflict && layout.cp > 1 && layout.context == ContextParallel::Ulysses) {
     conflict = conflict_of_exchanged_heads(plan);
+  }
+  if (!conflict) {
+    conflict = conflict_of_experts(plan);
   }
   return conflict;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Megatron-LM asks of a plan before it joins passes, sends tokens by its flex dispatcher or
-// exchanges heads: what the exporter refuses and what the importer does are the same.
+// What Megatron-LM asks of a plan before it joins passes, spreads experts, sends tokens by its flex
+// dispatcher or exchanges heads: what the exporter refuses and what the importer does are the same.
 #pragma once
 
 #include <optional>
@@ -18,8 +18,9 @@ struct MegatronConflict {
   std::string_view search;   // hint: constraints of a search without the problem
 };
 
-// The first condition of megatron/core/transformer/transformer_config.py, moe/token_dispatcher.py
-// and TransformerEngine's context parallelism that the plan does not meet.
+// The first condition of megatron/core/model_parallel_config.py, transformer/transformer_config.py,
+// transformer/moe/token_dispatcher.py and TransformerEngine's context parallelism that the plan
+// does not meet.
 std::optional<MegatronConflict> megatron_conflict(const Plan& plan);
 
 }  // namespace orrery::plan

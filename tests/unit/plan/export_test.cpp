@@ -89,10 +89,12 @@ TEST(MegatronExport, SaysWhatItCannotExpress) {
   EXPECT_THAT(problem([](Plan& plan) {
                 plan.blocks.front().layout.cp = 2;
                 plan.blocks.front().layout.ep = 2;
+                plan.blocks.front().layout.sequence_parallel = true;
               }),
               AllOf(HasSubstr("not spread over the context ranks"), HasSubstr("expert_cp=1")));
   EXPECT_THAT(problem([](Plan& plan) {
                 plan.blocks.front().layout.ep = 2;
+                plan.blocks.front().layout.sequence_parallel = true;
                 plan.blocks.front().layout.ep_inside = ExpertsInside::Tensor;
               }),
               AllOf(HasSubstr("ranks inside tensor or context ranks"), HasSubstr("ep_inside=dp")));
@@ -112,6 +114,7 @@ TEST(MegatronExport, AsksOfJoinedPassesAndDispatchWhatMegatronDoes) {
     plan.chunks = 2;
     plan.stage_blocks = even_stages(plan.network, 4);
     plan.blocks.front().layout.ep = 2;
+    plan.blocks.front().layout.sequence_parallel = true;
     plan.network.spec.moe = {.experts = 8, .ffn_hidden = 64, .shared_ffn_hidden = 64};
     change(plan);
     return refusal("megatron", plan);
@@ -144,6 +147,12 @@ TEST(MegatronExport, AsksOfJoinedPassesAndDispatchWhatMegatronDoes) {
                 plan.blocks.front().layout.tp = plan.blocks.front().layout.ep = 1;
               }),
               AllOf(HasSubstr("tp x ep > 1"), HasSubstr("--fix deduplicated_dispatch=false")));
+  EXPECT_THAT(problem([](Plan& plan) {
+                plan.schedule = "interleaved";
+                plan.blocks.front().layout.sequence_parallel = false;
+              }),
+              AllOf(HasSubstr("expert parallelism with tensor parallelism, but without sequence"),
+                    HasSubstr("--fix sequence_parallel=true")));
 }
 
 Plan fully_sharded_plan() {
