@@ -276,28 +276,13 @@ void check_files(const PlanOptions& options) {
                 inputs);
 }
 
-// Errors of a simulation have no place of their own: they are about the question.
-template <class Action>
-int asked(const PlanOptions& options, const Action& action) {
-  try {
-    return action();
-  } catch (const Error& error) {
-    if (!error.where().empty()) {
-      throw;
-    }
-    throw error.in_file(fmt::format("{} on {}", options.network, options.cluster));
-  }
-}
-
 int run_plan(PlanOptions options, search::Ranks* ranks) {
   check_together(options);
   if (topologies::names_mixed_cluster(options.cluster)) {
     if (ranks != nullptr) {
       topologies::refuse_mixed_cluster("MPI");
     }
-    check_mixed_options(options);
-    check_batch(options);
-    return asked(options, [&] { return plan_mixed(options); });
+    return plan_mixed(options);
   }
   if (options.plan_path.empty() && !options.output.json) {
     options.plan_path = "plan.json";

@@ -205,9 +205,8 @@ int report_nothing(const search::MixedOutcome& outcome, const plan::MixedPlan& b
   return outcome.interrupted ? kInterrupted : kInfeasible;
 }
 
-}  // namespace
-
-void check_mixed_options(const PlanOptions& options) {
+// What only clusters of one kind of nodes have.
+void check_options(const PlanOptions& options) {
   const std::pair<const char*, bool> others[] = {
       {"--serve", !options.serve.requests.empty()},
       {"--lengths", !options.lengths.empty()},
@@ -225,9 +224,13 @@ void check_mixed_options(const PlanOptions& options) {
                 "leave it out, or take one kind of nodes");
     }
   }
+  check_batch(options);
 }
 
+}  // namespace
+
 int plan_mixed(const PlanOptions& options) {
+  check_options(options);
   const std::string path =
       options.plan_path.empty() && !options.output.json ? "plan.json" : options.plan_path;
   check_outputs({{"--output", path}, {"--report", options.report_path}, json_path(options.output)},
@@ -238,9 +241,11 @@ int plan_mixed(const PlanOptions& options) {
   how.constraints.apply(base.shape.execution);
   install_interrupt_handler();
   Progress progress("plan", options.output.quiet);
-  const search::MixedOutcome outcome = search::search_mixed(
-      base, how,
-      [&](const search::ProgressReport& report) { progress.update(-1, progress_text(report)); });
+  const search::MixedOutcome outcome = asked(options, [&] {
+    return search::search_mixed(base, how, [&](const search::ProgressReport& report) {
+      progress.update(-1, progress_text(report));
+    });
+  });
   progress.finish();
   if (!outcome.best) {
     return report_nothing(outcome, base, how, options);

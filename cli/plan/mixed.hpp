@@ -8,9 +8,7 @@
 
 namespace orrery::cli {
 
-// Error where an option is for clusters of one kind of nodes alone.
-void check_mixed_options(const PlanOptions& options);
-// Exit codes as of the commands; the options are checked.
+// Exit codes as of the commands. Error for options that mixed clusters do not have.
 int plan_mixed(const PlanOptions& options);
 int simulate_mixed(const plan::MixedPlan& plan, const std::string& where,
                    const std::string& report_path, const OutputOptions& output);

@@ -2,9 +2,12 @@
 // What `orrery plan` is told, as written on the command line, and what it means to the search.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <string>
 #include <vector>
 
+#include "base/error.hpp"
 #include "cli/command/common.hpp"
 #include "cli/plan/doubt.hpp"
 #include "cli/plan/pareto.hpp"
@@ -63,5 +66,18 @@ void check_batch(const PlanOptions& options);
 // Error (bad input) naming the option that cannot be read.
 search::Problem problem_of(const PlanOptions& options);
 search::Options search_options(const PlanOptions& options);
+
+// Errors of a simulation have no place of their own: they are about the question.
+template <class Action>
+auto asked(const PlanOptions& options, const Action& action) {
+  try {
+    return action();
+  } catch (const Error& error) {
+    if (!error.where().empty()) {
+      throw;
+    }
+    throw error.in_file(fmt::format("{} on {}", options.network, options.cluster));
+  }
+}
 
 }  // namespace orrery::cli

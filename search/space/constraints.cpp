@@ -270,15 +270,6 @@ void Constraints::fix(std::string_view text) {
   }
 }
 
-void Constraints::forbid(std::string_view text) {
-  for (Entry& entry : parse(text, "--forbid")) {
-    if (entry.field == "activation_cap") {
-      bad_input("--forbid activation_cap", "plans have no cap unless one is fixed", "leave it out");
-    }
-    forbidden_.push_back(std::move(entry));
-  }
-}
-
 void Constraints::allow(std::string_view text) {
   for (const std::string_view part : split(text, ',')) {
     const std::string_view choice = trim(part);

@@ -197,50 +197,11 @@ std::vector<int> Space::zero_stages(const Group& group) const {
   return stages;
 }
 
-// Where tensors may live: as fixed, and where offloading is allowed half or all of the saved
-// activations, the optimizer with the gradients (from ZeRO-2 on), or both, on the host; where
-// operators are allowed, too, the activations of some that are not recomputed.
-std::vector<plan::Offload> Space::homes(Recompute recompute, plan::OperatorSet recomputed) const {
-  const bool by_operator = recompute == Recompute::None || recompute == Recompute::Operators;
-  if (!offload_.activations_of.empty() &&
-      (!by_operator || offload_.activations_of.intersects(recomputed))) {
-    return {};
-  }
-  std::vector<plan::Offload> homes = {offload_};
-  if (!constraints_.allows_offload() || base_.cluster.node.host_memory.value() == 0) {
-    return homes;
-  }
-  plan::Offload updated = offload_;
-  updated.optimizer = plan::Tier::Host;
-  updated.gradients = plan::Tier::Host;
-  if (!constraints_.is_fixed("offload_optimizer") && !constraints_.is_fixed("offload_gradients")) {
-    homes.push_back(updated);
-  }
-  if (constraints_.is_fixed("offload_activations")) {
-    return homes;
-  }
-  const bool chooses =
-      by_operator && constraints_.allows_operators() && offload_.activations_of.empty();
-  for (std::size_t index = 0, count = homes.size(); index < count; ++index) {
-    for (const double share : {0.5, 1.0}) {
-      homes.push_back(homes[index]);
-      homes.back().activations = share;
-    }
-    for (const plan::OperatorSet& set : offloaded_operator_sets()) {
-      if (chooses && !set.intersects(recomputed)) {
-        homes.push_back(homes[index]);
-        homes.back().activations = 1.0;
-        homes.back().activations_of = set;
-      }
-    }
-  }
-  return homes;
-}
-
 // ZeRO needs ranks to shard over, unless the stage is asked for; a fixed group size must divide.
 bool Space::shards_states(const Group& group, int zero_stage) const {
   const int ranks = group.dp * group.cp;
-  if (zero_stage < 2 && offload_.gradients != plan::Tier::Device) {
+  if (zero_stage < 2 && (offload_.gradients != plan::Tier::Device ||
+                         !constraints_.admits("offload_gradients", "device"))) {
     return false;
   }
   if (zero_stage == 0) {

@@ -91,6 +91,8 @@ class Space {
   // What a layout breaks; "" when it exists.
   std::string layout_problem(const Group& group, const Member& member) const;
   bool shards_states(const Group& group, int zero_stage) const;
+  std::vector<plan::Offload> tried_homes(plan::Recompute recompute,
+                                         plan::OperatorSet recomputed) const;
   std::vector<plan::Offload> homes(plan::Recompute recompute, plan::OperatorSet recomputed) const;
   int slice_unit(const Group& group) const;
 

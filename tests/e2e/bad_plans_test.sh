@@ -39,6 +39,11 @@ echo '[512, 4096]' >lengths.json
 rejects 2 'lengths.json: sequences have 4096 tokens' plan corpus/tiny-network.json hgx-h100:1 --schedule flexsp --lengths lengths.json
 # A time that cannot be simulated is one of the question.
 rejects 2 'gpt3-125m on hgx-h100:2: ' plan gpt3-125m hgx-h100:2 --batch 8 --set node.scale_out.nic_bandwidth='1 B/s'
+# What no search tries is not forbidden; experts are cut by as many ranks as are asked for.
+rejects 2 '--forbid expert_tp: no search tries several values' plan mixtral-8x7b hgx-h100:4 --batch 32 --forbid expert_tp=0
+expect 0 plan mixtral-8x7b hgx-h100:4 --batch 32 --seq 1024 --fix expert_tp=4,pp=1,cp=1 -q -o experts.json
+expect 0 simulate experts.json -q
+rejects 2 'has expert_tp=64' plan mixtral-8x7b hgx-h100:4 --batch 32 --seq 1024 --fix expert_tp=64
 # Asked for and excluded at once.
 rejects 2 '--fix: tp=2 is fixed and excluded at once' plan gpt3-125m hgx-h100:1 --batch 8 --fix tp=2 --forbid tp=2
 rejects 2 '--schedule: 1f1b is asked for and excluded at once' plan gpt3-125m hgx-h100:1 --batch 8 --schedule 1f1b --forbid schedule=1f1b

@@ -63,6 +63,38 @@ TEST(OffloadSearch, LeavesTensorsAloneWhereTheyFit) {
   EXPECT_GT(allowed.plans, alone.plans);
 }
 
+TEST(OffloadSearch, NoPlanHasWhatIsForbidden) {
+  const plan::Plan base = base_plan({.spec = small_spec(4), .batch = 8});
+  Options all;
+  all.constraints.fix("dp=4,tp=1,pp=1,cp=1,micro_batch=2");
+  all.constraints.allow("offload");
+  const auto count = [&](const std::string& forbidden, auto has) {
+    Constraints constraints = all.constraints;
+    constraints.forbid(forbidden);
+    std::int64_t plans = 0;
+    enumerate(base, constraints,
+              [&](const plan::Plan& plan, const plan::Simulation&, plan::Simulator&) {
+                ++plans;
+                EXPECT_FALSE(has(plan.blocks.front().layout.offload)) << forbidden;
+              });
+    EXPECT_LT(plans, enumerate(base, all.constraints).plans) << forbidden;
+    return plans;
+  };
+  using plan::Offload;
+  using plan::Tier;
+  EXPECT_GT(
+      count("offload_optimizer=host", [](const Offload& o) { return o.optimizer == Tier::Host; }),
+      0);
+  EXPECT_GT(count("offload_optimizer=device",
+                  [](const Offload& o) { return o.optimizer == Tier::Device; }),
+            0);
+  EXPECT_GT(count("offload_gradients=device",
+                  [](const Offload& o) { return o.gradients == Tier::Device; }),
+            0);
+  EXPECT_GT(count("offload_activations=1", [](const Offload& o) { return o.activations == 1; }), 0);
+  EXPECT_GT(count("offload_activations=0", [](const Offload& o) { return o.activations == 0; }), 0);
+}
+
 // With just too little memory to keep everything, sending the tensors of one costly group while
 // the rest is kept or recomputed is faster than any share of all tensors.
 TEST(OffloadSearch, ChoosesByOperator) {

@@ -317,6 +317,20 @@ TEST(Constraints, SetExecutionFlags) {
   EXPECT_TRUE(execution.overlap_tp);
 }
 
+// Of two values one is left.
+TEST(Constraints, ForbiddenFlagsTakeTheOtherValue) {
+  plan::Execution execution;
+  const bool usual = execution.overlap_p2p;
+  Constraints constraints;
+  constraints.forbid(std::string("overlap_p2p=") + (usual ? "true" : "false"));
+  constraints.apply(execution);
+  EXPECT_EQ(execution.overlap_p2p, !usual);
+  Constraints both;
+  both.fix("zigzag=true");
+  both.forbid("zigzag=true");
+  EXPECT_FALSE(both.admits("zigzag", "true"));
+}
+
 TEST(Constraints, ErrorsSuggest) {
   using testing::HasSubstr;
   EXPECT_THAT(message([](Constraints& c) { c.fix("micro_batc=2"); }), HasSubstr("micro_batch"));
@@ -325,6 +339,8 @@ TEST(Constraints, ErrorsSuggest) {
   EXPECT_THAT(message([](Constraints& c) { c.fix("tp"); }), HasSubstr("has no value"));
   EXPECT_THAT(message([](Constraints& c) { c.fix("tp=2,tp=4"); }), HasSubstr("both 2 and 4"));
   EXPECT_THAT(message([](Constraints& c) { c.allow("asynchronos"); }), HasSubstr("asynchronous"));
+  EXPECT_THAT(message([](Constraints& c) { c.forbid("expert_tp=0"); }),
+              HasSubstr("--forbid expert_tp: no search tries several values of it"));
   for (const char* text : {"tp=0", "tp=-1", "tp=two", "tp=99999999999999999999", "zero=4",
                            "sequence_parallel=maybe", "context=rings", "=3", "tp=1.5"}) {
     EXPECT_NE(message([&](Constraints& c) { c.fix(text); }), "") << text;
