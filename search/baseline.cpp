@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/text.hpp"
+#include "search/tree/memory_check.hpp"
 
 namespace orrery::search {
 
@@ -49,6 +50,23 @@ BaselineChoice fastest_within(const plan::Plan& base, Options options, std::stri
   return choice;
 }
 
+namespace {
+
+// What a rule chose fits only if it also does when its allocations are replayed, as in a search.
+void check_memory(BaselineChoice& choice, const plan::Plan& base, int jobs) {
+  if (!choice.found || choice.found->simulation.does_not_fit) {
+    return;
+  }
+  plan::Simulator simulator(choice.found->plan);
+  plan::MemoryVerdict verdict =
+      replay_verdict(choice.found->plan, simulator, base.memory_reserve, jobs);
+  if (!verdict.fits) {
+    choice.found->simulation.does_not_fit = std::move(verdict.text);
+  }
+}
+
+}  // namespace
+
 BaselineChoice choose(const Baseline& baseline, const plan::Plan& base, const Options& options) {
   Options restricted = options;
   restricted.top = 0;
@@ -59,8 +77,12 @@ BaselineChoice choose(const Baseline& baseline, const plan::Plan& base, const Op
     if (!baseline.forbid.empty()) {
       restricted.constraints.forbid(baseline.forbid);
     }
-    return baseline.choose != nullptr ? baseline.choose(base, restricted)
-                                      : fastest_within(base, restricted, "");
+    if (baseline.choose == nullptr) {
+      return fastest_within(base, restricted, "");
+    }
+    BaselineChoice choice = baseline.choose(base, restricted);
+    check_memory(choice, base, options.jobs);
+    return choice;
   } catch (const Error& error) {  // against a constraint of the user
     return {std::nullopt, 0, error.what()};
   }

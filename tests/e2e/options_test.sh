@@ -56,6 +56,18 @@ grep -q 'all-gather' stdout && fail '--collectives does not choose'
 expect 0 calibrate nccl --dry-run --node hgx-h100 --nodes 2 --gpus 4
 rejects 2 '--gpus: 9 is out of range (1 to 8)' calibrate nccl --dry-run --node hgx-h100 --gpus 9
 
+# A frontier's members have one name each.
+expect 0 plan corpus/tiny-network.json hgx-h100:1 --batch 16 --pareto memory --schedule 1f1b --json
+[ "$(grep -c '"gpu_memory_bytes"' stdout)" -gt 1 ] &&
+  [ "$(grep -c '"gpu_memory_bytes"' stdout)" = "$(grep -c '"memory_bytes"' stdout)" ] || fail 'memory of points'
+
+# What a rule chose and the allocator has no room for is not said to beat the best plan.
+echo '{"schema": "orrery-network", "version": 1, "name": "narrow", "family": "llama", "layers": 32, "hidden": 384,
+  "heads": 12, "kv_heads": 2, "ffn_hidden": 768, "vocab": 50257, "sequence": 4096}' >narrow.json
+expect 0 plan narrow.json dgx-a100:2 --batch 16 --set gpu.memory='4 GB' --set node.gpus=4 --like alpa -q -o narrow-plan.json
+grep -q '^alpa .* exceeds ' stdout || fail "a plan that does not fit: $(grep '^alpa ' stdout)"
+grep -q 'replayed through' stdout || fail 'no reason'
+
 # What is left out of a damaged file, each named by file and line once.
 printf 'm,n,k,cublas_us\n4096,4096,4096,150\n1024,1024,1024,abc\n8192,8192' >damaged.csv
 rejects 2 'damaged.csv:4: 2 cells (the header has 4)' calibrate fit damaged.csv --gpu h100-sxm5-80gb
