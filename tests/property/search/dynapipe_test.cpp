@@ -1,24 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-// DynaPipe's plan of an iteration against brute force: cuts, clusters, orders.
+// DynaPipe's plan of an iteration against brute force: cuts, clusters, orders; and its messages on
+// channels that hold up whoever posts out of turn.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <map>
 #include <numeric>
 #include <set>
+#include <tuple>
 
+#include "search/problems/communication_plan.hpp"
 #include "search/problems/micro_batches.hpp"
 #include "sim/engine/engine.hpp"
-#include "tests/property/search/random_iteration.hpp"
+#include "tests/property/search/tiny_chains.hpp"
 
 namespace orrery::search {
 namespace {
 
+// Uniform from the first case on.
+int drawn(int low, int high_inclusive) {
+  return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange(low, high_inclusive + 1));
+}
+
 std::vector<Sample> random_samples(int most, bool targets) {
   std::vector<Sample> samples;
-  for (int i = evenly(1, most + 1); i > 0; --i) {
+  for (int i = drawn(1, most); i > 0; --i) {
     samples.push_back(
-        {static_cast<double>(evenly(1, 61)), targets ? static_cast<double>(evenly(0, 61)) : 0.0});
+        {static_cast<double>(drawn(1, 60)), targets ? static_cast<double>(drawn(0, 60)) : 0.0});
   }
   sort_samples(samples);
   return samples;
@@ -26,9 +34,9 @@ std::vector<Sample> random_samples(int most, bool targets) {
 
 MicroBatchModel random_model(double bytes) {
   MicroBatchModel model;
-  model.base = evenly(1, 51);
-  model.per_token = evenly(1, 6);
-  model.per_token_squared = evenly(0, 4) * 0.01;
+  model.base = drawn(1, 50);
+  model.per_token = drawn(1, 5);
+  model.per_token_squared = drawn(0, 3) * 0.01;
   model.bytes_per_token = bytes;
   return model;
 }
@@ -65,10 +73,10 @@ void feasible_cuts(const std::vector<Sample>& samples, const MicroBatchModel& mo
 // Every split of up to 12 samples, under every way to recompute and both caps.
 TEST(DynaPipe, CutsEqualBruteForce) {
   EXPECT_TRUE(rc::check([] {
-    const std::vector<Sample> samples = random_samples(12, evenly(0, 2) == 1);
+    const std::vector<Sample> samples = random_samples(12, drawn(0, 1) == 1);
     const std::vector<MicroBatchModel> models = {random_model(4), random_model(2), random_model(1)};
-    const Pipelines pipelines{evenly(1, 9), evenly(1, 3), evenly(1, 4)};
-    const double memory = evenly(20, 901);
+    const Pipelines pipelines{drawn(1, 8), drawn(1, 2), drawn(1, 3)};
+    const double memory = drawn(20, 900);
     const MicroBatches found =
         make_micro_batches(samples, models, pipelines, {memory / pipelines.stages, memory}, 0);
     double best = kNever;
@@ -103,7 +111,7 @@ TEST(DynaPipe, LooserBoundsNeverTakeLonger) {
   EXPECT_TRUE(rc::check([] {
     const std::vector<Sample> samples = random_samples(12, true);
     const MicroBatchModel model = random_model(1);
-    const double cap = evenly(60, 901);
+    const double cap = drawn(60, 900);
     std::set<double> bounds;
     feasible_cuts(samples, model, cap, [&](const CutTimes& cut) { bounds.insert(cut.longest); });
     double before = kNever;
@@ -138,11 +146,11 @@ double spread_of(const std::vector<double>& values, const std::vector<int>& clus
 
 TEST(DynaPipe, ClustersEqualBruteForce) {
   EXPECT_TRUE(rc::check([] {
-    const int count = evenly(1, 9);
-    const int clusters = evenly(1, 4);
+    const int count = drawn(1, 8);
+    const int clusters = drawn(1, 3);
     std::vector<double> values;
     for (int i = 0; i < count; ++i) {
-      values.push_back(evenly(1, 31));
+      values.push_back(drawn(1, 30));
     }
     double best = kNever;
     std::vector<int> tried(values.size(), 0);
@@ -160,6 +168,25 @@ TEST(DynaPipe, ClustersEqualBruteForce) {
     RC_ASSERT(*std::max_element(found.begin(), found.end()) < clusters);
     RC_ASSERT(std::abs(spread_of(values, found) - best) < 1e-6);
   }));
+}
+
+struct Iteration {
+  std::vector<MicroBatch> list;
+  PipelineModel model;
+};
+
+Iteration random_iteration(int most) {
+  Iteration iteration;
+  iteration.model.stages = drawn(1, 4);
+  iteration.model.send = drawn(0, 2) * 1e-3;
+  iteration.model.backward_share = 0.01 * drawn(20, 80);
+  double largest = 1;
+  for (int i = drawn(1, most); i > 0; --i) {
+    iteration.list.push_back({0, 0, drawn(1, 40) * 1e-3, static_cast<double>(drawn(1, 20)), 0});
+    largest = std::max(largest, iteration.list.back().bytes);
+  }
+  iteration.model.memory = largest + drawn(0, 60);
+  return iteration;
 }
 
 // What a device may do next: cycles of at most one forward and one backward, written anew, times by
@@ -235,11 +262,11 @@ TEST(DynaPipe, OrdersEqualBruteForce) {
 
 TEST(DynaPipe, EqualSamplesRunAsOneForwardOneBackward) {
   EXPECT_TRUE(rc::check([] {
-    const int stages = evenly(1, 7);
-    const int count = evenly(1, 13);
+    const int stages = drawn(1, 6);
+    const int count = drawn(1, 12);
     MicroBatchModel model;
     model.base = 1e-3;
-    model.per_token = 1e-5 * evenly(1, 101);
+    model.per_token = 1e-5 * drawn(1, 100);
     model.bytes_per_token = 1;
     const std::vector<Sample> samples(static_cast<std::size_t>(count), {64, 0});
     const MicroBatches found =
@@ -257,6 +284,143 @@ TEST(DynaPipe, EqualSamplesRunAsOneForwardOneBackward) {
     const double each = found.list.front().time;
     RC_ASSERT(std::abs(ordered.makespan - (count + stages - 1) * each) < 1e-9);
   }));
+}
+
+// Runs the lists of all devices with one communication stream each, on which messages go one after
+// the other and wait for their other end. Which of them got stuck; passes by device.
+struct Executed {
+  bool stuck = false;
+  std::vector<std::vector<std::pair<Action, int>>> passes;
+};
+
+Executed execute(const std::vector<std::vector<Instruction>>& lists) {
+  struct Post {
+    bool activation;
+    bool sends;
+    int micro_batch;
+    int peer;
+  };
+  const std::size_t devices = lists.size();
+  std::vector<std::size_t> next(devices, 0);
+  std::vector<std::vector<Post>> posted(devices);
+  std::vector<std::size_t> done(devices, 0);  // messages of its stream
+  Executed result;
+  result.passes.resize(devices);
+  const auto has_ended = [&](std::size_t device, bool activation, bool sends, int micro_batch) {
+    for (std::size_t k = 0; k < done[device]; ++k) {
+      const Post& post = posted[device][k];
+      if (post.activation == activation && post.sends == sends && post.micro_batch == micro_batch) {
+        return true;
+      }
+    }
+    return false;
+  };
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (std::size_t device = 0; device < devices; ++device) {
+      for (bool runs = true; runs && next[device] < lists[device].size();) {
+        const auto [action, micro_batch, peer] = lists[device][next[device]];
+        switch (action) {
+          case Action::SendActivationStart:
+          case Action::ReceiveActivationStart:
+          case Action::SendGradientStart:
+          case Action::ReceiveGradientStart: {
+            const bool sends =
+                action == Action::SendActivationStart || action == Action::SendGradientStart;
+            const bool activation =
+                action == Action::SendActivationStart || action == Action::ReceiveActivationStart;
+            posted[device].push_back({activation, sends, micro_batch, peer});
+            break;
+          }
+          case Action::SendActivationWait:
+            runs = has_ended(device, true, true, micro_batch);
+            break;
+          case Action::ReceiveActivationWait:
+            runs = has_ended(device, true, false, micro_batch);
+            break;
+          case Action::SendGradientWait:
+            runs = has_ended(device, false, true, micro_batch);
+            break;
+          case Action::ReceiveGradientWait:
+            runs = has_ended(device, false, false, micro_batch);
+            break;
+          case Action::Forward:
+          case Action::Backward:
+            result.passes[device].emplace_back(action, micro_batch);
+            break;
+          case Action::OptimizerStep:
+            break;
+        }
+        next[device] += runs ? 1 : 0;
+        moved = moved || runs;
+      }
+    }
+    for (std::size_t device = 0; device + 1 < devices; ++device) {
+      const std::size_t other = device + 1;
+      if (done[device] == posted[device].size() || done[other] == posted[other].size()) {
+        continue;
+      }
+      const Post& a = posted[device][done[device]];
+      const Post& b = posted[other][done[other]];
+      if (a.peer == static_cast<int>(other) && b.peer == static_cast<int>(device) &&
+          a.activation == b.activation && a.sends != b.sends && a.micro_batch == b.micro_batch) {
+        ++done[device];
+        ++done[other];
+        moved = true;
+      }
+    }
+  }
+  for (std::size_t device = 0; device < devices; ++device) {
+    result.stuck =
+        result.stuck || next[device] < lists[device].size() || done[device] < posted[device].size();
+  }
+  return result;
+}
+
+TEST(DynaPipe, MessagesInTheOrderOfTheTimelineNeverWaitForEachOther) {
+  EXPECT_TRUE(rc::check([] {
+    Iteration iteration = random_iteration(10);
+    iteration.model.stages = drawn(1, 6);
+    const OrderedMicroBatches ordered = order_micro_batches(iteration.list, 0, iteration.model);
+    const Executed run = execute(communication_plan(ordered.run));
+    RC_ASSERT(!run.stuck);
+    for (std::size_t device = 0; device < run.passes.size(); ++device) {
+      const std::vector<sim::Pass>& list = ordered.lists.passes[device];
+      RC_ASSERT(run.passes[device].size() == list.size());
+      for (std::size_t k = 0; k < list.size(); ++k) {
+        const bool forward = list[k].kind == sim::PassKind::Forward;
+        RC_ASSERT(run.passes[device][k].first == (forward ? Action::Forward : Action::Backward));
+        RC_ASSERT(run.passes[device][k].second == static_cast<int>(list[k].micro_batch));
+      }
+    }
+  }));
+}
+
+// Every device posts what it receives when it needs it: two stages wait for each other.
+TEST(DynaPipe, MessagesPostedWhenNeededGetStuck) {
+  std::vector<std::vector<Instruction>> lists(2);
+  const auto add = [&](std::size_t device, Action start, Action wait, int micro_batch) {
+    const int peer = device == 0 ? 1 : 0;
+    lists[device].push_back({start, micro_batch, peer});
+    lists[device].push_back({wait, micro_batch, peer});
+  };
+  const auto receive = [&](std::size_t device, bool activation, int micro_batch) {
+    add(device, activation ? Action::ReceiveActivationStart : Action::ReceiveGradientStart,
+        activation ? Action::ReceiveActivationWait : Action::ReceiveGradientWait, micro_batch);
+  };
+  for (const int micro_batch : {0, 1}) {
+    lists[0].push_back({Action::Forward, micro_batch, -1});
+    add(0, Action::SendActivationStart, Action::SendActivationWait, micro_batch);
+    receive(1, true, micro_batch);
+    lists[1].push_back({Action::Forward, micro_batch, -1});
+    lists[1].push_back({Action::Backward, micro_batch, -1});
+    add(1, Action::SendGradientStart, Action::SendGradientWait, micro_batch);
+  }
+  for (const int micro_batch : {0, 1}) {
+    receive(0, false, micro_batch);
+    lists[0].push_back({Action::Backward, micro_batch, -1});
+  }
+  EXPECT_TRUE(execute(lists).stuck);
 }
 
 TEST(DynaPipe, AnswersHoldOrdersAndInstructions) {
