@@ -304,7 +304,7 @@ int run_plan(PlanOptions options, search::Ranks* ranks) {
   plan::Plan base = search::base_plan(problem_of(options));
   const search::Options how = search_options(options);
   how.constraints.apply(base.execution);
-  check_fixed(base, how.constraints);
+  check_fixed(base, how.constraints, !options.lengths.empty());
   note_all(idle_constraints(base, how.constraints, options.forbid), options.output);
   const bool against = !options.pareto.against.empty();
   if (against) {

@@ -116,7 +116,7 @@ std::vector<plan::Plan> pipeline_layouts(const plan::Plan& base, const Constrain
   for (int tp = 1; tp <= base.cluster.node.gpus; tp *= 2) {
     for (int pp = 1; tp * pp <= gpus && pp <= base.network.spec.layers; ++pp) {
       const int dp = gpus / (tp * pp);
-      if (dp * tp * pp != gpus || !plan::cuts_evenly(base.network.spec, tp) ||
+      if (dp * tp * pp != gpus || dp > base.batch || !plan::cuts_evenly(base.network.spec, tp) ||
           !constraints.admits("tp", tp) || !constraints.admits("pp", pp) ||
           !constraints.admits("dp", dp)) {
         continue;
@@ -178,16 +178,52 @@ double room_of(const std::vector<double>& tokens, double largest) {
   return room;
 }
 
-// Nothing where there are no such micro-batches, or the schedule does not take them.
+// The planner shares the sum of all times among the replicas however few micro-batches there are.
+// None is left without one: the slowest of several samples are halved.
+void fill_replicas(const std::vector<Sample>& samples, const MicroBatchModel& model, int replicas,
+                   std::vector<MicroBatch>& list) {
+  const auto of = [&](int first, int last) {
+    const Sample& longest = samples[static_cast<std::size_t>(last - 1)];
+    return MicroBatch{first, last, model.time(last - first, longest),
+                      model.bytes(last - first, longest)};
+  };
+  const auto less = [](const MicroBatch& a, const MicroBatch& b) {
+    const bool cuts_a = a.last - a.first > 1;
+    const bool cuts_b = b.last - b.first > 1;
+    return cuts_a == cuts_b ? a.time < b.time : cuts_b;
+  };
+  if (static_cast<int>(list.size()) >= replicas) {
+    return;
+  }
+  while (static_cast<int>(list.size()) < replicas) {
+    const auto slowest = std::max_element(list.begin(), list.end(), less);
+    const MicroBatch whole = *slowest;
+    const int middle = whole.first + (whole.last - whole.first) / 2;
+    *slowest = of(middle, whole.last);
+    list.insert(slowest, of(whole.first, middle));
+  }
+  std::vector<double> times;
+  for (const MicroBatch& one : list) {
+    times.push_back(one.time);
+  }
+  const std::vector<int> replica_of = deal(times, replicas);
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    list[i].replica = replica_of[i];
+  }
+}
+
+// Nothing where there are no such micro-batches, or the schedule does not take them. As many
+// samples as replicas at least.
 std::optional<plan::Plan> packed(plan::Plan layout, const std::vector<Sample>& samples,
                                  const Fitted& fitted, double share) {
   const auto& [model, tokens] = fitted;
   const double gap = model.time(1, samples.back()) / kBounds;
-  const MicroBatches found = make_micro_batches(samples, {model}, {layout.pp, 1, layout.dp},
-                                                caps_of(tokens, samples.back().input, share), gap);
+  MicroBatches found = make_micro_batches(samples, {model}, {layout.pp, 1, layout.dp},
+                                          caps_of(tokens, samples.back().input, share), gap);
   if (!found.found()) {
     return std::nullopt;
   }
+  fill_replicas(samples, model, layout.dp, found.list);
   double largest = 0;
   for (const MicroBatch& one : found.list) {
     largest = std::max(largest, one.bytes);
@@ -197,9 +233,6 @@ std::optional<plan::Plan> packed(plan::Plan layout, const std::vector<Sample>& s
   pipeline.memory = std::max(largest, share * room_of(tokens, largest / share));
   pipeline.backward_share = model.backward_share;
   set_packs(found, samples, pipeline, layout);
-  if (static_cast<int>(layout.packs.front().size()) < layout.dp) {
-    return std::nullopt;  // fewer micro-batches than replicas
-  }
   if (pipeline.memory < kNever) {
     plan::Plan capped = layout;
     capped.activation_cap = std::max(1.0, pipeline.memory / largest);

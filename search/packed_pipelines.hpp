@@ -16,8 +16,8 @@
 
 namespace orrery::search {
 
-// Every tp inside a node with the stages, replicas, ZeRO-0 or 1 and recomputation that the
-// constraints admit.
+// Every tp inside a node with the stages, replicas (of a sequence each at least), ZeRO-0 or 1 and
+// recomputation that the constraints admit.
 std::vector<plan::Plan> pipeline_layouts(const plan::Plan& base, const Constraints& constraints,
                                          const std::string& schedule);
 

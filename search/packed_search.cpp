@@ -190,6 +190,30 @@ std::string pipeline_of(const Constraints& constraints) {
   return "";
 }
 
+// Numbers that packs leave no choice of.
+void check_packed(const Constraints& constraints, const std::string& pipeline) {
+  for (const char* field : {"micro_batch", "chunks", "slices", "cp", "ep"}) {
+    if (!constraints.admits(field, 1)) {
+      bad_input("--lengths", fmt::format("{} of packs is 1", field),
+                fmt::format("leave {} out of the constraints", field));
+    }
+  }
+  if (pipeline.empty()) {
+    return;
+  }
+  const sim::Schedule& schedule = sim::find_schedule(pipeline, "--schedule");
+  const auto takes = [&](int chunks) {
+    return schedule.check({.stages = 2, .micro_batches = 4, .chunks = chunks}).empty();
+  };
+  if (!takes(1) && takes(2)) {
+    bad_input("--schedule",
+              fmt::format("\"{}\" needs model chunks, and packs are searched with one chunk per "
+                          "device",
+                          pipeline),
+              "name \"dynapipe\", or state packs in a plan of your own");
+  }
+}
+
 }  // namespace
 
 Outcome search_packed(const plan::Plan& base, const Options& options,
@@ -199,6 +223,7 @@ Outcome search_packed(const plan::Plan& base, const Options& options,
     return Seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
   };
   const std::string pipeline = pipeline_of(options.constraints);
+  check_packed(options.constraints, pipeline);
   const std::vector<plan::Plan> layouts =
       pipeline.empty() ? group_layouts(base, options.constraints)
                        : pipeline_layouts(base, options.constraints, pipeline);
@@ -208,7 +233,9 @@ Outcome search_packed(const plan::Plan& base, const Options& options,
                           pipeline.empty() ? fmt::format(" and leaves at most {} data ranks, which "
                                                          "groups are made of",
                                                          kMostPackedRanks)
-                                           : " within the constraints"),
+                                           : fmt::format(" in at most {} replicas, of a sequence "
+                                                         "each, within the constraints",
+                                                         base.batch)),
               "take a smaller cluster, or leave out constraints on tp, pp, dp, zero and recompute");
   }
   std::vector<std::optional<Found>> found(layouts.size());

@@ -22,8 +22,8 @@ constexpr std::string_view kWhere = "--fix";
 
 class FixedCheck {
  public:
-  FixedCheck(const plan::Plan& base, const search::Constraints& constraints)
-      : base_(base), spec_(base.network.spec), constraints_(constraints) {}
+  FixedCheck(const plan::Plan& base, const search::Constraints& constraints, bool packed)
+      : base_(base), spec_(base.network.spec), constraints_(constraints), packed_(packed) {}
 
   void check() const {
     check_degrees();
@@ -201,7 +201,7 @@ class FixedCheck {
 
   void check_batch() const {
     const Product step = product_of({"dp", "micro_batch"});
-    if (base_.batch % step.value != 0) {
+    if (!packed_ && base_.batch % step.value != 0) {
       bad_input(kWhere, fmt::format("{} does not divide the batch {}", step.text, base_.batch));
     }
   }
@@ -249,6 +249,7 @@ class FixedCheck {
   const plan::Plan& base_;
   const models::NetworkSpec& spec_;
   const search::Constraints& constraints_;
+  bool packed_;
 };
 
 // Fields that need a feature of the network.
@@ -346,9 +347,9 @@ void check_contradictions(const search::Constraints& constraints) {
   }
 }
 
-void check_fixed(const plan::Plan& base, const search::Constraints& constraints) {
+void check_fixed(const plan::Plan& base, const search::Constraints& constraints, bool packed) {
   check_contradictions(constraints);
-  FixedCheck(base, constraints).check();
+  FixedCheck(base, constraints, packed).check();
 }
 
 }  // namespace orrery::cli

@@ -15,8 +15,8 @@ namespace orrery::cli {
 void check_contradictions(const search::Constraints& constraints);
 
 // That, and an error naming the numbers that do not multiply or divide, or the memory that is not
-// there.
-void check_fixed(const plan::Plan& base, const search::Constraints& constraints);
+// there. `packed`: replicas take any number of sequences each.
+void check_fixed(const plan::Plan& base, const search::Constraints& constraints, bool packed);
 
 // Fields of --fix and --forbid that mean nothing to this network, and why: "ep_inside has no
 // effect: gpt2-medium has no experts". `forbidden` are the texts of --forbid.

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// DynaPipe's plan of an iteration against brute force: cuts, clusters, orders; and its messages on
-// channels that hold up whoever posts out of turn.
+// DynaPipe's plan of an iteration against brute force: cuts, clusters, orders.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,18 +8,14 @@
 #include <set>
 #include <tuple>
 
-#include "search/problems/communication_plan.hpp"
+#include "base/error.hpp"
 #include "search/problems/micro_batches.hpp"
 #include "sim/engine/engine.hpp"
+#include "tests/property/search/random_iterations.hpp"
 #include "tests/property/search/tiny_chains.hpp"
 
 namespace orrery::search {
 namespace {
-
-// Uniform from the first case on.
-int drawn(int low, int high_inclusive) {
-  return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange(low, high_inclusive + 1));
-}
 
 std::vector<Sample> random_samples(int most, bool targets) {
   std::vector<Sample> samples;
@@ -170,25 +165,6 @@ TEST(DynaPipe, ClustersEqualBruteForce) {
   }));
 }
 
-struct Iteration {
-  std::vector<MicroBatch> list;
-  PipelineModel model;
-};
-
-Iteration random_iteration(int most) {
-  Iteration iteration;
-  iteration.model.stages = drawn(1, 4);
-  iteration.model.send = drawn(0, 2) * 1e-3;
-  iteration.model.backward_share = 0.01 * drawn(20, 80);
-  double largest = 1;
-  for (int i = drawn(1, most); i > 0; --i) {
-    iteration.list.push_back({0, 0, drawn(1, 40) * 1e-3, static_cast<double>(drawn(1, 20)), 0});
-    largest = std::max(largest, iteration.list.back().bytes);
-  }
-  iteration.model.memory = largest + drawn(0, 60);
-  return iteration;
-}
-
 // What a device may do next: cycles of at most one forward and one backward, written anew, times by
 // plain recursion.
 double makespan_of(const Iteration& iteration, const std::vector<int>& order) {
@@ -286,141 +262,23 @@ TEST(DynaPipe, EqualSamplesRunAsOneForwardOneBackward) {
   }));
 }
 
-// Runs the lists of all devices with one communication stream each, on which messages go one after
-// the other and wait for their other end. Which of them got stuck; passes by device.
-struct Executed {
-  bool stuck = false;
-  std::vector<std::vector<std::pair<Action, int>>> passes;
-};
-
-Executed execute(const std::vector<std::vector<Instruction>>& lists) {
-  struct Post {
-    bool activation;
-    bool sends;
-    int micro_batch;
-    int peer;
-  };
-  const std::size_t devices = lists.size();
-  std::vector<std::size_t> next(devices, 0);
-  std::vector<std::vector<Post>> posted(devices);
-  std::vector<std::size_t> done(devices, 0);  // messages of its stream
-  Executed result;
-  result.passes.resize(devices);
-  const auto has_ended = [&](std::size_t device, bool activation, bool sends, int micro_batch) {
-    for (std::size_t k = 0; k < done[device]; ++k) {
-      const Post& post = posted[device][k];
-      if (post.activation == activation && post.sends == sends && post.micro_batch == micro_batch) {
-        return true;
-      }
-    }
-    return false;
-  };
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (std::size_t device = 0; device < devices; ++device) {
-      for (bool runs = true; runs && next[device] < lists[device].size();) {
-        const auto [action, micro_batch, peer] = lists[device][next[device]];
-        switch (action) {
-          case Action::SendActivationStart:
-          case Action::ReceiveActivationStart:
-          case Action::SendGradientStart:
-          case Action::ReceiveGradientStart: {
-            const bool sends =
-                action == Action::SendActivationStart || action == Action::SendGradientStart;
-            const bool activation =
-                action == Action::SendActivationStart || action == Action::ReceiveActivationStart;
-            posted[device].push_back({activation, sends, micro_batch, peer});
-            break;
-          }
-          case Action::SendActivationWait:
-            runs = has_ended(device, true, true, micro_batch);
-            break;
-          case Action::ReceiveActivationWait:
-            runs = has_ended(device, true, false, micro_batch);
-            break;
-          case Action::SendGradientWait:
-            runs = has_ended(device, false, true, micro_batch);
-            break;
-          case Action::ReceiveGradientWait:
-            runs = has_ended(device, false, false, micro_batch);
-            break;
-          case Action::Forward:
-          case Action::Backward:
-            result.passes[device].emplace_back(action, micro_batch);
-            break;
-          case Action::OptimizerStep:
-            break;
-        }
-        next[device] += runs ? 1 : 0;
-        moved = moved || runs;
-      }
-    }
-    for (std::size_t device = 0; device + 1 < devices; ++device) {
-      const std::size_t other = device + 1;
-      if (done[device] == posted[device].size() || done[other] == posted[other].size()) {
-        continue;
-      }
-      const Post& a = posted[device][done[device]];
-      const Post& b = posted[other][done[other]];
-      if (a.peer == static_cast<int>(other) && b.peer == static_cast<int>(device) &&
-          a.activation == b.activation && a.sends != b.sends && a.micro_batch == b.micro_batch) {
-        ++done[device];
-        ++done[other];
-        moved = true;
-      }
-    }
+// The fewest micro-batches of 2,000 long samples on 4,096 stages are more passes than a run has.
+TEST(DynaPipe, RefusesMorePassesThanARunHas) {
+  Json problem = parse_json(find_planner("dynapipe", "test").example, "example");
+  Json samples = Json::array();
+  for (int i = 0; i < 2000; ++i) {
+    samples.push(Json(Json::Array{Json(8000)}));
   }
-  for (std::size_t device = 0; device < devices; ++device) {
-    result.stuck =
-        result.stuck || next[device] < lists[device].size() || done[device] < posted[device].size();
+  problem.set("samples", std::move(samples));
+  problem.set("stages", 4096);
+  try {
+    (void)run_planner(find_planner("dynapipe", "test"), problem, "problem");
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::BadInput);
+    EXPECT_NE(std::string(error.what()).find("take fewer stages or samples"), std::string::npos)
+        << error.what();
   }
-  return result;
-}
-
-TEST(DynaPipe, MessagesInTheOrderOfTheTimelineNeverWaitForEachOther) {
-  EXPECT_TRUE(rc::check([] {
-    Iteration iteration = random_iteration(10);
-    iteration.model.stages = drawn(1, 6);
-    const OrderedMicroBatches ordered = order_micro_batches(iteration.list, 0, iteration.model);
-    const Executed run = execute(communication_plan(ordered.run));
-    RC_ASSERT(!run.stuck);
-    for (std::size_t device = 0; device < run.passes.size(); ++device) {
-      const std::vector<sim::Pass>& list = ordered.lists.passes[device];
-      RC_ASSERT(run.passes[device].size() == list.size());
-      for (std::size_t k = 0; k < list.size(); ++k) {
-        const bool forward = list[k].kind == sim::PassKind::Forward;
-        RC_ASSERT(run.passes[device][k].first == (forward ? Action::Forward : Action::Backward));
-        RC_ASSERT(run.passes[device][k].second == static_cast<int>(list[k].micro_batch));
-      }
-    }
-  }));
-}
-
-// Every device posts what it receives when it needs it: two stages wait for each other.
-TEST(DynaPipe, MessagesPostedWhenNeededGetStuck) {
-  std::vector<std::vector<Instruction>> lists(2);
-  const auto add = [&](std::size_t device, Action start, Action wait, int micro_batch) {
-    const int peer = device == 0 ? 1 : 0;
-    lists[device].push_back({start, micro_batch, peer});
-    lists[device].push_back({wait, micro_batch, peer});
-  };
-  const auto receive = [&](std::size_t device, bool activation, int micro_batch) {
-    add(device, activation ? Action::ReceiveActivationStart : Action::ReceiveGradientStart,
-        activation ? Action::ReceiveActivationWait : Action::ReceiveGradientWait, micro_batch);
-  };
-  for (const int micro_batch : {0, 1}) {
-    lists[0].push_back({Action::Forward, micro_batch, -1});
-    add(0, Action::SendActivationStart, Action::SendActivationWait, micro_batch);
-    receive(1, true, micro_batch);
-    lists[1].push_back({Action::Forward, micro_batch, -1});
-    lists[1].push_back({Action::Backward, micro_batch, -1});
-    add(1, Action::SendGradientStart, Action::SendGradientWait, micro_batch);
-  }
-  for (const int micro_batch : {0, 1}) {
-    receive(0, false, micro_batch);
-    lists[0].push_back({Action::Backward, micro_batch, -1});
-  }
-  EXPECT_TRUE(execute(lists).stuck);
 }
 
 TEST(DynaPipe, AnswersHoldOrdersAndInstructions) {

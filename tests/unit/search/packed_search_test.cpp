@@ -152,6 +152,42 @@ TEST(PackedSearch, MakesMicroBatchesOfAPipeline) {
   EXPECT_EQ(plan::to_json(two.best->plan).dump(), plan::to_json(plan).dump());
 }
 
+// Few short samples: one micro-batch would be the least sum, and each replica has one.
+TEST(PackedSearch, LeavesNoReplicaWithoutAMicroBatch) {
+  for (const std::size_t count : {8U, 9U, 13U}) {
+    std::vector<std::int64_t> lengths(count, 64);
+    lengths.back() = 128;
+    const std::string fixed = "schedule=dynapipe,dp=8";
+    const Outcome outcome = search_packed(base_of(lengths), options_of(fixed, 1), lengths);
+    ASSERT_TRUE(outcome.best.has_value());
+    EXPECT_NO_THROW(plan::check_plan(outcome.best->plan, "found"));
+    EXPECT_EQ(outcome.best->plan.packs.front().size(), 8U);
+    EXPECT_EQ(outcome.best->plan.batch, static_cast<std::int64_t>(count));
+  }
+}
+
+std::string error_of(const std::string& fixed, const std::vector<std::int64_t>& lengths) {
+  try {
+    (void)search_packed(base_of(lengths), options_of(fixed, 1), lengths);
+  } catch (const Error& error) {
+    return error.kind() == ErrorKind::BadInput ? error.what() : "not bad input";
+  }
+  return "";
+}
+
+TEST(PackedSearch, SaysWhatNoPacksCanBe) {
+  const std::vector<std::int64_t> lengths(4, 64);
+  EXPECT_THAT(error_of("schedule=dynapipe,dp=8", lengths),
+              testing::HasSubstr("in at most 4 replicas, of a sequence each"));
+  EXPECT_THAT(error_of("schedule=dynapipe,micro_batch=2", lengths),
+              testing::HasSubstr("micro_batch of packs is 1"));
+  EXPECT_THAT(error_of("schedule=flexsp,chunks=2", lengths),
+              testing::HasSubstr("chunks of packs is 1"));
+  EXPECT_THAT(error_of("schedule=dynapipe,cp=2", lengths), testing::HasSubstr("cp of packs is 1"));
+  EXPECT_THAT(error_of("schedule=hanayo", lengths), testing::HasSubstr("name \"dynapipe\""));
+  EXPECT_EQ(error_of("schedule=interleaved", lengths), "");
+}
+
 // Little memory: what is in flight is capped, and the cap holds.
 TEST(PackedSearch, CapsWhatAPipelineHolds) {
   const std::vector<std::int64_t> lengths = short_and_long();
