@@ -84,8 +84,12 @@ Plan any_plan() {
       replicas = plan.dp % 2 == 0 && inside < 8 ? pick({1, 2}) : 1;
       layout.ep = inside * replicas;
       layout.expert_cp = layout.ep > 1 ? layout.expert_cp : 0;
+    } else {
+      layout.expert_tp = 0;
     }
   }
+  // Megatron-LM asks for it.
+  layout.sequence_parallel = layout.sequence_parallel || (layout.tp > 1 && layout.ep > 1);
   const int inner = layout.cp * replicas;  // a ZeRO group holds whole context and expert groups
   const int outer = plan.dp / replicas;
   const bool halves = layout.zero_stage > 0 && outer % 2 == 0 && coin();
