@@ -226,6 +226,12 @@ Extras extras_of(const PlanOptions& options, const plan::Plan& base, const searc
   return extras;
 }
 
+// No plan is reported that does not hold when it is looked at apart from the search.
+void check_answer(const search::Outcome& outcome, const PlanOptions& options) {
+  const std::string wrong = search::verify(outcome, search_options(options).jobs);
+  ORRERY_CHECK(wrong.empty(), wrong);
+}
+
 // Choices that --fix pins are not talked about.
 bool is_fixed(const PlanOptions& options, std::string_view field) {
   return std::any_of(options.fix.begin(), options.fix.end(),
@@ -235,6 +241,10 @@ bool is_fixed(const PlanOptions& options, std::string_view field) {
 int report_found(const PlanOptions& options, const Searched& searched, Extras extras) {
   const search::Outcome& outcome = searched.outcome();
   const search::Found& best = *outcome.best;
+  check_answer(outcome, options);
+  if (searched.apart) {
+    check_answer(*searched.apart, options);
+  }
   extras.json.emplace_back("suggestions",
                            is_fixed(options, "deduplicated_dispatch")
                                ? Json::array()

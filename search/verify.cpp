@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <vector>
+
+#include "base/parallel.hpp"
 #include "search/tree/search.hpp"
 
 namespace orrery::search {
@@ -15,6 +18,25 @@ std::string verify(const Found& found) {
   if (simulation.iteration_time != found.simulation.iteration_time) {
     return fmt::format("simulating the plan gives {} s, the search said {} s",
                        simulation.iteration_time.value(), found.simulation.iteration_time.value());
+  }
+  return "";
+}
+
+std::string verify(const Outcome& outcome, int jobs) {
+  std::vector<const Found*> plans;
+  if (outcome.best) {
+    plans.push_back(&*outcome.best);
+  }
+  for (const Found& found : outcome.alternatives) {
+    plans.push_back(&found);
+  }
+  std::vector<std::string> wrong(plans.size());
+  parallel_for(plans.size(), jobs,
+               [&](std::size_t index) { wrong[index] = verify(*plans[index]); });
+  for (std::size_t index = 0; index < plans.size(); ++index) {
+    if (!wrong[index].empty()) {
+      return fmt::format("plan {}: {}", index + 1, wrong[index]);
+    }
   }
   return "";
 }

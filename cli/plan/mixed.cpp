@@ -250,6 +250,11 @@ int plan_mixed(const PlanOptions& options) {
   if (!outcome.best) {
     return report_nothing(outcome, base, how, options);
   }
+  std::string wrong = search::verify(*outcome.best);
+  for (std::size_t k = 0; wrong.empty() && k < outcome.alternatives.size(); ++k) {
+    wrong = search::verify(outcome.alternatives[k]);
+  }
+  ORRERY_CHECK(wrong.empty(), wrong);
   const std::string text = outcome_text(outcome);
   if (options.output.json) {
     print_json(outcome_json(outcome));

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/error.hpp"
 #include "base/interrupt.hpp"
 #include "base/progress.hpp"
 #include "base/quantity_text.hpp"
@@ -122,6 +123,10 @@ int plan_pareto(const ParetoOptions& pareto, const search::Problem& problem, con
                                         counted(std::ssize(so_far.points), "point")));
       });
   progress.finish();
+  for (const ParetoPoint& point : frontier.points) {
+    const std::string wrong = search::verify(point.found);
+    ORRERY_CHECK(wrong.empty(), wrong);
+  }
   if (output.json) {
     print_json(frontier_json(frontier));
   }

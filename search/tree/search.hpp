@@ -80,5 +80,7 @@ Outcome search(const plan::Plan& base, const Options& options,
 // Checks a found plan independently of the search: consistent, within memory, and simulating it
 // from its own document gives the same time. Returns "" or what is wrong.
 std::string verify(const Found& found);
+// The same of all plans of an outcome, on `jobs` threads: the first that is wrong, by its rank.
+std::string verify(const Outcome& outcome, int jobs);
 
 }  // namespace orrery::search
