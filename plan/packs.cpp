@@ -87,6 +87,9 @@ std::int64_t tokens_of(const Pack& pack) {
 }
 
 std::int64_t units_of(const Plan& plan) {
+  if (!runs_packed_pipeline(plan)) {
+    return plan.num_micro_batches() * plan.slices;  // both are limited
+  }
   std::int64_t units = 0;
   for (const std::vector<Pack>& micro_batch : plan.packs) {
     int most = 1;

@@ -72,7 +72,7 @@ struct PackedReplica {
 // Distinct ones, in the order of the first of each.
 std::vector<PackedReplica> packed_replicas(const Plan& plan);
 
-// Slices of all micro-batches, each as many as its pack with most of them has.
+// Slices of all micro-batches; of packs in a pipeline as many as the one with most of them has.
 std::int64_t units_of(const Plan& plan);
 // The tokens that are not padding.
 std::int64_t tokens_of(const Pack& pack);

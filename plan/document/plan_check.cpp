@@ -7,7 +7,6 @@
 
 #include "base/error.hpp"
 #include "base/limits.hpp"
-#include "base/math.hpp"
 #include "base/quantity_text.hpp"
 #include "base/text.hpp"
 #include "models/positions.hpp"
@@ -171,14 +170,11 @@ class Checker {
     if (!uncut.empty()) {
       fail(uncut);
     }
-    const std::int64_t units =
-        runs_packed_pipeline(plan_) ? units_of(plan_) : micro_batches * plan_.slices;
+    const std::int64_t units = units_of(plan_);
     if (units * plan_.pp > limits::kMaxPasses / (3 * std::int64_t{plan_.chunks})) {
       fail(fmt::format(
-          "pp x chunks x micro-batches{} = {} x {} x {}{}: more than {} passes",
-          units > micro_batches ? " x slices" : "", plan_.pp, plan_.chunks, micro_batches,
-          units > micro_batches ? fmt::format(" x {}", ceil_div(units, micro_batches)) : "",
-          limits::kMaxPasses));
+          "pp x chunks x micro-batches x slices = {} x {} x {} x {}: more than {} passes", plan_.pp,
+          plan_.chunks, micro_batches, units / micro_batches, limits::kMaxPasses));
     }
     const std::string broken = schedule_problem(plan_, where_);
     if (!broken.empty()) {

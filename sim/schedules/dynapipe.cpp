@@ -8,9 +8,9 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 #include <vector>
 
+#include "sim/orders/awake_stages.hpp"
 #include "sim/schedule.hpp"
 
 namespace orrery::sim {
@@ -39,48 +39,6 @@ std::string check(const ScheduleParams& params) {
                        fits ? "" : "the cap must be at least 1 activation: set the cap to 1"});
 }
 
-// Stages that may go on: those beside which something happened in the last two half cycles.
-class Awake {
- public:
-  explicit Awake(std::size_t stages) : changed_(stages, 0), listed_(stages, true) {
-    next_.resize(stages);
-    std::iota(next_.begin(), next_.end(), std::size_t{0});
-  }
-  // Those to look at in this half cycle.
-  const std::vector<std::size_t>& begin() {
-    now_.swap(next_);
-    next_.clear();
-    for (const std::size_t stage : now_) {
-      listed_[stage] = false;
-    }
-    return now_;
-  }
-  void look_again(std::size_t stage, std::size_t half) {
-    if (half < changed_[stage] + 2) {
-      list(stage);
-    }
-  }
-  void wake_around(std::size_t stage, std::size_t half) {
-    for (std::size_t i = stage - std::min<std::size_t>(stage, 1);
-         i < std::min(stage + 2, changed_.size()); ++i) {
-      changed_[i] = half;
-      list(i);
-    }
-  }
-
- private:
-  void list(std::size_t stage) {
-    if (!listed_[stage]) {
-      listed_[stage] = true;
-      next_.push_back(stage);
-    }
-  }
-  std::vector<std::size_t> changed_;  // half cycle
-  std::vector<bool> listed_;
-  std::vector<std::size_t> now_;
-  std::vector<std::size_t> next_;
-};
-
 PipelineOrder order(const ScheduleParams& params) {
   const auto p = static_cast<std::size_t>(params.stages);
   const auto m = static_cast<std::uint32_t>(params.micro_batches);
@@ -92,7 +50,7 @@ PipelineOrder order(const ScheduleParams& params) {
   std::vector<std::uint32_t> forwards(p, 0);
   std::vector<std::uint32_t> backwards(p, 0);
   std::vector<double> held(p, 0);
-  Awake awake(p);
+  AwakeStages awake(p);
   for (std::size_t half = 0; backwards.front() < m; ++half) {
     // Neighbours run the other kind in this half cycle, so that what they have done is complete.
     for (const std::size_t i : awake.begin()) {
@@ -109,11 +67,7 @@ PipelineOrder order(const ScheduleParams& params) {
         held[i] -= weight(backwards[i]);
         result.passes[i].emplace_back(PassKind::Backward, stage, backwards[i]++);
       }
-      if (result.passes[i].size() > passes) {
-        awake.wake_around(i, half);
-      } else {
-        awake.look_again(i, half);
-      }
+      awake.has_looked(i, half, result.passes[i].size() > passes);
     }
   }
   return result;
