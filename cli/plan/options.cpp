@@ -128,6 +128,10 @@ void check_batch(const PlanOptions& options) {
   bad_input("", "--batch is required", "see orrery plan --help");
 }
 
+std::string question_text(const PlanOptions& options) {
+  return fmt::format("{} on {}", options.network, options.cluster);
+}
+
 search::Problem problem_of(const PlanOptions& options) {
   search::Problem problem;
   problem.network = options.network;

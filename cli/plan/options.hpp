@@ -2,8 +2,6 @@
 // What `orrery plan` is told, as written on the command line, and what it means to the search.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <string>
 #include <vector>
 
@@ -67,6 +65,9 @@ void check_batch(const PlanOptions& options);
 search::Problem problem_of(const PlanOptions& options);
 search::Options search_options(const PlanOptions& options);
 
+// "gpt3-175b on dgx-a100:128".
+std::string question_text(const PlanOptions& options);
+
 // Errors of a simulation have no place of their own: they are about the question.
 template <class Action>
 auto asked(const PlanOptions& options, const Action& action) {
@@ -76,7 +77,7 @@ auto asked(const PlanOptions& options, const Action& action) {
     if (!error.where().empty()) {
       throw;
     }
-    throw error.in_file(fmt::format("{} on {}", options.network, options.cluster));
+    throw error.in_file(question_text(options));
   }
 }
 

@@ -16,9 +16,9 @@ namespace {
 
 // Of which every plan has the one value that --fix says, or the usual one.
 constexpr std::array kOneValue = std::to_array<std::string_view>(
-    {"encoder_parts", "servers", "clock_distance", "expert_tp", "expert_cp", "shard_degree",
-     "activation_cap", "tp_rows", "tp_depth", "broadcasts", "backward_prefetch",
-     "gathers_in_flight", "offload_activations_tier", "offload_parameters"});
+    {"encoder_parts", "servers", "clock_distance", "expert_cp", "shard_degree", "activation_cap",
+     "tp_rows", "tp_depth", "broadcasts", "backward_prefetch", "gathers_in_flight",
+     "offload_activations_tier", "offload_parameters"});
 
 bool is_flag(const std::string& field) {
   return execution_flag(field) != nullptr || field == "keep_gathered" || field == "zigzag";

@@ -16,8 +16,9 @@
 namespace orrery::plan {
 namespace {
 
-constexpr std::int64_t kHidden = 1024;
-constexpr std::int64_t kLargest = 4 * kHidden * kHidden / 4;  // up or down, on one of 4 ranks
+constexpr std::int64_t kCastHidden = 1024;
+constexpr std::int64_t kLargest =
+    4 * kCastHidden * kCastHidden / 4;  // up or down, on one of 4 ranks
 
 Plan gathered_plan() {
   models::NetworkSpec spec = small_spec();

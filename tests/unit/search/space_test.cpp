@@ -339,8 +339,8 @@ TEST(Constraints, ErrorsSuggest) {
   EXPECT_THAT(message([](Constraints& c) { c.fix("tp"); }), HasSubstr("has no value"));
   EXPECT_THAT(message([](Constraints& c) { c.fix("tp=2,tp=4"); }), HasSubstr("both 2 and 4"));
   EXPECT_THAT(message([](Constraints& c) { c.allow("asynchronos"); }), HasSubstr("asynchronous"));
-  EXPECT_THAT(message([](Constraints& c) { c.forbid("expert_tp=0"); }),
-              HasSubstr("--forbid expert_tp: no search tries several values of it"));
+  EXPECT_THAT(message([](Constraints& c) { c.forbid("expert_cp=0"); }),
+              HasSubstr("--forbid expert_cp: no search tries several values of it"));
   for (const char* text : {"tp=0", "tp=-1", "tp=two", "tp=99999999999999999999", "zero=4",
                            "sequence_parallel=maybe", "context=rings", "=3", "tp=1.5"}) {
     EXPECT_NE(message([&](Constraints& c) { c.fix(text); }), "") << text;
