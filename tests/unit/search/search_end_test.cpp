@@ -40,6 +40,22 @@ TEST(Search, TimeLimitLeavesAnHonestGap) {
   }
 }
 
+// What the checker says of an answer is what its plans take and hold, not what the search wrote.
+TEST(Search, ReportedPlansAreCheckedApart) {
+  Options options;
+  options.top = 3;
+  Outcome outcome = search(base_plan({small_spec(4)}), options);
+  ASSERT_EQ(outcome.alternatives.size(), 3U);
+  for (const int jobs : {1, 2}) {
+    EXPECT_EQ(verify(outcome, jobs), "");
+  }
+  Found& third = outcome.alternatives[1];
+  third.simulation.iteration_time = third.simulation.iteration_time * 1.01;
+  EXPECT_THAT(verify(outcome, 2), testing::StartsWith("plan 3: simulating the plan gives "));
+  outcome.best->simulation.iteration_time = Seconds(1e-9);
+  EXPECT_THAT(verify(outcome, 2), testing::StartsWith("plan 1: "));
+}
+
 TEST(Search, ToleratedGapStopsEarlyAndHolds) {
   const plan::Plan base = base_plan({small_spec(8), "dgx-a100:2", {}, 64, 2048});
   Options options;
