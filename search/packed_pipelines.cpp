@@ -5,7 +5,6 @@
 #include <limits>
 #include <utility>
 
-#include "plan/heads.hpp"
 #include "plan/packs.hpp"
 #include "plan/stage/plan_schedule.hpp"
 #include "search/problems/micro_batches.hpp"
@@ -105,56 +104,6 @@ void set_packs(const MicroBatches& found, const std::vector<Sample>& samples,
     }
   }
 }
-
-}  // namespace
-
-std::vector<plan::Plan> pipeline_layouts(const plan::Plan& base, const Constraints& constraints,
-                                         const std::string& schedule) {
-  std::vector<plan::Plan> plans;
-  const int gpus = base.cluster.num_gpus();
-  const auto chain = static_cast<int>(base.network.chain.size());
-  for (int tp = 1; tp <= base.cluster.node.gpus; tp *= 2) {
-    for (int pp = 1; tp * pp <= gpus && pp <= base.network.spec.layers; ++pp) {
-      const int dp = gpus / (tp * pp);
-      if (dp * tp * pp != gpus || dp > base.batch || !plan::cuts_evenly(base.network.spec, tp) ||
-          !constraints.admits("tp", tp) || !constraints.admits("pp", pp) ||
-          !constraints.admits("dp", dp)) {
-        continue;
-      }
-      for (const int zero : {0, 1}) {
-        for (const plan::Recompute recompute :
-             {plan::Recompute::None, plan::Recompute::Selective, plan::Recompute::Full}) {
-          for (const bool sequence_parallel : {false, true}) {
-            if ((zero > 0 && dp == 1) || (sequence_parallel && tp == 1) ||
-                !constraints.admits("zero", zero) ||
-                !constraints.admits("recompute", plan::to_text(recompute)) ||
-                !constraints.admits("sequence_parallel", sequence_parallel ? "true" : "false")) {
-              continue;
-            }
-            plan::Plan plan = base;
-            plan.schedule = schedule;
-            plan.dp = dp;
-            plan.pp = pp;
-            plan.chunks = 1;
-            plan.micro_batch = 1;
-            plan.stage_blocks = plan::balanced_stages(plan.network, plan.sequence, pp);
-            plan::BlockPlan layout;
-            constraints.apply(layout);
-            layout.tp = tp;
-            layout.zero_stage = zero;
-            layout.recompute = recompute;
-            layout.sequence_parallel = sequence_parallel;
-            plan.blocks = {{chain, layout}};
-            plans.push_back(std::move(plan));
-          }
-        }
-      }
-    }
-  }
-  return plans;
-}
-
-namespace {
 
 // What a micro-batch may keep where 1F1B holds p - s of them on stage s, and where only one is, if
 // not longer than the longest sequence needs it to be.

@@ -16,11 +16,6 @@
 
 namespace orrery::search {
 
-// Every tp inside a node with the stages, replicas (of a sequence each at least), ZeRO-0 or 1 and
-// recomputation that the constraints admit.
-std::vector<plan::Plan> pipeline_layouts(const plan::Plan& base, const Constraints& constraints,
-                                         const std::string& schedule);
-
 // The layout with packs of these sequences, simulated. Nothing where they do not fit, or the
 // schedule takes no such number of micro-batches.
 std::optional<Found> with_micro_batches(const plan::Plan& layout,

@@ -14,6 +14,7 @@
 #include "base/parallel.hpp"
 #include "plan/heads.hpp"
 #include "plan/packs.hpp"
+#include "search/packed_layouts.hpp"
 #include "search/packed_pipelines.hpp"
 #include "search/problems/sequence_groups.hpp"
 #include "search/tree/drawing.hpp"
@@ -137,48 +138,6 @@ class LayoutSearch {
   std::vector<double> lengths_;
   GroupCost cost_;
 };
-
-std::vector<plan::Plan> group_layouts(const plan::Plan& base, const Constraints& constraints) {
-  std::vector<plan::Plan> plans;
-  const int gpus = base.cluster.num_gpus();
-  const auto chain = static_cast<int>(base.network.chain.size());
-  const models::NetworkSpec& spec = base.network.spec;
-  for (int tp = 1; tp <= base.cluster.node.gpus; tp *= 2) {
-    const int dp = gpus / tp;
-    if (gpus % tp != 0 || !plan::cuts_evenly(spec, tp) || dp > kMostPackedRanks ||
-        !constraints.admits("tp", tp) || !constraints.admits("dp", dp)) {
-      continue;
-    }
-    for (const int zero : {0, 1, 2, 3}) {
-      for (const plan::Recompute recompute :
-           {plan::Recompute::None, plan::Recompute::Selective, plan::Recompute::Full}) {
-        for (const bool sequence_parallel : {false, true}) {
-          if ((zero > 0 && dp == 1) || (sequence_parallel && tp == 1) ||
-              !constraints.admits("zero", zero) ||
-              !constraints.admits("recompute", plan::to_text(recompute)) ||
-              !constraints.admits("sequence_parallel", sequence_parallel ? "true" : "false")) {
-            continue;
-          }
-          plan::Plan plan = base;
-          plan.schedule = "flexsp";
-          plan.dp = dp;
-          plan.pp = plan.chunks = 1;
-          plan.micro_batch = 1;
-          plan.stage_blocks = {chain};
-          plan::BlockPlan layout;
-          constraints.apply(layout);
-          layout.tp = tp;
-          layout.zero_stage = zero;
-          layout.recompute = recompute;
-          layout.sequence_parallel = sequence_parallel;
-          plan.blocks = {{chain, layout}};
-          plans.push_back(std::move(plan));
-        }
-      }
-    }
-  }
-  return plans;
-}
 
 // The schedule that is named; "" for groups of ranks.
 std::string pipeline_of(const Constraints& constraints) {

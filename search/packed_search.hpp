@@ -16,9 +16,6 @@
 
 namespace orrery::search {
 
-// At most so many data-parallel ranks: multisets of group sizes are enumerated.
-inline constexpr int kMostPackedRanks = 64;
-
 // `lengths`: tokens of the sequences of a batch. Error when no layout of the constraints divides.
 Outcome search_packed(const plan::Plan& base, const Options& options,
                       const std::vector<std::int64_t>& lengths);
