@@ -72,13 +72,7 @@ class PackedPipeline {
         longest = std::move(run);
       }
     }
-    const MemoryVerdict verdict = memory_verdict(plan_, result.memory);
-    if (!verdict.fits) {
-      result.does_not_fit = verdict.text;
-    }
-    const NodeMemory node = node_memory(plan_, result.memory);
-    result.host_per_node = node.host;
-    result.disk_per_node = node.disk;
+    fill_fit(plan_, result);
     result.pipeline = std::move(longest.pipeline);
     report(*slowest, longest.end, result);
     if (options.record_spans) {

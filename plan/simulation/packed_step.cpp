@@ -8,7 +8,7 @@
 
 #include "plan/packs.hpp"
 #include "plan/simulation/packed_pipeline.hpp"
-#include "plan/stage/memory.hpp"
+#include "plan/simulation/report.hpp"
 #include "sim/orders/order_blocks.hpp"
 
 namespace orrery::plan {
@@ -156,10 +156,7 @@ class PackedStep {
     result_.bubble_fraction =
         std::max(0.0, 1.0 - *std::min_element(busy_.begin(), busy_.end()) / passes);
     fill_breakdown(passes);
-    const MemoryVerdict verdict = memory_verdict(plan_, result_.memory);
-    if (!verdict.fits) {
-      result_.does_not_fit = verdict.text;
-    }
+    fill_fit(plan_, result_);
   }
 
   // Of ranks that always have the slowest pack.

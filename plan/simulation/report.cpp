@@ -187,4 +187,14 @@ void report_pace(const Plan& plan, const SteadyPace& pace, Simulation& simulatio
   simulation.bubble_fraction = std::max(0.0, 1.0 - pace.least_busy / iteration);
 }
 
+void fill_fit(const Plan& plan, Simulation& result) {
+  const MemoryVerdict verdict = memory_verdict(plan, result.memory);
+  if (!verdict.fits) {
+    result.does_not_fit = verdict.text;
+  }
+  const NodeMemory node = node_memory(plan, result.memory);
+  result.host_per_node = node.host;
+  result.disk_per_node = node.disk;
+}
+
 }  // namespace orrery::plan

@@ -26,6 +26,9 @@ void fill_report(const Plan& plan, const std::vector<StageCost>& stages,
                  const std::vector<SimTime>& sends, const std::vector<std::uint16_t>& device_of,
                  const StepEnd& end, const StepWork& work, BlockCosts& costs, Simulation& result);
 
+// Whether `result.memory` fits, and what of it is beside the devices.
+void fill_fit(const Plan& plan, Simulation& result);
+
 // Staleness, versions, period, and the bubble of the steady state.
 void report_pace(const Plan& plan, const SteadyPace& pace, Simulation& simulation);
 

@@ -204,13 +204,7 @@ Simulation Simulator::run(const Plan& plan, const SimulateOptions& options) {
   result.memory =
       stage_memory(plan, run.stages, live, kept_between(plan, live, cache_->costs, orders.splits()),
                    versions, peaks_of(plan, order, run.slices));
-  const MemoryVerdict verdict = memory_verdict(plan, result.memory);
-  if (!verdict.fits) {
-    result.does_not_fit = verdict.text;
-  }
-  const NodeMemory node = node_memory(plan, result.memory);
-  result.host_per_node = node.host;
-  result.disk_per_node = node.disk;
+  fill_fit(plan, result);
   fill_report(plan, run.stages, run.sends, devices_of_stages(plan, order), run.end,
               step_work(plan, cache_->costs), cache_->costs, result);
   if (run.pace) {

@@ -88,27 +88,30 @@ KernelPoint gemm_point(std::string kind, const GemmShape& shape, Seconds measure
   return point;
 }
 
-Point timed_gemm(const Cells& cells, const DeviceModel& device) {
+// Tables time fp8 layers as inference runs them: their activations arrive in 16 bits.
+tl::expected<GemmShape, std::string> inference_gemm(const Cells& cells) {
   GemmShape shape = gemm_shape(cells, "m", "n", "k");
   const auto dtype = dtype_of(cells);
   if (!dtype) {
     return tl::unexpected(dtype.error());
   }
   shape.dtype = *dtype;
-  // Tables time fp8 layers as inference runs them: their activations arrive in 16 bits.
   shape.casts_activations = shape.dtype == DType::Fp8;
-  return gemm_point("gemm", shape, microseconds(cells, "time_us"), device);
+  return shape;
+}
+
+Point timed_gemm(const Cells& cells, const DeviceModel& device) {
+  return inference_gemm(cells).map([&](const GemmShape& shape) {
+    return gemm_point("gemm", shape, microseconds(cells, "time_us"), device);
+  });
 }
 
 // The same shape by several libraries, each in a column of its own: their median.
 Point repeated_gemm(const Cells& cells, const DeviceModel& device) {
-  GemmShape shape = gemm_shape(cells, "m", "n", "k");
-  const auto dtype = dtype_of(cells);
-  if (!dtype) {
-    return tl::unexpected(dtype.error());
+  const auto shape = inference_gemm(cells);
+  if (!shape) {
+    return tl::unexpected(shape.error());
   }
-  shape.dtype = *dtype;
-  shape.casts_activations = shape.dtype == DType::Fp8;
   std::vector<double> times;
   for (const std::string& column : cells.table().header()) {
     if (column.ends_with("_us") && !cells.is_open(column)) {
@@ -120,7 +123,7 @@ Point repeated_gemm(const Cells& cells, const DeviceModel& device) {
   }
   std::sort(times.begin(), times.end());
   const double median = (times[(times.size() - 1) / 2] + times[times.size() / 2]) / 2;
-  return gemm_point("gemm", shape, Seconds(median / 1e6), device);
+  return gemm_point("gemm", *shape, Seconds(median / 1e6), device);
 }
 
 // DeepBench: column-major, so that C[M,N] is C^T[N,M] of training code.

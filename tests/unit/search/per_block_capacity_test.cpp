@@ -8,17 +8,9 @@
 namespace orrery::search {
 namespace {
 
-Shape of_layers(const std::string& memory, std::int64_t layers = 8) {
-  Shape shape;
-  shape.spec = small_spec(layers);
-  shape.overrides = {"node.gpus=4", "gpu.memory=" + memory};
-  shape.batch = 8;
-  return shape;
-}
-
 // 10 layers on 4 devices: one has three of them, whatever the rest.
 TEST(PerBlockCapacity, BlocksAreWhole) {
-  const plan::Plan base = base_plan(of_layers("80 GiB", 10));
+  const plan::Plan base = base_plan(with_memory("80 GiB", 10));
   const Constraints constraints = fixed("tp=1,cp=1,pp=4,micro_batch=1,schedule=1f1b,zero=1");
   const PerBlockSpace space(base, constraints);  // refers to them
   BlockPricer pricer(space);
@@ -34,7 +26,7 @@ TEST(PerBlockCapacity, BlocksAreWhole) {
 
 // One micro-batch on four devices: each waits while the others work.
 TEST(PerBlockCapacity, OneMicroBatchGoesThroughAllBlocks) {
-  Shape shape = of_layers("80 GiB");
+  Shape shape = with_memory("80 GiB");
   shape.batch = 1;
   const plan::Plan base = base_plan(shape);
   const Constraints constraints = fixed("tp=1,cp=1,pp=4,micro_batch=1,schedule=1f1b,zero=1");

@@ -20,14 +20,6 @@
 namespace orrery::search {
 namespace {
 
-Shape with_memory(const std::string& memory, std::int64_t layers = 8) {
-  Shape shape;
-  shape.spec = small_spec(layers);
-  shape.overrides = {"node.gpus=4", "gpu.memory=" + memory};
-  shape.batch = 8;
-  return shape;
-}
-
 // With room beyond the card where memory is replayed: what counts here are its categories.
 PerBlockOutcome search_fixed(const Shape& shape, const std::string& fix, int jobs = 1) {
   Options options;

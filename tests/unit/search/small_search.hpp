@@ -50,6 +50,14 @@ struct Shape {
   std::int64_t sequence = 2048;
 };
 
+// 8 sequences on four GPUs with this memory each.
+inline Shape with_memory(const std::string& memory, std::int64_t layers = 8) {
+  Shape shape;
+  shape.spec = small_spec(layers);
+  shape.overrides.push_back("gpu.memory=" + memory);
+  return shape;
+}
+
 inline plan::Plan base_plan(const Shape& shape = {}) {
   plan::Plan plan;
   plan.network = models::build_network(shape.spec, "test");
