@@ -324,12 +324,14 @@ std::vector<SplitTimes> MixedPipeline::cuts(const std::vector<bool>& last_is_cut
   for (std::size_t stage = 0; stage < contents_.size(); ++stage) {
     NodeKind& kind = kind_of(stage);
     const StageContent& content = contents_[stage];
-    if (!last_is_cut.empty() && last_is_cut[stage]) {
-      kind.costs.set_data_costs(kinds_.data_costs(plan_, device_of_[stage]));
-      kind.splits.reduce_beside_weight_grads(content, kind.view, kind.costs, stages_[stage]);
-      kind.costs.set_data_costs(nullptr);
+    if (last_is_cut.empty()) {
+      cuts.push_back(kind.splits.times(content, kind.view, kind.costs, stages_[stage]));
+      continue;
     }
-    cuts.push_back(kind.splits.times(content, kind.view, kind.costs, stages_[stage]));
+    kind.costs.set_data_costs(kinds_.data_costs(plan_, device_of_[stage]));
+    cuts.push_back(kind.splits.times_with_traffic(content, kind.view, kind.costs,
+                                                  last_is_cut[stage], stages_[stage]));
+    kind.costs.set_data_costs(nullptr);
   }
   return cuts;
 }

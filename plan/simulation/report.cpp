@@ -53,7 +53,9 @@ DeviceTimes times_of_device(const Plan& plan, BlockCosts& costs,
     times.recompute += stage.recompute * count;
     times.shards += stage.shard_collectives * count;
     times.amax += stage.amax * count;
-    times.data += (stage.exposed_data_forward + stage.exposed_data_backward) * count;
+    const Seconds backward = schedule_traits(plan).splits_backward ? stage.exposed_data_cut
+                                                                   : stage.exposed_data_backward;
+    times.data += (stage.exposed_data_forward + backward) * count;
     times.offload += (stage.exposed_offload_forward + stage.exposed_offload_backward) * count;
     for (std::size_t axis = 0; axis < kNumAxes; ++axis) {
       times.exposed[axis] +=

@@ -99,10 +99,8 @@ sim::PipelineCosts passes_of(const Plan& plan, const sim::PipelineOrder& order,
   if (splits_backward(order)) {
     const std::vector<bool> last_is_cut = ends_cut(order);
     for (std::size_t stage = 0; stage < contents.size(); ++stage) {
-      if (last_is_cut[stage]) {
-        splits.reduce_beside_weight_grads(contents[stage], plan, costs, run.stages[stage]);
-      }
-      cuts.push_back(splits.times(contents[stage], plan, costs, run.stages[stage]));
+      cuts.push_back(splits.times_with_traffic(contents[stage], plan, costs, last_is_cut[stage],
+                                               run.stages[stage]));
     }
   }
   sim::PipelineCosts passes = pipeline_costs(plan, costs, run.stages, run.sends, cuts);

@@ -8,6 +8,7 @@
 #include "plan/block/kept.hpp"
 #include "plan/block/saved.hpp"
 #include "plan/block/tensors.hpp"
+#include "plan/stage/block_items.hpp"
 
 namespace orrery::plan {
 
@@ -155,6 +156,18 @@ bool splits_backward(const sim::PipelineOrder& order) {
   });
 }
 
+namespace {
+
+SimTime backward_alone(const std::vector<BlockItem>& items) {
+  SimTime sum;
+  for (const BlockItem& item : items) {
+    sum += item.backward;
+  }
+  return sum;
+}
+
+}  // namespace
+
 std::vector<bool> ends_cut(const sim::PipelineOrder& order) {
   std::vector<bool> cut(static_cast<std::size_t>(order.num_virtual_stages), false);
   for (const auto& list : order.passes) {
@@ -179,15 +192,16 @@ SplitTimes SplitBackwards::times(const StageContent& content, const Plan& plan,
     weight_grad += split.weight_grad * piece.count;
   }
   if (whole <= 0) {
-    return {stage.backward, SimTime{}};
+    return {stage.backward - to_sim_time(stage.exposed_data_backward), SimTime{}};
   }
   // Under a draw of errors both parts grow as the whole does.
   const Seconds blocks = to_seconds(stage.backward_cost.time);
   SplitTimes times;
   times.weight_grad = to_sim_time(blocks * (weight_grad / whole));
+  const SimTime backward = stage.backward - to_sim_time(stage.exposed_data_backward);
   const SimTime together =
-      std::max(stage.backward, stage.backward - stage.backward_cost.time +
-                                   to_sim_time(blocks * ((input_grad + weight_grad) / whole)));
+      std::max(backward, backward - stage.backward_cost.time +
+                             to_sim_time(blocks * ((input_grad + weight_grad) / whole)));
   times.input_grad = std::max(SimTime{}, together - times.weight_grad);
   return times;
 }
@@ -198,14 +212,58 @@ double SplitBackwards::input_share(const StagePiece& piece, const Plan& plan,
   return split.whole > 0 ? split.input_grad / split.whole : 0.0;
 }
 
-void SplitBackwards::reduce_beside_weight_grads(const StageContent& content, const Plan& plan,
-                                                BlockCosts& costs, StageCost& stage) {
-  std::vector<double> shares;
+std::pair<std::vector<BlockItem>, std::vector<BlockItem>> SplitBackwards::cut_items(
+    const StageContent& content, const Plan& plan, BlockCosts& costs) {
+  StageCost ignored;
+  const bool without_tied = counts_tied_table_elsewhere(content, costs.network());
+  std::vector<BlockItem> input = items_of(content, plan, costs, {}, ignored, without_tied);
+  std::vector<BlockItem> weight = input;
+  std::size_t item = 0;
   for (const StagePiece& piece : content) {
     const Split& split = of(piece, plan, costs);
-    shares.push_back(split.whole > 0 ? split.weight_grad / split.whole : 0.0);
+    const double share = split.whole > 0 ? split.weight_grad / split.whole : 0.0;
+    for (int count = 0; count < piece.count; ++count, ++item) {
+      const SimTime block = input[item].backward - input[item].conversion;
+      weight[item].backward = to_sim_time(to_seconds(block) * share);
+      input[item].backward -= weight[item].backward;
+      input[item].reduce = Seconds();
+    }
   }
-  plan::reduce_beside_weight_grads(content, plan, costs, shares, stage);
+  return {std::move(input), std::move(weight)};
+}
+
+SplitTimes SplitBackwards::times_with_traffic(const StageContent& content, const Plan& plan,
+                                              BlockCosts& costs, bool last_is_cut,
+                                              StageCost& stage) {
+  SplitTimes times = this->times(content, plan, costs, stage);
+  if (stage.reduce_total == SimTime{} && !reduces_every_micro_batch(content)) {
+    return times;
+  }
+  const auto [input, weight] = cut_items(content, plan, costs);
+  const SimTime weight_alone = backward_alone(weight);
+  const Seconds every = total(weight, &BlockItem::pass_reduce);
+  const bool overlaps = plan.execution.overlap_grad_reduce;
+  BackwardOptions options = backward_options(input, plan.execution);
+  SimTime waits_for_gathers;
+  if (options.gather) {
+    waits_for_gathers = repeated_backward(input, costs, options) - backward_alone(input);
+    options.gather = false;
+  }
+  SimTime waits_for_reductions = overlaps ? SimTime{} : to_sim_time(every);
+  if (overlaps && every.value() > 0) {
+    waits_for_reductions = repeated_backward(weight, costs, options) - weight_alone;
+  }
+  if (overlaps && last_is_cut && stage.reduce_total > SimTime{}) {
+    options.last = true;
+    const auto last = backward_with_traffic(weight, costs, options);
+    const SimTime usual = weight_alone + waits_for_reductions;
+    stage.last_backward = stage.backward + std::max(SimTime{}, last.compute - usual);
+    stage.reduce_tail = std::max(SimTime{}, last.data - std::max(last.compute, usual));
+  }
+  times.input_grad += waits_for_gathers;
+  times.weight_grad += waits_for_reductions;
+  stage.exposed_data_cut = to_seconds(waits_for_gathers + waits_for_reductions);
+  return times;
 }
 
 SplitBackwards::Kept SplitBackwards::kept(const StageContent& content, const Plan& plan,

@@ -7,12 +7,15 @@
 #pragma once
 
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "plan/stage/stage.hpp"
 #include "sim/schedule.hpp"
 
 namespace orrery::plan {
+
+struct BlockItem;  // plan/stage/block_items.hpp
 
 // The steps of a block's backward by the pass they run in. What depended on a step of the other
 // pass depends on what came before that step in its own, so that collectives hide no more than they
@@ -37,15 +40,16 @@ std::vector<bool> ends_cut(const sim::PipelineOrder& order);
 
 class SplitBackwards {
  public:
-  // The cut of a stage's backward of `stage` (traffic of parameters goes with B).
+  // The cut of a stage's backward, apart from its data-parallel traffic.
   SplitTimes times(const StageContent& content, const Plan& plan, const BlockCosts& costs,
                    const StageCost& stage);
+  // With it: parameters are gathered for B, gradients are there after W. Of a stage that is
+  // simulated; where its last backward is cut, the reductions of the step are hidden under that W
+  // alone.
+  SplitTimes times_with_traffic(const StageContent& content, const Plan& plan, BlockCosts& costs,
+                                bool last_is_cut, StageCost& stage);
   // B as a part of a whole backward of the block.
   double input_share(const StagePiece& piece, const Plan& plan, const BlockCosts& costs);
-  // Of a stage whose last backward is cut: its reductions of the step begin with W and are hidden
-  // under it alone.
-  void reduce_beside_weight_grads(const StageContent& content, const Plan& plan, BlockCosts& costs,
-                                  StageCost& stage);
   // Bytes kept from B to W: of the layers and of embedding and head.
   struct Kept {
     ByteCount layers;
@@ -62,6 +66,10 @@ class SplitBackwards {
     bool layer = true;
   };
   const Split& of(const StagePiece& piece, const Plan& plan, const BlockCosts& costs);
+  // The blocks of a stage in B, without reductions, and in W.
+  std::pair<std::vector<BlockItem>, std::vector<BlockItem>> cut_items(const StageContent& content,
+                                                                      const Plan& plan,
+                                                                      BlockCosts& costs);
   std::unordered_map<BlockCosts::Key, Split, BlockCosts::KeyHash> known_;
 };
 

@@ -6,64 +6,15 @@
 
 #include "base/error.hpp"
 #include "plan/block/quantised_casts.hpp"
-#include "plan/block/relayout.hpp"
 #include "plan/schedule_traits.hpp"
 #include "plan/stage/amax.hpp"
+#include "plan/stage/block_items.hpp"
 #include "plan/stage/joined.hpp"
 #include "plan/stage/offload_time.hpp"
-#include "plan/stage/program.hpp"
-#include "plan/stage/shared_output.hpp"
 
 namespace orrery::plan {
 
 namespace {
-
-// One block of a stage with its data-parallel traffic.
-struct BlockItem {
-  SimTime forward;
-  SimTime backward;
-  Seconds gather;
-  Seconds gather_backward;
-  Seconds reduce;
-  ByteCount gradient;       // bytes that `reduce` is for
-  bool gathers_every_pass;  // ZeRO-3
-  bool reduces_every_pass;  // ZeRO-2 and 3, so that gradients stay sharded
-  Seconds pass_gather() const { return gathers_every_pass ? gather : Seconds(); }
-  Seconds step_gather() const { return gathers_every_pass ? Seconds() : gather; }
-  Seconds pass_reduce() const { return reduces_every_pass ? reduce : Seconds(); }
-  Seconds step_reduce() const { return reduces_every_pass ? Seconds() : reduce; }
-};
-using GatherOf = Seconds (BlockItem::*)() const;
-
-Seconds total(const std::vector<BlockItem>& items, GatherOf part) {
-  Seconds sum;
-  for (const BlockItem& item : items) {
-    sum += (item.*part)();
-  }
-  return sum;
-}
-
-// Collectives between shards of embedding and head run beside the layers
-// (plan/stage/pass_costs.hpp); what else the shards cost counts with the first block of them.
-ShardTimes shard_times(const StagePiece& piece, const Plan& plan, const BlockCosts& costs,
-                       const Slice& slice, bool is_first) {
-  if (!piece.across_stages || !is_first) {
-    return {};
-  }
-  return kind_of(piece, costs.network()) == models::BlockKind::Head
-             ? shared_output_times(plan, piece.barriers, costs, slice)
-             : shared_input_times(plan, piece.barriers, costs, slice);
-}
-
-// Forward and backward of a block.
-std::pair<SimTime, SimTime> pass_times(const StagePiece& piece, const BlockCost& block,
-                                       const ShardTimes& shared) {
-  if (!piece.across_stages) {
-    return {block.forward.time, block.backward.time};
-  }
-  return {to_sim_time(block.forward.compute + shared.forward),
-          to_sim_time(block.backward.compute + shared.backward)};
-}
 
 // Their kernels compute; what blocks cut by tensor parallelism alone would wait for does not occur.
 void add_shards(const ShardTimes& shared, StageCost& stage) {
@@ -73,146 +24,16 @@ void add_shards(const ShardTimes& shared, StageCost& stage) {
   stage.backward_cost.exposed = {};
 }
 
-// Blocks of a stage in order; a change of layout between two of them costs the later one. Shards of
-// embedding and head lie side by side on a device, but no tensor goes from one to the other.
-std::vector<BlockItem> items_of(const StageContent& content, const Plan& plan, BlockCosts& costs,
-                                const Slice& slice, StageCost& stage, bool without_tied) {
-  std::vector<BlockItem> items;
-  const StagePiece* previous = nullptr;
-  ByteCount boundary;
-  for (const StagePiece& piece : content) {
-    const BlockCost& block =
-        costs.of(piece.block, piece.layout, micro_batch_of(piece, plan), slice);
-    const Mesh mesh = mesh_of(piece.layout, data_ranks_of(piece, plan));
-    const StateTraffic traffic = state_traffic(block, piece.layout, mesh, costs, without_tied);
-    stage.data_between_nodes = stage.data_between_nodes || traffic.between_nodes;
-    const std::size_t first = items.size();
-    const auto [forward, backward] =
-        pass_times(piece, block, shard_times(piece, plan, costs, slice, first == 0));
-    items.insert(items.end(), static_cast<std::size_t>(piece.count),
-                 BlockItem{forward + to_sim_time(traffic.copy_forward),
-                           backward + to_sim_time(traffic.copy_backward), traffic.gather,
-                           traffic.gather_backward, traffic.reduce, traffic.gradient,
-                           piece.layout.zero_stage == 3, piece.layout.zero_stage >= 2});
-    const auto add_copies = [&](Seconds copy, PassCost& cost, SimTime& pass) {
-      cost.compute += copy * static_cast<double>(piece.count);
-      pass += to_sim_time(copy) * piece.count;
-    };
-    add_copies(traffic.copy_forward, stage.forward_cost, stage.forward);
-    add_copies(traffic.copy_backward, stage.backward_cost, stage.backward);
-    if (previous != nullptr && previous->layout != piece.layout && !piece.across_stages) {
-      const Relayout change =
-          relayout(plan, previous->layout, boundary, piece.layout, block.boundary, costs);
-      items[first].forward += to_sim_time(change.forward);
-      items[first].backward += to_sim_time(change.backward);
-      stage.relayout_forward += change.forward;
-      stage.relayout_backward += change.backward;
-    }
-    previous = &piece;
-    boundary = block.boundary;
-  }
-  return items;
-}
-
-// Forward with every block's parameters gathered before it, at most `limit` blocks ahead.
-StageProgram::Ends gathered_forward(const std::vector<BlockItem>& items, const BlockCosts& costs,
-                                    GatherOf gather_of, std::size_t limit) {
-  StageProgram program(costs.device());
-  std::vector<sim::NodeId> blocks;
-  for (std::size_t index = 0; index < items.size(); ++index) {
-    const sim::NodeId gather = program.add_collective((items[index].*gather_of)());
-    if (index >= limit) {
-      program.depend(gather, blocks[index - limit]);
-    }
-    blocks.push_back(program.add_block(items[index].forward));
-    program.depend(blocks.back(), gather);
-  }
-  return program.run();
-}
-
-struct BackwardOptions {
-  bool gather = false;
-  BackwardPrefetch prefetch = BackwardPrefetch::Pre;
-  std::size_t limit = 2;
-  bool last = false;       // of the step: everything is reduced
-  ByteCount bucket;        // gradients are reduced when this much is ready
-  ByteCount first_bucket;  // the same for the first reduction, where smaller
-};
-
-// Backward, last block first. Gathers and reductions are issued to one stream in the order in which
-// the framework calls them: the gather of the next block before this block's gradients are computed
-// (pre), after them but before their reduction (post), or when the next block asks for it (none).
-StageProgram::Ends backward_with_traffic(const std::vector<BlockItem>& items,
-                                         const BlockCosts& costs, const BackwardOptions& options) {
-  StageProgram program(costs.device());
-  const std::size_t count = items.size();
-  std::vector<sim::NodeId> gathers(count, sim::kNone);
-  std::vector<sim::NodeId> blocks;
-  const bool early = options.prefetch == BackwardPrefetch::Pre;
-  const auto gather = [&](std::size_t position) {  // 0 is the last block of the stage
-    gathers[position] = program.add_collective(items[count - 1 - position].gather_backward);
-    if (early && position >= options.limit) {
-      program.depend(gathers[position], blocks[position - options.limit]);
-    } else if (!early && position > 0) {
-      program.depend(gathers[position], blocks[position - 1]);
-    }
-  };
-  if (options.gather && count > 0) {
-    gather(0);
-  }
-  int reductions = 0;
-  Seconds pending;  // reductions of the bucket being filled
-  ByteCount bucket;
-  for (std::size_t position = 0; position < count; ++position) {
-    const BlockItem& item = items[count - 1 - position];
-    blocks.push_back(program.add_block(item.backward));
-    const bool gathers_next = options.gather && position + 1 < count;
-    if (options.gather) {
-      program.depend(blocks.back(), gathers[position]);
-    }
-    if (gathers_next && options.prefetch != BackwardPrefetch::None) {
-      gather(position + 1);
-    }
-    pending += options.last ? item.reduce : item.pass_reduce();
-    bucket += item.gradient;
-    const bool small = reductions == 0 && options.first_bucket.value() > 0;
-    const ByteCount full = small ? std::min(options.first_bucket, options.bucket) : options.bucket;
-    if (bucket >= full || position + 1 == count) {
-      program.depend(program.add_collective(pending), blocks.back());
-      pending = Seconds();
-      bucket = ByteCount();
-      ++reductions;
-    }
-    if (gathers_next && options.prefetch == BackwardPrefetch::None) {
-      gather(position + 1);
-    }
-  }
-  return program.run();
-}
-
-// Every pass of a stage with ZeRO-2 or 3 blocks ends when its traffic has ended: the stream must be
-// empty before it gathers for the next pass.
-SimTime repeated_backward(const std::vector<BlockItem>& items, const BlockCosts& costs,
-                          const BackwardOptions& options) {
-  const auto ends = backward_with_traffic(items, costs, options);
-  return std::max(ends.compute, ends.data);
-}
-
 void simulate_passes(const std::vector<BlockItem>& items, const Plan& plan, const BlockCosts& costs,
                      StageCost& stage) {
   const Execution& execution = plan.execution;
-  const std::size_t limit = execution.overlap_param_gather ? gathers_in_flight(execution) : 1;
   const bool gathers = total(items, &BlockItem::pass_gather).value() > 0;
   const Seconds every = total(items, &BlockItem::pass_reduce);
   const Seconds once = total(items, &BlockItem::step_reduce);
-  BackwardOptions options;
-  options.gather = gathers && execution.reshard_after_forward;
-  options.prefetch = execution.backward_prefetch;
-  options.limit = limit;
-  options.bucket = ByteCount(execution.bucket_bytes);
-  options.first_bucket = ByteCount(execution.first_bucket_bytes);
+  BackwardOptions options = backward_options(items, execution);
   if (gathers) {
-    const SimTime forward = gathered_forward(items, costs, &BlockItem::pass_gather, limit).compute;
+    const SimTime forward =
+        gathered_forward(items, costs, &BlockItem::pass_gather, options.limit).compute;
     stage.exposed_data_forward = to_seconds(forward - stage.forward);
     stage.forward = forward;
   }
@@ -363,34 +184,6 @@ StageCost simulate_stage(const StageContent& content, const Plan& plan, BlockCos
   }
   wait_for_amax(amax_reductions(content, plan, costs, slice), plan.execution, stage);
   return stage;
-}
-
-void reduce_beside_weight_grads(const StageContent& content, const Plan& plan, BlockCosts& costs,
-                                const std::vector<double>& weight_shares, StageCost& stage) {
-  if (stage.reduce_total == SimTime{} || !plan.execution.overlap_grad_reduce) {
-    return;
-  }
-  StageCost ignored;
-  std::vector<BlockItem> items = items_of(content, plan, costs, {}, ignored,
-                                          counts_tied_table_elsewhere(content, costs.network()));
-  if (total(items, &BlockItem::pass_reduce).value() > 0) {
-    return;
-  }
-  SimTime alone;
-  std::size_t item = 0;
-  for (std::size_t piece = 0; piece < content.size(); ++piece) {
-    for (int count = 0; count < content[piece].count; ++count, ++item) {
-      items[item].backward = to_sim_time(to_seconds(items[item].backward) * weight_shares[piece]);
-      alone += items[item].backward;
-    }
-  }
-  BackwardOptions options;
-  options.last = true;
-  options.bucket = ByteCount(plan.execution.bucket_bytes);
-  options.first_bucket = ByteCount(plan.execution.first_bucket_bytes);
-  const auto last = backward_with_traffic(items, costs, options);
-  stage.last_backward = stage.backward + std::max(SimTime{}, last.compute - alone);
-  stage.reduce_tail = std::max(SimTime{}, last.data - std::max(last.compute, alone));
 }
 
 }  // namespace orrery::plan

@@ -66,6 +66,7 @@ struct StageCost {
   Seconds amax;                  // waiting for largest magnitudes, in both passes
   Seconds exposed_data_forward;  // waiting for parameters
   Seconds exposed_data_backward;
+  Seconds exposed_data_cut;  // the same of a backward that is cut
   Seconds relayout_forward;  // conversions between blocks of different layouts
   Seconds relayout_backward;
   bool data_between_nodes = false;
@@ -92,11 +93,5 @@ StageCost add_up_stage(const StageContent& content, const Plan& plan, BlockCosts
 // Everything, simulated; of a slice without what it waits for copies to and from the host.
 StageCost simulate_stage(const StageContent& content, const Plan& plan, BlockCosts& costs,
                          const Slice& slice = {});
-
-// Of a stage whose last backward is cut: its reductions of the step begin with the weight
-// gradients, of which a block's backward has `weight_shares` (by piece), and are hidden under those
-// alone.
-void reduce_beside_weight_grads(const StageContent& content, const Plan& plan, BlockCosts& costs,
-                                const std::vector<double>& weight_shares, StageCost& stage);
 
 }  // namespace orrery::plan

@@ -81,6 +81,7 @@ BlockChoice BlockPricer::choice_of(int block, const plan::BlockPlan& layout) {
     choice.gather = traffic.gather.value();
   }
   if (layout.zero_stage == 3 && execution.reshard_after_forward) {
+    choice.regather = std::max(0.0, traffic.gather_backward.value() - kPicoseconds);
     choice.traffic += traffic.gather_backward.value();
   }
   if (layout.zero_stage >= 2) {

@@ -26,6 +26,7 @@ struct BlockChoice {
   double gather = 0;       // ZeRO-3: the stream of a forward
   double traffic = 0;      // ZeRO-2 and 3: the stream of a backward
   double pass_reduce = 0;  // of it, the reduction
+  double regather = 0;     // and the gather
   // Once a step: reductions of ZeRO-0 and 1, gathers also of ZeRO-2 (at later stages nothing). Of
   // the chain's first block exactly, of all others the least of any strategy.
   double reduce = 0;

@@ -151,56 +151,20 @@ double PipelineProgram::shortest(std::size_t stage, double BlockChoice::*part) c
   return std::isfinite(least) ? least : 0.0;
 }
 
-// The reductions of every pass are in the same queue.
-void PipelineProgram::add_whole_queue(std::size_t stage) {
-  Terms queue = {{tails_[stage], 1.0}, {backward_[stage], 1.0}, {reductions_[stage], -1.0}};
-  for (const Column& column : columns_[stage]) {
-    const double reduce = choice_at(column).pass_reduce;
-    if (reduce > 0) {
-      queue.push_back({column.variable, -scaled(reduce)});
-    }
-  }
-  program_.add_row(std::move(queue), shortest(stage, &BlockChoice::backward) * kRounding / until_);
-}
-
-// Blocks of the stage: fewer than of any where it cannot hold all kinds that count as no time.
-double PipelineProgram::most_blocks(std::size_t stage) const {
-  double elsewhere = 0;
-  for (std::size_t block = 0; block < costs_.count.size(); ++block) {
-    const bool layer = plan_.network.blocks[block].kind == models::BlockKind::Layer;
-    elsewhere += layer || may_hold(stage, block) ? 0 : costs_.count[block];
-  }
-  return std::max(1.0, std::min(most_in_stage_, most_by_time_ - elsewhere));
-}
-
-// Of a backward that is cut from the start of the weight gradients on. Where a block reduces in
-// every pass the others reduce beside the whole backward (plan::reduce_beside_weight_grads): then
-// their reductions may exceed the weight gradients of all, and nothing is said of what is behind.
-void PipelineProgram::add_cut_queue(std::size_t stage) {
-  double most = 0;
-  for (const Column& column : columns_[stage]) {
-    most = std::max(most, choice_at(column).reduce_all);
-  }
-  const double blocks = most_blocks(stage);
-  const double exceeds = (blocks - 1) * most - blocks * shortest(stage, &BlockChoice::weight_grad);
-  Terms queue = {{tails_[stage], 1.0}, {weight_grad_[stage], 1.0}, {reductions_[stage], -1.0}};
-  for (const Column& column : columns_[stage]) {
-    if (exceeds > 0 && costs_.strategies[choice_at(column).strategy].zero_stage >= 2) {
-      queue.push_back({column.variable, exceeds / until_});
-    }
-  }
-  program_.add_row(std::move(queue), 0.0);
-}
-
-// A stage reduces its gradients from the start of its last backward on, one block after the other,
-// each after its own gradients: if together they take longer than the pass, the rest is behind it.
-void PipelineProgram::add_queues() {
+bool PipelineProgram::ends_cut(std::size_t stage) const {
   const std::size_t copies = traits_.two_directions ? 2 : 1;
+  bool is_cut = traits_.splits_backward && !facts_.ends_cut.empty();
+  for (std::size_t index = stage; index < stages_ * copies && is_cut; index += stages_) {
+    is_cut = facts_.ends_cut[index];
+  }
+  return is_cut;
+}
+
+// A stage reduces its gradients from the start of the last pass that makes them on, one block after
+// the other, each after its own gradients: if together they take longer than the pass, the rest is
+// behind it. The reductions of every pass are in the same queue.
+void PipelineProgram::add_queues() {
   for (std::size_t stage = 0; stage < tails_.size(); ++stage) {
-    bool is_cut = traits_.splits_backward && !facts_.ends_cut.empty();
-    for (std::size_t index = stage; index < stages_ * copies && is_cut; index += stages_) {
-      is_cut = facts_.ends_cut[index];
-    }
     reductions_.push_back(program_.add_variable(1.0, 0.0));
     Terms all = {{reductions_.back(), 1.0}};
     for (const Column& column : columns_[stage]) {
@@ -210,19 +174,27 @@ void PipelineProgram::add_queues() {
       }
     }
     program_.add_row(std::move(all), 0.0);
-    if (is_cut) {
-      add_cut_queue(stage);
-    } else {
-      add_whole_queue(stage);
+    const bool is_cut = ends_cut(stage);
+    Terms queue = {{tails_[stage], 1.0},
+                   {(is_cut ? weight_grad_ : backward_)[stage], 1.0},
+                   {reductions_[stage], -1.0}};
+    for (const Column& column : columns_[stage]) {
+      const double reduce = choice_at(column).pass_reduce;
+      if (reduce > 0) {
+        queue.push_back({column.variable, -scaled(reduce)});
+      }
     }
+    const double first =
+        shortest(stage, is_cut ? &BlockChoice::weight_grad : &BlockChoice::backward);
+    program_.add_row(std::move(queue), first * kRounding / until_);
   }
   add_heads();
   add_extras();
 }
 
-// Reductions slow the blocks of a last backward beside them. Each but that of the block that comes
-// last has at least one whole block to run beside: it adds its share of the shorter of both, and
-// nothing is known where gradients are reduced in every pass.
+// Reductions slow the blocks of the last pass that makes gradients beside them. Each but that of
+// the block that comes last has at least one whole block to run beside: it adds its share of the
+// shorter of both.
 void PipelineProgram::add_extras() {
   const plan::Execution& execution = plan_.execution;
   const bool by_block = execution.bucket_bytes == 0 && execution.first_bucket_bytes == 0;
@@ -235,31 +207,23 @@ void PipelineProgram::add_extras() {
     return (block == front || block == back) && costs_.count[block] == 1;
   };
   for (std::size_t stage = 0; stage < stages_; ++stage) {
+    const bool is_cut = ends_cut(stage);
+    double BlockChoice::*const part = is_cut ? &BlockChoice::weight_grad : &BlockChoice::backward;
     double shortest = std::numeric_limits<double>::infinity();
     for (const Column& column : columns_[stage]) {
-      const BlockChoice& one = choice_at(column);
-      const double pass =
-          traits_.splits_backward ? std::min(one.backward, one.weight_grad) : one.backward;
-      shortest = is_end(column.block) ? shortest : std::min(shortest, pass);
+      shortest = is_end(column.block) ? shortest : std::min(shortest, choice_at(column).*part);
     }
-    const auto extra_of = [&](const BlockChoice& one) {
-      return std::min(one.reduce_all, shortest) * costs_.beside;
-    };
-    double most = 0;
-    for (const Column& column : columns_[stage]) {
-      most = std::max(most, extra_of(choice_at(column)));
-    }
-    if (!std::isfinite(shortest) || most <= 0) {
+    if (!std::isfinite(shortest)) {
       continue;
     }
     extras_[stage] = program_.add_variable(1.0, 0.0);
-    Terms terms = {{extras_[stage], 1.0}};
+    Terms terms = {{extras_[stage], 1.0}, {(is_cut ? weight_grad_ : backward_)[stage], 1.0}};
+    double most = 0;
     for (const Column& column : columns_[stage]) {
-      const bool every_pass = costs_.strategies[choice_at(column).strategy].zero_stage >= 2;
-      const double extra = every_pass ? -most * most_in_stage_ : extra_of(choice_at(column));
-      if (extra != 0) {
-        terms.push_back({column.variable, -extra * kRounding / until_});
-      }
+      const BlockChoice& one = choice_at(column);
+      const double extra = std::min(one.reduce_all + one.pass_reduce, shortest) * costs_.beside;
+      most = std::max(most, extra);
+      terms.push_back({column.variable, -(one.*part + extra) * kRounding / until_});
     }
     // The chain's first block may be as short as nothing.
     const double left = stage == 0 && is_end(front) ? 2.0 : 1.0;

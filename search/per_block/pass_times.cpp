@@ -92,8 +92,10 @@ PipelineProgram::PassTimes PipelineProgram::pass_times(const LinearProgram::Answ
         sum.backward += count * (one.backward + one.traffic * costs_.beside);
         sum.gather += count * one.gather;
         sum.traffic += count * one.traffic;
-        sum.input_grad += count * one.input_grad;
-        sum.weight_grad += count * one.weight_grad;
+        sum.input_grad += count * (one.input_grad + one.regather * costs_.beside);
+        sum.regather += count * one.regather;
+        sum.weight_grad += count * (one.weight_grad + one.pass_reduce * costs_.beside);
+        sum.pass_reduce += count * one.pass_reduce;
       }
     }
     // Transfers are as long as the program says, but for those that press on nothing.
@@ -104,15 +106,14 @@ PipelineProgram::PassTimes PipelineProgram::pass_times(const LinearProgram::Answ
                   std::clamp(answer.values[static_cast<std::size_t>(sends_[stage])], 0.0, 1.0));
     times.forward.push_back(std::max(sum.forward, sum.gather));
     const int sharded = first_[stage].sharded;
-    sum.backward +=
+    const double behind =
         sharded < 0 ? 0.0
                     : exposed(stage) *
                           std::clamp(answer.values[static_cast<std::size_t>(sharded)], 0.0, 1.0);
-    times.backward.push_back(std::max(sum.backward, sum.traffic));
+    times.backward.push_back(std::max(sum.backward + behind, sum.traffic));
     if (traits_.splits_backward) {
-      // What traffic adds goes with the input gradients.
-      times.input_grad.push_back(std::max(sum.input_grad, times.backward.back() - sum.weight_grad));
-      times.weight_grad.push_back(sum.weight_grad);
+      times.input_grad.push_back(std::max(sum.input_grad, sum.regather));
+      times.weight_grad.push_back(std::max(sum.weight_grad + behind, sum.pass_reduce));
     }
   }
   return times;

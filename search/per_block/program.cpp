@@ -73,7 +73,7 @@ const std::vector<std::size_t>& PipelineProgram::choices_of(std::size_t stage, s
       parts.push_back(one.boundary);
     }
     if (traits_.splits_backward) {
-      parts.insert(parts.end(), {one.input_grad, one.weight_grad});
+      parts.insert(parts.end(), {one.input_grad, one.weight_grad, one.regather});
     }
     if (held.empty()) {
       parts.insert(parts.end(), {bytes(one, block, {}), one.saved});
@@ -245,10 +245,11 @@ void PipelineProgram::add_passes() {
     if (traits_.splits_backward) {
       input_grad_.push_back(program_.add_variable(1.0, 0.0));
       weight_grad_.push_back(program_.add_variable(1.0, 0.0));
-      // What traffic adds to a backward that is cut goes with the input gradients.
-      at_least(input_grad_[stage], stage, &BlockChoice::input_grad, &BlockChoice::traffic,
+      at_least(input_grad_[stage], stage, &BlockChoice::input_grad, &BlockChoice::regather);
+      at_least(input_grad_[stage], stage, &BlockChoice::regather);
+      at_least(weight_grad_[stage], stage, &BlockChoice::weight_grad, &BlockChoice::pass_reduce,
                std::move(behind));
-      at_least(weight_grad_[stage], stage, &BlockChoice::weight_grad);
+      at_least(weight_grad_[stage], stage, &BlockChoice::pass_reduce);
       program_.add_row(
           {{input_grad_[stage], 1.0}, {weight_grad_[stage], 1.0}, {backward_[stage], -1.0}}, 0.0);
     }

@@ -189,9 +189,7 @@ class PipelineProgram {
   std::vector<std::size_t> stages_of(std::size_t device) const;  // of both directions
   void add_device_tails(const std::vector<double>& reductions);
   void add_front();
-  double most_blocks(std::size_t stage) const;
-  void add_whole_queue(std::size_t stage);
-  void add_cut_queue(std::size_t stage);
+  bool ends_cut(std::size_t stage) const;  // in all copies
   void add_queues();
   double shortest(std::size_t stage, double BlockChoice::*part) const;  // of any block there
   void add_heads();

@@ -239,6 +239,16 @@ const FlatCase kBeside[] = {
        plan.dp = 16;
        layout = {.zero_stage = 2};
      }},
+    {"zero 2, split backward",
+     [](Plan& plan, BlockPlan& layout) {
+       plan.schedule = "zb-h1";
+       layout.zero_stage = 2;
+     }},
+    {"zero 3, split backward",
+     [](Plan& plan, BlockPlan& layout) {
+       plan.schedule = "zb-h2";
+       layout.zero_stage = 3;
+     }},
     {"zero 3", [](Plan&, BlockPlan& layout) { layout.zero_stage = 3; }},
     {"zero 3, no pipeline",
      [](Plan& plan, BlockPlan& layout) {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "plan/stage/split_backward.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {
@@ -48,6 +49,35 @@ class StageTraffic : public testing::Test {
     plan_.blocks.front().layout.zero_stage = zero_stage;
     BlockCosts costs(plan_);
     return simulate_stage(stage_contents(plan_).front(), plan_, costs);
+  }
+  struct CutStage {
+    StageCost cost;
+    SplitTimes alone;
+    SplitTimes times;
+    SimTime reduced;  // all gradients, from the start of the last W on
+  };
+  // Of stages whose last backward is cut; reductions follow W of their blocks in order.
+  CutStage cut_stage(int zero_stage) {
+    CutStage cut{stage(zero_stage), {}, {}, {}};
+    BlockCosts costs(plan_);
+    SplitBackwards splits;
+    const StageContent content = stage_contents(plan_).front();
+    cut.alone = splits.times(content, plan_, costs, cut.cost);
+    cut.times = splits.times_with_traffic(content, plan_, costs, true, cut.cost);
+    SimTime ready;
+    std::vector<SimTime> weight_grads;
+    for (const StagePiece& piece : content) {
+      const StageCost one = add_up_stage({{piece.block, piece.layout, 1}}, plan_, costs);
+      weight_grads.insert(
+          weight_grads.end(), static_cast<std::size_t>(piece.count),
+          splits.times({{piece.block, piece.layout, 1}}, plan_, costs, one).weight_grad);
+    }
+    const std::vector<Block> chain = blocks();
+    for (std::size_t block = chain.size(); block-- > 0;) {
+      ready += weight_grads[block];
+      cut.reduced = std::max(cut.reduced, ready) + SimTime{chain[block].reduce};
+    }
+    return cut;
   }
   static constexpr double kPicoseconds = 40;  // rounding of about one per part
 
@@ -92,6 +122,41 @@ TEST_F(StageTraffic, OneBlockHidesNothing) {
   const StageCost cost = stage(0);
   EXPECT_GT(cost.reduce_total.ps, 0);
   EXPECT_EQ(cost.reduce_tail, cost.reduce_total);
+}
+
+// Parameters are gathered for B, gradients are there after W.
+TEST_F(StageTraffic, ReductionsFollowWeightGradients) {
+  const CutStage once = cut_stage(1);
+  EXPECT_EQ(once.times.input_grad, once.alone.input_grad);
+  EXPECT_EQ(once.times.weight_grad, once.alone.weight_grad);
+  EXPECT_NEAR(static_cast<double>((once.times.weight_grad + once.cost.reduce_tail).ps),
+              static_cast<double>(once.reduced.ps), kPicoseconds);
+  const CutStage every = cut_stage(2);
+  EXPECT_EQ(every.times.input_grad, every.alone.input_grad);
+  EXPECT_NEAR(static_cast<double>(every.times.weight_grad.ps),
+              static_cast<double>(every.reduced.ps), kPicoseconds);
+  EXPECT_EQ(every.cost.reduce_tail.ps, 0);
+  const CutStage sharded = cut_stage(3);
+  EXPECT_GT(sharded.times.input_grad, sharded.alone.input_grad);
+  EXPECT_EQ(sharded.times.weight_grad, every.times.weight_grad);
+}
+
+// One block that reduces in every pass does not let the others reduce sooner.
+TEST_F(StageTraffic, BlocksOfAllStagesReduceInOneQueue) {
+  const SimTime reduced = cut_stage(1).reduced;
+  plan_.blocks.push_back(plan_.blocks.front());
+  plan_.blocks.front().count = 1;
+  plan_.blocks.back().count -= 1;
+  plan_.blocks.front().layout.zero_stage = 2;
+  plan_.blocks.back().layout.zero_stage = 1;
+  BlockCosts costs(plan_);
+  SplitBackwards splits;
+  const StageContent content = stage_contents(plan_).front();
+  StageCost cost = simulate_stage(content, plan_, costs);
+  const SplitTimes times = splits.times_with_traffic(content, plan_, costs, true, cost);
+  EXPECT_NEAR(static_cast<double>(
+                  (times.weight_grad + cost.last_backward - cost.backward + cost.reduce_tail).ps),
+              static_cast<double>(reduced.ps), kPicoseconds);
 }
 
 // A bucket that all gradients fit into leaves when the last of them is there.

@@ -34,7 +34,8 @@ PipelinePart with_cut(const std::vector<int>& stages) {
 }
 
 // Under ZeRO-2 parameters are gathered once a step as under ZeRO-1, the reductions of every pass
-// are in the queue of the last backward, and those of a cut backward hold up its input gradients.
+// are in the queue of the last backward, and those of a cut backward run beside its weight
+// gradients.
 TEST(PerBlockTraffic, BoundsCountTheTrafficOfZero2) {
   const plan::Plan base = base_plan(slow_adapters("2 GB/s", 8, 8));
   for (const auto& [schedule, share] : {std::pair("1f1b", 0.9), std::pair("zb-h1", 0.84)}) {
@@ -83,8 +84,8 @@ std::optional<Draft> mixed_draft(const PerBlockSpace& space, const StageMesh& me
   return draft;
 }
 
-// Where some blocks of a stage reduce in every pass, those of the others run beside the whole last
-// backward, also of a schedule that cuts backwards.
+// Reductions of every pass and those of the step are in one queue, of a backward that is cut beside
+// its weight gradients.
 void expect_bound_of_mixed_stages(const std::string& schedule, const std::string& bandwidth,
                                   int zero_stage) {
   SCOPED_TRACE(schedule + ", " + bandwidth + ", ZeRO-" + std::to_string(zero_stage));
@@ -109,7 +110,7 @@ void expect_bound_of_mixed_stages(const std::string& schedule, const std::string
   EXPECT_GE(bound, 0.6 * time);
 }
 
-TEST(PerBlockTraffic, MixedStagesReduceBesideWholeBackwards) {
+TEST(PerBlockTraffic, MixedStagesReduceInOneQueue) {
   for (const char* schedule : {"1f1b", "zb-h1", "zb-h2"}) {
     for (const char* bandwidth : {"8 GB/s", "32 GB/s", "128 GB/s"}) {
       for (const int zero_stage : {2, 3}) {
