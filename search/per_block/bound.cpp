@@ -33,7 +33,7 @@ constexpr double kLeastRise = 2e-4;         // of it: it is settled
 constexpr std::size_t kMostPaths = 200;  // that a program goes on with: more slow the solver down
 constexpr double kAlways = -1e300;       // slack
 // Larger programs are left to the bounds that need none.
-constexpr std::size_t kMostColumns = 20'000;
+constexpr std::size_t kMostColumns = 100'000;
 
 }  // namespace
 
