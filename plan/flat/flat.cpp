@@ -96,7 +96,7 @@ class FlatBuilder {
       stage.weight_casts = totals_.back().weight_casts;
       stage.activations = totals_.back().saved + totals_.back().saved_ends;
       stage.zero_stage = content.empty() ? 0 : content.front().layout.zero_stage;
-      stage.reduces_every_pass = !content.empty() && reduces_every_micro_batch(content);
+      stage.reduces_every_pass = reduces_every_micro_batch(content);
       const bool without_tied = counts_tied_table_elsewhere(content, costs_.network());
       for (const StagePiece& piece : content) {
         const FlatBlock& block = block_of(piece, without_tied);

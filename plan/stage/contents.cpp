@@ -85,7 +85,8 @@ bool counts_tied_table_elsewhere(const StageContent& content, const models::Netw
 }
 
 bool reduces_every_micro_batch(const StageContent& content) {
-  return content.front().layout.zero_stage >= 2;
+  return std::any_of(content.begin(), content.end(),
+                     [](const StagePiece& piece) { return piece.layout.zero_stage >= 2; });
 }
 
 std::vector<StageContent> stage_contents(const Plan& plan) {

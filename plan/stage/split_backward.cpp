@@ -236,13 +236,14 @@ SplitTimes SplitBackwards::times_with_traffic(const StageContent& content, const
                                               BlockCosts& costs, bool last_is_cut,
                                               StageCost& stage) {
   SplitTimes times = this->times(content, plan, costs, stage);
-  if (stage.reduce_total == SimTime{} && !reduces_every_micro_batch(content)) {
+  const bool overlaps = plan.execution.overlap_grad_reduce;
+  const bool hides_step = overlaps && last_is_cut && stage.reduce_total > SimTime{};
+  if (!hides_step && !reduces_every_micro_batch(content)) {
     return times;
   }
   const auto [input, weight] = cut_items(content, plan, costs);
   const SimTime weight_alone = backward_alone(weight);
   const Seconds every = total(weight, &BlockItem::pass_reduce);
-  const bool overlaps = plan.execution.overlap_grad_reduce;
   BackwardOptions options = backward_options(input, plan.execution);
   SimTime waits_for_gathers;
   if (options.gather) {
@@ -253,7 +254,7 @@ SplitTimes SplitBackwards::times_with_traffic(const StageContent& content, const
   if (overlaps && every.value() > 0) {
     waits_for_reductions = repeated_backward(weight, costs, options) - weight_alone;
   }
-  if (overlaps && last_is_cut && stage.reduce_total > SimTime{}) {
+  if (hides_step) {
     options.last = true;
     const auto last = backward_with_traffic(weight, costs, options);
     const SimTime usual = weight_alone + waits_for_reductions;

@@ -33,7 +33,7 @@ bool is_layer(const StagePiece& piece, const models::Network& network);
 // Whether a table that the head shares with the embedding is the embedding's: in its stage, and in
 // shards of the head, which have one of the embedding beside them.
 bool counts_tied_table_elsewhere(const StageContent& content, const models::Network& network);
-// ZeRO-2 and 3 reduce every micro-batch, so that gradients stay sharded.
+// Any block: ZeRO-2 and 3 reduce every micro-batch, so that gradients stay sharded.
 bool reduces_every_micro_batch(const StageContent& content);
 
 // Samples of a micro-batch on a rank and the ranks that share the piece's states.

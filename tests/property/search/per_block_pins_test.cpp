@@ -24,7 +24,8 @@ struct LongStages {
 
 LongStages any_long_stages() {
   Shape shape;
-  shape.spec = small_spec(pick<std::int64_t>({6, 12, 24, 32}));
+  shape.spec = pick<int>({0, 1, 2}) > 0 ? small_spec() : small_mixture();
+  shape.spec.layers = pick<std::int64_t>({6, 12, 24, 32});
   shape.spec.vocab = pick<std::int64_t>({512, 32000});
   shape.spec.tied_embeddings = pick({false, true});
   const std::string gpus = pick<std::string>({"1", "2", "4"});
@@ -36,6 +37,7 @@ LongStages any_long_stages() {
   shape.sequence = pick<std::int64_t>({512, 2048});
   LongStages stages;
   stages.base = base_plan(shape);
+  stages.base.precision = pick({DType::Fp16, DType::Bf16});
   stages.base.execution.overlap_grad_reduce = pick({true, true, true, false});
   stages.base.execution.overlap_param_gather = pick({true, false});
   stages.fixed =
