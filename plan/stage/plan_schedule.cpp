@@ -26,6 +26,7 @@ sim::ScheduleParams schedule_params(const Plan& plan) {
   params.chunks = plan.chunks;
   params.slices = plan.slices;
   params.cap = plan.activation_cap;
+  params.cap_name = "activation_cap";
   const ScheduleTraits traits = schedule_traits(plan);
   if (traits.by_modules) {
     params.warm_up = encoder_segments(plan);

@@ -225,6 +225,9 @@ bool ScheduleSpace::is_usable(const ScheduleChoice& choice, const sim::ScheduleP
        spec.adapters.rank > 0 || spec.encoder_layers > 0)) {
     return false;
   }
+  if (choice.traits.runs_arcs && (spec.encoder.layers > 0 || spec.encoder_layers > 0)) {
+    return false;
+  }
   const int most_chunks = choice.registered->most_chunks_tried;
   if (most_chunks > 0 && params.chunks > most_chunks && !constraints_.is_fixed("chunks")) {
     return false;

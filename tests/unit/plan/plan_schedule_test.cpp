@@ -281,7 +281,7 @@ TEST(ScheduleProblems, NameTheConstraintAndTheSmallestChange) {
   EXPECT_THAT(problem(plan), HasSubstr("set micro-batches to 20"));
   plan = pipeline("zb-1p");
   plan.activation_cap = 0.5;
-  EXPECT_THAT(problem(plan), HasSubstr("cap"));
+  EXPECT_THAT(problem(plan), HasSubstr("set activation_cap to 1"));
 }
 
 TEST(TwoDirections, HoldTwoCopiesAndSumTheirGradients) {

@@ -303,7 +303,7 @@ TEST(ScheduleDocument, UnknownAndContradictoryMembersAreErrors) {
   EXPECT_THAT(error_of(R"("placement": "loop", "priority": ["F", "W"])", params),
               HasSubstr("split_backward"));
   EXPECT_THAT(error_of(R"("placement": "loop", "warm_up": 2, "cap": 2)", params),
-              HasSubstr("leave one of them out"));
+              HasSubstr("leave it or \"cap\" out"));
   EXPECT_THAT(error_of(R"("placement": "loop", "cap": 0.5)", params), HasSubstr("cap"));
   EXPECT_THAT(error_of(R"("placement": "loop")", {.micro_batches = 1000, .chunks = 10'000}),
               HasSubstr("takes too long"));
@@ -346,7 +346,7 @@ TEST(ScheduleDocuments, BadOverridesAreNamed) {
   EXPECT_THAT(error_of(usual + R"([{"device": 1}])", params),
               HasSubstr("nothing is different on device 1"));
   EXPECT_THAT(error_of(usual + R"([{"device": 1, "cap": 2}])", params),
-              HasSubstr("leave one of them out"));
+              HasSubstr("\"cap\" of the overrides"));
   EXPECT_THAT(error_of(usual + R"([{"device": 1, "warmup": 2}])", params), HasSubstr("warm_up"));
   EXPECT_THAT(
       error_of(R"("placement": "loop", "overrides": [{"device": 1, "warm_up": 2}])", params),
