@@ -182,6 +182,9 @@ sim::PipelineCosts separate_costs(const Plan& plan, const BlockCosts& block_cost
     costs.forward.push_back(copy ? divided(stage.forward, portions) : stage.forward);
     costs.backward.push_back(stage.backward);
     costs.last_backward_extra.push_back(stage.last_backward - stage.backward);
+    if (traits.recomputes) {
+      costs.recompute.push_back(stage.forward * std::int64_t{stage.forwards - 1});
+    }
   }
   if (arrivals.empty()) {
     arrivals = arrivals_alone(plan, traits, stages, sends);

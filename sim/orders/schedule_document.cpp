@@ -108,6 +108,11 @@ bool splits_backward(const ScheduleDocument& document) {
                        : lists_kind(*document.lists, PassKind::InputGrad);
 }
 
+bool recomputes(const ScheduleDocument& document) {
+  return document.rule ? document.rule->recompute
+                       : lists_kind(*document.lists, PassKind::Recompute);
+}
+
 bool uses_slices(const ScheduleDocument& document) {
   return document.rule ? counts_decide(*document.rule) : document.lists->slices > 1;
 }
