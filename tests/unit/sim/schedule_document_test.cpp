@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/orders/schedule_document.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -297,6 +298,10 @@ TEST(ScheduleDocument, UnknownAndContradictoryMembersAreErrors) {
   EXPECT_THAT(error_of(R"("traversal": "depth")", params), HasSubstr("is required"));
   EXPECT_THAT(error_of(R"("placemnt": "loop")", params),
               HasSubstr("\"placemnt\" is no key: did you mean \"placement\"?"));
+  for (const char* member : {"edges", "holds", "output", "frozen"}) {
+    EXPECT_THAT(error_of(fmt::format(R"("placement": "loop", "{}": [])", member), params),
+                AllOf(HasSubstr(fmt::format("\"{}\": ", member)), Not(HasSubstr("unknown key"))));
+  }
   EXPECT_THAT(error_of(R"("placement": "loop", "group": 2)", params), HasSubstr("depth"));
   EXPECT_THAT(error_of(R"("placement": "loop", "priority": ["F", "F"])", params),
               HasSubstr("twice"));
