@@ -7,12 +7,15 @@
 #include <cmath>
 
 #include "plan/schedule_traits.hpp"
+#include "plan/stage/transfers.hpp"
 #include "sim/orders/listed_order.hpp"
 #include "sim/pipeline/unit_times.hpp"
 
 namespace orrery::plan {
 
 namespace {
+
+constexpr ByteCount kMessage(1);
 
 // Of a virtual stage, in the whole run.
 int updates_of_a_stage(const sim::PipelineOrder& order) {
@@ -77,6 +80,18 @@ std::string listed_passes_problem(const Plan& plan, const sim::PipelineOrder& or
     return "in a plan slices run one iteration: set \"iterations\" or slices to 1";
   }
   return traits.lists_updates ? updates_problem(plan, order) : "";
+}
+
+std::vector<SimTime> edge_messages(const Plan& plan, const sim::PipelineOrder& order,
+                                   const BlockCosts& costs) {
+  TransferTimes times(costs);
+  std::vector<SimTime> messages;
+  for (const sim::Edge& edge : order.edges) {
+    const int from = sim::device_of(order, edge.from_lane, edge.from);
+    const int to = sim::device_of(order, edge.to_lane, edge.to);
+    messages.push_back(from == to ? SimTime{} : times.of(plan, kMessage, 1, from, to));
+  }
+  return messages;
 }
 
 void count_forwards(const sim::PipelineOrder& order, std::vector<StageCost>& stages) {

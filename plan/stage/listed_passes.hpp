@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Passes that only lists of schedule documents have, in plans. R runs a stage's forward again and
-// leaves what the layout of its blocks keeps; before it the stage keeps its input alone. U updates
-// a stage where it is listed: it takes the rest of the stage's gradient reduction, its optimizer
-// and the gathers of its parameters that do not overlap. Devices then do not meet at the gradient
-// norm.
+// Passes and edges that only lists of schedule documents have, in plans. R runs a stage's forward
+// again and leaves what the layout of its blocks keeps; before it the stage keeps its input alone.
+// U updates a stage where it is listed: it takes the rest of the stage's gradient reduction, its
+// optimizer and the gathers of its parameters that do not overlap. Devices then do not meet at the
+// gradient norm.
 #pragma once
 
 #include <string>
@@ -19,6 +19,10 @@ namespace orrery::plan {
 // "" when the plan can run the passes that its document lists, else the member and the smallest
 // change. The order is the document's.
 std::string listed_passes_problem(const Plan& plan, const sim::PipelineOrder& order);
+
+// Along the edges of a document: a message that something is done.
+std::vector<SimTime> edge_messages(const Plan& plan, const sim::PipelineOrder& order,
+                                   const BlockCosts& costs);
 
 // Sets StageCost::forwards, by virtual stage of the order.
 void count_forwards(const sim::PipelineOrder& order, std::vector<StageCost>& stages);

@@ -25,10 +25,7 @@ struct NotInDocuments {
   std::string_view reason;
   std::string_view hint;
 };
-constexpr std::array<NotInDocuments, 4> kNotInDocuments = {{
-    {"edges",
-     "passes of a document wait for their data and for the passes listed before them alone",
-     "list what is to come first earlier on its device"},
+constexpr std::array<NotInDocuments, 3> kNotInDocuments = {{
     {"holds", "an activation of a document is held from its forward to its last gradient pass",
      "list passes R to keep the input alone in between"},
     {"output", "shards of the output layer are not listed: their passes and barriers follow a rule",

@@ -257,6 +257,37 @@ TEST(ListedUpdates, OfAsynchronousSchedulesTakeAsLong) {
   }
 }
 
+// A credit of one: a micro-batch begins when the one before it has been through all stages and the
+// last one has said so.
+TEST(ListedEdges, TakeAMessage) {
+  const Plan plan = in_pipeline(small_plan(), "1f1b", {.micro_batches = 8});
+  std::string text = sim::document_of(lists_of(plan));
+  text.pop_back();
+  const Plan listed =
+      with_schedule_text(plan, text + R"(, "edges": [{"from": {"pass": "BW", "stage": 3},
+                                   "to": {"pass": "F", "stage": 0}, "shift": 1}]})");
+  ASSERT_EQ(problem(listed), "");
+  Simulator simulator(listed);
+  const Simulation result = simulator.run(listed, {.record_spans = true});
+  EXPECT_GT(result.passes.edge_latency.front(), SimTime{});
+  EXPECT_LT(result.passes.edge_latency.front(), result.passes.send_forward.front());
+  const auto first = [&](std::size_t device, PassKind kind, std::uint32_t micro_batch) {
+    const auto& spans = result.pipeline.spans[device];
+    return *std::find_if(spans.begin(), spans.end(), [&](const sim::PassSpan& span) {
+      return span.pass.kind == kind && span.pass.micro_batch == micro_batch;
+    });
+  };
+  for (std::uint32_t micro_batch = 1; micro_batch < 8; ++micro_batch) {
+    EXPECT_GE(
+        first(0, PassKind::Forward, micro_batch).start,
+        first(3, PassKind::Backward, micro_batch - 1).end + result.passes.edge_latency.front());
+  }
+  EXPECT_GT(result.iteration_time, simulate(plan).iteration_time);
+  EXPECT_LE(simulator.lower_bound(listed), simulator.list_bound(listed));
+  EXPECT_LE(simulator.list_bound(listed), result.iteration_time);
+  EXPECT_EQ(simulate(read_plan(to_json(listed), "again")).iteration_time, result.iteration_time);
+}
+
 TEST(ListedPasses, WhatAPlanCannotRunIsNamed) {
   const Plan plan = in_pipeline(untied(), "1f1b", {.micro_batches = 8});
   sim::PipelineOrder twice =
