@@ -105,6 +105,10 @@ echo "{$head, \"placement\": \"loop\", \"warm_up\": 1, \"recompute\": true}" > a
 expect 0 $search --schedule again.json -o again-plan.json
 expect 0 schedule --plan again-plan.json
 grep -q ' recompute ' stdout || fail "no times of passes R"
+expect 0 schedule mine --plan again-plan.json
+expect 0 schedule --compare mine 1f1b --plan again-plan.json
+[ "$(grep -c '^mine ' stdout)" -eq 1 ] || fail "no row of the plan's document: $(cat stdout)"
+rejects 2 'unknown pipeline schedule "mime"' schedule --compare mime --plan again-plan.json
 u() { echo "{\"pass\": \"U\", \"stage\": $1, \"update\": $2}"; }
 two="$(f 0 0), $(b 0 0), $(f 0 1), $(b 0 1)"
 echo "{$head, \"passes\": [[$two, $(u 0 0)]]}" > updates.json
