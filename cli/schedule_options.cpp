@@ -72,7 +72,9 @@ void check_pieces(const ScheduleOptions& options) {
     (void)integer_option(value, option, most);
     const bool used =
         std::any_of(options.compared.begin(), options.compared.end(), [&](const std::string& name) {
-          return is_document(name) ? of_documents : sim::find_schedule(name, "schedule").*uses;
+          return is_document(name) || may_be_of_plan(name, options)
+                     ? of_documents
+                     : sim::find_schedule(name, "schedule").*uses;
         });
     if (!used) {
       bad_input(option, fmt::format("no schedule named here has {}", option + 2),
@@ -89,8 +91,9 @@ void check_prediction(const ScheduleOptions& options) {
   if (!options.name.empty()) {
     names.push_back(options.name);
   }
-  const bool predicts = std::any_of(names.begin(), names.end(), [](const std::string& name) {
-    return !is_document(name) && sim::find_schedule(name, "schedule").predicts_weights;
+  const bool predicts = std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+    return !is_document(name) && !may_be_of_plan(name, options) &&
+           sim::find_schedule(name, "schedule").predicts_weights;
   });
   if (!predicts && options.prediction != ScheduleOptions().prediction) {
     bad_input("--prediction", "no schedule named here predicts weights",
@@ -110,6 +113,10 @@ double cap_of(const ScheduleOptions& options) {
 }
 
 bool is_document(const std::string& name) { return name.ends_with(".json"); }
+
+bool may_be_of_plan(const std::string& name, const ScheduleOptions& options) {
+  return !options.plan_path.empty() && !is_document(name) && !sim::is_registered_schedule(name);
+}
 
 void check_schedule_options(const ScheduleOptions& options) {
   // A comparison is a table of the schedules that it names.

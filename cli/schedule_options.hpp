@@ -44,6 +44,8 @@ double cap_of(const ScheduleOptions& options);
 
 // Whether a schedule's name is that of a file.
 bool is_document(const std::string& name);
+// A name that only the plan of --plan can know: of the document that it holds.
+bool may_be_of_plan(const std::string& name, const ScheduleOptions& options);
 
 void add_schedule_options(const Command& command, ScheduleOptions& options);
 

@@ -123,6 +123,10 @@ ScheduleOptions fewest_pieces(const std::string& name, ScheduleOptions options) 
 }
 
 ScheduleOptions compared_options(const std::string& name, ScheduleOptions options) {
+  if (may_be_of_plan(name, options)) {
+    options.slices.clear();
+    return options;
+  }
   const bool document = is_document(name);
   if (document ? !sim::uses_slices(read_document(name))
                : !sim::find_schedule(name, "schedule").uses_slices) {

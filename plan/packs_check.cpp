@@ -173,7 +173,7 @@ bool runs_units_of_any_length(const ScheduleTraits& traits) {
          !traits.joins_passes && !traits.shares_output_layer && !traits.shares_attention &&
          !traits.fills_frozen && !traits.cascades && !traits.by_modules && !traits.uses_servers &&
          !traits.copies_to_host && !traits.spreads_attention && !traits.runs_arcs &&
-         !traits.packs_sequences;
+         !traits.packs_sequences && !traits.recomputes && !traits.lists_updates;
 }
 
 std::string packs_problem(const Plan& plan) {

@@ -42,7 +42,11 @@ ScheduleTraits schedule_traits(const Plan& plan) {
   if (document.lists) {
     traits.two_directions = sim::directions_of(*document.lists) > 1;
     traits.joins_passes = sim::joins_kinds(*document.lists);
+    traits.predicts_weights = document.lists->versions == sim::Versions::Predicted;
+    traits.lists_updates =
+        traits.synchronous && sim::lists_kind(*document.lists, sim::PassKind::Optimizer);
   }
+  traits.recomputes = sim::recomputes(document);
   return traits;
 }
 

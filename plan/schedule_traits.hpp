@@ -30,6 +30,8 @@ struct ScheduleTraits {
   bool runs_arcs = false;          // gradients and updates are on other devices than the forwards
   bool packs_sequences = false;    // no pipeline: packs of sequences run on groups of their own
   bool predicts_weights = false;   // passes use parameters as the next updates will leave them
+  bool recomputes = false;         // lists have passes that run a stage's forward again
+  bool lists_updates = false;      // a synchronous schedule says when each stage updates
 };
 
 ScheduleTraits schedule_traits(const Plan& plan);

@@ -31,8 +31,7 @@ std::int64_t next_divisor(std::int64_t sequence, std::int64_t slices) {
 std::string problem_of_count(const Plan& plan) {
   if (plan.network.spec.encoder.layers > 0) {
     return "slices cut the sequence of a decoder alone, and this network has an encoder: set "
-           "slices "
-           "to 1";
+           "slices to 1, or the schedule to \"1f1b\"";
   }
   if (plan.slices > plan.sequence) {
     return fmt::format("slices = {} are more than the {} tokens of a sequence: set slices to {}",

@@ -38,25 +38,56 @@ void join(TableOutcome& all, TableOutcome more, std::size_t top) {
   }
 }
 
+// The searches of several spaces, one after the other, within one time limit.
+class Searches {
+ public:
+  explicit Searches(const TableSearch& search) : search_(search) {
+    all_.lower_bound = Seconds(std::numeric_limits<double>::infinity());
+  }
+
+  void run(const plan::Recommender& network) {
+    TableSearch own = search_;
+    if (search_.time_limit.value() > 0) {
+      own.time_limit = std::max(search_.time_limit - all_.search_time, Seconds(1e-9));
+    }
+    join(all_, search_tables(network, own), search_.top);
+  }
+
+  void run_nested(plan::Recommender network, const std::vector<int>& micro_batches) {
+    network.nested = true;
+    for (const int count : micro_batches) {
+      network.micro_batches = count;
+      run(network);
+    }
+  }
+
+  TableOutcome outcome() && {
+    if (all_.found.empty()) {
+      all_.lower_bound = Seconds();
+    }
+    return std::move(all_);
+  }
+
+ private:
+  const TableSearch& search_;
+  TableOutcome all_;
+};
+
 }  // namespace
 
 TableOutcome search_nested(const plan::Recommender& network, const std::vector<int>& micro_batches,
                            const TableSearch& search) {
-  TableOutcome all;
-  all.lower_bound = Seconds(std::numeric_limits<double>::infinity());
-  for (const int count : micro_batches) {
-    TableSearch own = search;
-    if (search.time_limit.value() > 0) {
-      own.time_limit = std::max(search.time_limit - all.search_time, Seconds(1e-9));
-    }
-    plan::Recommender of_count = network;
-    of_count.micro_batches = count;
-    join(all, search_tables(of_count, own), search.top);
-  }
-  if (all.found.empty()) {
-    all.lower_bound = Seconds();
-  }
-  return all;
+  Searches searches(search);
+  searches.run_nested(network, micro_batches);
+  return std::move(searches).outcome();
+}
+
+TableOutcome search_schedules(const plan::Recommender& network,
+                              const std::vector<int>& micro_batches, const TableSearch& search) {
+  Searches searches(search);
+  searches.run(network);
+  searches.run_nested(network, micro_batches);
+  return std::move(searches).outcome();
 }
 
 }  // namespace orrery::search

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Searches the shardings of embedding tables and the number of micro-batches of nested pipelines
-// (plan/recommender/pipeline.hpp) together: a search of shardings for each number.
+// Searches the shardings of embedding tables, whether a step's parts run in turn or in nested
+// pipelines (plan/recommender/pipeline.hpp), and their number of micro-batches together: a search
+// of shardings for each.
 #pragma once
 
 #include <vector>
@@ -12,5 +13,10 @@ namespace orrery::search {
 // The network states the schedule. `micro_batches`, at least one, are tried in their order.
 TableOutcome search_nested(const plan::Recommender& network, const std::vector<int>& micro_batches,
                            const TableSearch& search);
+
+// The network states no schedule: parts of a step in turn, and nested pipelines with each of these
+// numbers of micro-batches.
+TableOutcome search_schedules(const plan::Recommender& network,
+                              const std::vector<int>& micro_batches, const TableSearch& search);
 
 }  // namespace orrery::search

@@ -164,7 +164,8 @@ std::string check_sizes(const ScheduleParams& params) {
     return too_many;
   }
   if (params.slices < 1 || params.replicas < 1 || params.iterations < 0 || params.cap < 0) {
-    return "slices and replicas must be at least 1, iterations and the cap not negative";
+    return fmt::format("slices and replicas must be at least 1, iterations and {} not negative",
+                       params.cap_name);
   }
   return "";
 }
@@ -248,7 +249,16 @@ std::string check_one_slice(const ScheduleParams& params) {
 }
 
 std::string check_no_cap(const ScheduleParams& params) {
-  return params.cap == 0.0 ? "" : "the activations of this schedule are fixed: leave the cap out";
+  return params.cap == 0.0 ? ""
+                           : fmt::format("the activations of this schedule are fixed: leave {} out",
+                                         params.cap_name);
+}
+
+std::string check_cap(const ScheduleParams& params, double smallest) {
+  return params.cap == 0.0 || params.cap >= smallest
+             ? ""
+             : fmt::format("a cap of {:g} micro-batches is below the minimum: set {} to {:g}",
+                           params.cap, params.cap_name, smallest);
 }
 
 std::string check_one_replica(const ScheduleParams& params) {

@@ -39,6 +39,8 @@ struct ScheduleParams {
   int iterations = 0;     // of asynchronous schedules; 0: enough to become steady
   int replicas = 1;       // pipelines side by side (virtual workers)
   double cap = 0.0;       // activations a device may hold, in micro-batches; 0: the schedule's own
+  // What messages call it, where it is the member of a document.
+  std::string_view cap_name = "the cap";
   // What one forward keeps, and the part of it that only the weight gradient frees; in any unit.
   std::int64_t activation = 1;
   std::int64_t weight_grad_activation = 1;
@@ -271,6 +273,8 @@ std::string check_one_slice(const ScheduleParams& params);
 std::string check_equal_slices(const ScheduleParams& params);
 // None, or one number of slices per micro-batch, each at least 1.
 std::string check_slices_of(const ScheduleParams& params);
+// None, or room for `smallest` micro-batches.
+std::string check_cap(const ScheduleParams& params, double smallest);
 // No cap of activations, one pipeline, one iteration: for schedules without these parameters.
 std::string check_no_cap(const ScheduleParams& params);
 std::string check_one_replica(const ScheduleParams& params);

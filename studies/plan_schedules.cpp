@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <string_view>
 
 #include "base/error.hpp"
 #include "base/limits.hpp"
@@ -110,6 +112,16 @@ ByteCount largest(const std::vector<plan::StageMemory>& memory) {
   return most;
 }
 
+// Times that only passes of their own have, by virtual stage.
+struct OwnPass {
+  std::string_view column;
+  std::string_view member;
+  std::vector<SimTime> sim::PipelineCosts::*times;
+};
+constexpr std::array kOwnPasses = {
+    OwnPass{"recompute", "recompute_s", &sim::PipelineCosts::recompute},
+    OwnPass{"update", "update_s", &sim::PipelineCosts::optimizer}};
+
 bool splits(const PlanScheduleRun& run) { return !run.simulation.passes.input_grad.empty(); }
 
 SimTime at(const std::vector<SimTime>& times, std::size_t index) {
@@ -182,6 +194,11 @@ Json::Object to_json(const PlanScheduleRun& run) {
       stage.emplace_back("weight_grad_s", to_seconds(at(passes.weight_grad, s)).value());
     }
     stage.emplace_back("backward_s", to_seconds(at(passes.backward, s)).value());
+    for (const OwnPass& own : kOwnPasses) {
+      if (!(passes.*own.times).empty()) {
+        stage.emplace_back(own.member, to_seconds(at(passes.*own.times, s)).value());
+      }
+    }
     stage.emplace_back("send_s", to_seconds(at(passes.send_forward, s)).value());
     stages.push(std::move(stage));
   }
@@ -205,20 +222,38 @@ std::string to_text(const PlanScheduleRun& run) {
                         format_duration(simulation.steady_period), simulation.staleness,
                         simulation.weight_versions);
   }
-  TextTable stages({{"virtual stage"},
-                    {"device", Align::Right},
-                    {"forward", Align::Right},
-                    {splits(run) ? "input grad" : "backward", Align::Right},
-                    {splits(run) ? "weight grad" : "", Align::Right},
-                    {"send", Align::Right}});
+  std::vector<TextTable::Column> columns = {
+      {"virtual stage"},
+      {"device", Align::Right},
+      {"forward", Align::Right},
+      {splits(run) ? "input grad" : "backward", Align::Right}};
+  if (splits(run)) {
+    columns.push_back({"weight grad", Align::Right});
+  }
+  for (const OwnPass& own : kOwnPasses) {
+    if (!(simulation.passes.*own.times).empty()) {
+      columns.push_back({std::string(own.column), Align::Right});
+    }
+  }
+  columns.push_back({"send", Align::Right});
+  TextTable stages(columns);
   for (std::size_t s = 0; s < simulation.passes.forward.size(); ++s) {
     const sim::PipelineCosts& passes = simulation.passes;
     const auto time = [](SimTime t) { return format_duration(to_seconds(t)); };
-    stages.add_row({fmt::format("{}", s), fmt::format("{}", simulation.order.device_of[s]),
-                    time(passes.forward[s]),
-                    time(splits(run) ? at(passes.input_grad, s) : at(passes.backward, s)),
-                    splits(run) ? time(at(passes.weight_grad, s)) : "",
-                    time(at(passes.send_forward, s))});
+    std::vector<std::string> row = {
+        fmt::format("{}", s), fmt::format("{}", simulation.order.device_of[s]),
+        time(passes.forward[s]),
+        time(splits(run) ? at(passes.input_grad, s) : at(passes.backward, s))};
+    if (splits(run)) {
+      row.push_back(time(at(passes.weight_grad, s)));
+    }
+    for (const OwnPass& own : kOwnPasses) {
+      if (!(passes.*own.times).empty()) {
+        row.push_back(time(at(passes.*own.times, s)));
+      }
+    }
+    row.push_back(time(at(passes.send_forward, s)));
+    stages.add_row(row);
   }
   TextTable devices({{"device"},
                      {"idle", Align::Right},

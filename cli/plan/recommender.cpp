@@ -91,9 +91,10 @@ std::vector<std::pair<std::string, Json>> fixed_fields(const PlanOptions& option
   return fields;
 }
 
-// The network, and the micro-batches to try where it has the nested schedule.
+// The network, whether its schedule is given, and the micro-batches to try of the nested one.
 struct TableProblem {
   plan::Recommender network;
+  bool has_schedule = false;
   std::vector<int> micro_batches;
 };
 
@@ -115,15 +116,17 @@ TableProblem table_problem_of(const PlanOptions& options) {
   run.profile = options.profile;
   TableProblem problem;
   problem.network = plan::read_recommender(document, options.network, run);
-  if (problem.network.nested) {
-    problem.micro_batches = document.find("micro_batches") != nullptr
-                                ? std::vector<int>{problem.network.micro_batches}
-                                : plan::nested_micro_batches(problem.network);
-  }
+  problem.has_schedule = document.find("schedule") != nullptr;
+  problem.micro_batches = document.find("micro_batches") != nullptr
+                              ? std::vector<int>{problem.network.micro_batches}
+                              : plan::nested_micro_batches(problem.network);
   return problem;
 }
 
 TableOutcome search_problem(const TableProblem& problem, const search::TableSearch& how) {
+  if (!problem.has_schedule) {
+    return search::search_schedules(problem.network, problem.micro_batches, how);
+  }
   return problem.network.nested ? search::search_nested(problem.network, problem.micro_batches, how)
                                 : search::search_tables(problem.network, how);
 }
@@ -139,10 +142,10 @@ std::string shardings_text(const plan::Recommender& network) {
 }
 
 std::string table_of(const std::vector<TableFound>& found) {
-  const bool nested = found.front().network.nested;
   TextTable table({{"#", Align::Right},
                    {"iteration", Align::Right},
-                   {nested ? "micro-batches" : "indices ahead", Align::Right},
+                   {"schedule"},
+                   {"indices ahead", Align::Right},
                    {"samples/s", Align::Right},
                    {"memory", Align::Right},
                    {"tables"}});
@@ -152,9 +155,11 @@ std::string table_of(const std::vector<TableFound>& found) {
     const double samples = static_cast<double>(network.batch) / cost.iteration().value();
     table.add_row(
         {std::to_string(rank + 1), format_duration(cost.iteration()),
-         network.nested ? std::to_string(network.micro_batches) : format_duration(cost.pipelined),
-         fmt::format("{:.4g}", samples), format_bytes(cost.fullest_bytes),
-         shardings_text(found[rank].network)});
+         network.nested ? fmt::format("nestpipe, {}", counted(network.micro_batches, "micro-batch",
+                                                              "micro-batches"))
+                        : "sequential",
+         network.nested ? "-" : format_duration(cost.pipelined), fmt::format("{:.4g}", samples),
+         format_bytes(cost.fullest_bytes), shardings_text(found[rank].network)});
   }
   return table.text();
 }

@@ -46,6 +46,10 @@ sim::PipelineOrder flat_order(const Plan& plan) {
                                           : "shards of a layer run beside its stages";
     } else if (!schedule_traits(plan).synchronous) {
       reason = "it never ends an iteration";
+    } else if (schedule_traits(plan).lists_updates) {
+      reason = "its stages update each by itself";
+    } else if (schedule_traits(plan).recomputes) {
+      reason = "forwards run again in passes of their own";
     }
     bad_input("flat program",
               fmt::format("schedule \"{}\" has no flat form: {}", plan.schedule, reason),

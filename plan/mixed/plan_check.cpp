@@ -78,6 +78,12 @@ class Checker {
                        shape.schedule),
            "1f1b, gpipe, interleaved and zero-bubble schedules are");
     }
+    if (traits.recomputes || traits.lists_updates) {
+      fail(fmt::format("schedule {}: on a mixed cluster blocks say what is recomputed, and stages "
+                       "update at the end of a step",
+                       shape.schedule),
+           "leave passes R and U, or \"recompute\", out of the document");
+    }
   }
 
   void check_groups() const {

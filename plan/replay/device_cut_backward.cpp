@@ -71,7 +71,7 @@ void DeviceReplay::frozen_forward(int stage, std::uint32_t portion) {
   if ((portion + 1) % stages[stage].portions != 0) {
     return;
   }
-  forward(stage, portion);
+  forward(stage, portion, false);
   Live& live = live_[{stage, portion}];
   features_.push_back(live.output);
   live_.erase({stage, portion});

@@ -15,6 +15,11 @@ constexpr int kGather = 1;
 }  // namespace
 
 MemoryPeak DeviceReplay::run(const std::vector<sim::Pass>& passes) {
+  for (const sim::Pass& pass : passes) {
+    if (pass.kind == sim::PassKind::Recompute) {
+      stages[pass.virtual_stage].recomputed = true;
+    }
+  }
   allocate_states();
   for (int iteration = 0; iteration < 2; ++iteration) {
     for (const sim::Pass& pass : passes) {
@@ -36,7 +41,10 @@ void DeviceReplay::run_pass(const sim::Pass& pass) {
       if (stages[pass.virtual_stage].portions > 0) {
         return frozen_forward(pass.virtual_stage, pass.micro_batch);
       }
-      forward(pass.virtual_stage, pass.micro_batch);
+      forward(pass.virtual_stage, pass.micro_batch, stages[pass.virtual_stage].recomputed);
+      break;
+    case sim::PassKind::Recompute:
+      forward(pass.virtual_stage, pass.micro_batch, false);
       break;
     case sim::PassKind::Backward:
     case sim::PassKind::InputGrad:
@@ -240,10 +248,27 @@ void DeviceReplay::restore(const SlicePosition& part, std::vector<Buffer>& buffe
   }
 }
 
-void DeviceReplay::forward(int stage, std::uint32_t micro_batch) {
+void DeviceReplay::keep_input(const BlockMemory& memory, bool first, std::vector<Buffer>& buffers,
+                              Buffer& input) {
+  for (std::int32_t index = 0; index < memory.num_buffers; ++index) {
+    Buffer& block = buffers[static_cast<std::size_t>(index)];
+    if (index == memory.output) {
+      continue;
+    }
+    if (first && index == memory.input) {
+      input = std::exchange(block, -1);
+    } else {
+      memory_.release(block);
+      block = -1;
+    }
+  }
+}
+
+void DeviceReplay::forward(int stage, std::uint32_t micro_batch, bool runs_again) {
   leave(stage, micro_batch);
   const bool block_by_block = stages[stage].leaving == 0;
   const std::vector<Position>& positions = stages[stage].positions;
+  const bool repeated = stages[stage].recomputed && !runs_again;
   Live& live = live_[{stage, micro_batch}];
   live.buffers.resize(positions.size());
   live.keys.assign(positions.size(), -1);
@@ -260,15 +285,23 @@ void DeviceReplay::forward(int stage, std::uint32_t micro_batch) {
     prefetch(index + 1 < positions.size() ? &positions[index + 1] : nullptr);
     if (memory.input >= 0) {
       if (index == 0) {
-        current = memory_.allocate(memory.boundary);  // received
+        current = repeated ? std::exchange(live.input, -1) : -1;
+        current = current < 0 ? memory_.allocate(memory.boundary) : current;  // received
       }
       buffers[static_cast<std::size_t>(memory.input)] = current;
     } else if (index > 0) {
       memory_.release(current);  // features of a frozen encoder, read like token ids
     }
     apply(memory.forward, buffers);
-    end_forward(positions[index]);
+    if (repeated) {
+      free_unit();  // the first forward counted it
+    } else {
+      end_forward(positions[index]);
+    }
     current = take(buffers, memory.output);
+    if (runs_again) {
+      keep_input(memory, index == 0, buffers, live.input);
+    }
     if (index > 0 && block_by_block) {
       evict(at(stage, micro_batch, index - 1), live.buffers[index - 1]);
     }
@@ -276,7 +309,7 @@ void DeviceReplay::forward(int stage, std::uint32_t micro_batch) {
   if (!positions.empty() && block_by_block) {
     evict(at(stage, micro_batch, positions.size() - 1), live.buffers.back());
   }
-  if (facts_.keeps_stage_outputs || stages[stage].portions > 0) {
+  if ((facts_.keeps_stage_outputs && !runs_again) || stages[stage].portions > 0) {
     live.output = current;
   } else {
     memory_.release(current);

@@ -63,6 +63,7 @@ struct StageReplay {
   // Whole micro-batches leave for the host and return, with so many buffers each way; 0: they stay.
   std::uint32_t leaving = 0;
   std::uint32_t coming = 0;
+  bool recomputed = false;  // forwards keep their input alone and run again
 };
 
 // The buffers of one micro-batch, or a slice of it, in one stage.
@@ -71,6 +72,7 @@ struct Live {
   std::vector<Buffer> keys;                  // per position, with slices
   std::vector<Buffer> context_gradients;
   Buffer output = -1;
+  Buffer input = -1;                  // all that a forward keeps that a recompute pass repeats
   std::set<Buffer> for_weight_grads;  // kept from B to W of a cut backward
 };
 
@@ -140,7 +142,11 @@ class DeviceReplay {
   const SlicePosition& at(int stage, std::uint32_t unit, std::size_t position) const;
   // Gradients of the keys and values of all slices before the last one, whose backward this is.
   void begin_context_gradients(int stage, std::uint32_t unit, std::size_t position);
-  void forward(int stage, std::uint32_t micro_batch);
+  // With `runs_again` it keeps its input alone, for the pass that runs it again.
+  void forward(int stage, std::uint32_t micro_batch, bool runs_again);
+  // Frees what a position's forward made but the output, of the first position all but the input.
+  void keep_input(const BlockMemory& memory, bool first, std::vector<Buffer>& buffers,
+                  Buffer& input);
   // Whole, or `cut`: B alone.
   void backward(int stage, std::uint32_t micro_batch, bool cut);
   // Gradients between stages, with the ones that the schedule's variables hold on to

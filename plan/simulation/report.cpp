@@ -48,18 +48,20 @@ DeviceTimes times_of_device(const Plan& plan, BlockCosts& costs,
     }
     const StageCost& stage = stages[index];
     const double count = micro_batches * runs_of_stage(plan, index);
-    times.compute += (stage.forward_cost.compute + stage.backward_cost.compute) * count;
+    const double forwards = count * stage.forwards;
+    times.compute += stage.forward_cost.compute * forwards + stage.backward_cost.compute * count;
     times.compute += schedule_traits(plan).synchronous ? to_seconds(stage.weight_casts) : Seconds();
-    times.recompute += stage.recompute * count;
+    times.recompute += stage.recompute * count + stage.forward_cost.compute * (forwards - count);
     times.shards += stage.shard_collectives * count;
     times.amax += stage.amax * count;
     const Seconds backward = schedule_traits(plan).splits_backward ? stage.exposed_data_cut
                                                                    : stage.exposed_data_backward;
-    times.data += (stage.exposed_data_forward + backward) * count;
-    times.offload += (stage.exposed_offload_forward + stage.exposed_offload_backward) * count;
+    times.data += stage.exposed_data_forward * forwards + backward * count;
+    times.offload +=
+        stage.exposed_offload_forward * forwards + stage.exposed_offload_backward * count;
     for (std::size_t axis = 0; axis < kNumAxes; ++axis) {
       times.exposed[axis] +=
-          (stage.forward_cost.exposed[axis] + stage.backward_cost.exposed[axis]) * count;
+          stage.forward_cost.exposed[axis] * forwards + stage.backward_cost.exposed[axis] * count;
     }
     for (std::size_t other = 0; other < stages.size(); ++other) {
       if (device_of[other] == device) {
@@ -151,6 +153,16 @@ StepWork step_work(const Plan& plan, BlockCosts& costs) {
           recompute_flops(plan, costs)};
 }
 
+Flops repeated_forwards(const Plan& plan, const std::vector<StageCost>& stages) {
+  const double copies = schedule_traits(plan).two_directions ? 2 : 1;
+  const double ranks = static_cast<double>(plan.num_gpus()) / plan.pp;
+  Flops total;
+  for (const StageCost& stage : stages) {
+    total += stage.forward_cost.flops * (ranks * (stage.forwards - 1));
+  }
+  return total * (static_cast<double>(plan.num_micro_batches()) / copies);
+}
+
 void fill_report(const Plan& plan, const std::vector<StageCost>& stages,
                  const std::vector<SimTime>& sends, const std::vector<std::uint16_t>& device_of,
                  const StepEnd& end, const StepWork& work, BlockCosts& costs, Simulation& result) {
@@ -175,10 +187,10 @@ void fill_report(const Plan& plan, const std::vector<StageCost>& stages,
 }
 
 void report_pace(const Plan& plan, const SteadyPace& pace, Simulation& simulation) {
-  simulation.synchronous = false;
+  simulation.synchronous = schedule_traits(plan).synchronous;
   simulation.staleness = pace.versions.staleness;
   simulation.weight_versions = pace.versions.versions;
-  simulation.steady_period = pace.period;
+  simulation.steady_period = simulation.synchronous ? Seconds() : pace.period;
   const Seconds iteration = simulation.iteration_time;
   if (schedule_traits(plan).runs_arcs) {  // a device's passes are of several stages' parts
     simulation.breakdown.compute = pace.busy;
@@ -186,7 +198,9 @@ void report_pace(const Plan& plan, const SteadyPace& pace, Simulation& simulatio
     simulation.breakdown.exposed_communication.clear();
   }
   simulation.breakdown.bubble = std::max(Seconds(), iteration - pace.busy);
-  simulation.bubble_fraction = std::max(0.0, 1.0 - pace.least_busy / iteration);
+  if (pace.overlaps) {
+    simulation.bubble_fraction = std::max(0.0, 1.0 - pace.least_busy / iteration);
+  }
 }
 
 void fill_fit(const Plan& plan, Simulation& result) {

@@ -20,6 +20,8 @@ struct StepWork {
   Flops recomputed;
 };
 StepWork step_work(const Plan& plan, BlockCosts& costs);
+// Of an iteration, on all ranks, in passes of their own that run forwards again.
+Flops repeated_forwards(const Plan& plan, const std::vector<StageCost>& stages);
 
 // `device_of`: of the stages.
 void fill_report(const Plan& plan, const std::vector<StageCost>& stages,

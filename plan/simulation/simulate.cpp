@@ -18,6 +18,7 @@
 #include "plan/stage/host_copies.hpp"
 #include "plan/stage/joined.hpp"
 #include "plan/stage/layout_bounds.hpp"
+#include "plan/stage/listed_passes.hpp"
 #include "plan/stage/memory.hpp"
 #include "plan/stage/order_cache.hpp"
 #include "plan/stage/peaks.hpp"
@@ -85,6 +86,9 @@ sim::PipelineCosts passes_of(const Plan& plan, const sim::PipelineOrder& order,
                              const std::vector<StageContent>& contents, Evaluation& run,
                              BlockCosts& costs, SplitBackwards& splits) {
   run.sends = transfers(plan, costs, run.stages, devices_of_stages(plan, order));
+  if (schedule_traits(plan).recomputes) {
+    count_forwards(order, run.stages);
+  }
   if (schedule_traits(plan).spreads_attention) {
     return spread_passes(plan, order, run.stages, costs);
   }
@@ -144,7 +148,8 @@ Evaluation evaluate(const Plan& plan, const sim::PipelineOrder& order, bool reco
   sim::PipelineOptions options;
   options.record_spans = record_spans;
   options.steady_state = !record_spans;
-  if (schedule_traits(plan).synchronous) {
+  const ScheduleTraits traits = schedule_traits(plan);
+  if (traits.synchronous && !traits.lists_updates) {
     if (record_spans) {
       run.passes = passes;
     }
@@ -159,7 +164,9 @@ Evaluation evaluate(const Plan& plan, const sim::PipelineOrder& order, bool reco
       run.end.iteration = validated_iteration(plan, order, run.stages, std::move(passes), costs);
     }
   } else {
-    run.pace = run_without_flush(plan, order, run.stages, passes, costs, run.pipeline);
+    run.pace = traits.lists_updates
+                   ? run_with_updates(plan, order, run.stages, passes, costs, run.pipeline)
+                   : run_without_flush(plan, order, run.stages, passes, costs, run.pipeline);
     if (record_spans) {
       run.passes = std::move(passes);
     }
@@ -203,8 +210,10 @@ Simulation Simulator::run(const Plan& plan, const SimulateOptions& options) {
       stage_memory(plan, run.stages, live, kept_between(plan, live, cache_->costs, orders.splits()),
                    versions, peaks_of(plan, order, run.slices));
   fill_fit(plan, result);
-  fill_report(plan, run.stages, run.sends, devices_of_stages(plan, order), run.end,
-              step_work(plan, cache_->costs), cache_->costs, result);
+  StepWork work = step_work(plan, cache_->costs);
+  work.recomputed += repeated_forwards(plan, run.stages);
+  fill_report(plan, run.stages, run.sends, devices_of_stages(plan, order), run.end, work,
+              cache_->costs, result);
   if (run.pace) {
     report_pace(plan, *run.pace, result);
   }
@@ -279,8 +288,9 @@ StagePlacement Simulator::placement(const Plan& plan) {
           .by_modules = traits.by_modules,
           .copies_to_host = traits.copies_to_host,
           .spreads_attention = traits.spreads_attention,
+          .recomputes = traits.recomputes,
           .undecided = lacks_stage_bounds(plan),
-          .flushes = traits.synchronous && !validates_afterwards(plan)};
+          .flushes = traits.synchronous && !traits.lists_updates && !validates_afterwards(plan)};
 }
 
 Seconds Simulator::lower_bound(const Plan& plan) {
@@ -327,7 +337,9 @@ Seconds Simulator::lower_bound(const Plan& plan) {
 }
 
 Seconds Simulator::list_bound(const Plan& plan) {
-  if (!schedule_traits(plan).synchronous || !plan.packs.empty() || validates_afterwards(plan)) {
+  const ScheduleTraits traits = schedule_traits(plan);
+  if (!traits.synchronous || traits.lists_updates || !plan.packs.empty() ||
+      validates_afterwards(plan)) {
     return lower_bound(plan);
   }
   BlockCosts& costs = cache_->costs;

@@ -137,7 +137,7 @@ Seconds LayoutBounds::least_time(bool shares_ends, bool joins_passes) const {
   return to_seconds(work) * (share * kRounding);
 }
 
-ByteCount LayoutBounds::least_memory(std::size_t zero) const {
+ByteCount LayoutBounds::least_memory(std::size_t zero, bool recomputes) const {
   if (!plan_.packs.empty()) {
     return ByteCount();
   }
@@ -145,7 +145,8 @@ ByteCount LayoutBounds::least_memory(std::size_t zero) const {
   ByteCount working(-1);
   for_blocks(0, static_cast<int>(plan_.network.chain.size()), [&](const Block& block, int count) {
     const StateBytes& states = block.states[1][zero];
-    held += (states.held_parameters() + states.gradients + states.optimizer + block.saved) * count;
+    const ByteCount saved = recomputes ? ByteCount() : block.saved;
+    held += (states.held_parameters() + states.gradients + states.optimizer + saved) * count;
     working = working.value() < 0 ? block.working : std::min(working, block.working);
   });
   // A copy of the ends on every device is left out, so shares of them are covered, too.
@@ -320,11 +321,13 @@ std::vector<ByteCount> LayoutBounds::fixed_bytes(const std::vector<int>& stages,
 std::vector<ByteCount> LayoutBounds::memory(const std::vector<int>& stages,
                                             const StagePlacement& placement) {
   std::vector<ByteCount> fullest(zero_stages_.size());
-  const Activations held =
-      placement.undecided ? Activations{} : activations(stages, placement, false);
+  Activations held = placement.undecided ? Activations{} : activations(stages, placement, false);
+  if (placement.recomputes) {  // of several chunks never two at a time, perhaps
+    std::fill(held.least.begin(), held.least.end(), ByteCount());
+  }
   for (std::size_t zero = 0; zero < fullest.size(); ++zero) {
     if (placement.undecided) {
-      fullest[zero] = least_memory(zero);
+      fullest[zero] = least_memory(zero, placement.recomputes);
       continue;
     }
     const std::vector<ByteCount> fixed = fixed_bytes(stages, placement, zero);
@@ -339,7 +342,7 @@ Seconds LayoutBounds::time_within(const std::vector<int>& stages, const StagePla
                                   std::size_t zero, ByteCount capacity) {
   Seconds bound;
   if (!placement.flushes || placement.copies_to_host || placement.spreads_attention ||
-      placement.undecided) {
+      placement.recomputes || placement.undecided) {
     return bound;
   }
   const std::vector<ByteCount> fixed = fixed_bytes(stages, placement, zero);

@@ -30,8 +30,9 @@ class LayoutBounds {
   // For every cut and schedule; with `shares_ends` also those that cut embedding and head, with
   // `joins_passes` those that run a forward and a backward as one.
   Seconds least_time(bool shares_ends, bool joins_passes) const;
-  // For every cut and schedule under one of the ZeRO stages (by index).
-  ByteCount least_memory(std::size_t zero) const;
+  // For every cut and schedule under one of the ZeRO stages (by index); with `recomputes` also
+  // those whose lists run forwards again.
+  ByteCount least_memory(std::size_t zero, bool recomputes) const;
 
   Seconds time(const std::vector<int>& stages, const StagePlacement& placement,
                TransferTimes& transfers) const;

@@ -34,27 +34,45 @@ class Maxima {
   std::size_t latest_ = 0;  // that dominated, or came last
 };
 
+std::vector<bool> recomputed_slots(const std::vector<sim::Pass>& list,
+                                   const std::vector<int>& slots, std::size_t chunks) {
+  std::vector<bool> recomputed(chunks, false);
+  for (const sim::Pass& pass : list) {
+    if (pass.kind == sim::PassKind::Recompute) {
+      recomputed[static_cast<std::size_t>(slots[pass.virtual_stage])] = true;
+    }
+  }
+  return recomputed;
+}
+
 void count_device(const std::vector<sim::Pass>& list, const std::vector<int>& slots,
                   LiveCounts& live) {
   using sim::PassKind;
   live.splits = std::any_of(list.begin(), list.end(),
                             [](const sim::Pass& pass) { return pass.kind == PassKind::InputGrad; });
   const std::size_t chunks = live.stages.size();
-  std::vector<int> counts(live.splits ? 2 * chunks : chunks, 0);
+  const std::vector<bool> recomputed = recomputed_slots(list, slots, chunks);
+  live.recomputes = std::find(recomputed.begin(), recomputed.end(), true) != recomputed.end();
+  const std::size_t inputs = live.splits ? 2 * chunks : chunks;  // where their counts begin
+  std::vector<int> counts(live.recomputes ? inputs + chunks : inputs, 0);
   Maxima maxima(live.maxima);
   bool rising = false;
   const auto slot_of = [&](const sim::Pass& pass) {
     return static_cast<std::size_t>(slots[pass.virtual_stage]);
+  };
+  // Only a local maximum can be a maximum.
+  const auto take_from = [&](std::size_t count) {
+    if (rising) {
+      maxima.add(counts);
+    }
+    --counts[count];
   };
   const auto free = [&](const sim::Pass& pass) {
     const bool leaves = pass.kind == PassKind::InputGrad;
     if (pass.kind != PassKind::Backward && pass.kind != PassKind::WeightGrad && !leaves) {
       return;
     }
-    if (rising) {  // only a local maximum can be a maximum
-      maxima.add(counts);
-    }
-    --counts[pass.kind == PassKind::WeightGrad ? chunks + slot_of(pass) : slot_of(pass)];
+    take_from(pass.kind == PassKind::WeightGrad ? chunks + slot_of(pass) : slot_of(pass));
     rising = leaves;  // what an input gradient leaves may be more than what it frees
     if (leaves) {
       ++counts[chunks + slot_of(pass)];
@@ -66,8 +84,13 @@ void count_device(const std::vector<sim::Pass>& list, const std::vector<int>& sl
       ++end;
     }
     for (std::size_t at = begin; at < end; ++at) {
+      const std::size_t slot = slot_of(list[at]);
       if (list[at].kind == PassKind::Forward) {
-        ++counts[slot_of(list[at])];
+        ++counts[recomputed[slot] ? inputs + slot : slot];
+        rising = true;
+      } else if (list[at].kind == PassKind::Recompute) {
+        take_from(inputs + slot);
+        ++counts[slot];
         rising = true;
       }
     }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // How many micro-batches of each of its chunks a pipeline device holds at once. A device runs its
 // list in order: a forward adds one activation, a whole backward frees it; of a split one the input
-// gradient leaves what the weight gradient reads, and the weight gradient frees that. So the counts
-// follow from the list alone, whatever the passes cost. Where activations leave for the host and
-// return (Schedule::copies_to_host), the device holds no more than the copies have buffers.
+// gradient leaves what the weight gradient reads, and the weight gradient frees that. A forward
+// that a recompute pass repeats adds its input alone, for which that pass adds the activation. So
+// the counts follow from the list alone, whatever the passes cost. Where activations leave for the
+// host and return (Schedule::copies_to_host), the device holds no more than the copies have
+// buffers.
 #pragma once
 
 #include <vector>
@@ -16,6 +18,8 @@ struct LiveCounts {
   std::vector<int> stages;  // virtual stages of the device
   // Whether input gradients occur: then the counts of what they leave follow the whole ones.
   bool splits = false;
+  // Whether recompute passes occur: then the counts of inputs alone come last.
+  bool recomputes = false;
   // Counts per entry of `stages`, whole activations first; only combinations that no other
   // dominates.
   std::vector<std::vector<int>> maxima;

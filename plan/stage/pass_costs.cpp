@@ -7,6 +7,7 @@
 #include "plan/modules.hpp"
 #include "plan/schedule_traits.hpp"
 #include "plan/stage/joined.hpp"
+#include "plan/stage/listed_passes.hpp"
 #include "plan/stage/plan_schedule.hpp"
 #include "plan/stage/shared_output.hpp"
 #include "plan/stage/sliced.hpp"
@@ -182,6 +183,9 @@ sim::PipelineCosts separate_costs(const Plan& plan, const BlockCosts& block_cost
     costs.forward.push_back(copy ? divided(stage.forward, portions) : stage.forward);
     costs.backward.push_back(stage.backward);
     costs.last_backward_extra.push_back(stage.last_backward - stage.backward);
+    if (traits.recomputes) {
+      costs.recompute.push_back(stage.forward * std::int64_t{stage.forwards - 1});
+    }
   }
   if (arrivals.empty()) {
     arrivals = arrivals_alone(plan, traits, stages, sends);
@@ -235,6 +239,10 @@ void add_edge_latencies(const Plan& plan, const sim::PipelineOrder& order,
                         const std::vector<StageCost>& stages, const std::vector<SimTime>& sends,
                         const BlockCosts& costs, sim::PipelineCosts& passes) {
   if (order.edges.empty()) {
+    return;
+  }
+  if (plan.schedule_document != nullptr) {
+    passes.edge_latency = edge_messages(plan, order, costs);
     return;
   }
   if (schedule_traits(plan).uses_servers || schedule_traits(plan).copies_to_host) {

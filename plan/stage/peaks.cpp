@@ -17,9 +17,17 @@ namespace orrery::plan {
 
 namespace {
 
-void add_peak_activations(const std::vector<StageCost>& stages, const LiveCounts& live,
-                          const std::vector<SplitBackwards::Kept>& kept, StageMemory& memory) {
+// What a forward that a recompute pass repeats keeps: what the stage before handed on. Of the first
+// stage of the network that is token ids.
+ByteCount input_of(const Plan& plan, const std::vector<StageCost>& stages, std::size_t index) {
+  return index % plan.stage_blocks.size() == 0 ? ByteCount() : stages[index - 1].boundary;
+}
+
+void add_peak_activations(const Plan& plan, const std::vector<StageCost>& stages,
+                          const LiveCounts& live, const std::vector<SplitBackwards::Kept>& kept,
+                          StageMemory& memory) {
   const std::size_t chunks = live.stages.size();
+  const std::size_t inputs = live.splits ? 2 * chunks : chunks;
   for (const std::vector<int>& counts : live.maxima) {
     ByteCount layers;
     ByteCount ends;
@@ -30,6 +38,9 @@ void add_peak_activations(const std::vector<StageCost>& stages, const LiveCounts
       if (live.splits) {
         layers += kept[index].layers * counts[chunks + slot];
         ends += kept[index].ends * counts[chunks + slot];
+      }
+      if (live.recomputes) {
+        layers += input_of(plan, stages, index) * counts[inputs + slot];
       }
     }
     if (layers + ends > memory.activations + memory.ends) {
@@ -42,15 +53,15 @@ void add_peak_activations(const std::vector<StageCost>& stages, const LiveCounts
 // Saved activations on host and disk, at their own peaks.
 void add_peak_away(const std::vector<StageCost>& stages, const LiveCounts& live,
                    StageMemory& memory) {
+  const std::size_t chunks = live.stages.size();
   ByteCount host;
   ByteCount disk;
   for (const std::vector<int>& counts : live.maxima) {
     ByteCount on_host;
     ByteCount on_disk;
-    for (std::size_t slot = 0; slot < counts.size(); ++slot) {
-      // What waits for weight gradients is counted whole.
-      const int index = live.stages[slot % live.stages.size()];
-      const StageCost& stage = stages[static_cast<std::size_t>(index)];
+    for (std::size_t slot = 0; slot < (live.splits ? 2 * chunks : chunks); ++slot) {
+      // What waits for weight gradients is counted whole; inputs alone stay on the device.
+      const StageCost& stage = stages[static_cast<std::size_t>(live.stages[slot % chunks])];
       on_host += stage.saved_host * counts[slot];
       on_disk += stage.saved_disk * counts[slot];
     }
@@ -124,7 +135,7 @@ std::vector<StageMemory> stage_memory(const Plan& plan, const std::vector<StageC
     }
     memory.workspace += working;
     if (slice_peaks.empty()) {
-      add_peak_activations(stages, live[device], kept, memory);
+      add_peak_activations(plan, stages, live[device], kept, memory);
       add_peak_away(stages, live[device], memory);
     } else {
       memory.host += slice_peaks[device].host;

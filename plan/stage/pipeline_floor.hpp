@@ -28,6 +28,7 @@ struct StagePlacement {
   bool by_modules = false;         // no stage has blocks of the encoder and the decoder
   bool copies_to_host = false;     // activations wait on the host, not on the device
   bool spreads_attention = false;  // parts of a stage run on other devices
+  bool recomputes = false;         // an activation may be there from its recomputation on alone
   bool undecided = false;  // where stages, or their gradients and updates, run comes with the lists
   bool flushes = true;     // synchronous: passes of one iteration do not meet those of the next
   bool operator==(const StagePlacement&) const = default;

@@ -10,11 +10,11 @@
 #include "plan/schedule_traits.hpp"
 #include "plan/stage/arcs.hpp"
 #include "plan/stage/host_copies.hpp"
+#include "plan/stage/listed_passes.hpp"
 #include "plan/stage/servers.hpp"
 #include "plan/stage/spread_attention.hpp"
 #include "plan/stage/steady_pace.hpp"
 #include "plan/stage/transfers.hpp"
-#include "sim/orders/listed_order.hpp"
 #include "sim/orders/schedule_document.hpp"
 
 namespace orrery::plan {
@@ -26,6 +26,7 @@ sim::ScheduleParams schedule_params(const Plan& plan) {
   params.chunks = plan.chunks;
   params.slices = plan.slices;
   params.cap = plan.activation_cap;
+  params.cap_name = "activation_cap";
   const ScheduleTraits traits = schedule_traits(plan);
   if (traits.by_modules) {
     params.warm_up = encoder_segments(plan);
@@ -48,25 +49,6 @@ std::string in_front(std::string_view name, const std::string& broken) {
   return broken.empty() ? "" : fmt::format("schedule \"{}\": {}", name, broken);
 }
 
-// What lists say that plans do not take from them.
-std::string missing_in_plans(const sim::ScheduleDocument& document,
-                             const sim::PipelineOrder& order) {
-  const bool recomputes = document.rule
-                              ? document.rule->recompute
-                              : sim::lists_kind(*document.lists, sim::PassKind::Recompute);
-  if (recomputes) {
-    return "passes that recompute are said by the plan's blocks: leave them out of the document";
-  }
-  if (document.lists && sim::lists_kind(*document.lists, sim::PassKind::Optimizer)) {
-    return "a plan updates its parameters after a step: leave passes U out of the document";
-  }
-  if (!order.chains.empty() && !sim::mirrors(order)) {
-    return "directions of a plan are two, mirror images of each other on the devices: list "
-           "direction 1 on the devices of direction 0 in reverse";
-  }
-  return "";
-}
-
 std::string problem_of_document(const Plan& plan) {
   const sim::ScheduleDocument& document = *plan.schedule_document;
   std::string broken = packs_problem(plan);
@@ -75,10 +57,11 @@ std::string problem_of_document(const Plan& plan) {
   }
   const sim::ScheduleParams params = schedule_params(plan);
   broken = sim::check_document(document, params);
+  broken = broken.empty() ? prediction_problem(plan) : broken;
   if (broken.empty()) {
     // Throws when the lists are wrong or cannot go on.
     const sim::PipelineOrder order = sim::order_of(document, params);
-    broken = missing_in_plans(document, order);
+    broken = listed_passes_problem(plan, order);
   }
   return broken;
 }

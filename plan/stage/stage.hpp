@@ -47,7 +47,8 @@ bool shares_output_layer(const Plan& plan);
 std::vector<StageContent> stage_contents(const Plan& plan);
 
 struct StageCost {
-  SimTime forward;  // of one micro-batch, ZeRO-3 gathers included
+  SimTime forward;   // of one micro-batch, ZeRO-3 gathers included
+  int forwards = 1;  // of one micro-batch: 2 where a pass of its own runs it again
   SimTime backward;
   SimTime last_backward;  // with the gradient reduction of the step beside it
   // Where a forward and a backward run as one (plan/block/cost.hpp): what they are of, and of the

@@ -17,8 +17,7 @@ std::vector<SimTime> update_times(const Plan& plan, const std::vector<StageCost>
   std::vector<SimTime> times;
   const bool reduces = !schedule_traits(plan).uses_servers;
   for (const StageCost& stage : stages) {
-    const Seconds optimizer = optimizer_time(plan, {stage}, {0}, costs);
-    times.push_back(to_sim_time(optimizer) + stage.weight_casts +
+    times.push_back(to_sim_time(update_time(plan, stage, costs)) + stage.weight_casts +
                     (reduces ? stage.reduce_total + stage.gather_total : SimTime{}));
   }
   return times;

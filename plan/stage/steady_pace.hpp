@@ -22,8 +22,9 @@ struct SteadyPace {
   StepEnd end;     // iteration: micro-batches x period
   Seconds period;  // of a micro-batch
   sim::VersionUseOfStage versions;
-  Seconds busy;        // of the busiest device in an iteration, updates included
-  Seconds least_busy;  // and of the one that waits most
+  Seconds busy;          // of the busiest device in an iteration, updates included
+  Seconds least_busy;    // and of the one that waits most
+  bool overlaps = true;  // an iteration begins before the one before it has ended
 };
 
 // Fills `result`, with spans, and adds to the passes those of updates, services and predictions.

@@ -144,6 +144,12 @@ Seconds optimizer_time(const Plan& plan, std::int64_t parameters, ByteCount grad
       time + costs.device().memory_bound(gradients, costmodel::MemoryKernel::Elementwise));
 }
 
+Seconds update_time(const Plan& plan, const StageCost& stage, const BlockCosts& costs) {
+  const std::vector<StageCost> alone = {stage};
+  return optimizer_time(plan, alone, {0}, costs) +
+         (plan.execution.delayed_update ? Seconds() : host_updates(plan, alone, {{0}}));
+}
+
 SimTime prediction_time(const Plan& plan, const StageCost& stage, const BlockCosts& costs) {
   const auto [stored, master] = parameter_bytes(plan);
   const int bytes = std::max(stored, master) + plan.execution.optimizer_state_bytes + stored;

@@ -49,5 +49,8 @@ Seconds optimizer_time(const Plan& plan, const std::vector<StageCost>& stages,
 // The same of a device with so many parameters, on this rank, and such a gradient buffer.
 Seconds optimizer_time(const Plan& plan, std::int64_t parameters, ByteCount gradient_buffer,
                        const BlockCosts& costs);
+// A virtual stage that updates by itself: on the device, and on its host unless the host's update
+// runs beside the next step.
+Seconds update_time(const Plan& plan, const StageCost& stage, const BlockCosts& costs);
 
 }  // namespace orrery::plan

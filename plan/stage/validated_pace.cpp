@@ -19,42 +19,6 @@ namespace {
 constexpr int kIterations = 4;            // the mean of three periods
 constexpr ByteCount kStateOfNorm{2 * 4};  // sum of squares and whether all are finite
 
-// What begins and ends a step does so in every iteration, so units have times of their own.
-void set_unit_times(const sim::PipelineOrder& all, std::uint32_t units_once,
-                    sim::PipelineCosts& passes) {
-  const auto units = static_cast<std::size_t>(all.micro_batches);
-  sim::give_units_times(all.micro_batches, passes);
-  const std::size_t stages = passes.first_forward_extra.size();
-  for (const std::vector<sim::Pass>& list : all.passes) {
-    std::vector<std::uint32_t> begun(stages, 0);                        // iterations, by stage
-    std::vector<const sim::Pass*> last(stages * kIterations, nullptr);  // of final gradients
-    for (const sim::Pass& pass : list) {
-      const std::size_t s = pass.virtual_stage;
-      const std::uint32_t iteration = pass.micro_batch / units_once;
-      if (s >= stages || pass.kind == sim::PassKind::Optimizer) {
-        continue;
-      }
-      if (pass.kind == sim::PassKind::Forward && begun[s] == iteration) {
-        ++begun[s];
-        passes.unit_forward[s * units + pass.micro_batch] += passes.first_forward_extra[s];
-      }
-      if (pass.kind == sim::PassKind::Backward || pass.kind == sim::PassKind::WeightGrad) {
-        last[s * kIterations + iteration] = &pass;
-      }
-    }
-    for (const sim::Pass* pass : last) {
-      if (pass != nullptr) {
-        const bool whole = pass->kind == sim::PassKind::Backward;
-        (whole ? passes.unit_backward
-               : passes.unit_weight_grad)[pass->virtual_stage * units + pass->micro_batch] +=
-            passes.last_backward_extra[pass->virtual_stage];
-      }
-    }
-  }
-  passes.first_forward_extra.clear();
-  passes.last_backward_extra.clear();
-}
-
 // The rest of a device's gradient reductions after its last backward.
 SimTime reduction_tail(const Plan& plan, const std::vector<StageCost>& stages,
                        const std::vector<std::uint16_t>& device_of, int device) {
@@ -90,7 +54,7 @@ SimTime validated_iteration(const Plan& plan, const sim::PipelineOrder& order,
   const auto virtual_stages = static_cast<std::size_t>(all.num_virtual_stages);
   for (const StageCost& stage : stages) {
     passes.optimizer.push_back(
-        to_sim_time(optimizer_time(plan, {stage}, {0}, costs)) +
+        to_sim_time(update_time(plan, stage, costs)) +
         (plan.execution.overlap_param_gather ? SimTime{} : stage.gather_total));
   }
   for (int d = 0; d < plan.pp; ++d) {  // the state of the norm leaves a device when it is reduced
@@ -109,7 +73,7 @@ SimTime validated_iteration(const Plan& plan, const sim::PipelineOrder& order,
                                       &passes.backward, &passes.optimizer}) {
     times->resize(virtual_stages);
   }
-  set_unit_times(all, static_cast<std::uint32_t>(order.micro_batches), passes);
+  sim::end_every_iteration(all, passes);
   const sim::PipelineResult result =
       sim::evaluate_pipeline(all, passes, {.steady_state = false, .record_spans = true});
   SimTime period{std::llround(sim::iteration_period(all, result))};

@@ -129,7 +129,8 @@ std::vector<Pipeline> PerBlockSpace::pipelines(const StageMesh& mesh) const {
       const bool by_parts = !choice.traits.synchronous || choice.cut != plan::ModuleCut::OneChain ||
                             space_.base().network.spec.cascade.layers > 0 ||
                             choice.traits.uses_servers || choice.traits.copies_to_host ||
-                            choice.traits.spreads_attention ||
+                            choice.traits.spreads_attention || choice.traits.recomputes ||
+                            choice.traits.lists_updates ||
                             (choice.registered != nullptr &&
                              plan::lacks_stage_bounds(*choice.registered, family.chunks));
       const bool hides = choice.traits.joins_passes && space_.base().network.spec.moe.experts > 0;

@@ -193,22 +193,25 @@ std::vector<std::string> Constraints::named_schedules() const {
   return names;
 }
 
-namespace {
-
-bool is_asynchronous(const std::string& name) {
+bool Constraints::is_asynchronous(const std::string& schedule) const {
   const auto table = sim::schedule_table();
-  return std::any_of(table.begin(), table.end(), [&](const sim::Schedule* schedule) {
-    return schedule->name == name && !schedule->synchronous;
+  const auto registered = std::find_if(
+      table.begin(), table.end(), [&](const sim::Schedule* one) { return one->name == schedule; });
+  if (registered != table.end()) {
+    return !(*registered)->synchronous;
+  }
+  return std::any_of(documents_.begin(), documents_.end(), [&](const auto& document) {
+    return document->name == schedule && !sim::is_synchronous(*document);
   });
 }
-
-}  // namespace
 
 bool Constraints::searches_asynchronous() const {
   const std::vector<std::string> names = named_schedules();
   return asynchronous_ &&
-         (asynchronous_alone_ ||
-          (!names.empty() && std::all_of(names.begin(), names.end(), is_asynchronous)));
+         (asynchronous_alone_ || (!names.empty() && std::all_of(names.begin(), names.end(),
+                                                                [this](const std::string& name) {
+                                                                  return is_asynchronous(name);
+                                                                })));
 }
 
 Constraints Constraints::asynchronous_alone() const {

@@ -68,6 +68,7 @@ class Constraints {
     std::string value;
   };
   std::vector<Entry> parse(std::string_view text, std::string_view option);
+  bool is_asynchronous(const std::string& schedule) const;
   // The name of a registered schedule or of a document, which is read and kept.
   std::string schedule_name(std::string_view text, std::string_view where);
 

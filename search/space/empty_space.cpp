@@ -11,6 +11,7 @@
 
 #include "base/error.hpp"
 #include "base/math.hpp"
+#include "plan/slices.hpp"
 #include "plan/stage/plan_schedule.hpp"
 #include "search/space/space.hpp"
 #include "sim/orders/schedule_document.hpp"
@@ -63,7 +64,11 @@ std::string schedule_reason(const plan::Plan& base, const Constraints& constrain
             space.schedules().stages(plan.pp, std::max(plan.chunks, 2), choice.cut, false);
         plan.chunks = std::max(plan.chunks, choice.registered->uses_chunks ? 2 : 1);
       }
-      const std::string problem = plan::schedule_problem(plan, "schedule");
+      std::string problem = plan::schedule_problem(plan, "schedule");
+      if (problem.empty() &&
+          (plan.network.spec.encoder.layers > 0 || constraints.is_fixed("slices"))) {
+        problem = plan::slices_problem(plan);
+      }
       if (!problem.empty()) {
         return problem;
       }

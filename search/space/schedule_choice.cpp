@@ -18,9 +18,12 @@ plan::Plan plan_of(const ScheduleChoice& choice, const sim::ScheduleParams& para
   return plan;
 }
 
-bool document_runs(const ScheduleChoice& choice, const sim::ScheduleParams& params) {
+bool document_runs(const ScheduleChoice& choice, const sim::ScheduleParams& params,
+                   const models::Network& network) {
   try {
-    return plan::schedule_problem(plan_of(choice, params), "schedule").empty();
+    plan::Plan plan = plan_of(choice, params);
+    plan.network = network;
+    return plan::schedule_problem(plan, "schedule").empty();
   } catch (const Error&) {
     return false;
   }

@@ -11,6 +11,7 @@ namespace orrery::search {
 plan::Plan plan_of(const ScheduleChoice& choice, const sim::ScheduleParams& params);
 
 // Whether its document can go on to the end with these numbers, in plans.
-bool document_runs(const ScheduleChoice& choice, const sim::ScheduleParams& params);
+bool document_runs(const ScheduleChoice& choice, const sim::ScheduleParams& params,
+                   const models::Network& network);
 
 }  // namespace orrery::search

@@ -47,7 +47,8 @@ ScheduleSpace::ScheduleSpace(const plan::Plan& base, const Constraints& constrai
     }
   }
   for (const auto& document : constraints.documents()) {
-    if (!asynchronous && constraints.admits("schedule", document->name)) {
+    if (sim::is_synchronous(*document) != asynchronous &&
+        constraints.admits("schedule", document->name)) {
       plan::Plan plan;
       plan.schedule = document->name;
       plan.schedule_document = document;
@@ -192,7 +193,8 @@ constexpr std::int64_t kFewestTokens = 256;  // of a slice: below, kernels no lo
 // Without a pipeline every schedule of whole backwards is the same loop.
 bool is_plain_loop(const plan::ScheduleTraits& traits) {
   return !traits.splits_backward && !traits.two_directions && !traits.shares_output_layer &&
-         !traits.uses_servers && !traits.joins_passes;
+         !traits.uses_servers && !traits.joins_passes && !traits.recomputes &&
+         !traits.lists_updates;
 }
 
 }  // namespace
@@ -205,7 +207,7 @@ bool ScheduleSpace::is_usable(const ScheduleChoice& choice, const sim::ScheduleP
     return false;
   }
   if (choice.document != nullptr) {
-    return document_runs(choice, params);
+    return document_runs(choice, params, base_.network);
   }
   const bool sliced = params.slices > 1;
   if (sliced != choice.traits.uses_slices) {
@@ -223,6 +225,9 @@ bool ScheduleSpace::is_usable(const ScheduleChoice& choice, const sim::ScheduleP
   if (choice.traits.spreads_attention &&
       (std::int64_t{params.stages} * params.chunks != spec.layers || spec.encoder.layers > 0 ||
        spec.adapters.rank > 0 || spec.encoder_layers > 0)) {
+    return false;
+  }
+  if (choice.traits.runs_arcs && (spec.encoder.layers > 0 || spec.encoder_layers > 0)) {
     return false;
   }
   const int most_chunks = choice.registered->most_chunks_tried;
@@ -268,9 +273,11 @@ const plan::StagePlacement& ScheduleSpace::placement_of(int choice,
                   .by_modules = schedule.traits.by_modules,
                   .copies_to_host = schedule.traits.copies_to_host,
                   .spreads_attention = schedule.traits.spreads_attention,
+                  .recomputes = schedule.traits.recomputes,
                   .undecided = schedule.registered != nullptr &&
                                plan::lacks_stage_bounds(*schedule.registered, params.chunks),
-                  .flushes = schedule.traits.synchronous && !base_.execution.post_validation};
+                  .flushes = schedule.traits.synchronous && !schedule.traits.lists_updates &&
+                             !base_.execution.post_validation};
   return slot->second;
 }
 

@@ -59,9 +59,9 @@ bool same_passes(const Family& a, const Family& b) {
   return a.slices == b.slices && a.parts == b.parts;
 }
 
-bool joins_passes(const std::vector<Family>& families) {
+bool any_of(const std::vector<Family>& families, bool plan::StagePlacement::*trait) {
   return std::any_of(families.begin(), families.end(),
-                     [](const Family& family) { return family.placement.joins_passes; });
+                     [trait](const Family& family) { return family.placement.*trait; });
 }
 
 }  // namespace
@@ -73,7 +73,7 @@ Seconds Worker::bound(const Group& group) {
   }
   const std::vector<Family>& families = space_.families(group);
   const bool shares = group.pp > 1 && space_.schedules().shares_ends();
-  const bool joins = joins_passes(families);
+  const bool joins = any_of(families, &plan::StagePlacement::joins_passes);
   const int zero = space_.zero_stages(group).front();
   const Member* previous = nullptr;
   const std::vector<Member> layouts = space_.layouts(group);
@@ -131,7 +131,8 @@ void Worker::open_families(std::uint32_t group_index, std::size_t layout,
   const std::vector<Member> layouts = space_.layouts(group);
   const std::vector<int> zeros = space_.zero_stages(group);
   const bool shares = group.pp > 1 && space_.schedules().shares_ends();
-  const bool joins = joins_passes(families);
+  const bool joins = any_of(families, &plan::StagePlacement::joins_passes);
+  const bool recomputes = any_of(families, &plan::StagePlacement::recomputes);
   const Family& cuts = families[range.first];
   configure(group, layouts[layout], cuts, cuts.schedules.front(), zeros.front());
   const plan::LayoutBounds bounds = simulator_.layout_bounds(plan_, zeros);
@@ -140,7 +141,7 @@ void Worker::open_families(std::uint32_t group_index, std::size_t layout,
   }
   bool fits = false;
   for (std::size_t zero = 0; zero < zeros.size(); ++zero) {
-    fits = fits || !is_beyond(bounds.least_memory(zero), known);
+    fits = fits || !is_beyond(bounds.least_memory(zero, recomputes), known);
   }
   for (std::size_t family = range.first; family < range.second; ++family) {
     const Family& cut = families[family];

@@ -55,6 +55,37 @@ ListedPass read_pass(const JsonReader& entry, int slices, std::int64_t total) {
   return pass;
 }
 
+ListedEnd read_end(const JsonReader& value) {
+  ObjectReader object = value.object();
+  const JsonReader pass = object.required("pass");
+  const PassKind kind = kPassKinds[index_in(pass, kPassNames)];
+  if (kind == PassKind::Optimizer) {
+    pass.fail("updates have other numbers than micro-batches",
+              "list the update where it is to be: passes of a device run in order");
+  }
+  ListedEnd end{.lane = lane_of(kind)};
+  end.stage =
+      static_cast<std::uint16_t>(object.required("stage").integer(0, kMaxVirtualStages - 1));
+  end.direction =
+      static_cast<std::uint16_t>(object.integer_or("direction", 0, 0, kMaxVirtualStages - 1));
+  object.finish();
+  return end;
+}
+
+std::vector<ListedEdge> read_edges(ObjectReader& document) {
+  std::vector<ListedEdge> edges;
+  const auto value = document.optional("edges");
+  for (const JsonReader& entry :
+       value ? value->array(limits::kMaxLayers) : std::vector<JsonReader>()) {
+    ObjectReader object = entry.object();
+    ListedEdge edge{read_end(object.required("from")), read_end(object.required("to"))};
+    edge.shift = static_cast<int>(object.integer_or("shift", 0, 0, limits::kMaxBatch));
+    object.finish();
+    edges.push_back(edge);
+  }
+  return edges;
+}
+
 int num_stages(const ScheduleLists& lists) {
   int stages = 0;
   for (const auto& list : lists.devices) {
@@ -104,6 +135,7 @@ ScheduleLists read_schedule_lists(ObjectReader& object) {
   if (lists.devices.empty()) {
     value.fail("the list of at least one device is required");
   }
+  lists.edges = read_edges(object);
   const bool once = lists.iterations == 1 && lists.versions == Versions::Flush;
   if (!once && directions_of(lists) > 1) {
     value.fail("several directions run one iteration, with updates at its end",

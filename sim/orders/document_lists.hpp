@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The lists of a schedule document (sim/orders/schedule_document.hpp): passes by device, in order,
-// with slices, directions, joined passes and updates. O(passes).
+// with slices, directions, joined passes, updates and edges. O(passes + edges).
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,24 @@ struct ListedPass {
   std::uint32_t slice = 0;
 };
 
+// One end of an edge: the passes of a lane at a stage, numbered in its direction.
+struct ListedEnd {
+  Lane lane = Lane::Forward;
+  std::uint16_t direction = 0;
+  std::uint16_t stage = 0;
+  auto operator<=>(const ListedEnd&) const = default;
+};
+
+// Pass `to` of a micro-batch waits for pass `from` of the one `shift` micro-batches before it.
+struct ListedEdge {
+  ListedEnd from;
+  ListedEnd to;
+  int shift = 0;
+};
+
 struct ScheduleLists {
   std::vector<std::vector<ListedPass>> devices;
+  std::vector<ListedEdge> edges;
   int slices = 1;
   int iterations = 1;
   Versions versions = Versions::Flush;
@@ -39,7 +55,7 @@ struct ListedSizes {
   int iterations = 1;
 };
 
-// Reads "passes", "slices", "iterations" and "versions". Error for what is no pass.
+// Reads "passes", "edges", "slices", "iterations" and "versions". Error for what is no pass.
 ScheduleLists read_schedule_lists(ObjectReader& object);
 
 ListedSizes sizes_of(const ScheduleLists& lists);

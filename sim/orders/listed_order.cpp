@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 #include <string_view>
 #include <vector>
 
@@ -245,7 +246,37 @@ class ListedOrder {
                          pass.kind == PassKind::Optimizer;
       }
     }
+    add_edges(order);
     return order;
+  }
+
+  // Waits for passes that no list has would never end.
+  void add_edges(PipelineOrder& order) const {
+    std::set<ListedEnd> ends;
+    for (const auto& list : lists_.devices) {
+      for (const ListedPass& pass : list) {
+        if (!lists_.edges.empty()) {
+          ends.insert({lane_of(pass.kind), pass.direction, pass.stage});
+        }
+      }
+    }
+    for (std::size_t k = 0; k < lists_.edges.size(); ++k) {
+      const ListedEdge& edge = lists_.edges[k];
+      for (const ListedEnd& end : {edge.from, edge.to}) {
+        if (!ends.contains(end)) {
+          bad_input(fmt::format("{}: /edges/{}", where_, k),
+                    fmt::format("no list has such a pass of stage {} in direction {}", end.stage,
+                                end.direction),
+                    "W is a pass of its own only beside B");
+        }
+      }
+      order.edges.push_back({edge.from.lane, virtual_stage(edge.from), edge.to.lane,
+                             virtual_stage(edge.to), edge.shift * lists_.slices});
+    }
+  }
+
+  std::uint16_t virtual_stage(const ListedEnd& end) const {
+    return static_cast<std::uint16_t>(end.direction * stages_ + end.stage);
   }
 
   Pass pass_of(const ListedPass& pass) const {

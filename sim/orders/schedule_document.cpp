@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <string_view>
 
 #include "base/error.hpp"
 #include "base/json_reader.hpp"
@@ -17,6 +18,29 @@
 
 namespace orrery::sim {
 namespace {
+
+// What registered schedules have and documents do not, and why.
+struct NotInDocuments {
+  std::string_view key;
+  std::string_view reason;
+  std::string_view hint;
+};
+constexpr std::array<NotInDocuments, 3> kNotInDocuments = {{
+    {"holds", "an activation of a document is held from its forward to its last gradient pass",
+     "list passes R to keep the input alone in between"},
+    {"output", "shards of the output layer are not listed: their passes and barriers follow a rule",
+     "\"vocab-1\", \"vocab-2\" and \"interlaced\" have them"},
+    {"frozen", "which blocks are frozen is the network's to say, not the schedule's",
+     "state it there; \"diffusionpipe\" runs a frozen encoder in idle times"},
+}};
+
+void refuse_others(const JsonReader& reader, const Json& document) {
+  for (const NotInDocuments& one : kNotInDocuments) {
+    if (document.find(one.key) != nullptr) {
+      reader.fail(fmt::format("\"{}\": {}", one.key, one.reason), std::string(one.hint));
+    }
+  }
+}
 
 // The key that was meant for one of these, if any.
 std::string resembling_hint(const Json& document) {
@@ -50,6 +74,7 @@ ScheduleDocument read_schedule_document(const Json& document, const std::string&
               fmt::format("choose another name, for example \"my-{}\"", result.name));
   }
   result.description = printable(object.string_or("description", ""));
+  refuse_others(reader, document);
   if (object.has("passes") && object.has("placement")) {
     reader.fail("either \"placement\" with its rule or \"passes\" is required, not both",
                 "leave one out");
@@ -106,6 +131,11 @@ std::string check_document(const ScheduleDocument& document, const ScheduleParam
 bool splits_backward(const ScheduleDocument& document) {
   return document.rule ? document.rule->split_backward
                        : lists_kind(*document.lists, PassKind::InputGrad);
+}
+
+bool recomputes(const ScheduleDocument& document) {
+  return document.rule ? document.rule->recompute
+                       : lists_kind(*document.lists, PassKind::Recompute);
 }
 
 bool uses_slices(const ScheduleDocument& document) {

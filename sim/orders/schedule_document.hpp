@@ -81,6 +81,9 @@ std::string check_document(const ScheduleDocument& document, const ScheduleParam
 // Whether input and weight gradients are passes of their own.
 bool splits_backward(const ScheduleDocument& document);
 
+// Whether there are passes that run forwards again.
+bool recomputes(const ScheduleDocument& document);
+
 // Whether micro-batches may be cut into slices: of lists as they are cut, of a rule whose lists
 // follow from counts into any number.
 bool uses_slices(const ScheduleDocument& document);

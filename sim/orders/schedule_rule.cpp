@@ -295,7 +295,8 @@ std::string check_rule(const ScheduleDescription& rule, const ScheduleParams& pa
                                               : "slices run in a strict order, which needs");
   }
   if (rule.warm_up && (rule.cap > 0 || params.cap > 0)) {
-    return "warm_up fixes the activations, so there is no cap with it: leave one of them out";
+    return fmt::format("warm_up fixes the activations: leave it or {} out",
+                       params.cap > 0 ? params.cap_name : "\"cap\"");
   }
   if (rule.weight_grads && !(rule.warm_up && rule.split_backward)) {
     return "weight_grads needs warm_up and a split backward: add both, or leave it out";
@@ -306,7 +307,7 @@ std::string check_rule(const ScheduleDescription& rule, const ScheduleParams& pa
                          one.device, params.stages, one.device + 1);
     }
     if (rule.warm_up && one.cap > 0) {
-      return "warm_up fixes the activations, so there is no cap with it: leave one of them out";
+      return "warm_up fixes the activations: leave it or \"cap\" of the overrides out";
     }
   }
   return first_broken({check_looks(params, 1), check_cap(params, 1)});

@@ -54,7 +54,7 @@ PipelineOrder ShortestOrder::take(std::string_view where) {
     bad_input(
         where,
         fmt::format("no order that it tries keeps within {:g} micro-batches of activations", cap_),
-        "raise the cap, or even out the activations of the stages");
+        fmt::format("raise {}, or even out the activations of the stages", params_.cap_name));
   }
   return *std::move(best_);
 }

@@ -285,13 +285,6 @@ std::int64_t cap_of(const ScheduleParams& params, double own) {
                                    static_cast<double>(params.activation * params.chunks));
 }
 
-std::string check_cap(const ScheduleParams& params, double smallest) {
-  return params.cap == 0.0 || params.cap >= smallest
-             ? ""
-             : fmt::format("a cap of {:g} micro-batches is below the minimum: set the cap to {:g}",
-                           params.cap, smallest);
-}
-
 std::string check_one_fits(const ScheduleParams& params, double own) {
   if (params.activations.empty() || params.stages < 1) {
     return "";
@@ -308,10 +301,10 @@ std::string check_one_fits(const ScheduleParams& params, double own) {
   }
   const auto each = static_cast<double>(params.activation * params.chunks);
   return fmt::format(
-      "one micro-batch keeps activations of {:g} on device {}, and there is room for {:g}: set the "
-      "cap to {:g}",
+      "one micro-batch keeps activations of {:g} on device {}, and there is room for {:g}: set {} "
+      "to {:g}",
       static_cast<double>(*most) / each, most - held.begin(), params.cap > 0 ? params.cap : own,
-      std::ceil(static_cast<double>(*most) / each));
+      params.cap_name, std::ceil(static_cast<double>(*most) / each));
 }
 
 }  // namespace orrery::sim

@@ -46,9 +46,8 @@ std::string check_automatic(const ScheduleParams& params);
 // `cap` in units of params.activation.
 PipelineOrder automatic_zero_bubble(const ScheduleParams& params, std::int64_t cap);
 
-// Activations of params.cap micro-batches, or of `own` without a cap; and that it holds one.
+// Activations of params.cap micro-batches, or of `own` without a cap.
 std::int64_t cap_of(const ScheduleParams& params, double own);
-std::string check_cap(const ScheduleParams& params, double smallest);
 // That on a zigzag every device has room for one micro-batch, however unequal its activations, with
 // `own` micro-batches of room where there is no cap. Else nothing could ever finish.
 std::string check_one_fits(const ScheduleParams& params, double own);

@@ -10,4 +10,8 @@ namespace orrery::sim {
 // none of their own yet. O(virtual stages x units).
 void give_units_times(int units, PipelineCosts& costs);
 
+// Of an order of several equal iterations: what is added to the first forward and the last gradient
+// of a virtual stage is added in each of them. O(passes + virtual stages x iterations).
+void end_every_iteration(const PipelineOrder& order, PipelineCosts& costs);
+
 }  // namespace orrery::sim

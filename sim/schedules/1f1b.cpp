@@ -11,12 +11,11 @@ namespace orrery::sim {
 namespace {
 
 std::string check(const ScheduleParams& params) {
-  const bool fits = params.cap == 0.0 || params.cap >= 1.0;
   ScheduleParams without = params;
   without.cap = 0;
   return first_broken({check_basics(without), check_one_chunk(params),
                        check_warm_up(params, 1, "0: p - i forwards, 1: doubled"),
-                       fits ? "" : "the cap must be at least 1 activation: set the cap to 1"});
+                       check_cap(params, 1)});
 }
 
 // Forwards of a device before its first backward, with so many devices from it to the last.

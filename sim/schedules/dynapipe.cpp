@@ -28,15 +28,14 @@ std::string check_weights(const ScheduleParams& params) {
   const double largest = *std::max_element(weights.begin(), weights.end());
   return params.cap == 0.0 || largest <= params.cap
              ? ""
-             : fmt::format("a micro-batch keeps {:.6g}: set the cap to {:.6g}", largest, largest);
+             : fmt::format("a micro-batch keeps {:.6g}: set {} to {:.6g}", largest, params.cap_name,
+                           largest);
 }
 
 std::string check(const ScheduleParams& params) {
-  const bool fits = params.cap == 0.0 || params.cap >= 1.0;
   return first_broken({check_sizes(params), check_one_slice(params), check_one_replica(params),
                        check_own_iterations(params), check_own_warm_up(params),
-                       check_one_chunk(params), check_weights(params),
-                       fits ? "" : "the cap must be at least 1 activation: set the cap to 1"});
+                       check_one_chunk(params), check_weights(params), check_cap(params, 1)});
 }
 
 PipelineOrder order(const ScheduleParams& params) {

@@ -100,6 +100,29 @@ rejects 2 'set pp to 1' schedule zou-ps-ring --plan interleaved.json
 rejects 2 'is asynchronous' $search --schedule pipedream
 rejects 2 'it needs' $search --fix schedule=nestpipe
 rejects 2 'state them with --lengths' $search --fix schedule=flexsp
+# Passes R and U in plans, and lists that never flush apart from those that do.
+echo "{$head, \"placement\": \"loop\", \"warm_up\": 1, \"recompute\": true}" > again.json
+expect 0 $search --schedule again.json -o again-plan.json
+expect 0 schedule --plan again-plan.json
+grep -q ' recompute ' stdout || fail "no times of passes R"
+expect 0 schedule mine --plan again-plan.json
+expect 0 schedule --compare mine 1f1b --plan again-plan.json
+[ "$(grep -c '^mine ' stdout)" -eq 1 ] || fail "no row of the plan's document: $(cat stdout)"
+rejects 2 'unknown pipeline schedule "mime"' schedule --compare mime --plan again-plan.json
+u() { echo "{\"pass\": \"U\", \"stage\": $1, \"update\": $2}"; }
+two="$(f 0 0), $(b 0 0), $(f 0 1), $(b 0 1)"
+echo "{$head, \"passes\": [[$two, $(u 0 0)]]}" > updates.json
+untied="plan llama3-8b dgx-a100:1 --batch 2 --seq 1024 --fix pp=1,tp=8 -q"
+expect 0 $untied --schedule updates.json -o updates-plan.json
+expect 0 schedule --plan updates-plan.json
+grep -q ' update ' stdout || fail "no times of passes U"
+echo "{$head, \"versions\": \"stashed\", \"passes\": [[$(f 0 0), $(b 0 0), $(u 0 0), $(f 0 1),
+  $(b 0 1), $(u 0 1)]]}" > stale.json
+rejects 2 '"mine" is asynchronous' $untied --schedule stale.json
+expect 0 $untied --schedule stale.json --allow asynchronous -o stale-plan.json
+grep -q 'asynchronous: staleness 0' stdout || fail "no staleness of lists that never flush"
+echo "{$head, \"passes\": [[$(f 0 0), $(b 0 0), $(u 0 0), $(f 0 1), $(b 0 1), $(u 0 1)]]}" > often.json
+rejects 2 'updates each stage once' $untied --schedule often.json
 echo "{$head, \"placement\": \"v\", \"cap\": 0.1}" > bad.json
 rejects 2 'bad.json: /cap' $search --schedule bad.json
 finish

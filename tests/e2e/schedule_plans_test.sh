@@ -26,7 +26,7 @@ sed 's/"schedule": "nestpipe", "micro_batches": 4,//' tables.json >in-turn.json
 plan_of() {
   local search="plan $tiny hgx-h100:1 --batch 32 -q -o own.json"
   case $1 in
-    nestpipe) expect 0 plan in-turn.json hgx-h100:1 -q -o own.json --fix schedule=nestpipe ;;
+    nestpipe) expect 0 plan in-turn.json hgx-h100:1 -q -o own.json ;; # which is faster than in turn
     flexsp) expect 0 plan $tiny hgx-h100:1 -q -o own.json --schedule flexsp --lengths lengths.json \
       --fix tp=1,zero=1,recompute=none ;;
     dip) expect 0 plan trained.json hgx-h100:1 --batch 32 -q -o own.json \
@@ -106,7 +106,11 @@ expect 0 schedule --compare nestpipe --plan tables.json --json
 expect 0 plan trained.json hgx-h100:1 --batch 32 -q -o chain.json --fix schedule=1f1b,pp=4,$layout
 expect 0 schedule --compare 1f1b dip interleaved --plan chain.json
 expect 0 schedule --compare diffusionpipe 1f1b zb-v --plan encoder.json
-rejects 2 'below the minimum: set the cap to 4' schedule zb-v --plan chain.json --cap 1
+# What does not run with an encoder says so before it is searched for.
+behind_encoder="plan trained.json hgx-h100:1 --batch 32 --fix pp=4 -q"
+rejects 2 'this network has an encoder' $behind_encoder --schedule seq1f1b
+rejects 2 'gradients run through one chain' $behind_encoder --schedule layerpipe --allow asynchronous
+rejects 2 'below the minimum: set activation_cap to 4' schedule zb-v --plan chain.json --cap 1
 
 # A cascade is no chain of stages; the best plan of all is no slower than that of both directions.
 expect 0 plan cascade.json hgx-h100:1 --batch 32 -q --json

@@ -53,7 +53,7 @@ TEST(SlicesProperty, StandAboveTheirBounds) {
     for (const StageMemory& stage : result.memory) {
       fullest = std::max(fullest, stage.total());
     }
-    RC_ASSERT(bounds.least_memory(0) <= fullest);
+    RC_ASSERT(bounds.least_memory(0, false) <= fullest);
     RC_ASSERT(bounds.memory(plan.stage_blocks, place).front() <= fullest);
     RC_ASSERT(bounds.time_within(plan.stage_blocks, place, 0, fullest) <= time);
     const std::vector<StageMemory> alone = simulator.memory(plan);

@@ -135,7 +135,7 @@ TEST_P(EverySchedule, RunsInAPlanBetweenItsBoundsOrSaysWhyNot) {
     fullest = std::max(fullest, stage.total());
   }
   EXPECT_LE(bounds.memory(plan.stage_blocks, place).front(), fullest);
-  EXPECT_LE(bounds.least_memory(0), fullest);
+  EXPECT_LE(bounds.least_memory(0, false), fullest);
   // No faster with the memory that it takes.
   const Seconds within = bounds.time_within(plan.stage_blocks, place, 0, fullest);
   EXPECT_LE(within, result.iteration_time);
@@ -195,14 +195,8 @@ TEST(ScheduleDocuments, WhatPlansDoNotTakeFromListsIsNamed) {
     plan.schedule = "mine";
     return problem(plan);
   };
-  const Plan plan = pipeline("1f1b");
-  sim::PipelineOrder order = schedule_order(plan, schedule_params(plan));
-  order.extended = true;
-  for (std::size_t d = 0; d < order.passes.size(); ++d) {
-    order.passes[d].emplace_back(sim::PassKind::Optimizer, static_cast<std::uint16_t>(d), 0);
-  }
-  EXPECT_THAT(problem_of(plan, order), HasSubstr("leave passes U out"));
   // Both directions the same way.
+  const Plan plan = pipeline("1f1b");
   const Plan both = pipeline("chimera");
   sim::PipelineOrder twice = schedule_order(plan, schedule_params(plan));
   const int half = twice.micro_batches / 2;
@@ -281,7 +275,7 @@ TEST(ScheduleProblems, NameTheConstraintAndTheSmallestChange) {
   EXPECT_THAT(problem(plan), HasSubstr("set micro-batches to 20"));
   plan = pipeline("zb-1p");
   plan.activation_cap = 0.5;
-  EXPECT_THAT(problem(plan), HasSubstr("cap"));
+  EXPECT_THAT(problem(plan), HasSubstr("set activation_cap to 1"));
 }
 
 TEST(TwoDirections, HoldTwoCopiesAndSumTheirGradients) {

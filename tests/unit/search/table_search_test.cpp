@@ -216,6 +216,27 @@ TEST(NestedSearch, FindsTheBestShardingsAndMicroBatches) {
   }
 }
 
+// Without a schedule that is stated the best of both kinds, with what is proved of both.
+TEST(NestedSearch, IsComparedWithPartsInTurn) {
+  for (const int batch : {1024, 65536}) {
+    const Recommender network = network_of(R"({"name": "a", "rows": 1000000, "dim": 64},
+                                              {"name": "b", "rows": 20000000, "dim": 128})",
+                                           "dgx-a100:2", batch);
+    const std::vector<int> counts = plan::nested_micro_batches(network);
+    const TableOutcome in_turn = search_tables(network, within(0.0));
+    const TableOutcome nested = search_nested(network, counts, within(0.0));
+    const TableOutcome both = search_schedules(network, counts, within(0.0));
+    const Seconds best =
+        std::min(in_turn.found.front().cost.iteration(), nested.found.front().cost.iteration());
+    EXPECT_EQ(both.found.front().cost.iteration(), best);
+    EXPECT_EQ(both.found.front().network.nested, nested.found.front().cost.iteration() == best);
+    EXPECT_EQ(both.plans, in_turn.plans + nested.plans);
+    EXPECT_EQ(both.lower_bound, std::min(in_turn.lower_bound, nested.lower_bound));
+    EXPECT_EQ(both.gap_fraction, 0.0);
+    EXPECT_EQ(plan::simulate_recommender(both.found.front().network).iteration(), best);
+  }
+}
+
 TEST(NestedSearch, WhatItDidNotComeToIsNotProved) {
   Recommender network = network_of(R"({"name": "a", "rows": 1000000, "dim": 64},
                                       {"name": "b", "rows": 2000000, "dim": 64})");

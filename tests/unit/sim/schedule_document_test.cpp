@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/orders/schedule_document.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -297,13 +298,17 @@ TEST(ScheduleDocument, UnknownAndContradictoryMembersAreErrors) {
   EXPECT_THAT(error_of(R"("traversal": "depth")", params), HasSubstr("is required"));
   EXPECT_THAT(error_of(R"("placemnt": "loop")", params),
               HasSubstr("\"placemnt\" is no key: did you mean \"placement\"?"));
+  for (const char* member : {"holds", "output", "frozen"}) {
+    EXPECT_THAT(error_of(fmt::format(R"("placement": "loop", "{}": [])", member), params),
+                AllOf(HasSubstr(fmt::format("\"{}\": ", member)), Not(HasSubstr("unknown key"))));
+  }
   EXPECT_THAT(error_of(R"("placement": "loop", "group": 2)", params), HasSubstr("depth"));
   EXPECT_THAT(error_of(R"("placement": "loop", "priority": ["F", "F"])", params),
               HasSubstr("twice"));
   EXPECT_THAT(error_of(R"("placement": "loop", "priority": ["F", "W"])", params),
               HasSubstr("split_backward"));
   EXPECT_THAT(error_of(R"("placement": "loop", "warm_up": 2, "cap": 2)", params),
-              HasSubstr("leave one of them out"));
+              HasSubstr("leave it or \"cap\" out"));
   EXPECT_THAT(error_of(R"("placement": "loop", "cap": 0.5)", params), HasSubstr("cap"));
   EXPECT_THAT(error_of(R"("placement": "loop")", {.micro_batches = 1000, .chunks = 10'000}),
               HasSubstr("takes too long"));
@@ -346,7 +351,7 @@ TEST(ScheduleDocuments, BadOverridesAreNamed) {
   EXPECT_THAT(error_of(usual + R"([{"device": 1}])", params),
               HasSubstr("nothing is different on device 1"));
   EXPECT_THAT(error_of(usual + R"([{"device": 1, "cap": 2}])", params),
-              HasSubstr("leave one of them out"));
+              HasSubstr("\"cap\" of the overrides"));
   EXPECT_THAT(error_of(usual + R"([{"device": 1, "warmup": 2}])", params), HasSubstr("warm_up"));
   EXPECT_THAT(
       error_of(R"("placement": "loop", "overrides": [{"device": 1, "warm_up": 2}])", params),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lists of schedule documents can state what registered schedules are: written as a document and
 // read again, an order is the same.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -207,6 +208,57 @@ TEST(ScheduleLists, UpdatesOutOfTurnAreNamed) {
               HasSubstr("stashed"));
   EXPECT_THAT(error_of_change("1f1b", {2, 2}, R"("versions": "flush")", R"("versions": "stashed")"),
               HasSubstr("list passes U"));
+}
+
+// 1F1B of so many stages with edges.
+std::string with_edges(const ScheduleParams& params, const std::string& edges) {
+  std::string text = document_of(find_schedule("1f1b", "test").order(params));
+  text.pop_back();
+  return text + R"(, "edges": )" + edges + "}";
+}
+
+SimTime time_of(const PipelineOrder& order) {
+  const PassTimes share{SimTime{3}, SimTime{4}, SimTime{2}, SimTime{1}};
+  return evaluate_pipeline(order, share_costs(order, share).costs).makespan;
+}
+
+// Credits: so many micro-batches are between the first forward and the last stage's backward, whose
+// message takes a transfer. One credit: the way there (3 passes and 2 transfers), the last backward
+// and the message, micro-batch after micro-batch; the last gradient has the way back besides.
+TEST(ListsWithEdges, WaitForThem) {
+  const ScheduleParams params{.stages = 3, .micro_batches = 6};
+  const auto limited = [&](int credits) {
+    return read(with_edges(params, fmt::format(R"([{{"from": {{"pass": "BW", "stage": 2}},
+                  "to": {{"pass": "F", "stage": 0}}, "shift": {}}}])",
+                                               credits)),
+                params);
+  };
+  const SimTime free = time_of(find_schedule("1f1b", "test").order(params));
+  EXPECT_EQ(time_of(limited(1)).ps, 6 * (3 * 3 + 2 + 6 + 1) - 1 + 2 * (6 + 1));
+  EXPECT_GE(time_of(limited(2)), free);
+  EXPECT_LT(time_of(limited(2)), time_of(limited(1)));
+  EXPECT_EQ(time_of(limited(3)), free);  // as many as 1F1B has in flight
+}
+
+TEST(ListsWithEdges, ThatCannotHoldAreNamed) {
+  const ScheduleParams params{.stages = 2, .micro_batches = 2};
+  const auto error_of = [&](const std::string& edges) -> std::string {
+    try {
+      (void)read(with_edges(params, edges), params);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(error_of(R"([{"from": {"pass": "W", "stage": 0}, "to": {"pass": "F", "stage": 1}}])"),
+              AllOf(HasSubstr("/edges/0"), HasSubstr("no list has such a pass of stage 0")));
+  EXPECT_THAT(error_of(R"([{"from": {"pass": "F", "stage": 2}, "to": {"pass": "F", "stage": 1}}])"),
+              HasSubstr("no list has such a pass of stage 2"));
+  EXPECT_THAT(error_of(R"([{"from": {"pass": "U", "stage": 0}, "to": {"pass": "F", "stage": 1}}])"),
+              HasSubstr("other numbers"));
+  EXPECT_THAT(
+      error_of(R"([{"from": {"pass": "BW", "stage": 1}, "to": {"pass": "F", "stage": 0}}])"),
+      HasSubstr("deadlock"));
 }
 
 }  // namespace

@@ -176,7 +176,7 @@ TEST(PlanSchedules, NameTheCapThatIsTooSmall) {
     return "";
   };
   EXPECT_THAT(message({.name = "zb-v", .cap = 1}),
-              HasSubstr("below the minimum: set the cap to 4"));
+              HasSubstr("below the minimum: set activation_cap to 4"));
   EXPECT_THAT(message({.name = "zb-v", .chunks = 1, .cap = 1}), HasSubstr("set chunks to 2"));
   plan.batch = 6 * plan.dp;
   EXPECT_THAT(message({.name = "bitpipe"}), HasSubstr("set micro-batches to 8"));
