@@ -339,7 +339,7 @@ class Tables {
       const Bytes capacity = network_.cluster.gpu.memory.bytes();
       const bool never = rest_bytes_.front() + model_.dense().bytes > model_.room();
       outcome_.closest =
-          never ? fmt::format("the tables alone need {} a rank, spread evenly, of {}",
+          never ? fmt::format("tables and the results of their lookups need {} a rank, spread evenly, of {}",
                               format_bytes(rest_bytes_.front()), format_bytes(capacity))
                 : fmt::format("its fullest rank needs {} of {}", format_bytes(closest_),
                               format_bytes(capacity));

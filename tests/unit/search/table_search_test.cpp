@@ -130,7 +130,7 @@ TEST(TableSearch, MemoryForcesLargeTablesApart) {
   EXPECT_FALSE(none.found.empty());  // 26 GB a rank by rows
   const TableOutcome little = search_tables(network_of(huge, "p3-16xlarge:1"), {});
   EXPECT_TRUE(little.found.empty());
-  EXPECT_THAT(little.closest, HasSubstr("the tables alone need"));
+  EXPECT_THAT(little.closest, HasSubstr("tables and the results of their lookups need"));
 }
 
 TEST(TableSearch, KeepsWhatTheDocumentStates) {
