@@ -33,6 +33,7 @@ struct Arrangement {
   int tp = 1;
   int cp = 1;
   int ep = 1;
+  int expert_tp = 0;  // 1: whole experts on the tensor-parallel ranks, 0: these cut each
   int pp = 1;
   int dp = 1;
   std::int64_t micro_batch = 1;
@@ -116,6 +117,7 @@ class MixedSpace {
  private:
   const ChainTimes& times(int pool, const Arrangement& arrangement, const MixedLayout& layout);
   plan::BlockPlan block_of(const Arrangement& arrangement, const MixedLayout& layout) const;
+  void add_ranks(const std::vector<int>& pools, std::int64_t tp, std::int64_t widest);
   // The ranks of a stage are given, the rest of an arrangement is set.
   void add_shapes(const std::vector<int>& pools, const Arrangement& ranks);
   void add_stages(const std::vector<int>& order, Arrangement one);
