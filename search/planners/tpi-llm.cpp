@@ -31,8 +31,10 @@ struct Shape {
   double vocab = 0;
   double element = 4;  // bytes
   // Elements of a block on a device with share p.
+  // A device that holds queries has a whole key-value head at least.
   double attention(double p) const {
-    return 2 * (1 + kv_heads / heads) * hidden * hidden * p + hidden;
+    const double kv = p > 0 ? std::max(kv_heads * p, 1.0) : 0.0;
+    return 2 * (p + kv / heads) * hidden * hidden + hidden;
   }
   double feed_forward(double p) const { return 3 * hidden * ffn * p + hidden; }
   double table() const { return hidden * vocab; }
@@ -57,6 +59,13 @@ Shape read_shape(const JsonReader& value) {
   shape.kv_heads =
       static_cast<double>(object.integer_or("kv_heads", static_cast<std::int64_t>(shape.heads), 1,
                                             static_cast<std::int64_t>(shape.heads)));
+  const auto divides = [&](std::string_view what, double whole, std::string_view by, double part) {
+    if (std::fmod(whole, part) != 0) {
+      value.fail(fmt::format("{} = {} is not divisible by {} = {}", what, whole, by, part));
+    }
+  };
+  divides("hidden", shape.hidden, "heads", shape.heads);
+  divides("heads", shape.heads, "kv_heads", shape.kv_heads);
   shape.vocab = number("vocab");
   shape.element = static_cast<double>(object.integer_or("element_bytes", 4, 1, 8));
   object.finish();
@@ -85,6 +94,11 @@ std::vector<double> read_shares(ObjectReader& problem) {
     }
     if (shares.empty() || std::abs(sum - 1) > 1e-6) {
       list->fail("the shares of the devices must sum to 1");
+    }
+    const auto stated = problem.optional("devices");
+    if (stated && stated->integer(1, 4096) != static_cast<std::int64_t>(shares.size())) {
+      list->fail(fmt::format("{} shares of {} devices", shares.size(), stated->integer(1, 4096)),
+                 "state one of the two, or a share for each device");
     }
     return shares;
   }
@@ -146,9 +160,9 @@ double token_time(const Shape& shape, const std::vector<double>& shares,
   return (ends.back() - ends[ends.size() - 1 - blocks]).value();  // of the last token
 }
 
-// Elements at the peak; window 0 holds everything.
+// Elements at the peak; window 0 holds everything, and no window more than that.
 double master_elements(const Shape& shape, double p, int window) {
-  if (window == 0) {
+  if (window == 0 || window - 2 > 2 * shape.layers) {
     return 2 * shape.table() + shape.hidden +
            shape.layers * (shape.attention(p) + shape.feed_forward(p));
   }
@@ -160,7 +174,7 @@ double master_elements(const Shape& shape, double p, int window) {
 }
 
 double worker_elements(const Shape& shape, double p, int window) {
-  if (window == 0) {
+  if (window == 0 || window > 2 * shape.layers) {
     return shape.layers * (shape.attention(p) + shape.feed_forward(p));
   }
   return std::floor(window / 2.0) * shape.attention(p) +
@@ -169,6 +183,12 @@ double worker_elements(const Shape& shape, double p, int window) {
 
 void add_network(ObjectReader& problem, const Shape& shape, const std::vector<double>& shares,
                  int window, Json& answer) {
+  if (static_cast<double>(shares.size()) > shape.heads) {
+    problem.value().fail(
+        fmt::format("dimension heads = {} is sharded by {} devices, more than "
+                    "its size",
+                    shape.heads, shares.size()));
+  }
   const double gamma = problem.number_or("memory_factor", 1, 0.1, 10);
   Json memory = Json::array();
   double peak = 0;
@@ -291,8 +311,10 @@ Json plan(ObjectReader& problem) {
   }
   if (network) {
     add_network(problem, shape, shares, window, answer);
-    if (const auto disk = problem.optional("disk_bandwidth")) {
-      const Rates rates{problem.required("memory_bandwidth").bandwidth(), disk->bandwidth()};
+    const auto disk = problem.optional("disk_bandwidth");
+    if (disk || (window == 0 && problem.optional("memory_bandwidth"))) {
+      const Rates rates{problem.required("memory_bandwidth").bandwidth(),
+                        disk ? disk->bandwidth() : kNeverLoaded};
       answer.set("token_s", token_time(shape, shares, std::vector<Rates>(shares.size(), rates),
                                        reduce, window));
     }
