@@ -77,7 +77,7 @@ TEST(NestedStep, BadNumbersNameTheSmallestChange) {
     return "";
   };
   EXPECT_THAT(problem(2, ""), testing::HasSubstr("nestpipe"));
-  EXPECT_THAT(problem(3, R"(, "schedule": "nestpipe")"), testing::HasSubstr("set batch to 48"));
+  EXPECT_THAT(problem(3, R"(, "schedule": "nestpipe")"), testing::HasSubstr("set batch to 65520"));
 }
 
 }  // namespace

@@ -246,6 +246,18 @@ TEST(Recommender, BadInput) {
       document_problem(document(R"({"name": "a", "rows": 50, "dim": 128, "sharding": "tables"})")),
       HasSubstr("table"));
   EXPECT_THAT(document_problem(document("")), HasSubstr("no embedding tables"));
+  EXPECT_THAT(document_problem(document(R"({"name": "a", "rows": 50, "dim": 128},
+                                           {"name": "a", "rows": 60, "dim": 128})")),
+              HasSubstr("a second group of tables is called \"a\""));
+  const auto with_batch = [](const std::string& batch) {
+    std::string text = document(R"({"name": "a", "rows": 50, "dim": 128})");
+    return text.replace(text.find("16384"), 5, batch);
+  };
+  EXPECT_THAT(document_problem(with_batch("1000")),
+              HasSubstr("not divisible by the 16 GPUs of dgx-a100:2 (set batch to 1008)"));
+  EXPECT_THAT(document_problem(with_batch("3")), HasSubstr("set batch to 16"));
+  EXPECT_THAT(document_problem(with_batch(R"(16384, "schedule": "nestpipe", "micro_batches": 3)")),
+              HasSubstr("16 GPUs x micro_batches = 3 (set batch to 16368)"));
   EXPECT_THAT(document_problem(document(R"({"name": "a", "rows": 50, "dim": 128, "slices": 2})")),
               HasSubstr("slices belong to sharding column"));
 }
