@@ -202,7 +202,7 @@ std::vector<ServingOptions> serving_options(const ServingOptions& base, const Se
   };
   for (const Prefill prefill : prefills_of(fixed)) {
     for (const std::int64_t budget : values_of(fixed, "token_budget", longs(kBudgets))) {
-      const bool few = budget < kRequests.front();
+      const bool few = prefill == Prefill::Chunked && budget < kRequests.front();
       for (const std::int64_t most : values_of(
                fixed, "max_requests", few ? std::vector<std::int64_t>{budget} : longs(kRequests))) {
         for (const std::int64_t chunk : values_of(fixed, "chunk", {0})) {

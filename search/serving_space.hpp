@@ -28,9 +28,9 @@ std::vector<plan::Plan> serving_layouts(const plan::Plan& base, const ServingFix
 // What is fixed alone: pages, prefixes found in the cache, cache on the host.
 std::vector<plan::ServingOptions> serving_caches(const plan::ServingOptions& base,
                                                  const ServingFixes& fixed);
-// Tokens and requests of an iteration, prefill and nano-batches. Fixed tokens that are fewer than
-// any number of requests that is tried hold as many requests. `reason`: why the last one of those
-// that are not possible is not.
+// Tokens and requests of an iteration, prefill and nano-batches. Where chunked prefill has fewer
+// tokens than any number of requests that is tried, it has as many requests. `reason`: why the last
+// one of those that are not possible is not.
 std::vector<plan::ServingOptions> serving_options(const plan::ServingOptions& base,
                                                   const ServingFixes& fixed, std::string& reason);
 // Which replica gets a request: in turn, and where prompts begin alike by what replicas hold.

@@ -206,14 +206,20 @@ class Tables {
             order_[position], [](const TableChoice& choice) { return choice.piece().value(); });
       }
     }
-    for (std::size_t begin = 0, end = 0; begin < order_.size(); begin = end) {
-      for (end = begin + 1; end < order_.size() && same_as_before(end); ++end) {
-      }
-      const auto first = greedy_.begin();
-      std::sort(first + static_cast<std::ptrdiff_t>(begin),
-                first + static_cast<std::ptrdiff_t>(end));
-    }
+    sort_equal_groups();
     evaluate(greedy_);
+  }
+
+  // Equal groups have their choices in order, as the search takes them.
+  void sort_equal_groups() {
+    auto begin = greedy_.begin();
+    for (std::size_t position = 1; position <= order_.size(); ++position) {
+      if (position == order_.size() || !same_as_before(position)) {
+        const auto end = greedy_.begin() + static_cast<std::ptrdiff_t>(position);
+        std::sort(begin, end);
+        begin = end;
+      }
+    }
   }
 
   Bytes piece_of(std::size_t position, std::size_t index) const {

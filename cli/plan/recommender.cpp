@@ -207,7 +207,7 @@ int report_nothing(const TableOutcome& outcome, const PlanOptions& options) {
                   "element (table_bytes)",
                   options.network, options.cluster,
                   outcome.timed_out || outcome.interrupted
-                      ? "no sharding that fits was found before the search ended, of the closest"
+                      ? "no sharding that fits was found before the search ended; the closest"
                       : "no sharding fits",
                   outcome.closest));
   return outcome.interrupted ? kInterrupted : kInfeasible;

@@ -153,8 +153,8 @@ std::string recommender_text(const plan::Recommender& network, const plan::Recom
   return fmt::format(
       "{} on {}, {} samples a step\n\n{}\n{}\n{}\nlookups take {} to {} on a rank; {:.4g} of "
       "{:.4g} rows looked up are distinct;\nthe fullest rank holds {}{}:\n{} of tables, {} of "
-      "indices, pooled rows and "
-      "gradients of whole tables, {} of the dense network, {} of context\n",
+      "indices, pooled rows and gradients of whole tables,\n{} of the dense network, {} of "
+      "context\n",
       network.name, network.cluster.name, network.batch, held_text(cost), exchanges_text(cost),
       step_text(cost), format_duration(least->lookup), format_duration(most->lookup),
       cost.unique_rows, cost.lookups, format_bytes(cost.fullest_bytes),

@@ -115,7 +115,8 @@ TEST(OffloadSearch, TheOptimizerGoesWhereWhatItUpdatesGoes) {
     ASSERT_TRUE(outcome.best.has_value()) << fields;
     const plan::Offload& offload = outcome.best->plan.blocks.front().layout.offload;
     EXPECT_EQ(offload.optimizer, plan::Tier::Host) << fields;
-    EXPECT_THAT(problem_of(degrees + fields, false), testing::HasSubstr("add offload_optimizer=host"));
+    EXPECT_THAT(problem_of(degrees + fields, false),
+                testing::HasSubstr("add offload_optimizer=host"));
     EXPECT_THAT(problem_of(degrees + fields + ",offload_optimizer=device", true),
                 testing::HasSubstr("set offload_optimizer to host or disk"));
   }
