@@ -78,8 +78,12 @@ struct MixedChoices {
 struct ChainTimes {
   std::vector<SimTime> forward;  // one more than positions
   std::vector<SimTime> backward;
+  std::vector<SimTime> hidden;  // at most, where a forward and a backward run as one
   SimTime of(std::size_t begin, std::size_t end) const {
     return forward[end] - forward[begin] + backward[end] - backward[begin];
+  }
+  SimTime least(std::size_t begin, std::size_t end, bool joined) const {
+    return of(begin, end) - (joined ? hidden[end] - hidden[begin] : SimTime{});
   }
 };
 
@@ -143,6 +147,7 @@ class MixedSpace {
   std::vector<MixedFamily> families(const Arrangement& arrangement);
   void add_families(const Arrangement& arrangement, int chunks, std::vector<MixedFamily>& families);
   const std::vector<std::string>& schedules();
+  static bool join_passes(const std::vector<std::string>& schedules);
   const std::vector<char>& takes(int pp, int chunks, std::int64_t micro_batches);
   std::vector<int> chunk_counts(const Arrangement& arrangement) const;
   const std::vector<std::uint16_t>& devices_of(const std::string& schedule, int pp, int chunks);
