@@ -84,9 +84,11 @@ class Search {
 
   ServingOutcome run() {
     std::string reason;
+    std::string unused;  // where no layout is possible, its reason comes first
     const std::vector<Plan> all = serving_layouts(base_, search_.fixed, reason);
     for (const ServingOptions& cache : serving_caches(base_.serving->options, search_.fixed)) {
-      const std::vector<ServingOptions> space = serving_options(cache, search_.fixed);
+      const std::vector<ServingOptions> space =
+          serving_options(cache, search_.fixed, all.empty() ? unused : reason);
       for (const Plan& layout : all) {
         for (const plan::Routing routing :
              serving_routings(layout.dp, search_.fixed, has_prefixes_)) {
@@ -104,7 +106,7 @@ class Search {
     }
     if (outcome_.plans == 0) {
       if (!reason.empty()) {
-        throw Error(ErrorKind::BadInput, {}, reason);
+        bad_input(all.empty() ? "" : "--fix", reason);
       }
       bad_input("--fix", "no serving plan has these values",
                 "tp x pp must divide the number of GPUs");

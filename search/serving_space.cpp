@@ -78,7 +78,7 @@ std::vector<std::int64_t> expert_degrees(const Plan& base, const ServingFixes& f
   const std::int64_t experts = base.network.spec.moe.experts;
   std::vector<std::int64_t> usual = {1};
   for (const std::int64_t ep : {tp, std::int64_t{base.cluster.node.gpus}, tp * dp}) {
-    if (ep > usual.back() && ep <= tp * dp && experts % ep == 0 && ep % tp == 0 &&
+    if (experts > 0 && ep > usual.back() && ep <= tp * dp && experts % ep == 0 && ep % tp == 0 &&
         tp * dp % ep == 0) {
       usual.push_back(ep);
     }
@@ -194,14 +194,17 @@ std::vector<ServingOptions> serving_caches(const ServingOptions& base, const Ser
   return all;
 }
 
-std::vector<ServingOptions> serving_options(const ServingOptions& base, const ServingFixes& fixed) {
+std::vector<ServingOptions> serving_options(const ServingOptions& base, const ServingFixes& fixed,
+                                            std::string& reason) {
   std::vector<ServingOptions> space;
   const auto longs = [](auto values) {
     return std::vector<std::int64_t>(values.begin(), values.end());
   };
   for (const Prefill prefill : prefills_of(fixed)) {
     for (const std::int64_t budget : values_of(fixed, "token_budget", longs(kBudgets))) {
-      for (const std::int64_t most : values_of(fixed, "max_requests", longs(kRequests))) {
+      const bool few = prefill == Prefill::Chunked && budget < kRequests.front();
+      for (const std::int64_t most : values_of(
+               fixed, "max_requests", few ? std::vector<std::int64_t>{budget} : longs(kRequests))) {
         for (const std::int64_t chunk : values_of(fixed, "chunk", {0})) {
           for (const std::int64_t nano : values_of(fixed, "nano_batches", longs(kNanoBatches))) {
             ServingOptions options = base;
@@ -210,9 +213,14 @@ std::vector<ServingOptions> serving_options(const ServingOptions& base, const Se
             options.max_requests = most;
             options.chunk = chunk;
             options.nano_batches = static_cast<int>(nano);
-            const bool decodes_fit = prefill == Prefill::Separate || most <= budget;
-            const bool chunks_fit = prefill == Prefill::Chunked || chunk == 0;
-            if (decodes_fit && chunks_fit && budget > 0 && most > 0 && nano > 0) {
+            if (prefill == Prefill::Chunked && most > budget) {
+              reason = fmt::format(
+                  "max_requests = {} is more than token_budget = {}, which chunked prefill shares "
+                  "with a token of every request",
+                  most, budget);
+            } else if (prefill == Prefill::Separate && chunk > 0) {
+              reason = fmt::format("chunk = {} belongs to prefill = chunked", chunk);
+            } else {
               space.push_back(options);
             }
           }

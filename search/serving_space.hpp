@@ -28,9 +28,11 @@ std::vector<plan::Plan> serving_layouts(const plan::Plan& base, const ServingFix
 // What is fixed alone: pages, prefixes found in the cache, cache on the host.
 std::vector<plan::ServingOptions> serving_caches(const plan::ServingOptions& base,
                                                  const ServingFixes& fixed);
-// Tokens and requests of an iteration, prefill and nano-batches.
+// Tokens and requests of an iteration, prefill and nano-batches. Where chunked prefill has fewer
+// tokens than any number of requests that is tried, it has as many requests. `reason`: why the last
+// one of those that are not possible is not.
 std::vector<plan::ServingOptions> serving_options(const plan::ServingOptions& base,
-                                                  const ServingFixes& fixed);
+                                                  const ServingFixes& fixed, std::string& reason);
 // Which replica gets a request: in turn, and where prompts begin alike by what replicas hold.
 std::vector<plan::Routing> serving_routings(int replicas, const ServingFixes& fixed,
                                             bool has_prefixes);

@@ -7,14 +7,13 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
-#include <map>
 #include <numeric>
 
 #include "base/quantity_text.hpp"
 #include "plan/recommender/model.hpp"
 #include "plan/recommender/pipeline.hpp"
 #include "search/step_waits.hpp"
-#include "search/table_variants.hpp"
+#include "search/table_choices.hpp"
 
 namespace orrery::search {
 namespace {
@@ -24,27 +23,6 @@ using plan::TableExchange;
 using plan::TableGroup;
 using plan::TableSharding;
 using plan::TableShare;
-
-constexpr int kRateSteps = 96;  // of the grid on which the best rate is found
-
-using SecondsPerByte = decltype(Seconds() / Bytes());
-
-struct Choice {
-  TableGroup group;
-  TableShare share;
-  std::vector<TableExchange> exchanges;  // that a step waits for
-  Seconds work;                          // mean, that it waits for
-  Seconds least;  // mean work and exchanged bytes at the best rate: adds up over groups
-  std::vector<std::size_t> flows;
-};
-
-// A collective that tables of one sharding make together.
-struct Flow {
-  TableSharding sharding;
-  TableExchange exchange;
-  Bytes most_bytes;
-  SecondsPerByte pace;  // never less, between the smallest and the largest buffer
-};
 
 struct Node {
   Seconds work;       // mean lookups and updates, and bytes at the best rate
@@ -66,10 +44,11 @@ class Tables {
         search_(search),
         model_(network),
         waits_(network, model_),
-        begin_(Clock::now()) {
-    list_choices();
-    sort_groups();
-    rate_flows();
+        begin_(Clock::now()),
+        all_(table_choices(model_, waits_, free_room())),
+        choices_(all_.of),
+        order_(all_.order),
+        flows_(all_.flows) {
     sum_up();
   }
 
@@ -88,78 +67,7 @@ class Tables {
  private:
   using Clock = std::chrono::steady_clock;
 
-  void list_choices() {
-    for (const TableGroup& group : network_.tables) {
-      std::vector<Choice> list;
-      for (const TableGroup& variant : table_variants(group, network_.cluster)) {
-        Choice choice{variant, model_.share(variant), {}, {}, {}, {}};
-        choice.exchanges = waits_.exchanges_of(variant, choice.share);
-        choice.work = waits_.work_of(choice.share);
-        for (const TableExchange& exchange : choice.exchanges) {
-          choice.flows.push_back(flow_of(variant.sharding, exchange));
-        }
-        list.push_back(std::move(choice));
-      }
-      choices_.push_back(std::move(list));
-    }
-    for (const std::vector<Choice>& list : choices_) {
-      std::vector<Bytes> most(flows_.size());
-      for (const Choice& choice : list) {
-        for (std::size_t i = 0; i < choice.flows.size(); ++i) {
-          Bytes& bytes = most[choice.flows[i]];
-          bytes = std::max(bytes, choice.exchanges[i].bytes);
-        }
-      }
-      for (std::size_t flow = 0; flow < flows_.size(); ++flow) {
-        flows_[flow].most_bytes += most[flow];
-      }
-    }
-  }
-
-  std::size_t flow_of(TableSharding sharding, const TableExchange& exchange) {
-    for (std::size_t flow = 0; flow < flows_.size(); ++flow) {
-      const TableExchange& known = flows_[flow].exchange;
-      if (flows_[flow].sharding == sharding && known.of == exchange.of &&
-          known.kind == exchange.kind && known.axes == exchange.axes) {
-        return flow;
-      }
-    }
-    flows_.push_back({sharding, exchange, {}, {}});
-    return flows_.size() - 1;
-  }
-
-  // Largest first, so that what matters is decided early.
-  void sort_groups() {
-    order_.resize(choices_.size());
-    std::iota(order_.begin(), order_.end(), std::size_t{0});
-    const auto weight = [&](std::size_t group) {
-      const TableShare& share = choices_[group].front().share;
-      return (share.mean_lookup + share.mean_update).value();
-    };
-    std::stable_sort(order_.begin(), order_.end(),
-                     [&](std::size_t a, std::size_t b) { return weight(a) > weight(b); });
-  }
-
-  // time(b) / b >= time(b_i) / b_i+1 between two points of the grid, since times are monotone.
-  void rate_flows() {
-    for (Flow& flow : flows_) {
-      SecondsPerByte least(std::numeric_limits<double>::infinity());
-      const double ratio = std::pow(2.0, 0.5);
-      Bytes bytes = flow.most_bytes;
-      for (int i = 0; i < kRateSteps && bytes >= Bytes(1); ++i, bytes = bytes / ratio) {
-        least = std::min(least, model_.exchange_time(flow.exchange, bytes / ratio) / bytes);
-      }
-      flow.pace = std::isfinite(least.value()) ? least : SecondsPerByte();
-    }
-    for (std::vector<Choice>& list : choices_) {
-      for (Choice& choice : list) {
-        choice.least = choice.work;
-        for (std::size_t i = 0; i < choice.flows.size(); ++i) {
-          choice.least += flows_[choice.flows[i]].pace * choice.exchanges[i].bytes;
-        }
-      }
-    }
-  }
+  Bytes free_room() const { return model_.room() - model_.dense().bytes; }
 
   // What the groups from a position on add at least, and how many choices they have.
   void sum_up() {
@@ -169,11 +77,11 @@ class Tables {
     rest_bytes_.assign(count + 1, Bytes());
     orders_.assign(count + 1, 1);
     for (std::size_t position = count; position-- > 0;) {
-      const std::vector<Choice>& list = choices_[order_[position]];
+      const std::vector<TableChoice>& list = choices_[order_[position]];
       Seconds least = list.front().least;
       Seconds work = list.front().work;
       Bytes bytes = list.front().share.mean_bytes;
-      for (const Choice& choice : list) {
+      for (const TableChoice& choice : list) {
         least = std::min(least, choice.least);
         work = std::min(work, choice.work);
         bytes = std::min(bytes, choice.share.mean_bytes);
@@ -196,10 +104,10 @@ class Tables {
   }
 
   bool overflows(std::size_t position, const Node& node) const {
-    return node.bytes + rest_bytes_[position] > model_.room() - model_.dense().bytes;
+    return node.bytes + rest_bytes_[position] > free_room();
   }
 
-  Node with(const Node& node, const Choice& choice) const {
+  Node with(const Node& node, const TableChoice& choice) const {
     Node next = node;
     next.work += choice.least;
     next.mean_work += choice.work;
@@ -237,11 +145,11 @@ class Tables {
       evaluate(chosen);
       return;
     }
-    const std::vector<Choice>& list = choices_[order_[position]];
+    const std::vector<TableChoice>& list = choices_[order_[position]];
     std::vector<std::pair<Seconds, std::size_t>> children;
     for (std::size_t index = first_choice(position, chosen); index < list.size(); ++index) {
       const Node next = with(node, list[index]);
-      children.emplace_back(overflows(position + 1, next)
+      children.emplace_back(list[index].never_fits || overflows(position + 1, next)
                                 ? Seconds(std::numeric_limits<double>::infinity())
                                 : bound(position + 1, next),
                             index);
@@ -264,11 +172,12 @@ class Tables {
 
   // Groups of equal tables are in one order of their choices.
   std::size_t first_choice(std::size_t position, const std::vector<std::size_t>& chosen) const {
-    if (position == 0 ||
-        !same_tables(network_.tables[order_[position]], network_.tables[order_[position - 1]])) {
-      return 0;
-    }
-    return chosen.back();
+    return same_as_before(position) ? chosen.back() : 0;
+  }
+
+  bool same_as_before(std::size_t position) const {
+    return position > 0 &&
+           same_tables(network_.tables[order_[position]], network_.tables[order_[position - 1]]);
   }
 
   // Whether the plan that was simulated first begins with these choices.
@@ -277,46 +186,93 @@ class Tables {
            greedy_[chosen.size()] == next;
   }
 
-  // Each group's own best choice: something to compare with from the beginning.
+  // Each group's own best choice: something to compare with from the beginning. Where that does not
+  // fit, the groups of the largest pieces are cut smallest, twice as many each time.
   void take_first() {
-    std::vector<std::size_t> chosen;
     for (const std::size_t group : order_) {
-      const std::vector<Choice>& list = choices_[group];
-      const auto best =
-          std::min_element(list.begin(), list.end(),
-                           [](const Choice& a, const Choice& b) { return a.least < b.least; });
-      chosen.push_back(static_cast<std::size_t>(best - list.begin()));
+      greedy_.push_back(
+          best_of(group, [](const TableChoice& choice) { return choice.least.value(); }));
     }
-    greedy_ = chosen;
-    evaluate(chosen);
+    std::vector<std::size_t> largest(order_.size());
+    std::iota(largest.begin(), largest.end(), std::size_t{0});
+    std::stable_sort(largest.begin(), largest.end(), [&](std::size_t a, std::size_t b) {
+      return piece_of(a, greedy_[a]) > piece_of(b, greedy_[b]);
+    });
+    std::size_t cut = 0;
+    for (std::size_t count = 1; cut < largest.size() && !cost_of(greedy_).cost.fits; count *= 2) {
+      for (; cut < std::min(count, largest.size()); ++cut) {
+        const std::size_t position = largest[cut];
+        greedy_[position] = best_of(
+            order_[position], [](const TableChoice& choice) { return choice.piece().value(); });
+      }
+    }
+    sort_equal_groups();
+    evaluate(greedy_);
+  }
+
+  // Equal groups have their choices in order, as the search takes them.
+  void sort_equal_groups() {
+    auto begin = greedy_.begin();
+    for (std::size_t position = 1; position <= order_.size(); ++position) {
+      if (position == order_.size() || !same_as_before(position)) {
+        const auto end = greedy_.begin() + static_cast<std::ptrdiff_t>(position);
+        std::sort(begin, end);
+        begin = end;
+      }
+    }
+  }
+
+  Bytes piece_of(std::size_t position, std::size_t index) const {
+    return choices_[order_[position]][index].piece();
+  }
+
+  // Of a group, the choice with the least value of those that may fit.
+  template <typename Value>
+  std::size_t best_of(std::size_t group, Value value) const {
+    const std::vector<TableChoice>& list = choices_[group];
+    const auto best =
+        std::min_element(list.begin(), list.end(), [&](const TableChoice& a, const TableChoice& b) {
+          return std::pair(a.never_fits, value(a)) < std::pair(b.never_fits, value(b));
+        });
+    return static_cast<std::size_t>(best - list.begin());
+  }
+
+  struct Costed {
+    std::vector<TableGroup> tables;
+    plan::RecommenderCost cost;
+  };
+  Costed cost_of(const std::vector<std::size_t>& chosen) const {
+    Costed costed;
+    costed.tables.resize(order_.size());
+    std::vector<TableShare> shares(order_.size());
+    for (std::size_t position = 0; position < order_.size(); ++position) {
+      const TableChoice& choice = choices_[order_[position]][chosen[position]];
+      costed.tables[order_[position]] = choice.group;
+      shares[order_[position]] = choice.share;
+    }
+    costed.cost = plan::cost_of(model_, costed.tables, shares);
+    if (network_.nested) {
+      plan::Recommender network = network_;
+      network.tables = costed.tables;
+      plan::add_nested(network, costed.cost);
+    }
+    return costed;
   }
 
   void evaluate(const std::vector<std::size_t>& chosen) {
     if (chosen == greedy_ && outcome_.simulated > 0) {
       return;  // the first plan, met again
     }
-    std::vector<TableGroup> tables(order_.size());
-    std::vector<TableShare> shares(order_.size());
-    for (std::size_t position = 0; position < order_.size(); ++position) {
-      const Choice& choice = choices_[order_[position]][chosen[position]];
-      tables[order_[position]] = choice.group;
-      shares[order_[position]] = choice.share;
-    }
-    plan::RecommenderCost cost = plan::cost_of(model_, tables, shares);
-    if (network_.nested) {
-      plan::Recommender network = network_;
-      network.tables = tables;
-      plan::add_nested(network, cost);
-    }
+    Costed costed = cost_of(chosen);
     ++outcome_.simulated;
-    if (!cost.fits) {
-      ++outcome_.infeasible;
-      if (closest_ == Bytes() || cost.fullest_bytes < closest_) {
-        closest_ = cost.fullest_bytes;
-      }
+    if (costed.cost.fits) {
+      keep(std::move(costed.tables), std::move(costed.cost));
       return;
     }
-    keep(std::move(tables), std::move(cost));
+    ++outcome_.infeasible;
+    if (closest_ == Bytes() || costed.cost.fullest_bytes < closest_) {
+      closest_ = costed.cost.fullest_bytes;
+    }
   }
 
   void keep(std::vector<TableGroup> tables, plan::RecommenderCost cost) {
@@ -337,12 +293,15 @@ class Tables {
     outcome_.search_time = elapsed();
     if (outcome_.found.empty()) {
       const Bytes capacity = network_.cluster.gpu.memory.bytes();
-      const bool never = rest_bytes_.front() + model_.dense().bytes > model_.room();
+      const Bytes least = rest_bytes_.front() + model_.dense().bytes;
       outcome_.closest =
-          never ? fmt::format("the tables alone need {} a rank, spread evenly, of {}",
-                              format_bytes(rest_bytes_.front()), format_bytes(capacity))
-                : fmt::format("its fullest rank needs {} of {}", format_bytes(closest_),
-                              format_bytes(capacity));
+          least > model_.room()
+              ? fmt::format(
+                    "tables, the results of their lookups and the dense network need {} a "
+                    "rank, spread evenly, of {}",
+                    format_bytes(least), format_bytes(model_.room()))
+              : fmt::format("its fullest rank needs {} of {}", format_bytes(closest_),
+                            format_bytes(capacity));
       return;
     }
     outcome_.lower_bound = std::min({best_, skipped_, open_});
@@ -357,9 +316,10 @@ class Tables {
   RecommenderModel model_;
   StepWaits waits_;
   Clock::time_point begin_;
-  std::vector<std::vector<Choice>> choices_;  // by group of the document
-  std::vector<std::size_t> order_;            // groups in the order of decision
-  std::vector<Flow> flows_;
+  const TableChoices all_;
+  const std::vector<std::vector<TableChoice>>& choices_;  // by group of the document
+  const std::vector<std::size_t>& order_;                 // groups in the order of decision
+  const std::vector<TableFlow>& flows_;
   std::vector<Seconds> rest_;  // by position
   std::vector<Seconds> rest_work_;
   std::vector<Bytes> rest_bytes_;

@@ -39,20 +39,32 @@ bool tight_steady_state(const LayerTimes& times) {
          times.ffn.compute + times.reduce >= times.attention.load;
 }
 
-bool loose_steady_state(const LayerTimes& times, int layers) {
-  const auto holds = [&](const WindowBlock& a, const WindowBlock& f) {
-    for (int l = 1; l <= layers; ++l) {
-      const double n = l;
-      const Seconds runs = a.compute * n + f.compute * (n - 1) + times.reduce * (2 * n - 1);
-      if (runs < f.load * n + a.load * (n - 1)) {
-        return false;
-      }
-    }
-    return true;
+bool loose_steady_state(const LayerTimes& times, int layers, int keep_ffn) {
+  const auto loaded_ffns = [&](int count) {
+    return static_cast<double>(count - (keep_ffn > 0 ? count / keep_ffn : 0));
   };
-  const Seconds layer = times.attention.compute + times.ffn.compute + times.reduce * 2.0;
-  return layer >= times.attention.load + times.ffn.load &&
-         (holds(times.attention, times.ffn) || holds(times.ffn, times.attention));
+  // Whether loads hide behind so many blocks and their reductions.
+  const auto hides = [&](int attentions, int ffns, Seconds loads) {
+    const Seconds runs = times.attention.compute * static_cast<double>(attentions) +
+                         times.ffn.compute * static_cast<double>(ffns) +
+                         times.reduce * static_cast<double>(attentions + ffns);
+    return runs >= loads;
+  };
+  bool from_attention = true;
+  bool from_ffn = true;
+  for (int l = 1; l <= layers; ++l) {
+    const double n = l;
+    from_attention =
+        from_attention &&
+        hides(l, l - 1, times.ffn.load * loaded_ffns(l) + times.attention.load * (n - 1));
+    from_ffn =
+        from_ffn && hides(l - 1, l, times.attention.load * n + times.ffn.load * loaded_ffns(l - 1));
+  }
+  const int period = std::max(1, keep_ffn);
+  const bool keeps_pace = hides(
+      period, period,
+      times.attention.load * static_cast<double>(period) + times.ffn.load * loaded_ffns(period));
+  return keeps_pace && (from_attention || from_ffn);
 }
 
 }  // namespace orrery::sim

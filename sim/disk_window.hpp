@@ -40,6 +40,7 @@ struct LayerTimes {
   Seconds reduce;
 };
 bool tight_steady_state(const LayerTimes& times);
-bool loose_steady_state(const LayerTimes& times, int layers);
+// `keep_ffn`: every so many FFN blocks one stays resident and is not loaded; 0: none.
+bool loose_steady_state(const LayerTimes& times, int layers, int keep_ffn = 0);
 
 }  // namespace orrery::sim

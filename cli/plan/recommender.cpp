@@ -208,9 +208,13 @@ int report_nothing(const TableOutcome& outcome, const PlanOptions& options) {
                             {"plan", Json()}});
   }
   note(
-      fmt::format("orrery: {} on {}: no sharding fits: {}; use more GPUs, or fewer bytes an "
+      fmt::format("orrery: {} on {}: {}: {}; use more GPUs, a smaller batch, or fewer bytes an "
                   "element (table_bytes)",
-                  options.network, options.cluster, outcome.closest));
+                  options.network, options.cluster,
+                  outcome.timed_out || outcome.interrupted
+                      ? "no sharding that fits was found before the search ended; the closest"
+                      : "no sharding fits",
+                  outcome.closest));
   return outcome.interrupted ? kInterrupted : kInfeasible;
 }
 

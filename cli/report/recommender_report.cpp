@@ -29,7 +29,8 @@ Json loads_json(const plan::RecommenderCost& cost) {
   for (const plan::TableLoad& load : cost.ranks) {
     loads.push(Json::Object{{"lookup_s", load.lookup.value()},
                             {"update_s", load.update.value()},
-                            {"bytes", load.bytes.value()}});
+                            {"bytes", load.bytes.value()},
+                            {"buffer_bytes", load.buffers.value()}});
   }
   return loads;
 }
@@ -151,14 +152,18 @@ std::string recommender_text(const plan::Recommender& network, const plan::Recom
   const auto [least, most] = std::minmax_element(cost.ranks.begin(), cost.ranks.end(), by_work);
   return fmt::format(
       "{} on {}, {} samples a step\n\n{}\n{}\n{}\nlookups take {} to {} on a rank; {:.4g} of "
-      "{:.4g} rows looked up are distinct;\nthe fullest rank holds {}{}\n",
+      "{:.4g} rows looked up are distinct;\nthe fullest rank holds {}{}:\n{} of tables, {} of "
+      "indices, pooled rows and gradients of whole tables,\n{} of the dense network, {} of "
+      "context\n",
       network.name, network.cluster.name, network.batch, held_text(cost), exchanges_text(cost),
       step_text(cost), format_duration(least->lookup), format_duration(most->lookup),
       cost.unique_rows, cost.lookups, format_bytes(cost.fullest_bytes),
-      cost.fits ? ""
-                : fmt::format(", more than the {} of a {}",
-                              format_bytes(network.cluster.gpu.memory.bytes()),
-                              network.cluster.gpu.name));
+      cost.fits
+          ? ""
+          : fmt::format(", more than the {} of a {}",
+                        format_bytes(network.cluster.gpu.memory.bytes()), network.cluster.gpu.name),
+      format_bytes(cost.table_bytes), format_bytes(cost.buffer_bytes),
+      format_bytes(cost.dense_bytes), format_bytes(plan::context_bytes().bytes()));
 }
 
 Json::Object recommender_json(const plan::Recommender& network, const plan::RecommenderCost& cost) {

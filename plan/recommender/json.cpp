@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 
 #include "base/error.hpp"
 #include "base/json_reader.hpp"
 #include "base/limits.hpp"
+#include "base/text.hpp"
 #include "plan/recommender/recommender.hpp"
 
 namespace orrery::plan {
@@ -70,15 +72,15 @@ void check(const Recommender& network, const std::string& where) {
     bad_input(where, fmt::format("{} has no {} arithmetic", gpu.name, to_text(network.precision)));
   }
   const std::int64_t ranks = network.cluster.num_gpus();
-  if (network.batch % ranks != 0) {
-    bad_input(where, fmt::format("batch = {} is not divisible by the {} GPUs of {}", network.batch,
-                                 ranks, network.cluster.name));
-  }
-  if (network.batch % (ranks * network.micro_batches) != 0) {
-    bad_input(where,
-              fmt::format("batch = {} is not divisible by {} GPUs x micro_batches = {}",
-                          network.batch, ranks, network.micro_batches),
-              fmt::format("set batch to {}", ranks * network.micro_batches));
+  const std::int64_t samples = ranks * network.micro_batches;
+  if (network.batch % samples != 0) {
+    const std::string by =
+        network.batch % ranks != 0
+            ? fmt::format("the {} GPUs of {}", ranks, network.cluster.name)
+            : fmt::format("{} GPUs x micro_batches = {}", ranks, network.micro_batches);
+    const std::int64_t nearest = std::max<std::int64_t>(1, (network.batch + samples / 2) / samples);
+    bad_input(where, fmt::format("batch = {} is not divisible by {}", network.batch, by),
+              fmt::format("set batch to {}", nearest * samples));
   }
   for (const TableGroup& group : network.tables) {
     const std::int64_t parts = group.sharding == TableSharding::Row ? ranks
@@ -238,8 +240,13 @@ Recommender read_recommender(const Json& document, const std::string& where,
     }
     dense.finish();
   }
+  std::set<std::string> names;
   for (const JsonReader& group : object.required("tables").array(kMostTables)) {
     network.tables.push_back(read_group(group));
+    const std::string& name = network.tables.back().name;
+    if (!names.insert(name).second) {
+      group.fail(fmt::format("a second group of tables is called \"{}\"", printable(name)));
+    }
   }
   read_hardware(object, run, network);
   object.finish();

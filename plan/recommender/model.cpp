@@ -27,7 +27,7 @@ RecommenderModel::RecommenderModel(const Recommender& network)
       mesh_(table_mesh(network.cluster)),
       ranks_(network.cluster.num_gpus()),
       samples_(static_cast<double>(network.batch)),
-      width_(bytes_per_element(network.precision)) {
+      width_(bytes_per_element(unquantised(network.precision))) {
   add_dense();
 }
 
@@ -51,14 +51,19 @@ TableUnit RecommenderModel::unit_of(const TableGroup& group, double share, doubl
   const double dim = static_cast<double>(group.dim) / group.slices;
   const double lookups = samples * group.pooling * share;
   const Bytes row(dim * network_.table_bytes);
-  const double distinct = kept * distinct_rows(group);
+  // Copies everywhere have a dense gradient, which is zeroed, summed and applied to every row.
+  const bool dense = group.sharding == TableSharding::Data;
+  const double rows = kept * static_cast<double>(group.rows);
+  const double updated = dense ? rows : kept * distinct_rows(group);
   TableUnit unit;
   unit.lookup = device_.memory_bound(lookups * (kIndex + row) + samples * dim * width_,
                                      MemoryKernel::Embedding);
   unit.update =
-      device_.memory_bound(lookups * (kIndex + dim * width_) + distinct * 2 * (row + kRowState),
+      device_.memory_bound(lookups * (kIndex + dim * width_) + updated * 2 * (row + kRowState) +
+                               (dense ? 2 * rows * row : Bytes()),
                            MemoryKernel::Embedding);
-  unit.bytes = kept * static_cast<double>(group.rows) * (row + kRowState);
+  unit.bytes = rows * (row + kRowState);
+  unit.buffers = dense ? rows * row : lookups * kIndex + samples * dim * width_;
   unit.width = dim;
   return unit;
 }
@@ -92,7 +97,7 @@ TableShare RecommenderModel::share(const TableGroup& group) {
   const double mean = static_cast<double>(share.units) * on_ranks / ranks;
   share.mean_lookup = share.unit.lookup * mean;
   share.mean_update = share.unit.update * mean;
-  share.mean_bytes = share.unit.bytes * mean;
+  share.mean_bytes = (share.unit.bytes + share.unit.buffers) * mean;
   return share;
 }
 

@@ -148,7 +148,7 @@ void add_nested(const Recommender& network, RecommenderCost& cost) {
   cost.shared_rows = nested.shared_rows;
   cost.step_low *= share;
   cost.step_high *= share;
-  cost.buffer_bytes = nested.buffers;
+  cost.buffer_bytes += nested.buffers;
   cost.fullest_bytes += nested.buffers;
   cost.fits = cost.fits && cost.fullest_bytes <= network.cluster.gpu.memory.bytes();
 }

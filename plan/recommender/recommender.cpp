@@ -58,6 +58,7 @@ class Recommendation {
           load.lookup += unit.lookup * static_cast<double>(share.units);
           load.update += unit.update * static_cast<double>(share.units);
           load.bytes += unit.bytes * static_cast<double>(share.units);
+          load.buffers += unit.buffers * static_cast<double>(share.units);
         }
       } else {
         units.insert(units.end(), static_cast<std::size_t>(share.units), unit);
@@ -71,17 +72,19 @@ class Recommendation {
     counts_ = std::move(placement.counts);
   }
 
-  // Elements of the fullest rank (or node) over the mean, of the results that a sharding sends.
-  double imbalance(TableSharding sharding) const {
-    std::vector<double> widths(static_cast<std::size_t>(ranks_), 0);
+  // Of the fullest rank (or node) over the mean: the indices that a sharding's tables receive, a
+  // pooling's each, or the elements of their results, a width each.
+  double imbalance(TableSharding sharding, bool indices) const {
+    std::vector<double> sent(static_cast<std::size_t>(ranks_), 0);
     for (std::size_t index = 0; index < tables_.size(); ++index) {
       const TableGroup& group = tables_[index];
-      for (std::size_t rank = 0; group.sharding == sharding && rank < widths.size(); ++rank) {
-        widths[rank] += static_cast<double>(counts_[index][rank] * group.dim) / group.slices;
+      const double each = indices ? group.pooling : static_cast<double>(group.dim) / group.slices;
+      for (std::size_t rank = 0; group.sharding == sharding && rank < sent.size(); ++rank) {
+        sent[rank] += static_cast<double>(counts_[index][rank]) * each;
       }
     }
-    const double sum = std::accumulate(widths.begin(), widths.end(), 0.0);
-    return sum > 0 ? *std::max_element(widths.begin(), widths.end()) * ranks_ / sum : 1.0;
+    const double sum = std::accumulate(sent.begin(), sent.end(), 0.0);
+    return sum > 0 ? *std::max_element(sent.begin(), sent.end()) * ranks_ / sum : 1.0;
   }
 
   void add_exchanges(TableSharding sharding) {
@@ -95,7 +98,7 @@ class Recommendation {
     }
     for (TableExchange& one : list) {
       const bool travels = one.kind == CommKind::AllToAll;
-      one.imbalance = travels ? imbalance(sharding) : 1.0;
+      one.imbalance = travels ? imbalance(sharding, one.of == "indices") : 1.0;
       one.time = model_.exchange_time(one, one.bytes * one.imbalance);
       cost_.exchanges.push_back(std::move(one));
     }
@@ -117,7 +120,10 @@ class Recommendation {
     for (const TableLoad& load : cost_.ranks) {
       cost_.lookup = std::max(cost_.lookup, load.lookup);
       cost_.update = std::max(cost_.update, load.update);
-      cost_.table_bytes = std::max(cost_.table_bytes, load.bytes);
+      if (load.bytes + load.buffers > cost_.table_bytes + cost_.buffer_bytes) {
+        cost_.table_bytes = load.bytes;
+        cost_.buffer_bytes = load.buffers;
+      }
     }
     for (const TableExchange& one : cost_.exchanges) {
       (one.of == "indices" ? cost_.exchange_indices
@@ -130,7 +136,8 @@ class Recommendation {
     cost_.dense_forward = dense.forward;
     cost_.dense_backward = dense.backward;
     cost_.dense_reduction = dense.reduction;
-    cost_.fullest_bytes = cost_.table_bytes + cost_.dense_bytes + context_bytes().bytes();
+    cost_.fullest_bytes =
+        cost_.table_bytes + cost_.buffer_bytes + cost_.dense_bytes + context_bytes().bytes();
     cost_.fits = cost_.fits && cost_.fullest_bytes <= network_.cluster.gpu.memory.bytes();
     cost_.pipelined = cost_.lookup + cost_.exchange_forward + dense.time() +
                       cost_.exchange_backward + cost_.update;

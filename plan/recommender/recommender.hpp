@@ -101,6 +101,8 @@ struct TableLoad {
   Seconds lookup;
   Seconds update;
   Bytes bytes;  // of tables and their optimizer states
+  // Indices received, results before their exchange, dense gradients of data-parallel tables.
+  Bytes buffers;
 };
 
 struct RecommenderCost {
@@ -119,7 +121,7 @@ struct RecommenderCost {
   Bytes dense_bytes;       // parameters, gradients, optimizer and activations of a rank
   double unique_rows = 0;  // that a step touches, of all tables
   double lookups = 0;
-  Bytes table_bytes;  // of the rank with most of them, row states included
+  Bytes table_bytes;                              // of the fullest rank, row states included
   std::vector<std::vector<std::int64_t>> counts;  // tables or slices by group and rank
   Seconds lookup;                                 // of the slowest rank
   Seconds update;  // gradients of rows and their update, of the slowest rank
@@ -135,7 +137,7 @@ struct RecommenderCost {
   Seconds shared_rows;      // its synchronisation, at the end of a step
   Seconds step_low;         // the 80 % interval of `step`
   Seconds step_high;
-  Bytes buffer_bytes;   // of the schedule's two embedding buffers
+  Bytes buffer_bytes;  // of the fullest rank (TableLoad), with the schedule's two embedding buffers
   Bytes fullest_bytes;  // of a rank, with 1 GiB of context
   // A step as the document says.
   Seconds iteration() const { return nested.value() > 0 ? nested : step; }

@@ -38,7 +38,7 @@ class Placer {
     std::size_t best = kNone;
     std::size_t emptiest = 0;
     for (std::size_t first = 0; first < placement_.ranks.size(); first += span(unit)) {
-      const bool room = bytes(first, unit) + unit.bytes <= room_;
+      const bool room = bytes(first, unit) + unit.bytes + unit.buffers <= room_;
       if (room && (best == kNone || work(first, unit) < work(best, unit))) {
         best = first;
       }
@@ -61,7 +61,7 @@ class Placer {
   Bytes bytes(std::size_t first, const TableUnit& unit) const {
     Bytes most;
     for (std::size_t rank = first; rank < first + span(unit); ++rank) {
-      most = std::max(most, placement_.ranks[rank].bytes);
+      most = std::max(most, placement_.ranks[rank].bytes + placement_.ranks[rank].buffers);
     }
     return most;
   }
@@ -72,6 +72,7 @@ class Placer {
       load.lookup += unit.lookup;
       load.update += unit.update;
       load.bytes += unit.bytes;
+      load.buffers += unit.buffers;
       ++placement_.counts[unit.group][rank];
     }
   }

@@ -15,6 +15,7 @@ struct TableUnit {
   Seconds lookup;
   Seconds update;
   Bytes bytes;
+  Bytes buffers;     // beside the table (TableLoad)
   double width = 0;  // elements that a sample's result has
   bool whole_node = false;
 };

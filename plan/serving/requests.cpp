@@ -4,9 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <map>
 
-#include "base/csv.hpp"
 #include "base/error.hpp"
 #include "base/limits.hpp"
 #include "base/quantity_text.hpp"
@@ -14,6 +12,7 @@
 #include "base/text.hpp"
 #include "models/lookups.hpp"
 #include "plan/serving/option_limits.hpp"
+#include "plan/serving/request_trace.hpp"
 #include "plan/serving/serving.hpp"
 
 namespace orrery::plan {
@@ -22,15 +21,10 @@ namespace {
 constexpr std::string_view kSchema = "orrery-requests";
 constexpr std::int64_t kVersion = 1;
 constexpr std::array<std::string_view, 3> kArrivals = {"at-once", "poisson", "regular"};
-constexpr std::array<std::string_view, 5> kColumns = {"arrival_s", "prompt", "output", "prefix",
-                                                      "prefix_tokens"};
 constexpr std::array<std::string_view, 2> kPrefills = {"chunked", "separate"};
 constexpr std::array<std::string_view, 3> kRoutings = {"in-turn", "least-loaded", "prefix"};
-constexpr double kLastArrival = 1e6;  // seconds; simulated time ends at 106 days
 constexpr double kMaxRate = 1e9;
 constexpr int kDraws = 1000;  // of a length beyond its bound, before the bound itself is taken
-
-SimTime arrival_of(double seconds) { return to_sim_time(Seconds(seconds)); }
 
 // 512 or {"mean": 512, "std": 100, "max": 4096}.
 LengthSpec read_length(const JsonReader& value) {
@@ -65,91 +59,6 @@ Json to_json(const LengthSpec& length) {
   return document;
 }
 
-void check_order(const std::vector<Request>& trace, const std::string& where) {
-  const std::size_t last = trace.size() - 1;
-  if (last > 0 && trace[last].arrival < trace[last - 1].arrival) {
-    bad_input(where,
-              fmt::format("request {} arrives at {} s, before request {} at {} s", last,
-                          to_seconds(trace[last].arrival).value(), last - 1,
-                          to_seconds(trace[last - 1].arrival).value()),
-              "sort the trace by arrival");
-  }
-}
-
-// "prefix": a name, with "prefix_tokens" of the prompt; equal names mean equal tokens.
-struct PrefixNames {
-  std::map<std::string, std::pair<std::int64_t, std::int64_t>> known;  // number and tokens
-
-  void add(Request& request, const std::string& name, std::int64_t tokens,
-           const std::string& where) {
-    if (tokens > request.prompt) {
-      bad_input(where, fmt::format("prefix_tokens = {} of a prompt of {}", tokens, request.prompt));
-    }
-    const auto number = static_cast<std::int64_t>(known.size());
-    const auto [found, is_new] = known.try_emplace(name, number, tokens);
-    if (found->second.second != tokens) {
-      bad_input(where,
-                fmt::format("prefix \"{}\" has {} tokens here and {} before", printable(name),
-                            tokens, found->second.second),
-                "requests of one prefix begin with the same tokens");
-    }
-    request.prefix = found->second.first;
-    request.shared = tokens;
-  }
-};
-
-std::vector<Request> read_trace(const JsonReader& value) {
-  std::vector<Request> trace;
-  PrefixNames names;
-  for (const JsonReader& entry : value.array()) {
-    ObjectReader object = entry.object();
-    const double arrival = object.number_or("arrival_s", 0, 0, kLastArrival);
-    const std::int64_t prompt = object.required("prompt").integer(1, limits::kMaxSequence);
-    const std::int64_t output = object.required("output").integer(1, limits::kMaxSequence);
-    Request request{arrival_of(arrival), prompt, output};
-    if (const auto name = object.optional("prefix")) {
-      const std::int64_t tokens = object.required("prefix_tokens").integer(1, limits::kMaxSequence);
-      names.add(request, name->string(), tokens, entry.where());
-    }
-    object.finish();
-    trace.push_back(request);
-    check_order(trace, entry.where());
-  }
-  if (trace.empty()) {
-    value.fail("there are no requests");
-  }
-  return trace;
-}
-
-RequestSpec read_csv_trace(const std::string& path) {
-  const CsvTable table = read_csv_file(path);
-  table.expect_columns(kColumns);
-  PrefixNames names;
-  RequestSpec spec;
-  for (std::size_t row = 0; row < table.num_rows(); ++row) {
-    const auto tokens = [&](std::string_view column) {
-      return parse_integer(table.cell(row, column), table.where(row, column), 1,
-                           limits::kMaxSequence);
-    };
-    const double arrival = table.has_column("arrival_s")
-                               ? parse_number(table.cell(row, "arrival_s"),
-                                              table.where(row, "arrival_s"), 0.0, kLastArrival)
-                               : 0.0;
-    Request request{arrival_of(arrival), tokens("prompt"), tokens("output")};
-    if (table.has_column("prefix") && !table.cell(row, "prefix").empty()) {
-      names.add(request, std::string(table.cell(row, "prefix")), tokens("prefix_tokens"),
-                table.where(row, "prefix"));
-    }
-    spec.trace.push_back(request);
-    check_order(spec.trace, fmt::format("{}:{}", path, table.line(row)));
-  }
-  if (spec.trace.empty()) {
-    bad_input(path, "there are no requests");
-  }
-  spec.count = static_cast<std::int64_t>(spec.trace.size());
-  return spec;
-}
-
 // {"count": 8, "tokens": 1024, "share": 0.9, "slope": 1}.
 PrefixSpec read_prefixes(const JsonReader& value) {
   ObjectReader object = value.object();
@@ -171,6 +80,10 @@ void read_arrivals(ObjectReader& object, RequestSpec& spec) {
     spec.arrivals = object.has("requests_per_second") ? Arrivals::Poisson : Arrivals::AtOnce;
   }
   if (spec.arrivals == Arrivals::AtOnce) {
+    if (const auto rate = object.optional("requests_per_second")) {
+      rate->fail("requests that are there at once have no rate",
+                 "leave it out, or set \"arrivals\" to \"poisson\" or \"regular\"");
+    }
     return;
   }
   const JsonReader rate = object.required("requests_per_second");
@@ -369,7 +282,7 @@ std::vector<Request> generate_requests(const RequestSpec& spec) {
       time = static_cast<double>(index) / spec.requests_per_second;
     }
     const std::int64_t prompt = draw_length(spec.prompt, prompts);
-    requests.push_back({arrival_of(time), prompt, draw_length(spec.output, outputs)});
+    requests.push_back({to_sim_time(Seconds(time)), prompt, draw_length(spec.output, outputs)});
   }
   add_prefixes(spec.prefixes, stream(3ULL << 32), requests);
   return requests;

@@ -47,16 +47,25 @@ MixedSpace::MixedSpace(const plan::MixedPlan& base, const Constraints& constrain
     if (!constraints.admits("tensor_shares", "equal")) {
       continue;  // GPUs of one kind have no others
     }
-    const bool whole_experts = layout_.expert_tp == 1;
     for (const std::int64_t tp : divisors(widest)) {
-      if (plan::cuts_evenly(base.shape.network.spec, tp, whole_experts) &&
-          constraints.admits("tp", tp)) {
-        for (const int cp : context_degrees(pools, tp, widest)) {
-          Arrangement ranks;
-          ranks.tp = static_cast<int>(tp);
-          ranks.cp = cp;
-          add_shapes(pools, ranks);
-        }
+      if (constraints.admits("tp", tp)) {
+        add_ranks(pools, tp, widest);
+      }
+    }
+  }
+}
+
+// Every way to lay experts on the tensor-parallel ranks, and every number of context ranks.
+void MixedSpace::add_ranks(const std::vector<int>& pools, std::int64_t tp, std::int64_t widest) {
+  const models::NetworkSpec& spec = base_.shape.network.spec;
+  Arrangement ranks;
+  ranks.tp = static_cast<int>(tp);
+  for (const int expert_tp : expert_tensor_degrees(ranks.tp, spec, constraints_)) {
+    if (plan::cuts_evenly(spec, tp, expert_tp == 1)) {
+      ranks.expert_tp = expert_tp;
+      for (const int cp : context_degrees(pools, tp, widest)) {
+        ranks.cp = cp;
+        add_shapes(pools, ranks);
       }
     }
   }
@@ -105,7 +114,9 @@ std::vector<int> MixedSpace::context_degrees(const std::vector<int>& pools, std:
 }
 
 plan::BlockPlan MixedSpace::layout_of(const Arrangement& one) const {
-  return with_degrees(layout_, one.tp, one.cp, one.ep);
+  plan::BlockPlan layout = layout_;
+  layout.expert_tp = one.expert_tp;
+  return with_degrees(layout, one.tp, one.cp, one.ep);
 }
 
 bool MixedSpace::admits(const Arrangement& arrangement) const {

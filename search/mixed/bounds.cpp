@@ -19,6 +19,7 @@ const ChainTimes& MixedSpace::times(int pool, const Arrangement& arrangement,
                                    arrangement.tp,
                                    arrangement.cp,
                                    arrangement.ep,
+                                   arrangement.expert_tp,
                                    arrangement.micro_batch,
                                    layout.sequence_parallel ? 1 : 0,
                                    static_cast<std::int64_t>(layout.recompute),
@@ -35,10 +36,13 @@ const ChainTimes& MixedSpace::times(int pool, const Arrangement& arrangement,
                                   : simulator_.costs_of_team(arrangement.team);
     chain.forward.emplace_back();
     chain.backward.emplace_back();
+    chain.hidden.emplace_back();
     for (const int index : base_.shape.network.chain) {
       const plan::BlockCost& cost = costs.of(index, block, arrangement.micro_batch);
       chain.forward.push_back(chain.forward.back() + cost.forward.time);
       chain.backward.push_back(chain.backward.back() + cost.backward.time);
+      chain.hidden.push_back(chain.hidden.back() +
+                             std::max(cost.most_hidden(), cost.most_hidden_beside_any()));
     }
   }
   return chain;
@@ -58,6 +62,7 @@ Seconds MixedSpace::least_time(const Arrangement& arrangement) {
 // are the speeds of the devices.
 Seconds MixedSpace::least_time(const Arrangement& arrangement, const MixedLayout& layout) {
   double bound = 0;
+  const bool joined = join_passes(schedules());
   const std::size_t length = base_.shape.network.chain.size();
   for (const plan::ReplicaGroup& group : arrangement.groups) {
     std::vector<const ChainTimes*> chains;  // by device
@@ -77,7 +82,8 @@ Seconds MixedSpace::least_time(const Arrangement& arrangement, const MixedLayout
       double least = -1;
       for (const ChainTimes* chain : kinds) {
         const double weight = speed(*chain) / speeds;
-        const double time = weight * to_seconds(chain->of(position, position + 1)).value();
+        const double time =
+            weight * to_seconds(chain->least(position, position + 1, joined)).value();
         least = least < 0 ? time : std::min(least, time);
       }
       sum += least;
@@ -91,6 +97,7 @@ Seconds MixedSpace::least_time(const Arrangement& arrangement, const MixedLayout
 Seconds MixedSpace::least_time(const Arrangement& arrangement, const MixedLayout& layout,
                                const MixedFamily& family, const std::vector<int>& stages) {
   SimTime bound;
+  const bool joined = join_passes(family.schedules);
   for (const plan::ReplicaGroup& group : arrangement.groups) {
     std::vector<SimTime> busy(group.pools.size());
     std::vector<SimTime> heads(group.pools.size());
@@ -101,7 +108,7 @@ Seconds MixedSpace::least_time(const Arrangement& arrangement, const MixedLayout
       const ChainTimes& chain = times(group.pools[device], arrangement, layout);
       const std::size_t end = begin + static_cast<std::size_t>(stages[stage]);
       heads[device] = busy[device] == SimTime{} ? head : heads[device];
-      busy[device] += chain.of(begin, end) * group.micro_batches;
+      busy[device] += chain.least(begin, end, joined) * group.micro_batches;
       head += chain.forward[end] - chain.forward[begin];
       begin = end;
     }

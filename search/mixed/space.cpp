@@ -108,6 +108,12 @@ const std::vector<std::string>& MixedSpace::schedules() {
   return schedules_;
 }
 
+bool MixedSpace::join_passes(const std::vector<std::string>& schedules) {
+  return std::any_of(schedules.begin(), schedules.end(), [](const std::string& name) {
+    return plan::schedule_traits(sim::find_schedule(name, "schedule")).joins_passes;
+  });
+}
+
 // Whether they take these numbers.
 const std::vector<char>& MixedSpace::takes(int pp, int chunks, std::int64_t micro_batches) {
   std::vector<char>& takes = takes_[{pp, chunks, micro_batches}];

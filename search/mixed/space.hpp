@@ -33,6 +33,7 @@ struct Arrangement {
   int tp = 1;
   int cp = 1;
   int ep = 1;
+  int expert_tp = 0;  // 1: whole experts on the tensor-parallel ranks, 0: these cut each
   int pp = 1;
   int dp = 1;
   std::int64_t micro_batch = 1;
@@ -77,8 +78,12 @@ struct MixedChoices {
 struct ChainTimes {
   std::vector<SimTime> forward;  // one more than positions
   std::vector<SimTime> backward;
+  std::vector<SimTime> hidden;  // at most, where a forward and a backward run as one
   SimTime of(std::size_t begin, std::size_t end) const {
     return forward[end] - forward[begin] + backward[end] - backward[begin];
+  }
+  SimTime least(std::size_t begin, std::size_t end, bool joined) const {
+    return of(begin, end) - (joined ? hidden[end] - hidden[begin] : SimTime{});
   }
 };
 
@@ -116,6 +121,7 @@ class MixedSpace {
  private:
   const ChainTimes& times(int pool, const Arrangement& arrangement, const MixedLayout& layout);
   plan::BlockPlan block_of(const Arrangement& arrangement, const MixedLayout& layout) const;
+  void add_ranks(const std::vector<int>& pools, std::int64_t tp, std::int64_t widest);
   // The ranks of a stage are given, the rest of an arrangement is set.
   void add_shapes(const std::vector<int>& pools, const Arrangement& ranks);
   void add_stages(const std::vector<int>& order, Arrangement one);
@@ -141,6 +147,7 @@ class MixedSpace {
   std::vector<MixedFamily> families(const Arrangement& arrangement);
   void add_families(const Arrangement& arrangement, int chunks, std::vector<MixedFamily>& families);
   const std::vector<std::string>& schedules();
+  static bool join_passes(const std::vector<std::string>& schedules);
   const std::vector<char>& takes(int pp, int chunks, std::int64_t micro_batches);
   std::vector<int> chunk_counts(const Arrangement& arrangement) const;
   const std::vector<std::uint16_t>& devices_of(const std::string& schedule, int pp, int chunks);

@@ -6,6 +6,7 @@
 
 #include "base/math.hpp"
 #include "search/mixed/space.hpp"
+#include "search/space/expert_degrees.hpp"
 
 namespace orrery::search {
 
@@ -33,9 +34,7 @@ bool leaves_none_out(const models::Network& network, const plan::TensorShares& s
 
 // Groups of the same GPUs: a part of every pool's GPUs of a node, down to one of each.
 void MixedSpace::add_teams(const std::vector<int>& pools) {
-  const bool experts = base_.shape.network.spec.moe.experts > 0;
-  if (!constraints_.admits("cp", 1) || !constraints_.admits("ep", 1) ||
-      (experts && layout_.expert_tp == 1)) {
+  if (!constraints_.admits("cp", 1) || !constraints_.admits("ep", 1)) {
     return;
   }
   std::int64_t common = 0;
@@ -48,7 +47,10 @@ void MixedSpace::add_teams(const std::vector<int>& pools) {
       one.team.insert(one.team.end(), static_cast<std::size_t>(gpus_of_node(pool) / parts), pool);
     }
     one.tp = static_cast<int>(one.team.size());
-    if (one.tp <= plan::TensorShares::kMaxRanks && constraints_.admits("tp", one.tp)) {
+    const std::vector<int> experts =
+        expert_tensor_degrees(one.tp, base_.shape.network.spec, constraints_);
+    const bool cut = !experts.empty() && experts.front() == 0;  // each by its rank's share
+    if (cut && one.tp <= plan::TensorShares::kMaxRanks && constraints_.admits("tp", one.tp)) {
       one.shares = shares_of(one);
       const std::int64_t nodes = gpus_of(pools.front()) / gpus_of_node(pools.front());
       if (!one.shares.empty()) {

@@ -128,17 +128,20 @@ Json plan(ObjectReader& reader) {
   const auto rate = [&](double seconds) {
     return static_cast<double>(problem.tokens) / (seconds * static_cast<double>(gpus));
   };
-  return Json::Object{{"first_tokens", first},
-                      {"serial_time_s", serial},
-                      {"serial_tokens_per_s_per_gpu", rate(serial)},
-                      {"compute_time_s", work[0].value()},
-                      {"compute_tokens_per_s_per_gpu", rate(work[0].value())},
-                      {"interference_free_time_s", alone},
-                      {"sharing_bound_s", bound},
-                      {"shared_time_s", best.period},
-                      {"time_s", time},
-                      {"tokens_per_s_per_gpu", rate(time)},
-                      {"phases", std::move(phases)}};
+  Json answer = Json::Object{{"first_tokens", first},
+                             {"serial_time_s", serial},
+                             {"serial_tokens_per_s_per_gpu", rate(serial)},
+                             {"compute_time_s", work[0].value()}};
+  if (work[0].value() > 0) {
+    answer.set("compute_tokens_per_s_per_gpu", rate(work[0].value()));
+  }
+  answer.set("interference_free_time_s", alone);
+  answer.set("sharing_bound_s", bound);
+  answer.set("shared_time_s", best.period);
+  answer.set("time_s", time);
+  answer.set("tokens_per_s_per_gpu", rate(time));
+  answer.set("phases", std::move(phases));
+  return answer;
 }
 
 }  // namespace

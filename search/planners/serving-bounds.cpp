@@ -10,9 +10,12 @@
 //   optimum per GPU = compute / (2 P) tokens/s, prompt and output tokens both counted
 //
 // With "ffn_hidden", also FLOPs and bytes of the operations of the whole network for `tokens`.
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/limits.hpp"
+#include "base/quantity_text.hpp"
 #include "search/planner.hpp"
 
 namespace orrery::search {
@@ -92,16 +95,20 @@ Json plan(ObjectReader& problem) {
       static_cast<double>(problem.required("prompt").integer(1, limits::kMaxSequence));
   const double output =
       static_cast<double>(problem.required("output").integer(1, limits::kMaxSequence));
+  const auto tokens = problem.optional("tokens");
+  const std::int64_t stated = tokens ? tokens->integer(1, limits::kMaxBatch) : 0;
+  const auto ffn = problem.optional("ffn_hidden");
+  const std::int64_t ffn_hidden = ffn ? ffn->integer(1, limits::kMaxFfn) : 0;
   const double cache = 2 * model.layers * model.kv_width * system.element;
   const double free = system.gpus * system.memory - model.parameters * system.element;
   if (free <= 0) {
-    return infeasible("the parameters do not fit the memory of these GPUs");
+    return infeasible(fmt::format("the parameters take {}, the memory of the GPUs is {}",
+                                  format_bytes(Bytes(model.parameters * system.element)),
+                                  format_bytes(Bytes(system.gpus * system.memory))));
   }
   const double requests = free / (cache * (prompt + output / 2));
-  double batch = requests * (prompt + output) / output;
-  if (const auto tokens = problem.optional("tokens")) {
-    batch = static_cast<double>(tokens->integer(1, limits::kMaxBatch));
-  }
+  const double batch =
+      stated > 0 ? static_cast<double>(stated) : requests * (prompt + output) / output;
   const double compute = 2 * batch * model.parameters / (system.gpus * system.compute);
   const double memory = system.memory / system.bandwidth;
   const double optimum = system.compute / (2 * model.parameters);
@@ -115,10 +122,9 @@ Json plan(ObjectReader& problem) {
   answer.set("optimal_tokens_per_s_per_gpu", optimum);
   answer.set("optimal_requests_per_s", optimum * system.gpus / (prompt + output));
   answer.set("optimal_output_tokens_per_s", optimum * system.gpus * output / (prompt + output));
-  if (const auto ffn = problem.optional("ffn_hidden")) {
+  if (ffn_hidden > 0) {
     answer.set("operations",
-               operations_json(system, model, static_cast<double>(ffn->integer(1, limits::kMaxFfn)),
-                               batch));
+               operations_json(system, model, static_cast<double>(ffn_hidden), batch));
   }
   return answer;
 }

@@ -1,21 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tofu: partition-n-reduce. In one step every operator splits one index variable over k workers: an
-// operand without it is fetched whole, an output without it is a sum of partial results; every
-// tensor is stored split along one dimension. Operators come as groups of a forward operator and
-// its backward ones, which share the choice. The least bytes moved follow by dynamic programming
-// over the operators with the stored dimensions of the tensors still needed as the state. Factors
-// of the workers are decided one after the other, each on what one group of the steps before is
-// left with; the bytes of a step count once for every such group. Exact for one step; the steps
-// together are the recursion of the paper. O(operators x dims^(live tensors)) a step.
+// Tofu: partition-n-reduce. In one step every operator splits one variable over k workers, each of
+// which gets an index of every operand at least (bytes are those of even parts; extents of one
+// variable may differ, as heads of fused projections do): an operand without it is fetched whole,
+// an output without it is a sum of partial results; every tensor is stored split along one
+// dimension. Operators come as groups of a forward operator and its backward ones, which share the
+// choice. The least bytes moved follow by dynamic programming over the operators with the stored
+// dimensions of the tensors still needed as the state. Factors of the workers are decided in turn,
+// each on what one group of the steps before is left with; the bytes of a step count once for every
+// such group. Exact for one step. O(operators x dims^(live tensors)) a step.
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
 #include <iterator>
-#include <limits>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/limits.hpp"
+#include "base/text.hpp"
 #include "search/planner.hpp"
 
 namespace orrery::search {
@@ -28,6 +33,9 @@ constexpr int kMaxStates = 4096;
 struct Dim {
   std::string var;
   double extent = 1;
+  double parts = 1;  // that it is in after the steps so far
+  // Whether every one of k more workers would have an index of it.
+  bool splits(double k) const { return parts * k <= extent; }
 };
 
 struct Tensor {
@@ -41,7 +49,7 @@ struct Operator {
   std::string name;
   std::vector<int> inputs;
   int output = -1;
-  std::vector<std::string> vars;
+  std::vector<Dim> vars;
   std::vector<std::string> split;  // variable and factor of the steps so far
   std::vector<double> factors;
 };
@@ -83,9 +91,10 @@ double moved(const Tensor& tensor, double bytes, const std::string& var, const s
 // operator reads the output's gradient and the other inputs and writes that input's gradient.
 double cost(const Graph& graph, const Operator& op, const std::string& var,
             const std::vector<int>& stored, double k) {
-  const auto move = [&](int index) {
-    const Tensor& tensor = graph.tensors[static_cast<std::size_t>(index)];
-    const Dim& dim = tensor.dims[static_cast<std::size_t>(stored[static_cast<std::size_t>(index)])];
+  const auto move = [&](int operand) {
+    const auto index = static_cast<std::size_t>(operand);
+    const Tensor& tensor = graph.tensors[index];
+    const Dim& dim = tensor.dims[static_cast<std::size_t>(stored[index])];
     return moved(tensor, bytes_of(op, tensor), var, dim.var, k);
   };
   double bytes = move(op.output);
@@ -105,18 +114,18 @@ double cost(const Graph& graph, const Operator& op, const std::string& var,
 }
 
 struct Choice {
-  double bytes = std::numeric_limits<double>::infinity();
+  double bytes = HUGE_VAL;
   std::string var;
 };
 
-// The best variable of an operator; one must still have an index for every worker.
+// The best variable of an operator among those that still split.
 Choice best_variable(const Graph& graph, const Operator& op, const std::vector<int>& stored,
                      double k) {
   Choice best;
-  for (const std::string& var : op.vars) {
-    const double bytes = cost(graph, op, var, stored, k);
+  for (const Dim& dim : op.vars) {
+    const double bytes = dim.splits(k) ? cost(graph, op, dim.var, stored, k) : HUGE_VAL;
     if (bytes < best.bytes) {
-      best = {bytes, var};
+      best = {bytes, dim.var};
     }
   }
   return best;
@@ -157,17 +166,20 @@ std::vector<int> new_operands(const Operator& op, std::vector<bool>& seen) {
   return operands;
 }
 
-// Every choice of a dimension for each of the tensors.
+// Every choice of a dimension for each of the tensors that has an index for each of k workers.
 std::vector<std::vector<std::pair<int, int>>> storage_choices(const Graph& graph,
-                                                              const std::vector<int>& tensors) {
+                                                              const std::vector<int>& tensors,
+                                                              double k) {
   std::vector<std::vector<std::pair<int, int>>> choices = {{}};
   for (const int tensor : tensors) {
     std::vector<std::vector<std::pair<int, int>>> wider;
     for (const auto& choice : choices) {
-      const std::size_t rank = graph.tensors[static_cast<std::size_t>(tensor)].dims.size();
-      for (std::size_t dim = 0; dim < rank; ++dim) {
-        wider.push_back(choice);
-        wider.back().emplace_back(tensor, static_cast<int>(dim));
+      const std::vector<Dim>& dims = graph.tensors[static_cast<std::size_t>(tensor)].dims;
+      for (std::size_t dim = 0; dim < dims.size(); ++dim) {
+        if (dims[dim].splits(k)) {
+          wider.push_back(choice);
+          wider.back().emplace_back(tensor, static_cast<int>(dim));
+        }
       }
     }
     choices = std::move(wider);
@@ -188,7 +200,34 @@ Step trace(const Graph& graph, const std::vector<Decision>& decisions, const Sta
   return step;
 }
 
+void check_split(std::string_view what, const std::string& name, const std::vector<Dim>& dims,
+                 double k, const JsonReader& where) {
+  std::string list;
+  for (const Dim& dim : dims) {
+    if (dim.splits(k)) {
+      return;
+    }
+    list += fmt::format("{}{} = {} is in {} parts", list.empty() ? "" : ", ", printable(dim.var),
+                        dim.extent, dim.parts);
+  }
+  where.fail(fmt::format("{} \"{}\" cannot be split over {} more workers: {}", what,
+                         printable(name), k, list));
+}
+
+// Every operator and every tensor that one has must be split.
+void check_step(const Graph& graph, double k, const JsonReader& where) {
+  for (const Operator& op : graph.operators) {
+    check_split("operator", op.name, op.vars, k, where);
+  }
+  for (const Tensor& tensor : graph.tensors) {
+    if (tensor.last_use >= 0) {
+      check_split("tensor", tensor.name, tensor.dims, k, where);
+    }
+  }
+}
+
 Step solve_step(const Graph& graph, double k, const JsonReader& where) {
+  check_step(graph, k, where);
   std::vector<Decision> decisions;
   std::vector<State> states(1);
   std::vector<bool> seen(graph.tensors.size(), false);
@@ -200,7 +239,7 @@ Step solve_step(const Graph& graph, double k, const JsonReader& where) {
   };
   for (int index = 0; index < static_cast<int>(graph.operators.size()); ++index) {
     const Operator& op = graph.operators[static_cast<std::size_t>(index)];
-    const auto choices = storage_choices(graph, new_operands(op, seen));
+    const auto choices = storage_choices(graph, new_operands(op, seen), k);
     std::map<std::vector<std::pair<int, int>>, State> next;
     for (const State& state : states) {
       set(state.live);
@@ -266,6 +305,7 @@ Graph read_graph(ObjectReader& problem) {
     }
     return found->second;
   };
+  std::set<std::string> operators;
   for (const JsonReader& value : problem.required("operators").array(kMaxOperators)) {
     ObjectReader object = value.object();
     Operator op;
@@ -281,10 +321,17 @@ Graph read_graph(ObjectReader& problem) {
       Tensor& tensor = graph.tensors[static_cast<std::size_t>(operand)];
       tensor.last_use = static_cast<int>(graph.operators.size());
       for (const Dim& dim : tensor.dims) {
-        if (std::find(op.vars.begin(), op.vars.end(), dim.var) == op.vars.end()) {
-          op.vars.push_back(dim.var);
+        const auto same = std::find_if(op.vars.begin(), op.vars.end(),
+                                       [&](const Dim& one) { return one.var == dim.var; });
+        if (same == op.vars.end()) {
+          op.vars.push_back({dim.var, dim.extent});
+        } else {
+          same->extent = std::min(same->extent, dim.extent);
         }
       }
+    }
+    if (!operators.insert(op.name).second) {
+      value.fail("a second operator of this name");
     }
     graph.operators.push_back(std::move(op));
   }
@@ -308,13 +355,18 @@ Json plan(ObjectReader& problem) {
       Operator& op = graph.operators[index];
       op.split.push_back(step.vars[index]);
       op.factors.push_back(k);
+      for (Dim& dim : op.vars) {
+        dim.parts *= dim.var == step.vars[index] ? k : 1;
+      }
       choices.set(op.name, step.vars[index]);
     }
     Json stored = Json::object();
     for (std::size_t index = 0; index < graph.tensors.size(); ++index) {
       if (step.stored[index] >= 0) {
-        const Tensor& tensor = graph.tensors[index];
-        stored.set(tensor.name, tensor.dims[static_cast<std::size_t>(step.stored[index])].var);
+        Tensor& tensor = graph.tensors[index];
+        Dim& dim = tensor.dims[static_cast<std::size_t>(step.stored[index])];
+        dim.parts *= k;
+        stored.set(tensor.name, dim.var);
       }
     }
     steps.push(Json::Object{{"factor", k},

@@ -31,8 +31,10 @@ struct Shape {
   double vocab = 0;
   double element = 4;  // bytes
   // Elements of a block on a device with share p.
+  // A device that holds queries has a whole key-value head at least.
   double attention(double p) const {
-    return 2 * (1 + kv_heads / heads) * hidden * hidden * p + hidden;
+    const double kv = p > 0 ? std::max(kv_heads * p, 1.0) : 0.0;
+    return 2 * (p + kv / heads) * hidden * hidden + hidden;
   }
   double feed_forward(double p) const { return 3 * hidden * ffn * p + hidden; }
   double table() const { return hidden * vocab; }
@@ -57,6 +59,13 @@ Shape read_shape(const JsonReader& value) {
   shape.kv_heads =
       static_cast<double>(object.integer_or("kv_heads", static_cast<std::int64_t>(shape.heads), 1,
                                             static_cast<std::int64_t>(shape.heads)));
+  const auto divides = [&](std::string_view what, double whole, std::string_view by, double part) {
+    if (std::fmod(whole, part) != 0) {
+      value.fail(fmt::format("{} = {} is not divisible by {} = {}", what, whole, by, part));
+    }
+  };
+  divides("hidden", shape.hidden, "heads", shape.heads);
+  divides("heads", shape.heads, "kv_heads", shape.kv_heads);
   shape.vocab = number("vocab");
   shape.element = static_cast<double>(object.integer_or("element_bytes", 4, 1, 8));
   object.finish();
@@ -86,6 +95,11 @@ std::vector<double> read_shares(ObjectReader& problem) {
     if (shares.empty() || std::abs(sum - 1) > 1e-6) {
       list->fail("the shares of the devices must sum to 1");
     }
+    const auto stated = problem.optional("devices");
+    if (stated && stated->integer(1, 4096) != static_cast<std::int64_t>(shares.size())) {
+      list->fail(fmt::format("{} shares of {} devices", shares.size(), stated->integer(1, 4096)),
+                 "state one of the two, or a share for each device");
+    }
     return shares;
   }
   const auto devices = static_cast<std::size_t>(problem.required("devices").integer(1, 4096));
@@ -108,6 +122,26 @@ Seconds reduce_time(const Link& link, std::string_view algorithm, int devices, d
   return latency + (narrow ? Bytes(bytes * link.hops) / link.bandwidth : Seconds());
 }
 
+// Blocks in memory at once (0: all), and every how many layers the FFN block stays there besides
+// and is not loaded (0: none), as the paper's retention period.
+struct Window {
+  int blocks = 0;
+  int keep_ffn = 0;
+  bool keeps(int layer) const { return keep_ffn > 0 && (layer + 1) % keep_ffn == 0; }
+};
+
+Window read_window(ObjectReader& problem) {
+  Window window;
+  window.blocks = static_cast<int>(problem.integer_or("window", 0, 0, 4096));
+  if (const auto keep = problem.optional("keep_ffn")) {
+    window.keep_ffn = static_cast<int>(keep->integer(1, 1024));
+    if (window.blocks == 0) {
+      keep->fail("all blocks stay where there is no window", "state \"window\"");
+    }
+  }
+  return window;
+}
+
 struct Rates {
   BytesPerSecond memory;
   BytesPerSecond disk;
@@ -117,7 +151,7 @@ constexpr BytesPerSecond kNeverLoaded(1e18);
 
 // Blocks of a token on one device; the master's last one is the head.
 std::vector<sim::WindowBlock> blocks_of(const Shape& shape, double share, bool master,
-                                        const Rates& rates) {
+                                        const Rates& rates, const Window& window) {
   const auto block = [&](double elements) {
     const Bytes bytes(elements * shape.element);
     return sim::WindowBlock{bytes / rates.memory, bytes / rates.disk};
@@ -126,29 +160,30 @@ std::vector<sim::WindowBlock> blocks_of(const Shape& shape, double share, bool m
   for (int layer = 0; layer < static_cast<int>(shape.layers); ++layer) {
     blocks.push_back(block(shape.attention(share)));
     blocks.push_back(block(shape.feed_forward(share)));
+    blocks.back().load = window.keeps(layer) ? Seconds() : blocks.back().load;
   }
   blocks.push_back(master ? block(shape.table()) : sim::WindowBlock{});
   return blocks;
 }
 
 double token_time(const Shape& shape, const std::vector<double>& shares,
-                  const std::vector<Rates>& rates, Seconds reduce, int window) {
+                  const std::vector<Rates>& rates, Seconds reduce, const Window& window) {
   sim::WindowedRun run;
   for (std::size_t device = 0; device < shares.size(); ++device) {
-    run.devices.push_back(blocks_of(shape, shares[device], device == 0, rates[device]));
+    run.devices.push_back(blocks_of(shape, shares[device], device == 0, rates[device], window));
   }
   run.reduce.assign(run.devices.front().size(), reduce);
   run.reduce.back() = {};  // the head is the master's alone
-  run.window = window > 0 ? window : static_cast<int>(run.reduce.size());
+  run.window = window.blocks > 0 ? window.blocks : static_cast<int>(run.reduce.size());
   run.tokens = 3;
   const std::vector<Seconds> ends = window_ends(run);
   const std::size_t blocks = run.reduce.size();
   return (ends.back() - ends[ends.size() - 1 - blocks]).value();  // of the last token
 }
 
-// Elements at the peak; window 0 holds everything.
+// Elements at the peak; window 0 holds everything, and no window more than that.
 double master_elements(const Shape& shape, double p, int window) {
-  if (window == 0) {
+  if (window == 0 || window - 2 > 2 * shape.layers) {
     return 2 * shape.table() + shape.hidden +
            shape.layers * (shape.attention(p) + shape.feed_forward(p));
   }
@@ -160,23 +195,36 @@ double master_elements(const Shape& shape, double p, int window) {
 }
 
 double worker_elements(const Shape& shape, double p, int window) {
-  if (window == 0) {
+  if (window == 0 || window > 2 * shape.layers) {
     return shape.layers * (shape.attention(p) + shape.feed_forward(p));
   }
   return std::floor(window / 2.0) * shape.attention(p) +
          std::floor((window + 1) / 2.0) * shape.feed_forward(p);
 }
 
+// Blocks that stay resident come on top, up to all there is.
+double peak_elements(const Shape& shape, double p, bool master, const Window& window) {
+  const auto of = [&](int blocks) {
+    const double worker = worker_elements(shape, p, blocks);
+    return master ? std::max(worker, master_elements(shape, p, blocks)) : worker;
+  };
+  const double kept = window.keep_ffn > 0 ? std::floor(shape.layers / window.keep_ffn) : 0;
+  return std::min(of(0), of(window.blocks) + kept * shape.feed_forward(p));
+}
+
 void add_network(ObjectReader& problem, const Shape& shape, const std::vector<double>& shares,
-                 int window, Json& answer) {
+                 const Window& window, Json& answer) {
+  if (static_cast<double>(shares.size()) > shape.heads) {
+    problem.value().fail(
+        fmt::format("dimension heads = {} is sharded by {} devices, more than "
+                    "its size",
+                    shape.heads, shares.size()));
+  }
   const double gamma = problem.number_or("memory_factor", 1, 0.1, 10);
   Json memory = Json::array();
   double peak = 0;
   for (std::size_t device = 0; device < shares.size(); ++device) {
-    double elements = worker_elements(shape, shares[device], window);
-    if (device == 0) {
-      elements = std::max(elements, master_elements(shape, shares[device], window));
-    }
+    const double elements = peak_elements(shape, shares[device], device == 0, window);
     memory.push(elements * shape.element * gamma);
     peak = std::max(peak, elements * shape.element * gamma);
   }
@@ -189,7 +237,7 @@ sim::WindowBlock read_block(ObjectReader& object, std::string_view compute, std:
 }
 
 // {"attention", "ffn", "load_attention", "load_ffn", "reduce", "layers"}: measured times.
-void add_measured(const JsonReader& value, int window, Json& answer) {
+void add_measured(const JsonReader& value, const Window& window, Json& answer) {
   ObjectReader object = value.object();
   sim::LayerTimes times;
   times.attention = read_block(object, "attention", "load_attention");
@@ -198,11 +246,12 @@ void add_measured(const JsonReader& value, int window, Json& answer) {
   const int layers = static_cast<int>(object.required("layers").integer(2, 1024));
   object.finish();
   sim::WindowedRun run;
-  run.window = window > 0 ? window : 2 * layers;
+  run.window = window.blocks > 0 ? window.blocks : 2 * layers;
   run.devices.emplace_back();
   for (int layer = 0; layer < layers; ++layer) {
     run.devices.front().push_back(times.attention);
     run.devices.front().push_back(times.ffn);
+    run.devices.front().back().load = window.keeps(layer) ? Seconds() : times.ffn.load;
     run.reduce.insert(run.reduce.end(), 2, times.reduce);
   }
   const std::vector<Seconds> ends = window_ends(run);
@@ -223,12 +272,12 @@ void add_measured(const JsonReader& value, int window, Json& answer) {
   answer.set("layer_without_stalls_s", without);
   answer.set("stall_free_from_layer", stall_free);  // 1-based; layers + 1: never
   answer.set("tight", tight_steady_state(times));
-  answer.set("loose", loose_steady_state(times, layers));
+  answer.set("loose", loose_steady_state(times, layers, window.keep_ffn));
 }
 
 // Devices that the problem lists one by one: the fastest of the three sums, whether each holds what
 // it must, and the time of a token.
-Json plan_unlike(ObjectReader& problem, const JsonReader& list, int window) {
+Json plan_unlike(ObjectReader& problem, const JsonReader& list, const Window& window) {
   constexpr std::array<std::string_view, 2> kTopologies = {"star", "ring"};
   const auto topology = problem.optional("topology");
   const EdgeCluster cluster =
@@ -246,9 +295,9 @@ Json plan_unlike(ObjectReader& problem, const JsonReader& list, int window) {
   std::vector<Rates> rates;
   for (const EdgeDevice& device : cluster.devices) {
     const bool streams = device.disk_bandwidth.value() > 0;
-    if (!streams && window > 0) {
+    if (!streams && window.blocks > 0) {
       list.fail(fmt::format("\"{}\" has no disk_bandwidth, but a window of {} streams from disk",
-                            device.name, window),
+                            device.name, window.blocks),
                 "state it, or leave \"window\" out");
     }
     shares.push_back(device.share);
@@ -268,7 +317,7 @@ Json plan_unlike(ObjectReader& problem, const JsonReader& list, int window) {
 
 Json plan(ObjectReader& problem) {
   Json answer = Json::object();
-  const int window = static_cast<int>(problem.integer_or("window", 0, 0, 4096));
+  const Window window = read_window(problem);
   if (const auto devices = problem.optional("devices"); devices && devices->json().is_array()) {
     return plan_unlike(problem, *devices, window);
   }
@@ -291,8 +340,10 @@ Json plan(ObjectReader& problem) {
   }
   if (network) {
     add_network(problem, shape, shares, window, answer);
-    if (const auto disk = problem.optional("disk_bandwidth")) {
-      const Rates rates{problem.required("memory_bandwidth").bandwidth(), disk->bandwidth()};
+    const auto disk = problem.optional("disk_bandwidth");
+    if (disk || (window.blocks == 0 && problem.optional("memory_bandwidth"))) {
+      const Rates rates{problem.required("memory_bandwidth").bandwidth(),
+                        disk ? disk->bandwidth() : kNeverLoaded};
       answer.set("token_s", token_time(shape, shares, std::vector<Rates>(shares.size(), rates),
                                        reduce, window));
     }

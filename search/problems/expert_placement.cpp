@@ -67,44 +67,22 @@ int changed_slots(const ExpertPlacement& a, const ExpertPlacement& b) {
   return changed;
 }
 
-}  // namespace
-
-ExpertProblem read_expert_problem(ObjectReader& problem) {
-  ExpertProblem read;
-  models::RoutingModel& routing = read.routing;
-  routing.experts = small(problem, "experts", 4096);
-  routing.top_k = small(problem, "top_k", routing.experts);
-  routing.ranks = small(problem, "ranks", 4096);
-  routing.tokens_per_rank = problem.required("tokens_per_rank").integer(1, 1LL << 32);
-  routing.popularity = problem.number_or("popularity", 0, 0, 10);
-  routing.popularity_persistence = problem.number_or("popularity_persistence", 1, 0, 1);
-  routing.fluctuation = problem.number_or("fluctuation", 0, 0, 10);
-  routing.fluctuation_persistence = problem.number_or("fluctuation_persistence", 0, 0, 1);
-  routing.domain = static_cast<int>(problem.integer_or("domain", 1, 1, routing.ranks));
-  read.ranks_per_node = small(problem, "ranks_per_node", routing.ranks);
-  const JsonReader groups = problem.required("expert_parallel");
-  read.expert_parallel = static_cast<int>(groups.integer(1, routing.ranks));
-  if (routing.experts % read.expert_parallel != 0 || routing.ranks % read.expert_parallel != 0 ||
-      routing.ranks % read.ranks_per_node != 0) {
-    groups.fail("expert_parallel must divide experts and ranks, ranks_per_node the ranks");
+// Whether every static group of ranks has a copy of every expert.
+bool groups_are_whole(const ExpertProblem& problem, const ExpertPlacement& placement) {
+  const int count = problem.expert_parallel;
+  for (int first = 0; first < problem.routing.ranks; first += count) {
+    for (const auto& copies : copies_within(placement, problem.routing.experts, first, count)) {
+      if (copies.empty()) {
+        return false;
+      }
+    }
   }
-  read.slots = routing.experts / read.expert_parallel;
-  read.steps = static_cast<int>(problem.integer_or("steps", 50, 1, 10'000));
-  read.layers = static_cast<int>(problem.integer_or("layers", 1, 1, 1000));
-  read.seed = static_cast<std::uint64_t>(problem.integer_or("seed", 1, 0, 1LL << 40));
-  read.token_time = problem.required("token_time").duration();
-  read.compute_passes = problem.number_or("compute_passes", 3, 0, 100);
-  read.token_bytes = problem.required("token_bytes").bytes(true);
-  read.exchanges = problem.number_or("exchanges", 4, 0, 100);
-  read.inside_bandwidth = problem.required("inside_bandwidth").bandwidth();
-  read.outside_bandwidth = problem.required("outside_bandwidth").bandwidth();
-  read.latency = seconds_or_zero(problem, "latency");
-  read.other = seconds_or_zero(problem, "other");
-  return read;
+  return true;
 }
 
-PlacedStep place_tokens(const ExpertProblem& problem, const models::RoutedTokens& tokens,
-                        const ExpertPlacement& placement, const TokenReach& reach) {
+// Tokens for an expert evenly over its copies in reach.
+PlacedStep divide_tokens(const ExpertProblem& problem, const models::RoutedTokens& tokens,
+                         const ExpertPlacement& placement, const TokenReach& reach) {
   const int ranks = problem.routing.ranks;
   const int experts = problem.routing.experts;
   const int node = problem.ranks_per_node;
@@ -153,6 +131,55 @@ PlacedStep place_tokens(const ExpertProblem& problem, const models::RoutedTokens
   const double slowest = *std::max_element(step.received.begin(), step.received.end());
   step.time = problem.compute_passes * slowest * problem.token_time +
               problem.exchanges * step.exchange + problem.other;
+  return step;
+}
+
+}  // namespace
+
+ExpertProblem read_expert_problem(ObjectReader& problem) {
+  ExpertProblem read;
+  models::RoutingModel& routing = read.routing;
+  routing.experts = small(problem, "experts", 4096);
+  routing.top_k = small(problem, "top_k", routing.experts);
+  routing.ranks = small(problem, "ranks", 4096);
+  routing.tokens_per_rank = problem.required("tokens_per_rank").integer(1, 1LL << 32);
+  routing.popularity = problem.number_or("popularity", 0, 0, 10);
+  routing.popularity_persistence = problem.number_or("popularity_persistence", 1, 0, 1);
+  routing.fluctuation = problem.number_or("fluctuation", 0, 0, 10);
+  routing.fluctuation_persistence = problem.number_or("fluctuation_persistence", 0, 0, 1);
+  routing.domain = static_cast<int>(problem.integer_or("domain", 1, 1, routing.ranks));
+  read.ranks_per_node = small(problem, "ranks_per_node", routing.ranks);
+  const JsonReader groups = problem.required("expert_parallel");
+  read.expert_parallel = static_cast<int>(groups.integer(1, routing.ranks));
+  if (routing.experts % read.expert_parallel != 0 || routing.ranks % read.expert_parallel != 0 ||
+      routing.ranks % read.ranks_per_node != 0) {
+    groups.fail("expert_parallel must divide experts and ranks, ranks_per_node the ranks");
+  }
+  read.slots = routing.experts / read.expert_parallel;
+  read.steps = static_cast<int>(problem.integer_or("steps", 50, 1, 10'000));
+  read.layers = static_cast<int>(problem.integer_or("layers", 1, 1, 1000));
+  read.seed = static_cast<std::uint64_t>(problem.integer_or("seed", 1, 0, 1LL << 40));
+  read.token_time = problem.required("token_time").duration();
+  read.compute_passes = problem.number_or("compute_passes", 3, 0, 100);
+  read.token_bytes = problem.required("token_bytes").bytes(true);
+  read.exchanges = problem.number_or("exchanges", 4, 0, 100);
+  read.inside_bandwidth = problem.required("inside_bandwidth").bandwidth();
+  read.outside_bandwidth = problem.required("outside_bandwidth").bandwidth();
+  read.latency = seconds_or_zero(problem, "latency");
+  read.other = seconds_or_zero(problem, "other");
+  return read;
+}
+
+PlacedStep place_tokens(const ExpertProblem& problem, const models::RoutedTokens& tokens,
+                        const ExpertPlacement& placement, const TokenReach& reach) {
+  PlacedStep step = divide_tokens(problem, tokens, placement, reach);
+  const TokenReach own{problem.expert_parallel, false};
+  if (reach.group > own.group && groups_are_whole(problem, placement)) {
+    PlacedStep near = divide_tokens(problem, tokens, placement, own);
+    if (near.time < step.time) {
+      return near;
+    }
+  }
   return step;
 }
 

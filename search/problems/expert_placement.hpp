@@ -44,7 +44,8 @@ struct ExpertProblem {
 // Reads everything but the members of one planner.
 ExpertProblem read_expert_problem(ObjectReader& problem);
 
-// What one step's tokens cost under a placement.
+// What one step's tokens cost under a placement. Where every static group still has all experts,
+// tokens stay in theirs if that takes less time.
 struct PlacedStep {
   std::vector<double> received;  // token copies each rank computes
   Seconds exchange;              // one all-to-all

@@ -42,6 +42,14 @@ void count_node(glp_tree* tree, void* info) {
 
 double finite_or_zero(double value) { return std::isfinite(value) ? value : 0.0; }
 
+// GLPK's presolver takes a row or column that misses its bound b by 1e-3 + 1e-6 |b| for one that
+// keeps it (npp3.c), so what is of the order of one or less must be written larger.
+constexpr double kLarge = 1e6;
+
+bool is_whole(double value) { return value == std::round(value); }
+
+double larger(double most) { return most > 0 ? std::max(1.0, kLarge / most) : 1.0; }
+
 }  // namespace
 
 int Milp::add_variable(double low, double high, double cost, bool integer) {
@@ -53,8 +61,38 @@ void Milp::add_row(std::vector<std::pair<int, double>> terms, double low, double
   rows_.push_back({std::move(terms), low, high});
 }
 
+// Without integers all bounds, and with them the answer, may be taken larger at once.
+double Milp::unit() const {
+  double most = 0;
+  for (const Variable& variable : variables_) {
+    if (variable.integer) {
+      return 1;
+    }
+    most = std::max(
+        {most, std::abs(finite_or_zero(variable.low)), std::abs(finite_or_zero(variable.high))});
+  }
+  for (const Row& row : rows_) {
+    most = std::max({most, std::abs(finite_or_zero(row.low)), std::abs(finite_or_zero(row.high))});
+  }
+  return larger(most);
+}
+
+// Rows among integers may each be taken larger; those of whole numbers are exact as they are.
+double Milp::factor_of(const Row& row) const {
+  double most = std::max(std::abs(finite_or_zero(row.low)), std::abs(finite_or_zero(row.high)));
+  bool whole = is_whole(row.low) && is_whole(row.high);
+  bool integers = false;
+  for (const auto& [variable, coefficient] : row.terms) {
+    most = std::max(most, std::abs(coefficient));
+    whole = whole && is_whole(coefficient);
+    integers = integers || variables_[static_cast<std::size_t>(variable)].integer;
+  }
+  return integers && !whole ? larger(most) : 1.0;
+}
+
 std::optional<Milp::Answer> Milp::solve(double share) const {
   free_glpk_with_thread();
+  const double unit = this->unit();
   const std::unique_ptr<glp_prob, void (*)(glp_prob*)> problem(glp_create_prob(), glp_delete_prob);
   glp_term_out(GLP_OFF);
   glp_set_obj_dir(problem.get(), GLP_MIN);
@@ -63,7 +101,7 @@ std::optional<Milp::Answer> Milp::solve(double share) const {
     const Variable& variable = variables_[i];
     const int column = static_cast<int>(i) + 1;
     glp_set_col_bnds(problem.get(), column, bounds_kind(variable.low, variable.high),
-                     finite_or_zero(variable.low), finite_or_zero(variable.high));
+                     unit * finite_or_zero(variable.low), unit * finite_or_zero(variable.high));
     glp_set_obj_coef(problem.get(), column, variable.cost);
     glp_set_col_kind(problem.get(), column, variable.integer ? GLP_IV : GLP_CV);
   }
@@ -75,13 +113,15 @@ std::optional<Milp::Answer> Milp::solve(double share) const {
   for (std::size_t i = 0; i < rows_.size(); ++i) {
     columns.assign(1, 0);  // GLPK counts from one
     coefficients.assign(1, 0.0);
+    const double factor = factor_of(rows_[i]);
     for (const auto& [variable, coefficient] : rows_[i].terms) {
       columns.push_back(variable + 1);
-      coefficients.push_back(coefficient);
+      coefficients.push_back(factor * coefficient);
     }
     const int row = static_cast<int>(i) + 1;
     glp_set_row_bnds(problem.get(), row, bounds_kind(rows_[i].low, rows_[i].high),
-                     finite_or_zero(rows_[i].low), finite_or_zero(rows_[i].high));
+                     unit * factor * finite_or_zero(rows_[i].low),
+                     unit * factor * finite_or_zero(rows_[i].high));
     glp_set_mat_row(problem.get(), row, static_cast<int>(columns.size()) - 1, columns.data(),
                     coefficients.data());
   }
@@ -99,10 +139,10 @@ std::optional<Milp::Answer> Milp::solve(double share) const {
   if (found != GLP_OPT && found != GLP_FEAS) {
     return nodes.ended ? std::optional(Answer{0, {}, false}) : std::nullopt;
   }
-  Answer answer{glp_mip_obj_val(problem.get()), {}, found == GLP_OPT};
+  Answer answer{glp_mip_obj_val(problem.get()) / unit, {}, found == GLP_OPT};
   answer.values.reserve(variables_.size());
   for (std::size_t i = 0; i < variables_.size(); ++i) {
-    const double value = glp_mip_col_val(problem.get(), static_cast<int>(i) + 1);
+    const double value = glp_mip_col_val(problem.get(), static_cast<int>(i) + 1) / unit;
     answer.values.push_back(variables_[i].integer ? std::round(value) : value);
   }
   return answer;

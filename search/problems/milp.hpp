@@ -41,6 +41,9 @@ class Milp {
     double low;
     double high;
   };
+  double unit() const;
+  double factor_of(const Row& row) const;
+
   std::vector<Variable> variables_;
   std::vector<Row> rows_;
 };

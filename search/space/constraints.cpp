@@ -368,26 +368,4 @@ void Constraints::apply(plan::BlockPlan& layout) const {
   }
 }
 
-plan::Offload Constraints::offload() const {
-  plan::Offload offload;
-  for (const Entry& entry : fixed_) {
-    if (entry.field == "offload_activations") {
-      offload.activations = parse_share(entry.value, "--fix");
-    } else if (entry.field == "offload_activations_of") {
-      offload.activations_of = plan::parse_operator_set(entry.value, "--fix");
-    } else if (is_tier(entry.field)) {
-      const plan::Tier tier = plan::parse_tier(entry.value, "--fix");
-      (entry.field == "offload_parameters"  ? offload.parameters
-       : entry.field == "offload_gradients" ? offload.gradients
-       : entry.field == "offload_optimizer" ? offload.optimizer
-                                            : offload.activations_tier) = tier;
-    }
-  }
-  if (!offload.activations_of.empty() && !offload_ && offload.activations == 0) {
-    bad_input("--fix", "offload_activations_of says whose tensors leave the device, but none do",
-              "add offload_activations=1, or --allow offload");
-  }
-  return offload;
-}
-
 }  // namespace orrery::search

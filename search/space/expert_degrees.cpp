@@ -22,4 +22,22 @@ std::vector<int> expert_degrees(const plan::BlockPlan& layout, std::int64_t repl
   return degrees;
 }
 
+std::vector<int> expert_tensor_degrees(int tp, const models::NetworkSpec& spec,
+                                       const Constraints& constraints) {
+  const bool fixed = constraints.is_fixed("expert_tp");
+  const bool as_zero = constraints.admits("expert_tp", 0);
+  const bool as_tp = constraints.admits("expert_tp", tp);
+  if (spec.moe.experts == 0 || (tp == 1 && !fixed)) {
+    return {0};
+  }
+  std::vector<int> degrees;
+  if (fixed ? as_zero || as_tp : as_zero && as_tp) {
+    degrees.push_back(0);
+  }
+  if (tp > 1 && constraints.admits("expert_tp", 1)) {
+    degrees.push_back(1);
+  }
+  return degrees;
+}
+
 }  // namespace orrery::search

@@ -84,7 +84,6 @@ class Space {
                                          const std::vector<Member>& meshes) const;
   std::vector<int> mix_degrees(const Group& group) const;
   bool splits_evenly(int tp, int expert_tp) const;
-  std::vector<int> expert_tensor_degrees(int tp) const;
   void add_expert_degrees(Group group, std::vector<Group>& groups) const;
   // The fixed fields under the degrees of the group.
   plan::BlockPlan layout_of(const Group& group) const;

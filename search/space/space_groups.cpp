@@ -14,26 +14,6 @@ bool Space::splits_evenly(int tp, int expert_tp) const {
   return plan::cuts_evenly(base_.network.spec, tp, expert_tp == 1);
 }
 
-// Ways to lay experts on the tensor-parallel ranks (parallel folding): cut like all other widths,
-// or whole. A single rank, and a network without experts, has one way, whatever is asked; that
-// experts are cut may be said as 0 or as tp.
-std::vector<int> Space::expert_tensor_degrees(int tp) const {
-  const bool fixed = constraints_.is_fixed("expert_tp");
-  const bool as_zero = constraints_.admits("expert_tp", 0);
-  const bool as_tp = constraints_.admits("expert_tp", tp);
-  if (base_.network.spec.moe.experts == 0 || (tp == 1 && !fixed)) {
-    return {0};
-  }
-  std::vector<int> degrees;
-  if (fixed ? as_zero || as_tp : as_zero && as_tp) {
-    degrees.push_back(0);
-  }
-  if (tp > 1 && constraints_.admits("expert_tp", 1)) {
-    degrees.push_back(1);
-  }
-  return degrees;
-}
-
 plan::BlockPlan Space::layout_of(const Group& group) const {
   plan::BlockPlan layout = layout_;
   layout.expert_tp = group.expert_tp;
@@ -78,7 +58,7 @@ std::vector<Group> Space::groups() const {
           continue;
         }
         Group group{.tp = tp, .cp = cp, .pp = static_cast<int>(pp), .dp = static_cast<int>(dp)};
-        for (const int expert_tp : expert_tensor_degrees(tp)) {
+        for (const int expert_tp : expert_tensor_degrees(tp, base_.network.spec, constraints_)) {
           group.expert_tp = expert_tp;
           add_expert_degrees(group, groups);
         }

@@ -56,8 +56,12 @@ Constraints any_mixed_constraints() {
   constraints.fix(pick<std::string>({"pp=2", "pp=3", "pp=1", "dp=2", "dp=3"}));
   constraints.fix(pick<std::string>({"cp=1", "cp=1", "cp=1", "cp=2,context=ring",
                                      "cp=2,context=all-gather", "cp=4,context=ulysses"}));
-  if (pick({0, 0, 1}) == 1) {
-    constraints.fix("expert_tp=1");
+  const std::string experts = pick<std::string>({"", "", "", "expert_tp=0", "expert_tp=1"});
+  if (!experts.empty()) {
+    constraints.fix(experts);
+  }
+  if (pick({0, 0, 0, 1}) == 1) {
+    constraints.forbid(pick<std::string>({"expert_tp=0", "expert_tp=1"}));
   }
   return constraints;
 }
@@ -76,8 +80,9 @@ TEST(MixedSearchProperty, EqualsSimulatingEverything) {
     std::int64_t with_chunks = 0;
     std::int64_t with_context = 0;
     std::int64_t with_experts = 0;
-    std::int64_t teams = 0;   // tensor-parallel groups over both kinds
-    std::int64_t beside = 0;  // divided replicas beside whole ones
+    std::int64_t whole_experts = 0;  // on tensor-parallel ranks
+    std::int64_t teams = 0;          // tensor-parallel groups over both kinds
+    std::int64_t beside = 0;         // divided replicas beside whole ones
     std::optional<Seconds> best;
     MixedSpace same(space, simulator);  // as another thread has it
     for (const Arrangement& arrangement : space.arrangements()) {
@@ -99,6 +104,7 @@ TEST(MixedSearchProperty, EqualsSimulatingEverything) {
               with_chunks += plan.shape.chunks > 1 ? 1 : 0;
               with_context += arrangement.cp > 1 ? 1 : 0;
               with_experts += arrangement.ep > 1 ? 1 : 0;
+              whole_experts += plan.shape.blocks.front().layout.expert_tp == 1 ? 1 : 0;
               teams += arrangement.team.empty() ? 0 : 1;
               const std::vector<int>& last = arrangement.groups.back().pools;
               beside += arrangement.runs.empty() && last.front() != last.back() ? 1 : 0;
@@ -125,6 +131,7 @@ TEST(MixedSearchProperty, EqualsSimulatingEverything) {
     RC_CLASSIFY(with_chunks > 0, "chunks");
     RC_CLASSIFY(with_context > 0, "context ranks");
     RC_CLASSIFY(with_experts > 0, "experts");
+    RC_CLASSIFY(whole_experts > 0, "whole experts on tensor-parallel ranks");
     RC_CLASSIFY(teams > 0, "groups over unlike GPUs");
     RC_CLASSIFY(beside > 0, "divided replicas beside whole ones");
     if (plans == 0) {
@@ -143,6 +150,44 @@ TEST(MixedSearchProperty, EqualsSimulatingEverything) {
     } else {
       RC_ASSERT(!outcome.closest_overflow.empty());
     }
+  }));
+}
+
+// How experts lie on the tensor-parallel ranks is the search's to choose: its plans are those of
+// both ways, and its best that of the better one.
+TEST(MixedSearchProperty, ChoosesHowExpertsLieOnTensorRanks) {
+  EXPECT_TRUE(rc::check([] {
+    plan::MixedPlan base = any_base();
+    models::NetworkSpec spec = small_mixture();
+    spec.layers = pick({2, 3});
+    base.shape.network = models::build_network(spec, "test");
+    const std::string shape = pick<std::string>({"tp=2,pp=2", "tp=2,pp=1", "tp=4,pp=2,cp=1"});
+    const auto found = [&](const std::string& experts) {
+      Options options;
+      options.constraints.fix(shape + ",zero=1,recompute=none,schedule=1f1b,micro_batch=1");
+      if (!experts.empty()) {
+        options.constraints.fix(experts);
+      }
+      options.interval_draws = 0;
+      try {
+        return search_mixed(base, options);
+      } catch (const Error&) {
+        return MixedOutcome{};  // no plan
+      }
+    };
+    const MixedOutcome free = found("");
+    const MixedOutcome cut = found("expert_tp=0");
+    const MixedOutcome whole = found("expert_tp=1");
+    RC_ASSERT(free.plans == cut.plans + whole.plans);
+    std::optional<Seconds> best;
+    for (const MixedOutcome* one : {&cut, &whole}) {
+      if (one->best && (!best || one->best->simulation.iteration_time < *best)) {
+        best = one->best->simulation.iteration_time;
+      }
+    }
+    RC_CLASSIFY(cut.best && whole.best, "both ways fit");
+    RC_ASSERT(free.best.has_value() == best.has_value());
+    RC_ASSERT(!best || free.best->simulation.iteration_time == *best);
   }));
 }
 

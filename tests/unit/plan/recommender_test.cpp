@@ -151,6 +151,54 @@ TEST(Recommender, ImbalanceIsThatOfTheFullestRank) {
   EXPECT_NEAR(pooled->imbalance, 256.0 * 16 / (256 + 15 * 64), 1e-12);
 }
 
+// Indices go by lookups, results by widths: tables of one width that are looked up unlike often.
+TEST(Recommender, IndicesWaitForTheRankWithMostLookups) {
+  const RecommenderCost cost = simulate_recommender(network_of(
+      R"({"name": "hot", "rows": 5000000, "dim": 128, "count": 8, "pooling": 100},
+         {"name": "cold", "rows": 5000000, "dim": 128, "count": 8, "pooling": 1})"));
+  EXPECT_NEAR(find(cost, "pooled rows", CommKind::AllToAll)->imbalance, 1, 1e-12);
+  EXPECT_NEAR(find(cost, "indices", CommKind::AllToAll)->imbalance, 100.0 * 16 / (8 * 101), 1e-12);
+}
+
+// Products in fewer bits have results in 16: what travels is as wide as with bf16.
+TEST(Recommender, ResultsOfQuantisedNetworksAreIn16Bits) {
+  const auto of = [](const std::string& precision) {
+    std::string text = document(tables_of(TableSharding::Table), "dgx-b200:2");
+    const std::string fp32 = "\"fp32\"";
+    text.replace(text.find(fp32), fp32.size(), "\"" + precision + "\"");
+    return simulate_recommender(read_recommender(parse_json(text, "test"), "test"));
+  };
+  const RecommenderCost bf16 = of("bf16");
+  for (const char* precision : {"fp8", "nvfp4"}) {
+    const RecommenderCost cost = of(precision);
+    EXPECT_EQ(find(cost, "pooled rows", CommKind::AllToAll)->bytes,
+              find(bf16, "pooled rows", CommKind::AllToAll)->bytes);
+    EXPECT_EQ(cost.dense_bytes, bf16.dense_bytes);
+    EXPECT_EQ(cost.lookup, bf16.lookup);
+  }
+}
+
+// Indices of what a rank looks up and its results before they are exchanged; with copies
+// everywhere the gradient of the whole table, which is also read and applied whole.
+TEST(Recommender, BuffersBesideTables) {
+  const auto of = [](TableSharding sharding) {
+    return simulate_recommender(network_of(tables_of(sharding)));
+  };
+  const Bytes indices(8 * kBatch * 20 * 32 / kTableRanks);
+  const Bytes results(4 * kBatch * kWidths);
+  const RecommenderCost table = of(TableSharding::Table);
+  EXPECT_EQ(table.buffer_bytes, indices + results / kTableRanks);
+  EXPECT_EQ(of(TableSharding::Row).buffer_bytes, indices + results);
+  EXPECT_EQ(of(TableSharding::TableRow).buffer_bytes, indices + results / 2);
+  const RecommenderCost data = of(TableSharding::Data);
+  EXPECT_EQ(data.buffer_bytes, Bytes(32 * 1e6 * 128 * 4));
+  EXPECT_GT(data.update.value(), 32 * 1e6 * 128 * 4 * 4 / 2.1e12);  // of an A100's HBM
+  for (const RecommenderCost& cost : {table, data}) {
+    EXPECT_EQ(cost.fullest_bytes, cost.table_bytes + cost.buffer_bytes + cost.dense_bytes +
+                                      Bytes(1024.0 * 1024 * 1024));
+  }
+}
+
 TEST(Recommender, DistinctRowsAreThoseOfZipf) {
   const models::ZipfRows exact(54542, 0.82);
   for (const std::int64_t draws : {100, 51200, 1'000'000}) {
@@ -198,6 +246,18 @@ TEST(Recommender, BadInput) {
       document_problem(document(R"({"name": "a", "rows": 50, "dim": 128, "sharding": "tables"})")),
       HasSubstr("table"));
   EXPECT_THAT(document_problem(document("")), HasSubstr("no embedding tables"));
+  EXPECT_THAT(document_problem(document(R"({"name": "a", "rows": 50, "dim": 128},
+                                           {"name": "a", "rows": 60, "dim": 128})")),
+              HasSubstr("a second group of tables is called \"a\""));
+  const auto with_batch = [](const std::string& batch) {
+    std::string text = document(R"({"name": "a", "rows": 50, "dim": 128})");
+    return text.replace(text.find("16384"), 5, batch);
+  };
+  EXPECT_THAT(document_problem(with_batch("1000")),
+              HasSubstr("not divisible by the 16 GPUs of dgx-a100:2 (set batch to 1008)"));
+  EXPECT_THAT(document_problem(with_batch("3")), HasSubstr("set batch to 16"));
+  EXPECT_THAT(document_problem(with_batch(R"(16384, "schedule": "nestpipe", "micro_batches": 3)")),
+              HasSubstr("16 GPUs x micro_batches = 3 (set batch to 16368)"));
   EXPECT_THAT(document_problem(document(R"({"name": "a", "rows": 50, "dim": 128, "slices": 2})")),
               HasSubstr("slices belong to sharding column"));
 }

@@ -109,6 +109,17 @@ TEST(Requests, SayWhatIsWrong) {
               HasSubstr("requests_per_second"));
   EXPECT_THAT(error_of(R"("count": 3, "prompt": {"mean": 50, "std": 3, "max": 20}, "output": 1)"),
               HasSubstr("larger than \"max\""));
+  EXPECT_THAT(error_of(R"("requests": [{"prompt": 5, "output": 2},
+                                        {"arrival_s": 1, "prompt": 1, "output": 1}])"),
+              HasSubstr("request 1 has an arrival_s, those before have none"));
+  EXPECT_THAT(error_of(R"("requests": [{"arrival_s": 1, "prompt": 5, "output": 2},
+                                        {"prompt": 1, "output": 1}])"),
+              HasSubstr("request 1 has no arrival_s, those before have one"));
+  EXPECT_THAT(error_of(R"("requests": [{"prompt": 5, "output": 2, "prefix_tokens": 3}])"),
+              HasSubstr("prefix_tokens of no prefix"));
+  EXPECT_THAT(error_of(R"("count": 3, "arrivals": "at-once", "requests_per_second": 2, "prompt": 1,
+                           "output": 1)"),
+              HasSubstr("requests that are there at once have no rate"));
 }
 
 TEST(Requests, TracesMayBeTables) {
@@ -123,6 +134,10 @@ TEST(Requests, TracesMayBeTables) {
   EXPECT_THROW(load("arrival_s,prompt,output\n1,10,2\n0.5,7,1\n"), Error);
   EXPECT_THROW(load("arrival_s,prompt,tokens\n1,10,2\n"), Error);
   EXPECT_THROW(load("arrival_s,prompt,output\n"), Error);
+  const std::string prefixes = "prompt,output,prefix,prefix_tokens\n5,1,a,3\n5,1,,";
+  EXPECT_EQ(load(prefixes + "\n").count, 2);
+  EXPECT_THROW(load(prefixes + "3\n"), Error);
+  EXPECT_THROW(load("prompt,output,prefix_tokens\n5,1,3\n"), Error);
   std::filesystem::remove(path);
 }
 

@@ -78,6 +78,19 @@ TEST(FlexMoe, DoesNothingForUniformRouting) {
   EXPECT_NEAR(number(answer, "max_over_mean"), 1, 0.01);
 }
 
+// Whole groups keep their tokens where wider ones gain nothing: ranks that hold all experts send
+// none, and uniform routing costs a planner what it costs without one.
+TEST(ExpertPlacement, NoReachCostsMoreThanTheStaticGroups) {
+  for (const char* planner : {"flexmoe", "laer"}) {
+    for (const char* uniform : {R"("experts": 4, "top_k": 1, "ranks": 4, "expert_parallel": 1)",
+                                R"("experts": 8, "top_k": 8, "ranks": 8, "expert_parallel": 4)"}) {
+      const Json answer = answer_of(
+          planner, std::string(uniform) + R"(, "tokens_per_rank": 65536, "popularity": 1)");
+      EXPECT_GE(number(answer, "speedup"), 1) << planner << ": " << uniform;
+    }
+  }
+}
+
 // One expert draws nearly everything: of 8 slots on 4 ranks, all but one for each of the three
 // others end up with it.
 TEST(FlexMoe, GivesAllSpareSlotsToTheOnlyExpert) {

@@ -36,5 +36,28 @@ TEST(Milp, TellsNoneFromNoneFound) {
   EXPECT_TRUE(unknown->values.empty());
 }
 
+// Rows of small numbers hold as exactly as others: times in seconds, shares of a memory.
+TEST(Milp, SmallNumbersAreNotNothing) {
+  for (const double scale : {1e-9, 1e-4, 1.0, 1e9}) {
+    Milp program;
+    const int a = program.add_variable(0, Milp::kInfinity, 1, false);
+    const int b = program.add_variable(0, Milp::kInfinity, 1, false);
+    program.add_row({{a, 1.0}}, 1.25 * scale, Milp::kInfinity);
+    program.add_row({{a, 0.5}, {b, 0.75}}, 3 * scale, Milp::kInfinity);
+    const auto answer = program.solve();
+    ASSERT_TRUE(answer.has_value());
+    const double least = (1.25 + (3 - 0.5 * 1.25) / 0.75) * scale;
+    EXPECT_NEAR(answer->objective / least, 1, 1e-5) << scale;
+  }
+  // 0.5 and 0.5004 of a memory do not fit together.
+  Milp choice;
+  const int one = choice.add_variable(0, 1, -1, true);
+  const int other = choice.add_variable(0, 1, -1, true);
+  choice.add_row({{one, 0.5}, {other, 0.5004}}, -Milp::kInfinity, 1);
+  const auto answer = choice.solve();
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_EQ(answer->objective, -1);
+}
+
 }  // namespace
 }  // namespace orrery::search

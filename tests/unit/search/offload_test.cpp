@@ -97,6 +97,45 @@ TEST(OffloadSearch, NoPlanHasWhatIsForbidden) {
 
 // With just too little memory to keep everything, sending the tensors of one costly group while
 // the rest is kept or recomputed is faster than any share of all tensors.
+std::string problem_of(const std::string& fix, bool allow) {
+  try {
+    find(base_plan(), fix, allow);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// Gradients that leave want an optimizer that does: the search moves it where it may, and says so
+// where it may not.
+TEST(OffloadSearch, TheOptimizerGoesWhereWhatItUpdatesGoes) {
+  const std::string degrees = "dp=4,tp=1,pp=1,cp=1,micro_batch=2,";
+  for (const char* fields : {"offload_gradients=host", "zero=3,offload_parameters=host"}) {
+    const Outcome outcome = find(base_plan(), degrees + fields, true);
+    ASSERT_TRUE(outcome.best.has_value()) << fields;
+    const plan::Offload& offload = outcome.best->plan.blocks.front().layout.offload;
+    EXPECT_EQ(offload.optimizer, plan::Tier::Host) << fields;
+    EXPECT_THAT(problem_of(degrees + fields, false),
+                testing::HasSubstr("add offload_optimizer=host"));
+    EXPECT_THAT(problem_of(degrees + fields + ",offload_optimizer=device", true),
+                testing::HasSubstr("set offload_optimizer to host or disk"));
+  }
+  // Nothing fits, and no neighbour whose optimizer stays is offered.
+  plan::Plan small = base_plan();
+  small.cluster.gpu.memory = ByteCount(64LL << 20);
+  const auto unfit = [&] { find(small, degrees + "zero=0,offload_parameters=host", false); };
+  EXPECT_THROW(unfit(), Error);
+  // Gradients that stay do not keep the optimizer from leaving.
+  const Outcome stay = find(base_plan(), degrees + "zero=2,offload_gradients=device", true);
+  const Outcome alone = find(base_plan(), degrees + "zero=2,offload_gradients=device", false);
+  EXPECT_GT(stay.plans, alone.plans);
+}
+
+TEST(OffloadSearch, ATierOfNothingIsNamed) {
+  EXPECT_THAT(problem_of("offload_activations_tier=disk", false),
+              testing::HasSubstr("says where tensors leave the device, but none do"));
+}
+
 TEST(OffloadSearch, ChoosesByOperator) {
   plan::Plan base = base_plan({.spec = small_spec(8), .batch = 16});
   Options shares;

@@ -330,5 +330,24 @@ TEST(ServingSearch, FixesAreChecked) {
   }
 }
 
+// What contradicts itself is named, whatever layouts there are; few tokens hold as many requests.
+TEST(ServingSearch, TokensAndRequestsThatContradictAreNamed) {
+  const plan::Plan base = served_base_plan("llama3-8b", "hgx-h100:1");
+  const auto told = [&](const std::string& text) -> std::string {
+    try {
+      return std::to_string(search_serving(base, fixed_serving(text, 1)).plans) + " plans";
+    } catch (const Error& error) {
+      return error.what();
+    }
+  };
+  EXPECT_THAT(told("tp=2,prefill=chunked,token_budget=64,max_requests=256"),
+              ::testing::HasSubstr("max_requests = 256 is more than token_budget = 64"));
+  EXPECT_THAT(told("prefill=separate,chunk=128"),
+              ::testing::HasSubstr("chunk = 128 belongs to prefill = chunked"));
+  EXPECT_EQ(told("tp=2,pp=1,prefill=chunked,token_budget=64,nano_batches=1"), "1 plans");
+  // One layout of a dense network for every tp and pp, none that spreads experts.
+  EXPECT_EQ(told("prefill=chunked,token_budget=512,max_requests=256,nano_batches=1"), "10 plans");
+}
+
 }  // namespace
 }  // namespace orrery::search

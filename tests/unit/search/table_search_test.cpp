@@ -130,7 +130,35 @@ TEST(TableSearch, MemoryForcesLargeTablesApart) {
   EXPECT_FALSE(none.found.empty());  // 26 GB a rank by rows
   const TableOutcome little = search_tables(network_of(huge, "p3-16xlarge:1"), {});
   EXPECT_TRUE(little.found.empty());
-  EXPECT_THAT(little.closest, HasSubstr("the tables alone need"));
+  EXPECT_THAT(little.closest,
+              HasSubstr("tables, the results of their lookups and the dense network need"));
+}
+
+// Tables by row fit, most other plans do not: whatever the number of partial choices looked at, a
+// plan is found, and all are counted.
+TEST(TableSearch, FindsAPlanWhereFewFit) {
+  std::string tables;
+  for (int index = 0; index < 40; ++index) {
+    tables += std::string(index > 0 ? ", " : "") + R"({"name": "t)" + std::to_string(index) +
+              R"(", "dim": 128, "rows": )" +
+              std::to_string(index % 3 == 0 ? 150'000'000 : 1'000'000 + index) + "}";  // 77 GB
+  }
+  TableSearch search;
+  search.most_steps = 100;
+  const TableOutcome outcome = search_tables(network_of(tables, "dgx-a100:8"), search);
+  ASSERT_FALSE(outcome.found.empty());
+  EXPECT_TRUE(outcome.timed_out);
+  EXPECT_TRUE(outcome.found.front().cost.fits);
+  EXPECT_GT(outcome.gap_fraction, 0);
+  // Equal groups, of which some must be cut: still each plan counts once.
+  const std::string same = R"("dim": 128, "rows": 60000000)";  // 31 GB
+  const TableOutcome few =
+      search_tables(network_of(R"({"name": "a", )" + same + R"(}, {"name": "b", )" + same +
+                                   R"(}, {"name": "c", )" + same + "}",
+                               "dgx-1v:1"),
+                    {});
+  ASSERT_FALSE(few.found.empty());
+  EXPECT_LE(few.pruned + static_cast<double>(few.simulated), few.plans);
 }
 
 TEST(TableSearch, KeepsWhatTheDocumentStates) {
@@ -166,10 +194,10 @@ TEST(TableSearch, AnEarlyEndSaysWhatIsLeft) {
 }
 
 TEST(TableSearch, EqualGroupsAreOneOrder) {
-  const std::string table = R"({"name": "t", "rows": 1000000, "dim": 128, "pooling": 20})";
-  std::string tables = table;
-  for (int index = 1; index < 4; ++index) {
-    tables += ", " + table;
+  std::string tables;
+  for (const char* name : {"a", "b", "c", "d"}) {
+    tables += std::string(tables.empty() ? "" : ", ") + R"({"name": ")" + name +
+              R"(", "rows": 1000000, "dim": 128, "pooling": 20})";
   }
   const TableOutcome outcome = search_tables(network_of(tables), {});
   std::int64_t plans = 0;

@@ -48,6 +48,16 @@ TEST(DiskWindow, ASlowDiskMakesLayersAsLongAsTheirLoads) {
   EXPECT_FALSE(loose_steady_state(measured(45), 60));
 }
 
+// Every second FFN block stays: two layers load 18 + 45 + 18 ms in the 112 ms that they take.
+TEST(DiskWindow, BlocksThatStayHideASlowDisk) {
+  const LayerTimes slow = measured(45);
+  EXPECT_TRUE(loose_steady_state(slow, 60, 2));
+  EXPECT_FALSE(loose_steady_state(slow, 60, 60));
+  EXPECT_TRUE(loose_steady_state(measured(30), 40, 7));
+  // A period of which the loads do not fit, however it begins.
+  EXPECT_FALSE(loose_steady_state({{ms(11), ms(50)}, {ms(17), ms(200)}, ms(14)}, 60, 2));
+}
+
 // Halving the window lowers memory, not speed, while a block's load hides behind the one before.
 TEST(DiskWindow, ATightSteadyStateNeedsTwoBlocks) {
   const LayerTimes times = {{ms(11), ms(18)}, {ms(17), ms(25)}, ms(14)};

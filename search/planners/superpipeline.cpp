@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// Superpipeline: a network in equal partitions that live in host memory, k of them on the device at
+// once, of which k' are exchanged together. Both numbers are tried out, for inference (forward,
+// again and again) or training (forward, then backward in reverse order, after which a partition's
+// weights and gradients travel back), on sim/engine/tiers.hpp; the answer is the fastest pair that
+// fits the memory, of equally fast ones that with the fewest partitions, then the fewest together.
+// O(partitions^3) steps of the engine at most: no larger k is tried once nothing is waited for.
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "search/planner.hpp"
+#include "sim/engine/tiers.hpp"
+
+namespace orrery::search {
+namespace {
+
+constexpr std::int64_t kMostPartitions = 96;
+constexpr double kEqual = 1e-9;  // of a round
+
+struct Layers {
+  int count = 0;
+  ByteCount weights;    // of a partition
+  ByteCount gradients;  // the same; nothing in inference
+  SimTime forward;
+  SimTime backward;
+  bool training = false;
+  ByteCount resident() const { return weights + gradients; }
+  Seconds compute() const { return to_seconds(forward + backward) * static_cast<double>(count); }
+};
+
+struct Pair {
+  int k = 0;
+  int moved = 0;
+  Seconds round;
+  ByteCount peak;
+};
+
+sim::TierGraph host_behind(ObjectReader& problem) {
+  const BytesPerSecond bandwidth = problem.required("host_bandwidth").bandwidth();
+  const auto latency = problem.optional("latency");
+  const Seconds start = latency ? latency->duration() : Seconds();
+  const int group = problem.boolean_or("half_duplex", false) ? 0 : -1;
+  sim::TierGraph graph;
+  graph.tiers = {{"device", ByteCount(), {}}, {"host", ByteCount(), {}}};
+  graph.channels = {{1, 0, bandwidth, start, group}, {0, 1, bandwidth, start, group}};
+  return graph;
+}
+
+sim::TierRun rounds_of(const Layers& layers, const sim::TierGraph& graph, const Pair& pair,
+                       int rounds) {
+  constexpr int kDevice = 0;
+  constexpr int kHost = 1;
+  const std::vector<sim::TierObject> objects(
+      static_cast<std::size_t>(layers.count),
+      {"partition", layers.resident(), {{kHost, layers.weights}}});
+  std::vector<sim::TierStep> steps;
+  for (int round = 0; round < rounds; ++round) {
+    for (int part = 0; part < layers.count; ++part) {
+      steps.push_back({part, layers.forward, {}});
+    }
+    for (int part = layers.count - 1; layers.training && part >= 0; --part) {
+      steps.push_back({part, layers.backward, {{kHost, layers.resident()}}});
+    }
+  }
+  return sim::run_tiers(
+      graph, kDevice, objects, steps,
+      {.resident = pair.k, .batch = pair.moved, .dirty = sim::DirtySpace::OfObject});
+}
+
+// The third round is in steady state.
+Pair run_pair(const Layers& layers, const sim::TierGraph& graph, int k, int moved) {
+  Pair pair{k, moved, {}, {}};
+  const sim::TierRun three = rounds_of(layers, graph, pair, 3);
+  pair.round = to_seconds(three.makespan - rounds_of(layers, graph, pair, 2).makespan);
+  pair.peak = three.peak;
+  return pair;
+}
+
+Json to_json(const Layers& layers, const Pair& pair) {
+  const double all = static_cast<double>((layers.resident()).value()) * layers.count;
+  const auto peak = static_cast<double>(pair.peak.value());
+  return Json::Object{{"k", pair.k},
+                      {"k_moved", pair.moved},
+                      {"round_s", pair.round.value()},
+                      {"stall_s", std::max(Seconds(), pair.round - layers.compute()).value()},
+                      {"peak_bytes", peak},
+                      {"saving", 1 - peak / all}};
+}
+
+Layers read_layers(ObjectReader& problem) {
+  Layers layers;
+  layers.count = static_cast<int>(problem.required("partitions").integer(1, kMostPartitions));
+  layers.weights = problem.required("weights").byte_count();
+  layers.forward = to_sim_time(problem.required("forward").duration());
+  const auto backward = problem.optional("backward");
+  const auto gradients = problem.optional("gradients");
+  layers.training = backward.has_value();
+  if (backward) {
+    layers.backward = to_sim_time(backward->duration());
+  }
+  if (gradients) {
+    layers.gradients = gradients->byte_count();
+    if (!layers.training) {
+      gradients->fail("there are none without a backward", "state \"backward\"");
+    }
+  }
+  return layers;
+}
+
+Json plan(ObjectReader& problem) {
+  const Layers layers = read_layers(problem);
+  const sim::TierGraph graph = host_behind(problem);
+  const auto memory = problem.optional("memory");
+  const ByteCount room = memory ? memory->byte_count() : layers.resident() * layers.count;
+  const auto other = problem.optional("other_memory");
+  const ByteCount beside = other ? other->byte_count() : ByteCount();
+  if (layers.resident() + beside > room) {
+    return infeasible("one partition and what is beside it do not fit the memory");
+  }
+  std::vector<Pair> best;  // of every k
+  for (int k = 1; k <= layers.count; ++k) {
+    if (layers.resident() * k + beside > room) {
+      break;
+    }
+    Pair fastest = run_pair(layers, graph, k, 1);
+    for (int moved = 2; moved <= k; ++moved) {
+      Pair pair = run_pair(layers, graph, k, moved);
+      if (pair.round < fastest.round * (1 - kEqual)) {
+        fastest = pair;
+      }
+    }
+    best.push_back(fastest);
+    if (fastest.round <= layers.compute() * (1 + kEqual)) {
+      break;  // nothing is waited for
+    }
+  }
+  const Pair* chosen = &best.front();
+  Json choices = Json::array();
+  for (const Pair& pair : best) {
+    choices.push(to_json(layers, pair));
+    chosen = pair.round < chosen->round * (1 - kEqual) ? &pair : chosen;
+  }
+  Json answer = to_json(layers, *chosen);
+  answer.set("compute_s", layers.compute().value());
+  answer.set("choices", std::move(choices));
+  return answer;
+}
+
+}  // namespace
+
+extern const Planner planner_superpipeline = {
+    .name = "superpipeline",
+    .description = "partitions on the device at once, and how many are exchanged together",
+    .source = "Abbasi and Lim, Superpipeline, 2024 (arXiv 2410.08791)",
+    .example = R"({"schema": "orrery-problem", "version": 1, "partitions": 16,
+  "weights": "80 MB", "gradients": "80 MB", "forward": "4 ms", "backward": "8 ms",
+  "host_bandwidth": "16 GB/s", "latency": "10 us", "memory": "1.5 GB", "other_memory": "400 MB"})",
+    .plan = plan,
+};
+
+}  // namespace orrery::search
