@@ -127,7 +127,7 @@ class Surface {
   };
 
   Remembered& remembered(const KernelSizes& sizes, int sms) const {
-    constexpr std::size_t kSlots = 16384;
+    constexpr std::size_t kSlots = 65536;
     // Not inside the thread's own storage, which is taken from its stack.
     thread_local const auto slots = std::make_unique<std::array<Remembered, kSlots>>();
     std::uint64_t hash = id_ * 0x9E3779B97F4A7C15U + static_cast<std::uint64_t>(sms);

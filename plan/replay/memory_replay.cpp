@@ -72,7 +72,8 @@ sim::PipelineOrder short_order(const Plan& plan, BlockCosts& costs) {
 
 // Micro-batches of one kind: a plan of them alone, what they cost, and what blocks keep of them.
 struct Kind {
-  explicit Kind(Plan of) : plan(std::move(of)), costs(plan) {}
+  Kind(Plan of, const BlockCosts& models)
+      : plan(std::move(of)), costs(models, plan.sequence, plan.joined_sequences) {}
   struct Known {
     StagePiece piece;
     Slice slice;
@@ -87,9 +88,9 @@ class PlanReplay {
  public:
   // Of a plan of packs: one replica's.
   PlanReplay(const Plan& plan, const MemoryFacts& facts)
-      : plan_(plan), facts_(facts), contents_(stage_contents(plan)) {
+      : plan_(plan), facts_(facts), contents_(stage_contents(plan)), models_(plan) {
     if (plan.packs.empty()) {
-      kinds_.push_back(std::make_unique<Kind>(plan));
+      kinds_.push_back(std::make_unique<Kind>(plan, models_));
     }
     std::map<Pack, std::uint32_t, PackLess> first_costs;
     std::uint32_t costs = 0;
@@ -99,7 +100,7 @@ class PlanReplay {
       const auto count = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(pack.slices.size()));
       const auto [slot, is_new] = first_costs.try_emplace(pack, costs);
       if (is_new) {
-        kinds_.push_back(std::make_unique<Kind>(plan_of_pack(layout, pack)));
+        kinds_.push_back(std::make_unique<Kind>(plan_of_pack(layout, pack), models_));
         costs += count;
       }
       const auto first = static_cast<std::uint32_t>(units_.size());
@@ -324,6 +325,7 @@ class PlanReplay {
   const Plan& plan_;
   const MemoryFacts& facts_;
   std::vector<StageContent> contents_;
+  BlockCosts models_;  // what all kinds share
   std::vector<std::unique_ptr<Kind>> kinds_;
   std::vector<Unit> units_;  // of a plan of packs
 };
@@ -337,13 +339,17 @@ std::vector<MemoryPeak> replay_memory(const Plan& plan, const MemoryFacts& facts
   if (!runs_packed_pipeline(plan)) {
     return PlanReplay(plan, facts).run(jobs);
   }
+  const std::vector<PackedReplica> replicas = packed_replicas(plan);
+  std::vector<std::vector<MemoryPeak>> peaks(replicas.size());
+  parallel_for(replicas.size(), jobs, [&](std::size_t index) {
+    peaks[index] = PlanReplay(replicas[index].plan, facts).run(replicas.size() > 1 ? 1 : jobs);
+  });
   std::vector<MemoryPeak> fullest;
-  for (const PackedReplica& replica : packed_replicas(plan)) {
-    const std::vector<MemoryPeak> peaks = PlanReplay(replica.plan, facts).run(jobs);
-    fullest.resize(peaks.size());
-    for (std::size_t device = 0; device < peaks.size(); ++device) {
-      fullest[device] =
-          fullest[device].device() < peaks[device].device() ? peaks[device] : fullest[device];
+  for (const std::vector<MemoryPeak>& of_replica : peaks) {
+    fullest.resize(std::max(fullest.size(), of_replica.size()));
+    for (std::size_t device = 0; device < of_replica.size(); ++device) {
+      fullest[device] = fullest[device].device() < of_replica[device].device() ? of_replica[device]
+                                                                               : fullest[device];
     }
   }
   return fullest;

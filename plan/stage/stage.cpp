@@ -2,6 +2,7 @@
 #include "plan/stage/stage.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <utility>
 
 #include "base/error.hpp"
@@ -9,39 +10,14 @@
 #include "plan/block/relayout.hpp"
 #include "plan/schedule_traits.hpp"
 #include "plan/stage/amax.hpp"
+#include "plan/stage/block_items.hpp"
 #include "plan/stage/joined.hpp"
 #include "plan/stage/offload_time.hpp"
-#include "plan/stage/program.hpp"
 #include "plan/stage/shared_output.hpp"
 
 namespace orrery::plan {
 
 namespace {
-
-// One block of a stage with its data-parallel traffic.
-struct BlockItem {
-  SimTime forward;
-  SimTime backward;
-  Seconds gather;
-  Seconds gather_backward;
-  Seconds reduce;
-  ByteCount gradient;       // bytes that `reduce` is for
-  bool gathers_every_pass;  // ZeRO-3
-  bool reduces_every_pass;  // ZeRO-2 and 3, so that gradients stay sharded
-  Seconds pass_gather() const { return gathers_every_pass ? gather : Seconds(); }
-  Seconds step_gather() const { return gathers_every_pass ? Seconds() : gather; }
-  Seconds pass_reduce() const { return reduces_every_pass ? reduce : Seconds(); }
-  Seconds step_reduce() const { return reduces_every_pass ? Seconds() : reduce; }
-};
-using GatherOf = Seconds (BlockItem::*)() const;
-
-Seconds total(const std::vector<BlockItem>& items, GatherOf part) {
-  Seconds sum;
-  for (const BlockItem& item : items) {
-    sum += (item.*part)();
-  }
-  return sum;
-}
 
 // Collectives between shards of embedding and head run beside the layers
 // (plan/stage/pass_costs.hpp); what else the shards cost counts with the first block of them.
@@ -73,10 +49,14 @@ void add_shards(const ShardTimes& shared, StageCost& stage) {
   stage.backward_cost.exposed = {};
 }
 
+// Whether what happens once a step is simulated, too.
+enum class StepEnds : std::uint8_t { LeftOut, Simulated };
+
 // Blocks of a stage in order; a change of layout between two of them costs the later one. Shards of
 // embedding and head lie side by side on a device, but no tensor goes from one to the other.
 std::vector<BlockItem> items_of(const StageContent& content, const Plan& plan, BlockCosts& costs,
-                                const Slice& slice, StageCost& stage, bool without_tied) {
+                                const Slice& slice, StepEnds ends, StageCost& stage) {
+  const bool without_tied = counts_tied_table_elsewhere(content, costs.network());
   std::vector<BlockItem> items;
   const StagePiece* previous = nullptr;
   ByteCount boundary;
@@ -84,7 +64,10 @@ std::vector<BlockItem> items_of(const StageContent& content, const Plan& plan, B
     const BlockCost& block =
         costs.of(piece.block, piece.layout, micro_batch_of(piece, plan), slice);
     const Mesh mesh = mesh_of(piece.layout, data_ranks_of(piece, plan));
-    const StateTraffic traffic = state_traffic(block, piece.layout, mesh, costs, without_tied);
+    const bool every_pass = piece.layout.zero_stage >= 2 || is_quantised(costs.precision());
+    const StateTraffic traffic = ends == StepEnds::Simulated || every_pass
+                                     ? state_traffic(block, piece.layout, mesh, costs, without_tied)
+                                     : StateTraffic{};
     stage.data_between_nodes = stage.data_between_nodes || traffic.between_nodes;
     const std::size_t first = items.size();
     const auto [forward, backward] =
@@ -114,92 +97,8 @@ std::vector<BlockItem> items_of(const StageContent& content, const Plan& plan, B
   return items;
 }
 
-// Forward with every block's parameters gathered before it, at most `limit` blocks ahead.
-StageProgram::Ends gathered_forward(const std::vector<BlockItem>& items, const BlockCosts& costs,
-                                    GatherOf gather_of, std::size_t limit) {
-  StageProgram program(costs.device());
-  std::vector<sim::NodeId> blocks;
-  for (std::size_t index = 0; index < items.size(); ++index) {
-    const sim::NodeId gather = program.add_collective((items[index].*gather_of)());
-    if (index >= limit) {
-      program.depend(gather, blocks[index - limit]);
-    }
-    blocks.push_back(program.add_block(items[index].forward));
-    program.depend(blocks.back(), gather);
-  }
-  return program.run();
-}
-
-struct BackwardOptions {
-  bool gather = false;
-  BackwardPrefetch prefetch = BackwardPrefetch::Pre;
-  std::size_t limit = 2;
-  bool last = false;       // of the step: everything is reduced
-  ByteCount bucket;        // gradients are reduced when this much is ready
-  ByteCount first_bucket;  // the same for the first reduction, where smaller
-};
-
-// Backward, last block first. Gathers and reductions are issued to one stream in the order in which
-// the framework calls them: the gather of the next block before this block's gradients are computed
-// (pre), after them but before their reduction (post), or when the next block asks for it (none).
-StageProgram::Ends backward_with_traffic(const std::vector<BlockItem>& items,
-                                         const BlockCosts& costs, const BackwardOptions& options) {
-  StageProgram program(costs.device());
-  const std::size_t count = items.size();
-  std::vector<sim::NodeId> gathers(count, sim::kNone);
-  std::vector<sim::NodeId> blocks;
-  const bool early = options.prefetch == BackwardPrefetch::Pre;
-  const auto gather = [&](std::size_t position) {  // 0 is the last block of the stage
-    gathers[position] = program.add_collective(items[count - 1 - position].gather_backward);
-    if (early && position >= options.limit) {
-      program.depend(gathers[position], blocks[position - options.limit]);
-    } else if (!early && position > 0) {
-      program.depend(gathers[position], blocks[position - 1]);
-    }
-  };
-  if (options.gather && count > 0) {
-    gather(0);
-  }
-  int reductions = 0;
-  Seconds pending;  // reductions of the bucket being filled
-  ByteCount bucket;
-  for (std::size_t position = 0; position < count; ++position) {
-    const BlockItem& item = items[count - 1 - position];
-    blocks.push_back(program.add_block(item.backward));
-    const bool gathers_next = options.gather && position + 1 < count;
-    if (options.gather) {
-      program.depend(blocks.back(), gathers[position]);
-    }
-    if (gathers_next && options.prefetch != BackwardPrefetch::None) {
-      gather(position + 1);
-    }
-    pending += options.last ? item.reduce : item.pass_reduce();
-    bucket += item.gradient;
-    const bool small = reductions == 0 && options.first_bucket.value() > 0;
-    const ByteCount full = small ? std::min(options.first_bucket, options.bucket) : options.bucket;
-    if (bucket >= full || position + 1 == count) {
-      program.depend(program.add_collective(pending), blocks.back());
-      pending = Seconds();
-      bucket = ByteCount();
-      ++reductions;
-    }
-    if (gathers_next && options.prefetch == BackwardPrefetch::None) {
-      gather(position + 1);
-    }
-  }
-  return program.run();
-}
-
-// Every pass of a stage with ZeRO-2 or 3 blocks ends when its traffic has ended: the stream must be
-// empty before it gathers for the next pass.
-SimTime repeated_backward(const std::vector<BlockItem>& items, const BlockCosts& costs,
-                          const BackwardOptions& options) {
-  const auto ends = backward_with_traffic(items, costs, options);
-  return std::max(ends.compute, ends.data);
-}
-
 void simulate_passes(const std::vector<BlockItem>& items, const Plan& plan, const BlockCosts& costs,
-                     StageCost& stage) {
+                     StepEnds ends, StageCost& stage) {
   const Execution& execution = plan.execution;
   const std::size_t limit = execution.overlap_param_gather ? gathers_in_flight(execution) : 1;
   const bool gathers = total(items, &BlockItem::pass_gather).value() > 0;
@@ -233,7 +132,7 @@ void simulate_passes(const std::vector<BlockItem>& items, const Plan& plan, cons
       stage.backward = repeated_backward(items, costs, options);
     }
     stage.last_backward = stage.backward;
-    if (once.value() > 0) {
+    if (once.value() > 0 && ends == StepEnds::Simulated) {
       options.last = true;
       const auto last = backward_with_traffic(items, costs, options);
       stage.last_backward = std::max(last.compute, stage.backward);
@@ -339,30 +238,43 @@ StageCost add_up_stage(const StageContent& content, const Plan& plan, BlockCosts
   return stage;
 }
 
+namespace {
+
 StageCost simulate_stage(const StageContent& content, const Plan& plan, BlockCosts& costs,
-                         const Slice& slice) {
+                         const Slice& slice, StepEnds ends) {
   StageCost stage = add_up_blocks(content, plan, costs, slice);
   stage.joined_layers = joined_layers(content, plan, costs);
   if (content.empty()) {
     return stage;
   }
-  const bool without_tied = counts_tied_table_elsewhere(content, costs.network());
-  const std::vector<BlockItem> items = items_of(content, plan, costs, slice, stage, without_tied);
+  const std::vector<BlockItem> items = items_of(content, plan, costs, slice, ends, stage);
   stage.forward += to_sim_time(stage.relayout_forward);
   stage.backward += to_sim_time(stage.relayout_backward);
-  simulate_passes(items, plan, costs, stage);
+  simulate_passes(items, plan, costs, ends, stage);
   if (slice.is_whole()) {  // slices first exchange work (plan/stage/sliced.hpp)
     add_offload(content, plan, costs, slice, stage);
   }
   stage.gathered_forward = stage.forward;
   const Seconds gather = total(items, &BlockItem::step_gather);
   stage.gather_total = to_sim_time(gather);
-  if (gather.value() > 0 && plan.execution.overlap_param_gather) {
+  if (gather.value() > 0 && plan.execution.overlap_param_gather && ends == StepEnds::Simulated) {
     const auto first = gathered_forward(items, costs, &BlockItem::step_gather, items.size());
     stage.gathered_forward = std::max(stage.forward, first.compute);
   }
   wait_for_amax(amax_reductions(content, plan, costs, slice), plan.execution, stage);
   return stage;
+}
+
+}  // namespace
+
+StageCost simulate_stage(const StageContent& content, const Plan& plan, BlockCosts& costs,
+                         const Slice& slice) {
+  return simulate_stage(content, plan, costs, slice, StepEnds::Simulated);
+}
+
+StageCost simulate_stage_within_step(const StageContent& content, const Plan& plan,
+                                     BlockCosts& costs, const Slice& slice) {
+  return simulate_stage(content, plan, costs, slice, StepEnds::LeftOut);
 }
 
 void reduce_beside_weight_grads(const StageContent& content, const Plan& plan, BlockCosts& costs,
@@ -371,8 +283,7 @@ void reduce_beside_weight_grads(const StageContent& content, const Plan& plan, B
     return;
   }
   StageCost ignored;
-  std::vector<BlockItem> items = items_of(content, plan, costs, {}, ignored,
-                                          counts_tied_table_elsewhere(content, costs.network()));
+  std::vector<BlockItem> items = items_of(content, plan, costs, {}, StepEnds::Simulated, ignored);
   if (total(items, &BlockItem::pass_reduce).value() > 0) {
     return;
   }

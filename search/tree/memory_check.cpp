@@ -2,6 +2,7 @@
 #include "search/tree/memory_check.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "plan/replay/memory_replay.hpp"
 
@@ -21,13 +22,19 @@ bool surely_fits(ByteCount counted, ByteCount capacity) {
 
 plan::MemoryVerdict replay_verdict(plan::Plan plan, plan::Simulator& simulator, ByteCount reserve,
                                    int jobs) {
-  ByteCount counted;
-  for (const plan::StageMemory& stage : simulator.memory(plan)) {
-    counted = std::max(counted, stage.total());
+  const std::vector<plan::StageMemory> counted = simulator.memory(plan);
+  return replay_verdict(std::move(plan), counted, reserve, jobs);
+}
+
+plan::MemoryVerdict replay_verdict(plan::Plan plan, const std::vector<plan::StageMemory>& counted,
+                                   ByteCount reserve, int jobs) {
+  ByteCount fullest;
+  for (const plan::StageMemory& stage : counted) {
+    fullest = std::max(fullest, stage.total());
   }
   plan.memory_reserve = reserve;
   const ByteCount capacity = plan.cluster.gpu.memory - reserve;
-  if (surely_fits(counted, capacity)) {
+  if (surely_fits(fullest, capacity)) {
     return {};
   }
   return plan::replayed_verdict(plan, plan::replay_memory(plan, {}, jobs));
