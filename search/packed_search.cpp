@@ -212,7 +212,7 @@ class Tries {
       }
       const auto index = static_cast<std::size_t>(fastest - found_.begin());
       std::optional<Found> one = std::exchange(found_[index], std::nullopt);
-      if (replay_verdict(one->plan, one->simulation.memory, reserve, jobs).fits) {
+      if (replay_fits(one->plan, one->simulation.memory, reserve, jobs)) {
         ++taken_;
         return one;
       }

@@ -2,7 +2,6 @@
 #include "search/tree/memory_check.hpp"
 
 #include <algorithm>
-#include <utility>
 
 #include "plan/replay/memory_replay.hpp"
 
@@ -20,24 +19,34 @@ bool surely_fits(ByteCount counted, ByteCount capacity) {
   return static_cast<double>(counted.value()) <= kSafeShare * static_cast<double>(capacity.value());
 }
 
-plan::MemoryVerdict replay_verdict(plan::Plan plan, plan::Simulator& simulator, ByteCount reserve,
-                                   int jobs) {
-  const std::vector<plan::StageMemory> counted = simulator.memory(plan);
-  return replay_verdict(std::move(plan), counted, reserve, jobs);
-}
+namespace {
 
-plan::MemoryVerdict replay_verdict(plan::Plan plan, const std::vector<plan::StageMemory>& counted,
-                                   ByteCount reserve, int jobs) {
+ByteCount fullest_of(const std::vector<plan::StageMemory>& counted) {
   ByteCount fullest;
   for (const plan::StageMemory& stage : counted) {
     fullest = std::max(fullest, stage.total());
   }
-  plan.memory_reserve = reserve;
-  const ByteCount capacity = plan.cluster.gpu.memory - reserve;
-  if (surely_fits(fullest, capacity)) {
+  return fullest;
+}
+
+}  // namespace
+
+plan::MemoryVerdict replay_verdict(plan::Plan plan, plan::Simulator& simulator, ByteCount reserve,
+                                   int jobs) {
+  if (surely_fits(fullest_of(simulator.memory(plan)), plan.cluster.gpu.memory - reserve)) {
     return {};
   }
+  plan.memory_reserve = reserve;
   return plan::replayed_verdict(plan, plan::replay_memory(plan, {}, jobs));
+}
+
+bool replay_fits(plan::Plan plan, const std::vector<plan::StageMemory>& counted, ByteCount reserve,
+                 int jobs) {
+  if (surely_fits(fullest_of(counted), plan.cluster.gpu.memory - reserve)) {
+    return true;
+  }
+  plan.memory_reserve = reserve;
+  return plan::replay_fits(plan, jobs);
 }
 
 }  // namespace orrery::search
