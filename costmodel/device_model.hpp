@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Time of one operator on one device: a formula (smooth roofline of compute and memory time, fused
 // attention, streaming kernels, host copies) times what was measured beyond it at nearby shapes
-// (costmodel/kernel_residuals.hpp). Pure functions of shape and profile, without allocation; the
-// first lookup of a residual set builds its search tree.
+// (costmodel/kernel_residuals.hpp). Pure functions of shape and profile, without allocation where a
+// thread has asked before; the first lookup of a residual set builds its search tree.
 //
 // No time is below peak rate or HBM bandwidth, and faster hardware never takes more. The formulas
 // never take less time for more work; measured kernels do (a full last wave beats a ragged one),

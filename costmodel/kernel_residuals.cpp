@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <unordered_map>
 
 #include "base/error.hpp"
 #include "costmodel/kriging.hpp"
@@ -100,6 +101,57 @@ Kriging::Point coordinates(KernelKind kind, const KernelSizes& sizes, int sms) {
   }
 }
 
+// A shape on the surface of a set.
+struct Asked {
+  std::uint64_t surface = 0;
+  int sms = 0;
+  KernelSizes sizes{};
+  bool operator==(const Asked&) const = default;
+};
+
+struct AskedHash {
+  std::size_t operator()(const Asked& asked) const {
+    std::uint64_t hash =
+        asked.surface * 0x9E3779B97F4A7C15U + static_cast<std::uint64_t>(asked.sms);
+    for (const std::int64_t size : asked.sizes) {
+      hash = (hash ^ static_cast<std::uint64_t>(size)) * 0x9E3779B97F4A7C15U;
+      hash ^= hash >> 29;
+    }
+    return hash;
+  }
+};
+
+// Predictions that all threads share: a new thread asks for what others asked for. At most some
+// 60 MB.
+class SharedPredictions {
+ public:
+  template <typename Predict>
+  double of(const Asked& asked, std::size_t hash, Predict predict) {
+    Part& part = parts_[(hash >> 48) % parts_.size()];
+    {
+      const std::lock_guard lock(part.mutex);
+      if (const auto known = part.values.find(asked); known != part.values.end()) {
+        return known->second;
+      }
+    }
+    const double value = predict();
+    const std::lock_guard lock(part.mutex);
+    if (part.values.size() >= kMostInPart) {
+      part.values.clear();
+    }
+    part.values.emplace(asked, value);
+    return value;
+  }
+
+ private:
+  static constexpr std::size_t kMostInPart = 8192;
+  struct Part {
+    std::mutex mutex;
+    std::unordered_map<Asked, double, AskedHash> values;
+  };
+  std::array<Part, 64> parts_;
+};
+
 // A set with its interpolation, built at the first lookup.
 class Surface {
  public:
@@ -110,31 +162,29 @@ class Surface {
   const ResidualKey& key() const { return set_.key; }
 
   double at(const KernelSizes& sizes, int sms) const {
-    const int units = sms > 0 ? sms : sms_;
-    Remembered& slot = remembered(sizes, units);
-    if (slot.surface != id_ || slot.sms != units || slot.sizes != sizes) {
-      slot = {id_, units, sizes, interpolation().predict(coordinates(set_.key.kind, sizes, units))};
+    static SharedPredictions predictions;
+    const Asked asked{id_, sms > 0 ? sms : sms_, sizes};
+    const std::size_t hash = AskedHash()(asked);
+    Remembered& slot = remembered(hash);
+    if (slot.asked != asked) {
+      slot = {asked, predictions.of(asked, hash, [&] {
+                return interpolation().predict(coordinates(set_.key.kind, sizes, asked.sms));
+              })};
     }
     return slot.value;
   }
 
  private:
   struct Remembered {
-    std::uint64_t surface;
-    int sms;
-    KernelSizes sizes;
-    double value;
+    Asked asked;
+    double value = 0;
   };
 
-  Remembered& remembered(const KernelSizes& sizes, int sms) const {
+  // By this thread.
+  static Remembered& remembered(std::size_t hash) {
     constexpr std::size_t kSlots = 16384;
     // Not inside the thread's own storage, which is taken from its stack.
     thread_local const auto slots = std::make_unique<std::array<Remembered, kSlots>>();
-    std::uint64_t hash = id_ * 0x9E3779B97F4A7C15U + static_cast<std::uint64_t>(sms);
-    for (const std::int64_t size : sizes) {
-      hash = (hash ^ static_cast<std::uint64_t>(size)) * 0x9E3779B97F4A7C15U;
-      hash ^= hash >> 29;
-    }
     return (*slots)[hash % kSlots];
   }
 

@@ -225,19 +225,19 @@ Plan plan_of_pack(const Plan& layout, const Pack& pack) {
       run.layout.context = ContextParallel::Ulysses;
     }
   }
+  set_pack(pack, alone);
+  return alone;
+}
+
+void set_pack(const Pack& pack, Plan& alone) {
   const bool padded = pack.padded || !pack.slices.empty();  // a micro-batch like any other
   alone.micro_batch = padded ? static_cast<std::int64_t>(pack.sequences.size()) : 1;
   alone.batch = alone.dp * alone.micro_batch;
-  if (!padded) {
-    alone.joined_sequences = pack.sequences;
-  }
+  alone.joined_sequences = padded ? std::vector<std::int64_t>() : pack.sequences;
   const std::int64_t parts = token_parts(alone);
   alone.sequence = ceil_div(computed_tokens(pack) / alone.micro_batch, parts) * parts;
-  if (!pack.slices.empty()) {
-    alone.slices = static_cast<int>(pack.slices.size());
-    alone.slice_tokens = pack.slices;
-  }
-  return alone;
+  alone.slices = slice_count(pack);
+  alone.slice_tokens = pack.slices;
 }
 
 const Pack& fullest_pack(const Plan& plan) {

@@ -51,6 +51,8 @@ Plan without_packs(const Plan& plan);
 // A plan of such packs alone, one micro-batch of them on all ranks: in groups of the pack's size.
 // `layout` is without_packs() of the plan.
 Plan plan_of_pack(const Plan& layout, const Pack& pack);
+// Makes a plan of other packs of a pipeline one of such packs, without a copy of all else.
+void set_pack(const Pack& pack, Plan& alone);
 
 // Distinct packs by what they hold.
 struct PackLess {

@@ -2,15 +2,20 @@
 #include "search/packed_pipelines.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <utility>
 
 #include "plan/packs.hpp"
 #include "plan/stage/plan_schedule.hpp"
-#include "search/problems/micro_batches.hpp"
-#include "search/tree/memory_check.hpp"
 
 namespace orrery::search {
+
+struct PipelinePacks::Fitted {
+  MicroBatchModel model;       // bytes in tokens that a device holds
+  std::vector<double> tokens;  // that fit each stage, beside its states
+};
+
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
@@ -47,20 +52,15 @@ double slowest(const Measured& measured) {
   return *std::max_element(measured.times.begin(), measured.times.end());
 }
 
-struct Fitted {
-  MicroBatchModel model;       // bytes in tokens that a device holds
-  std::vector<double> tokens;  // that fit each stage, beside its states
-};
-
-// One sequence of the longest, one of half its length, and two of these.
-Fitted fit(const plan::Plan& plan, std::int64_t longest) {
+// One sequence of the longest, one of half its length, and two of these. `tokens`: those that fit
+// each stage, beside its states.
+MicroBatchModel fit(const plan::Plan& plan, std::int64_t longest, std::vector<double>& tokens) {
   const std::int64_t half = std::max<std::int64_t>(1, longest / 2);
   const auto length = static_cast<double>(half);
   const Measured one = measure(plan, {half});
   const Measured two = measure(plan, {half, half});
   const Measured twice = measure(plan, {2 * half});
-  Fitted fitted;
-  MicroBatchModel& model = fitted.model;
+  MicroBatchModel model;
   const double square = std::max(0.0, slowest(twice) - slowest(two)) / 2;
   model.per_token_squared = square / (length * length);
   const double linear = std::max(0.0, slowest(two) - slowest(one) - square);
@@ -73,9 +73,9 @@ Fitted fit(const plan::Plan& plan, std::int64_t longest) {
   for (std::size_t stage = 0; stage < one.bytes.size(); ++stage) {
     const double per_token = (two.bytes[stage] - one.bytes[stage]) / length;
     const double room = capacity - (one.bytes[stage] - per_token * length);
-    fitted.tokens.push_back(per_token > 0 ? room / per_token : kNever);
+    tokens.push_back(per_token > 0 ? room / per_token : kNever);
   }
-  return fitted;
+  return model;
 }
 
 // The packs of every replica in its order; replicas with fewer stand last.
@@ -164,8 +164,8 @@ void fill_replicas(const std::vector<Sample>& samples, const MicroBatchModel& mo
 // Nothing where there are no such micro-batches, or the schedule does not take them. As many
 // samples as replicas at least.
 std::optional<plan::Plan> packed(plan::Plan layout, const std::vector<Sample>& samples,
-                                 const Fitted& fitted, double share) {
-  const auto& [model, tokens] = fitted;
+                                 const MicroBatchModel& model, const std::vector<double>& tokens,
+                                 double share) {
   const double gap = model.time(1, samples.back()) / kBounds;
   MicroBatches found = make_micro_batches(samples, {model}, {layout.pp, 1, layout.dp},
                                           caps_of(tokens, samples.back().input, share), gap);
@@ -195,27 +195,39 @@ std::optional<plan::Plan> packed(plan::Plan layout, const std::vector<Sample>& s
 
 }  // namespace
 
-std::optional<Found> with_micro_batches(const plan::Plan& layout,
-                                        const std::vector<std::int64_t>& lengths) {
-  if (static_cast<std::int64_t>(lengths.size()) < layout.dp) {
-    return std::nullopt;  // a replica without a sequence
-  }
+std::vector<Sample> samples_of(const std::vector<std::int64_t>& lengths) {
   std::vector<Sample> samples;
   for (const std::int64_t tokens : lengths) {
     samples.push_back({static_cast<double>(tokens), 0});
   }
   sort_samples(samples);
-  const Fitted fitted = fit(layout, *std::max_element(lengths.begin(), lengths.end()));
-  for (const double share : kShares) {
-    const std::optional<plan::Plan> plan = packed(layout, samples, fitted, share);
+  return samples;
+}
+
+PipelinePacks::PipelinePacks(plan::Plan layout, const std::vector<Sample>& samples)
+    : layout_(std::move(layout)), samples_(samples) {}
+PipelinePacks::PipelinePacks(PipelinePacks&&) noexcept = default;
+PipelinePacks::~PipelinePacks() = default;
+
+std::optional<Found> PipelinePacks::next(plan::Simulator& simulator) {
+  if (static_cast<int>(samples_.size()) < layout_.dp) {
+    return std::nullopt;  // a replica without a sequence
+  }
+  if (!fitted_) {
+    Fitted fitted;
+    fitted.model = fit(layout_, static_cast<std::int64_t>(samples_.back().input), fitted.tokens);
+    fitted_ = std::make_unique<const Fitted>(std::move(fitted));
+  }
+  while (share_ < std::size(kShares)) {
+    std::optional<plan::Plan> plan =
+        packed(layout_, samples_, fitted_->model, fitted_->tokens, kShares[share_++]);
     if (!plan) {
-      return std::nullopt;  // nor with less
+      share_ = std::size(kShares);  // nor with less
+      break;
     }
-    plan::Simulation simulation = plan::simulate(*plan);
-    plan::Simulator simulator(*plan);
-    if (!simulation.does_not_fit &&
-        replay_verdict(*plan, simulator, plan->memory_reserve, 1).fits) {
-      return Found{*plan, std::move(simulation)};
+    plan::Simulation simulation = simulator.run(*plan);
+    if (!simulation.does_not_fit) {
+      return Found{std::move(*plan), std::move(simulation)};
     }
   }
   return std::nullopt;

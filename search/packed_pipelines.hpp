@@ -6,19 +6,38 @@
 // states.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
-#include "search/space/constraints.hpp"
+#include "search/problems/micro_batches.hpp"
 #include "search/tree/search.hpp"
 
 namespace orrery::search {
 
-// The layout with packs of these sequences, simulated. Nothing where they do not fit, or the
-// schedule takes no such number of micro-batches.
-std::optional<Found> with_micro_batches(const plan::Plan& layout,
-                                        const std::vector<std::int64_t>& lengths);
+// Of sequences, sorted as the planner wants them.
+std::vector<Sample> samples_of(const std::vector<std::int64_t>& lengths);
+
+class PipelinePacks {
+ public:
+  // `samples` stay alive.
+  PipelinePacks(plan::Plan layout, const std::vector<Sample>& samples);
+  PipelinePacks(PipelinePacks&&) noexcept;
+  ~PipelinePacks();
+
+  // The layout with packs of these sequences, simulated, that fits by categories of memory; each
+  // call has less in flight than the one before. Nothing where no more do, or the schedule takes no
+  // such number of micro-batches. `simulator`: of this layout but for degrees.
+  std::optional<Found> next(plan::Simulator& simulator);
+
+ private:
+  struct Fitted;
+  plan::Plan layout_;
+  const std::vector<Sample>& samples_;
+  std::unique_ptr<const Fitted> fitted_;
+  std::size_t share_ = 0;  // that is tried next
+};
 
 }  // namespace orrery::search

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <iterator>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -173,6 +174,94 @@ void check_packed(const Constraints& constraints, const std::string& pipeline) {
   }
 }
 
+// Plans of all layouts, one of each at a time.
+class Tries {
+ public:
+  Tries(const std::vector<plan::Plan>& layouts, const std::vector<std::int64_t>& lengths,
+        bool pipelines)
+      : layouts_(layouts), lengths_(lengths), pipelines_(pipelines), found_(layouts.size()) {
+    if (pipelines) {
+      samples_ = samples_of(lengths);
+      for (const plan::Plan& layout : layouts) {
+        packs_.emplace_back(layout, samples_);
+      }
+    }
+  }
+
+  // The first plan of each.
+  void begin(const Options& options) {
+    const std::vector<std::vector<std::size_t>> groups = like_layouts();
+    parallel_for(groups.size(), options.jobs, [&](std::size_t group) {
+      plan::Simulator simulator(layouts_[groups[group].front()]);
+      for (const std::size_t index : groups[group]) {
+        if (!options.stop || !options.stop()) {
+          found_[index] = pipelines_ ? packs_[index].next(simulator)
+                                     : LayoutSearch(layouts_[index], lengths_).run();
+        }
+      }
+    });
+  }
+
+  // Of the plans not taken yet the fastest whose replay fits. A pipeline whose replay does not has
+  // another try, with less in flight. Nothing when no more fit.
+  std::optional<Found> take_fastest(ByteCount reserve, int jobs) {
+    while (true) {
+      const auto fastest = std::min_element(found_.begin(), found_.end(), is_faster);
+      if (fastest == found_.end() || !*fastest) {
+        return std::nullopt;
+      }
+      const auto index = static_cast<std::size_t>(fastest - found_.begin());
+      std::optional<Found> one = std::exchange(found_[index], std::nullopt);
+      if (replay_fits(one->plan, one->simulation.memory, reserve, jobs)) {
+        ++taken_;
+        return one;
+      }
+      if (pipelines_) {
+        plan::Simulator simulator(layouts_[index]);
+        found_[index] = packs_[index].next(simulator);
+      }
+    }
+  }
+
+  // Layouts without a plan that fits, as far as asked.
+  std::int64_t infeasible() const {
+    return std::count(found_.begin(), found_.end(), std::nullopt) - taken_;
+  }
+
+ private:
+  static bool is_faster(const std::optional<Found>& a, const std::optional<Found>& b) {
+    return a && (!b || a->simulation.iteration_time < b->simulation.iteration_time);
+  }
+
+  // Those of pipelines whose blocks cost the same, which one simulator keeps.
+  std::vector<std::vector<std::size_t>> like_layouts() const {
+    std::vector<std::vector<std::size_t>> groups;
+    for (std::size_t index = 0; index < layouts_.size(); ++index) {
+      const auto is_like = [&](const std::vector<std::size_t>& group) {
+        plan::BlockPlan layout = layouts_[group.front()].blocks.front().layout;
+        layout.zero_stage = layouts_[index].blocks.front().layout.zero_stage;
+        return layout == layouts_[index].blocks.front().layout;
+      };
+      const auto group =
+          pipelines_ ? std::find_if(groups.begin(), groups.end(), is_like) : groups.end();
+      if (group == groups.end()) {
+        groups.push_back({index});
+      } else {
+        group->push_back(index);
+      }
+    }
+    return groups;
+  }
+
+  const std::vector<plan::Plan>& layouts_;
+  const std::vector<std::int64_t>& lengths_;
+  bool pipelines_;
+  std::vector<Sample> samples_;
+  std::vector<PipelinePacks> packs_;         // of pipelines
+  std::vector<std::optional<Found>> found_;  // by layout
+  std::int64_t taken_ = 0;
+};
+
 }  // namespace
 
 Outcome search_packed(const plan::Plan& base, const Options& options,
@@ -197,47 +286,31 @@ Outcome search_packed(const plan::Plan& base, const Options& options,
                                                          base.batch)),
               "take a smaller cluster, or leave out constraints on tp, pp, dp, zero and recompute");
   }
-  std::vector<std::optional<Found>> found(layouts.size());
-  parallel_for(layouts.size(), options.jobs, [&](std::size_t index) {
-    if (!options.stop || !options.stop()) {
-      found[index] = pipeline.empty() ? LayoutSearch(layouts[index], lengths).run()
-                                      : with_micro_batches(layouts[index], lengths);
-    }
-  });
+  Tries tries(layouts, lengths, !pipeline.empty());
+  tries.begin(options);
   Outcome outcome;
-  outcome.plans = outcome.simulated = static_cast<std::int64_t>(layouts.size());
   outcome.interrupted = options.stop && options.stop();
   std::vector<Found> fitting;
-  for (std::optional<Found>& one : found) {
-    outcome.infeasible += one ? 0 : 1;
-    if (one) {
-      fitting.push_back(std::move(*one));
-    }
-  }
-  outcome.pruned = outcome.infeasible;
-  outcome.simulated -= outcome.infeasible;
-  std::stable_sort(fitting.begin(), fitting.end(), [](const Found& a, const Found& b) {
-    return a.simulation.iteration_time < b.simulation.iteration_time;
-  });
-  Drawing drawing(options, elapsed());
-  for (Found& one : fitting) {
-    plan::Simulator simulator(one.plan);
-    if (!replay_verdict(one.plan, simulator, base.memory_reserve, options.jobs).fits) {
-      ++outcome.infeasible;
-      ++outcome.pruned;
-      --outcome.simulated;
-      continue;
-    }
-    if (outcome.best && static_cast<int>(outcome.alternatives.size()) >= options.top) {
+  while (static_cast<int>(fitting.size()) <= options.top) {
+    std::optional<Found> next = tries.take_fastest(base.memory_reserve, options.jobs);
+    if (!next) {
       break;
     }
-    one.simulation = simulator.run(one.plan, {.interval_draws = options.interval_draws,
-                                              .stop_draws = [&] { return drawing.is_over(); }});
-    if (!outcome.best) {
-      outcome.best = std::move(one);
-    } else {
-      outcome.alternatives.push_back(std::move(one));
-    }
+    fitting.push_back(std::move(*next));
+  }
+  outcome.plans = static_cast<std::int64_t>(layouts.size());
+  outcome.infeasible = outcome.pruned = tries.infeasible();
+  outcome.simulated = outcome.plans - outcome.infeasible;
+  Drawing drawing(options, elapsed());
+  parallel_for(fitting.size(), options.jobs, [&](std::size_t index) {
+    Found& one = fitting[index];
+    one.simulation = plan::simulate(one.plan, {.interval_draws = options.interval_draws,
+                                               .stop_draws = [&] { return drawing.is_over(); }});
+  });
+  if (!fitting.empty()) {
+    outcome.best = std::move(fitting.front());
+    outcome.alternatives.assign(std::make_move_iterator(fitting.begin() + 1),
+                                std::make_move_iterator(fitting.end()));
   }
   outcome.gap_fraction = outcome.best ? 1 : 0;  // no bound on other packs
   outcome.closest_overflow = "no packs fit the memory of any layout";

@@ -69,16 +69,35 @@ BlockCosts::BlockCosts(BlockCosts&&) noexcept = default;
 BlockCosts::~BlockCosts() = default;
 
 BlockCosts::BlockCosts(const Plan& plan, std::vector<costmodel::DeviceModel> devices)
-    : network_(plan.network),
-      cluster_(plan.cluster),
-      device_(plan.cluster.gpu, slowest_chip(plan.profile, chips_in_step(plan)),
-              costmodel::Load::Sustained),
+    : models_(std::make_shared<const Models>(
+          Models{plan.network,
+                 plan.cluster,
+                 {plan.cluster.gpu, slowest_chip(plan.profile, chips_in_step(plan)),
+                  costmodel::Load::Sustained},
+                 {plan.cluster, plan.profile},
+                 plan.execution})),
+      network_(models_->network),
+      cluster_(models_->cluster),
+      device_(models_->device),
+      collectives_(models_->collectives),
+      execution_(models_->execution),
       devices_(std::move(devices)),
-      collectives_(plan.cluster, plan.profile),
-      execution_(plan.execution),
       precision_(plan.precision),
       sequence_(plan.sequence),
       packed_(plan.joined_sequences) {}
+
+BlockCosts::BlockCosts(const BlockCosts& same, std::int64_t sequence,
+                       std::vector<std::int64_t> packed)
+    : models_(same.models_),
+      network_(models_->network),
+      cluster_(models_->cluster),
+      device_(models_->device),
+      collectives_(models_->collectives),
+      execution_(models_->execution),
+      devices_(same.devices_),
+      precision_(same.precision_),
+      sequence_(sequence),
+      packed_(std::move(packed)) {}
 
 std::size_t BlockCosts::KeyHash::operator()(const Key& key) const {
   std::uint64_t hash = 0;
@@ -200,7 +219,11 @@ BlockSteps BlockCosts::lower(const Key& key) const {
     const double drawn =
         exchange == lists.front()->end() ? 1.0 : scaled(exchange->cost_class, Seconds(1.0)).value();
     return waiting_for_replicas(lists, [&](std::size_t replica, const std::vector<Step>& stretch) {
-      return costs[replica]->queue_on_slowest(scaled(stretch), Seconds()).device / drawn;
+      std::vector<Seconds> times;
+      for (const Step& step : stretch) {
+        times.push_back(scaled(step.cost_class, step.time));
+      }
+      return costs[replica]->queue_on_slowest(stretch, times, Seconds()).device / drawn;
     });
   };
   return {waiting(&BlockSteps::forward), waiting(&BlockSteps::backward),

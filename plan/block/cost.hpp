@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -91,6 +92,9 @@ struct BlockCost {
 // takes to issue the steps: the framework's time that is given, or their launches where longer.
 PassCost queue_steps(const std::vector<Step>& steps, const costmodel::DeviceModel& device,
                      Seconds host);
+// With other times than the steps say.
+PassCost queue_steps(const std::vector<Step>& steps, std::span<const Seconds> times,
+                     const costmodel::DeviceModel& device, Seconds host);
 // The same where the device waits for the host: the pass takes no less than the host. Lists that
 // follow one another with nothing that stops the host between them are queued and added up first.
 PassCost run_steps(const std::vector<Step>& steps, const costmodel::DeviceModel& device,
@@ -120,6 +124,9 @@ class BlockCosts {
   explicit BlockCosts(const Plan& plan);
   // With tensor-parallel groups over unlike GPUs: `devices` by tensor rank.
   BlockCosts(const Plan& plan, std::vector<costmodel::DeviceModel> devices);
+  // The same without costs, of micro-batches of other lengths; `packed`: of sequences behind one
+  // another. Both share what does not depend on lengths, and one thread uses them.
+  BlockCosts(const BlockCosts& same, std::int64_t sequence, std::vector<std::int64_t> packed);
   BlockCosts(BlockCosts&&) noexcept;  // compiled once
   ~BlockCosts();
 
@@ -209,7 +216,8 @@ class BlockCosts {
   BlockSteps lower(const Key& key) const;
   BlockSteps lower_own(const Key& key) const;  // without those that it shares experts with
   // The slowest to issue and to overlap of the GPUs of a group.
-  PassCost queue_on_slowest(const std::vector<Step>& steps, Seconds host) const;
+  PassCost queue_on_slowest(const std::vector<Step>& steps, std::span<const Seconds> times,
+                            Seconds host) const;
   BlockCost compute(const Key& key) const;
   // The passes of a block under the draw.
   void time_passes(const Key& key, const BlockSteps& steps, BlockCost& cost) const;
@@ -219,15 +227,23 @@ class BlockCosts {
   Joined saved_by(const BlockCost& cost, SimTime time, SimTime exposed) const;
   Joined join_stages(const std::vector<LayerRun>& forward, const std::vector<LayerRun>& backward);
   std::vector<Step> scaled(std::vector<Step> steps) const;
-  PassCost queue(std::vector<Step> steps, Seconds host) const;
+  PassCost queue(const std::vector<Step>& steps, Seconds host) const;
   PassCost with_host(PassCost cost) const;
 
-  models::Network network_;
-  topologies::Cluster cluster_;
-  costmodel::DeviceModel device_;
+  struct Models {
+    models::Network network;
+    topologies::Cluster cluster;
+    costmodel::DeviceModel device;
+    costmodel::CollectiveModel collectives;
+    Execution execution;
+  };
+  std::shared_ptr<const Models> models_;
+  const models::Network& network_;
+  const topologies::Cluster& cluster_;
+  const costmodel::DeviceModel& device_;
+  const costmodel::CollectiveModel& collectives_;
+  const Execution& execution_;
   std::vector<costmodel::DeviceModel> devices_;  // by tensor rank; empty: all as device_
-  costmodel::CollectiveModel collectives_;
-  Execution execution_;
   DType precision_;
   std::int64_t sequence_;
   std::vector<std::int64_t> packed_;  // of a plan of one pack: the tokens of its sequences

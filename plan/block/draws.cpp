@@ -36,13 +36,19 @@ std::vector<Step> BlockCosts::scaled(std::vector<Step> steps) const {
   return steps;
 }
 
-PassCost BlockCosts::queue(std::vector<Step> steps, Seconds host) const {
-  return queue_on_slowest(scaled(std::move(steps)), host);
+PassCost BlockCosts::queue(const std::vector<Step>& steps, Seconds host) const {
+  std::vector<Seconds> times;
+  times.reserve(steps.size());
+  for (const Step& step : steps) {
+    times.push_back(scaled(step.cost_class, step.time));
+  }
+  return queue_on_slowest(steps, times, host);
 }
 
-PassCost BlockCosts::queue_on_slowest(const std::vector<Step>& steps, Seconds host) const {
+PassCost BlockCosts::queue_on_slowest(const std::vector<Step>& steps,
+                                      std::span<const Seconds> times, Seconds host) const {
   if (devices_.empty()) {
-    return queue_steps(steps, device_, host);
+    return queue_steps(steps, times, device_, host);
   }
   PassCost slowest;
   const auto length = [](const PassCost& cost) {
@@ -52,7 +58,7 @@ PassCost BlockCosts::queue_on_slowest(const std::vector<Step>& steps, Seconds ho
     if (rank > 0 && devices_[rank].gpu().name == devices_[rank - 1].gpu().name) {
       continue;
     }
-    PassCost cost = queue_steps(steps, devices_[rank], host);
+    PassCost cost = queue_steps(steps, times, devices_[rank], host);
     if (rank == 0 || length(slowest) < length(cost)) {
       slowest = cost;
     }

@@ -11,17 +11,19 @@ namespace orrery::plan {
 
 namespace {
 
-sim::Timeline simulate_steps(const std::vector<Step>& steps, const costmodel::DeviceModel& device) {
+sim::Timeline simulate_steps(const std::vector<Step>& steps, std::span<const Seconds> times,
+                             const costmodel::DeviceModel& device) {
   sim::Program program;
   const sim::StreamId compute = program.add_stream(0, sim::StreamKind::Compute, "compute");
   const sim::StreamId collective = program.add_stream(0, sim::StreamKind::Collective, "comm");
   const sim::ResourceId processors = program.add_resource(1.0, "streaming multiprocessors");
   const sim::Demand of_kernel{processors, 1.0};
   const sim::Demand of_collective{processors, block_collective_demand(device)};
-  for (const Step& step : steps) {
+  for (std::size_t index = 0; index < steps.size(); ++index) {
+    const Step& step = steps[index];
     const sim::Demand& demand = step.collective ? of_collective : of_kernel;
     const sim::NodeId node = program.add_shared_work(step.collective ? collective : compute,
-                                                     SimTime{}, step.time, {&demand, 1}, {});
+                                                     SimTime{}, times[index], {&demand, 1}, {});
     for (const int before : step.after) {
       program.depend(node, static_cast<sim::NodeId>(before));
     }
@@ -62,18 +64,18 @@ void add_exposed(const std::vector<Step>& steps, const sim::Timeline& timeline, 
 }
 
 // What a list takes longer in turn if each kernel must be issued first, one every `each`.
-Seconds stall_of(const std::vector<Step>& steps, Seconds each) {
+Seconds stall_of(const std::vector<Step>& steps, std::span<const Seconds> times, Seconds each) {
   Seconds issued;
   Seconds done;
   Seconds device;
-  for (const Step& step : steps) {
-    const int kernels = step.collective ? 0 : step.launches;
+  for (std::size_t index = 0; index < steps.size(); ++index) {
+    const int kernels = steps[index].collective ? 0 : steps[index].launches;
     for (int kernel = 0; kernel < kernels; ++kernel) {
       issued += each;
-      done = std::max(done, issued) + step.time / static_cast<double>(kernels);
+      done = std::max(done, issued) + times[index] / static_cast<double>(kernels);
     }
-    done += kernels == 0 ? step.time : Seconds();
-    device += step.time;
+    done += kernels == 0 ? times[index] : Seconds();
+    device += times[index];
   }
   return std::max(Seconds(), done - device);
 }
@@ -123,34 +125,44 @@ double block_collective_demand(const costmodel::DeviceModel& device) {
 
 PassCost queue_steps(const std::vector<Step>& steps, const costmodel::DeviceModel& device,
                      Seconds host) {
+  std::vector<Seconds> times;
+  for (const Step& step : steps) {
+    times.push_back(step.time);
+  }
+  return queue_steps(steps, times, device, host);
+}
+
+PassCost queue_steps(const std::vector<Step>& steps, std::span<const Seconds> times,
+                     const costmodel::DeviceModel& device, Seconds host) {
   PassCost cost;
   Seconds serial;
-  for (const Step& step : steps) {
-    serial += step.time;
-    cost.by_class[static_cast<std::size_t>(step.cost_class)] += step.time;
-    cost.routed += is_routed(step) ? step.time : Seconds();
+  for (std::size_t index = 0; index < steps.size(); ++index) {
+    const Step& step = steps[index];
+    serial += times[index];
+    cost.by_class[static_cast<std::size_t>(step.cost_class)] += times[index];
+    cost.routed += is_routed(step) ? times[index] : Seconds();
     if (!step.collective) {
-      cost.compute += step.time;
+      cost.compute += times[index];
       cost.flops += step.flops;
       cost.launches += step.launches;
     }
   }
   if (is_serial(steps)) {
     cost.time = to_sim_time(serial);
-    for (const Step& step : steps) {
-      if (step.collective) {
-        cost.exposed[static_cast<std::size_t>(step.axis)] += step.time;
+    for (std::size_t index = 0; index < steps.size(); ++index) {
+      if (steps[index].collective) {
+        cost.exposed[static_cast<std::size_t>(steps[index].axis)] += times[index];
       }
     }
   } else {
-    const sim::Timeline timeline = simulate_steps(steps, device);
+    const sim::Timeline timeline = simulate_steps(steps, times, device);
     cost.time = timeline.makespan;
     add_exposed(steps, timeline, cost);
   }
   const Seconds launches = device.profile().kernel_launch * static_cast<double>(cost.launches);
   cost.host = steps.empty() ? Seconds() : std::max(host, launches);
   cost.device = to_seconds(cost.time);
-  cost.stall = stall_of(steps, cost.host / static_cast<double>(std::max(1, cost.launches)));
+  cost.stall = stall_of(steps, times, cost.host / static_cast<double>(std::max(1, cost.launches)));
   return cost;
 }
 

@@ -20,9 +20,16 @@ MemoryPeak DeviceReplay::run(const std::vector<sim::Pass>& passes) {
       stages[pass.virtual_stage].recomputed = true;
     }
   }
+  const auto peak = [&] {
+    return MemoryPeak{ByteCount(memory_.peak_allocated()), ByteCount(memory_.peak_reserved()),
+                      ByteCount()};
+  };
   allocate_states();
   for (int iteration = 0; iteration < 2; ++iteration) {
     for (const sim::Pass& pass : passes) {
+      if (stops_when_full && memory_.over_capacity()) {
+        return peak();
+      }
       run_pass(pass);
     }
     ended_.clear();
@@ -32,7 +39,7 @@ MemoryPeak DeviceReplay::run(const std::vector<sim::Pass>& passes) {
     used_features_.swap(features_);
     step(iteration == 0);
   }
-  return {ByteCount(memory_.peak_allocated()), ByteCount(memory_.peak_reserved()), ByteCount()};
+  return peak();
 }
 
 void DeviceReplay::run_pass(const sim::Pass& pass) {

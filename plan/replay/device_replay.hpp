@@ -82,8 +82,9 @@ class DeviceReplay {
       : plan_(plan), facts_(facts), memory_({facts.expandable_segments, capacity}) {}
 
   std::map<int, StageReplay> stages;
-  std::vector<Unit> units;  // of micro-batches that are not alike; empty: slices come in turn
-  double place = 0;         // among the ranks that share its states: 0 the first, 1 the last
+  std::vector<Unit> units;       // of micro-batches that are not alike; empty: slices come in turn
+  bool stops_when_full = false;  // as soon as it does not fit; peaks are those so far
+  double place = 0;              // among the ranks that share its states: 0 the first, 1 the last
   // Whether these ranks update different parameters, and how many they are.
   std::int64_t differing_ranks() const;
   // Of parameters, gradients and optimizer states alone.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/replay/memory_replay.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <atomic>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -11,7 +11,6 @@
 #include "base/error.hpp"
 #include "base/math.hpp"
 #include "base/parallel.hpp"
-#include "base/quantity_text.hpp"
 #include "plan/block/states.hpp"
 #include "plan/modules.hpp"
 #include "plan/packs.hpp"
@@ -72,7 +71,8 @@ sim::PipelineOrder short_order(const Plan& plan, BlockCosts& costs) {
 
 // Micro-batches of one kind: a plan of them alone, what they cost, and what blocks keep of them.
 struct Kind {
-  explicit Kind(Plan of) : plan(std::move(of)), costs(plan) {}
+  Kind(Plan of, const BlockCosts& models)
+      : plan(std::move(of)), costs(models, plan.sequence, plan.joined_sequences) {}
   struct Known {
     StagePiece piece;
     Slice slice;
@@ -83,13 +83,15 @@ struct Kind {
   std::vector<Known> memories;
 };
 
+enum class Stop : std::uint8_t { AtTheEnd, WhenFull };
+
 class PlanReplay {
  public:
   // Of a plan of packs: one replica's.
-  PlanReplay(const Plan& plan, const MemoryFacts& facts)
-      : plan_(plan), facts_(facts), contents_(stage_contents(plan)) {
+  PlanReplay(const Plan& plan, const MemoryFacts& facts, Stop stop)
+      : plan_(plan), facts_(facts), contents_(stage_contents(plan)), stop_(stop), models_(plan) {
     if (plan.packs.empty()) {
-      kinds_.push_back(std::make_unique<Kind>(plan));
+      kinds_.push_back(std::make_unique<Kind>(plan, models_));
     }
     std::map<Pack, std::uint32_t, PackLess> first_costs;
     std::uint32_t costs = 0;
@@ -99,7 +101,7 @@ class PlanReplay {
       const auto count = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(pack.slices.size()));
       const auto [slot, is_new] = first_costs.try_emplace(pack, costs);
       if (is_new) {
-        kinds_.push_back(std::make_unique<Kind>(plan_of_pack(layout, pack)));
+        kinds_.push_back(std::make_unique<Kind>(plan_of_pack(layout, pack), models_));
         costs += count;
       }
       const auto first = static_cast<std::uint32_t>(units_.size());
@@ -128,6 +130,7 @@ class PlanReplay {
                                       DeviceReplay(plan_, facts_, capacity));
     for (DeviceReplay& replay : replays) {
       replay.units = units_;
+      replay.stops_when_full = stop_ == Stop::WhenFull;
     }
     const std::vector<LiveCounts> live = live_counts(order);
     for (std::size_t stage = 0; stage < contents_.size(); ++stage) {
@@ -174,7 +177,7 @@ class PlanReplay {
   // States are the same in all kinds.
   BlockCosts& costs() { return kinds_.front()->costs; }
 
-  // Of the ranks that share states. Where passes are many, that whose states reserve most.
+  // Of the ranks that share states; where passes are many, that whose states reserve most.
   static MemoryPeak fullest_rank(const DeviceReplay& device, const std::vector<sim::Pass>& passes) {
     const std::int64_t ranks = std::min(device.differing_ranks(), kMaxRanks);
     if (ranks == 1) {
@@ -285,11 +288,13 @@ class PlanReplay {
     std::size_t index = 0;
     for (const std::unique_ptr<Kind>& kind : kinds_) {
       for (const Slice& slice : slices_of(kind->plan)) {
-        const BlockCost& cost =
-            kind->costs.of(piece.block, piece.layout, micro_batch_of(piece, kind->plan), slice);
         SlicePosition part;
         part.memory = memory_of(piece, *kind, position, slice);
-        part.context_gradients = cost.context_gradients.value();
+        if (!slice.is_whole()) {
+          part.context_gradients =
+              kind->costs.of(piece.block, piece.layout, micro_batch_of(piece, kind->plan), slice)
+                  .context_gradients.value();
+        }
         part.keys = piece.layout.recompute == Recompute::Full ? part.context_gradients : 0;
         if (!position.end && piece.layout.offload.activations > 0) {
           part.leaving = leaving_buffers(*part.memory, piece.layout.offload);
@@ -324,52 +329,51 @@ class PlanReplay {
   const Plan& plan_;
   const MemoryFacts& facts_;
   std::vector<StageContent> contents_;
+  Stop stop_;
+  BlockCosts models_;  // what all kinds share
   std::vector<std::unique_ptr<Kind>> kinds_;
   std::vector<Unit> units_;  // of a plan of packs
 };
 
-}  // namespace
-
-std::vector<MemoryPeak> replay_memory(const Plan& plan, const MemoryFacts& facts, int jobs) {
+std::vector<MemoryPeak> replay(const Plan& plan, const MemoryFacts& facts, int jobs, Stop stop) {
   if (schedule_traits(plan).packs_sequences) {
-    return replay_memory(plan_of_pack(without_packs(plan), fullest_pack(plan)), facts, jobs);
+    return replay(plan_of_pack(without_packs(plan), fullest_pack(plan)), facts, jobs, stop);
   }
   if (!runs_packed_pipeline(plan)) {
-    return PlanReplay(plan, facts).run(jobs);
+    return PlanReplay(plan, facts, stop).run(jobs);
   }
+  const std::vector<PackedReplica> replicas = packed_replicas(plan);
+  std::vector<std::vector<MemoryPeak>> peaks(replicas.size());
+  std::atomic<bool> is_full = false;  // a replica
+  parallel_for(replicas.size(), jobs, [&](std::size_t index) {
+    if (!is_full) {
+      peaks[index] =
+          PlanReplay(replicas[index].plan, facts, stop).run(replicas.size() > 1 ? 1 : jobs);
+      if (stop == Stop::WhenFull && !replayed_verdict(plan, peaks[index]).fits) {
+        is_full = true;
+      }
+    }
+  });
   std::vector<MemoryPeak> fullest;
-  for (const PackedReplica& replica : packed_replicas(plan)) {
-    const std::vector<MemoryPeak> peaks = PlanReplay(replica.plan, facts).run(jobs);
-    fullest.resize(peaks.size());
-    for (std::size_t device = 0; device < peaks.size(); ++device) {
-      fullest[device] =
-          fullest[device].device() < peaks[device].device() ? peaks[device] : fullest[device];
+  for (const std::vector<MemoryPeak>& of_replica : peaks) {
+    fullest.resize(std::max(fullest.size(), of_replica.size()));
+    for (std::size_t device = 0; device < of_replica.size(); ++device) {
+      if (fullest[device].device() < of_replica[device].device()) {
+        fullest[device] = of_replica[device];
+      }
     }
   }
   return fullest;
 }
 
-MemoryVerdict replayed_verdict(const Plan& plan, const std::vector<MemoryPeak>& peaks) {
-  MemoryVerdict verdict;
-  if (peaks.empty()) {
-    return verdict;
-  }
-  const auto fullest = std::max_element(
-      peaks.begin(), peaks.end(),
-      [](const MemoryPeak& a, const MemoryPeak& b) { return a.device() < b.device(); });
-  const ByteCount capacity = plan.cluster.gpu.memory - plan.memory_reserve;
-  verdict.excess = fullest->device() - capacity;
-  verdict.fits = verdict.excess.value() <= 0;
-  if (!verdict.fits) {
-    const auto text = [](ByteCount bytes) { return format_bytes(bytes.bytes()); };
-    verdict.text = fmt::format(
-        "replayed through PyTorch's caching allocator, device {} needs {} of {} on each {}, {} too "
-        "much: {} of tensors, {} that the allocator cannot reuse, {} outside of it",
-        fullest - peaks.begin(), text(fullest->device()), text(capacity), plan.cluster.gpu.name,
-        text(verdict.excess), text(fullest->allocated),
-        text(fullest->reserved - fullest->allocated), text(fullest->outside));
-  }
-  return verdict;
+}  // namespace
+
+std::vector<MemoryPeak> replay_memory(const Plan& plan, const MemoryFacts& facts, int jobs) {
+  return replay(plan, facts, jobs, Stop::AtTheEnd);
+}
+
+bool replay_fits(const Plan& plan, int jobs) {
+  return replayed_verdict(plan, replay(plan, {}, jobs, Stop::WhenFull)).fits;
 }
 
 }  // namespace orrery::plan

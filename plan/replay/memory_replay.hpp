@@ -29,6 +29,9 @@ struct MemoryPeak {
 std::vector<MemoryPeak> replay_memory(const Plan& plan, const MemoryFacts& facts = {},
                                       int jobs = 1);
 
+// Whether replayed_verdict() of these peaks fits; stops where it does not.
+bool replay_fits(const Plan& plan, int jobs = 1);
+
 // Against the memory of the GPU less the reserve. Plans may fit by categories and not here: what
 // the allocator cannot reuse comes on top.
 MemoryVerdict replayed_verdict(const Plan& plan, const std::vector<MemoryPeak>& peaks);

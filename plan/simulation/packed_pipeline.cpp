@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <utility>
 
 #include "plan/packs.hpp"
 #include "plan/schedule_traits.hpp"
+#include "plan/simulation/pack_stages.hpp"
 #include "plan/simulation/report.hpp"
 #include "plan/simulation/sample_times.hpp"
 #include "plan/stage/pass_costs.hpp"
@@ -21,17 +21,8 @@ namespace orrery::plan {
 
 namespace {
 
-constexpr std::size_t kMostDrawnPacks = 1 << 17;
+constexpr std::size_t kMostDrawnPacks = 1 << 15;
 constexpr int kFewestDraws = 16;
-
-// A pack alone, and its slices.
-struct PackCost {
-  explicit PackCost(Plan of) : alone(std::move(of)), costs(alone) {}
-  Plan alone;
-  BlockCosts costs;
-  SliceCosts stages;             // by virtual stage and slice; one where it is not cut
-  std::uint32_t first_unit = 0;  // of its slices among the costs of all packs
-};
 
 // One replica: its plan, and what its units are.
 struct Replica {
@@ -51,10 +42,10 @@ struct ReplicaRun {
 
 class PackedPipeline {
  public:
-  explicit PackedPipeline(const Plan& plan) : plan_(plan) {
-    const Plan layout = without_packs(plan);
+  // `costs` by lengths, to which those of its packs are added.
+  PackedPipeline(const Plan& plan, PackCosts& costs) : plan_(plan), packs_(plan, costs) {
     for (PackedReplica& replica : packed_replicas(plan)) {
-      add_replica(layout, std::move(replica));
+      add_replica(std::move(replica));
     }
     devices_ = schedule_devices(replicas_.front().plan);
   }
@@ -89,9 +80,7 @@ class PackedPipeline {
   }
 
   Seconds time_under(const CostFactors& factors) {
-    for (auto& [key, pack] : packs_) {
-      pack.costs.set_factors(factors);
-    }
+    packs_.set_factors(factors);
     cost_packs();
     SimTime slowest;
     for (const Replica& replica : replicas_) {
@@ -101,42 +90,17 @@ class PackedPipeline {
   }
 
  private:
-  void add_replica(const Plan& layout, PackedReplica of) {
+  void add_replica(PackedReplica of) {
     Replica replica{std::move(of.plan), {}, {}, {}, static_cast<double>(of.count)};
     for (const std::vector<Pack>& micro_batch : replica.plan.packs) {
-      const Pack& pack = micro_batch.front();
-      if (!packs_.contains(pack)) {
-        packs_.try_emplace(pack, plan_of_pack(layout, pack));
-      }
-      replica.packs.push_back(&packs_.at(pack));
+      replica.packs.push_back(&packs_.of(micro_batch.front()));
     }
     replicas_.push_back(std::move(replica));
   }
 
-  // Of every distinct pack, and all of them by virtual stage; then the units of each replica.
+  // Of every distinct pack; then the units of each replica.
   void cost_packs() {
-    costs_.clear();
-    for (auto& [key, pack] : packs_) {
-      const Plan& alone = pack.alone;
-      const std::vector<StageContent> contents = stage_contents(alone);
-      const auto cost_of = [&](const StageContent& content, const Slice& slice) {
-        return simulate_stage(content, alone, pack.costs, slice);
-      };
-      pack.stages = slice_costs(alone, contents, cost_of);
-      if (pack.stages.empty()) {
-        for (const StageContent& content : contents) {
-          pack.stages.push_back({cost_of(content, {})});
-        }
-      } else {
-        add_offload_of_slices(alone, contents, pack.costs, pack.stages);
-      }
-      costs_.resize(contents.size());
-      pack.first_unit = static_cast<std::uint32_t>(costs_.front().size());
-      for (std::size_t stage = 0; stage < contents.size(); ++stage) {
-        costs_[stage].insert(costs_[stage].end(), pack.stages[stage].begin(),
-                             pack.stages[stage].end());
-      }
-    }
+    packs_.cost_all();
     for (Replica& replica : replicas_) {
       number_units(replica);
     }
@@ -147,20 +111,11 @@ class PackedPipeline {
     replica.pack_of.clear();
     for (PackCost* pack : replica.packs) {
       const auto first = static_cast<std::uint32_t>(replica.units.size());
-      const auto count = static_cast<std::uint32_t>(pack->stages.front().size());
-      for (std::uint32_t slice = 0; slice < count; ++slice) {
-        replica.units.push_back({pack->first_unit + slice, first, slice + 1 == count});
+      for (std::uint32_t slice = 0; slice < pack->slices; ++slice) {
+        replica.units.push_back({pack->first_unit + slice, first, slice + 1 == pack->slices});
         replica.pack_of.push_back(pack);
       }
     }
-  }
-
-  std::vector<StageCost> stages_of(std::uint32_t cost) const {
-    std::vector<StageCost> stages;
-    for (const std::vector<StageCost>& of_stage : costs_) {
-      stages.push_back(of_stage[cost]);
-    }
-    return stages;
   }
 
   // Durations and transfers of a unit alone, by virtual stage.
@@ -169,23 +124,41 @@ class PackedPipeline {
     sim::PipelineCosts passes;
   };
   using PassesByUnit = std::vector<const UnitPasses*>;
-  UnitPasses passes_of(const Replica& replica, std::size_t unit) const {
-    const PackCost& pack = *replica.pack_of[unit];
-    const std::vector<StageCost> stages = stages_of(replica.units[unit].cost);
+  UnitPasses passes_of(const Replica& replica, const PackCost& pack,
+                       const std::vector<StageCost>& stages) {
     UnitPasses one;
-    one.sends = transfers(pack.alone, pack.costs, stages, devices_);
-    one.passes = separate_costs(replica.plan, pack.costs, stages, one.sends, {});
+    one.sends = transfers(packs_.alone(pack), *pack.costs, stages, devices_);
+    one.passes = separate_costs(replica.plan, *pack.costs, stages, one.sends, {});
     return one;
   }
 
+  // A unit that is the first or the last of a step in some stage, with what happens once a step.
+  struct EndUnit {
+    std::vector<StageCost> stages;
+    UnitPasses alone;
+  };
+  const EndUnit& end_unit(const Replica& replica, std::size_t unit) {
+    const std::uint32_t cost = replica.units[unit].cost;
+    const auto [slot, is_new] = ends_.try_emplace(cost);
+    if (is_new) {
+      const PackCost& pack = *replica.pack_of[unit];
+      slot->second.stages = packs_.at_end_of_step(pack, cost);
+      slot->second.alone = passes_of(replica, pack, slot->second.stages);
+    }
+    return slot->second;
+  }
+
   // Those of all units, in `known` by Unit::cost.
-  PassesByUnit passes_of_units(const Replica& replica,
-                               std::map<std::uint32_t, UnitPasses>& known) const {
+  PassesByUnit passes_of_units(const Replica& replica, std::map<std::uint32_t, UnitPasses>& known) {
     PassesByUnit all;
     for (std::size_t unit = 0; unit < replica.units.size(); ++unit) {
       const auto [slot, is_new] = known.try_emplace(replica.units[unit].cost);
       if (is_new) {
-        slot->second = passes_of(replica, unit);
+        std::vector<StageCost> stages;
+        for (const std::vector<StageCost>& of_stage : packs_.costs()) {
+          stages.push_back(of_stage[replica.units[unit].cost]);
+        }
+        slot->second = passes_of(replica, *replica.pack_of[unit], stages);
       }
       all.push_back(&slot->second);
     }
@@ -220,24 +193,12 @@ class PackedPipeline {
 
   // What the packs of a replica keep on all devices, the largest of the iteration being 1.
   std::vector<double> weights_of(const Replica& replica) const {
-    double most = 0;
+    const double most = packs_.most_saved();
     std::vector<double> weights;
-    for (const auto& [key, pack] : packs_) {
-      most = std::max(most, saved_by(pack));
-    }
     for (const PackCost* pack : replica.packs) {
-      weights.push_back(most > 0 ? saved_by(*pack) / most : 1.0);
+      weights.push_back(most > 0 ? pack->saved / most : 1.0);
     }
     return weights;
-  }
-  static double saved_by(const PackCost& pack) {
-    double bytes = 0;
-    for (const std::vector<StageCost>& slices : pack.stages) {
-      for (const StageCost& slice : slices) {
-        bytes += static_cast<double>((slice.saved + slice.saved_ends).value());
-      }
-    }
-    return bytes;
   }
 
   sim::PipelineOrder order_of(const Replica& replica, const sim::PipelineCosts& passes) const {
@@ -284,25 +245,27 @@ class PackedPipeline {
     run.passes = together_by_unit(units);
     run.order = order_of(replica, run.passes);
     const Ends ends = ends_of(run.order);
+    ends_.clear();
     std::vector<StageCost> closing;  // the micro-batches beside whose backwards gradients go
-    for (std::size_t stage = 0; stage < costs_.size(); ++stage) {
+    for (std::size_t stage = 0; stage < packs_.costs().size(); ++stage) {
       const std::size_t row = stage * units.size();
       run.passes.unit_forward[row + ends.first[stage]] +=
-          units[ends.first[stage]]->passes.first_forward_extra[stage];
+          end_unit(replica, ends.first[stage]).alone.passes.first_forward_extra[stage];
+      const EndUnit& last = end_unit(replica, ends.last[stage]);
       run.passes.unit_backward[row + ends.last[stage]] +=
-          units[ends.last[stage]]->passes.last_backward_extra[stage];
-      closing.push_back(costs_[stage][replica.units[ends.last[stage]].cost]);
+          last.alone.passes.last_backward_extra[stage];
+      closing.push_back(last.stages[stage]);
     }
     run.pipeline = sim::evaluate_pipeline(run.order, run.passes, {.record_spans = record_spans});
     run.end =
-        close_step(replica.plan, closing, devices_, run.pipeline, replica.packs.front()->costs);
+        close_step(replica.plan, closing, devices_, run.pipeline, *replica.packs.front()->costs);
     return run;
   }
 
   // All units of a replica as one pass.
   std::vector<StageCost> iteration_of(const Replica& replica) const {
     std::vector<StageCost> stages;
-    for (const std::vector<StageCost>& of_stage : costs_) {
+    for (const std::vector<StageCost>& of_stage : packs_.costs()) {
       SliceCosts all(1);
       for (const Unit& unit : replica.units) {
         all.front().push_back(of_stage[unit.cost]);
@@ -316,7 +279,7 @@ class PackedPipeline {
                     Simulation& result) const {
     const std::vector<StageMemory> memory =
         stage_memory(replica.plan, iteration_of(replica), live_counts(order), {}, {},
-                     unit_peaks(order, costs_, replica.units));
+                     unit_peaks(order, packs_.costs(), replica.units));
     result.memory.resize(memory.size());
     for (std::size_t device = 0; device < memory.size(); ++device) {
       if (memory[device].total() > result.memory[device].total()) {
@@ -330,7 +293,7 @@ class PackedPipeline {
     for (const Replica& replica : replicas_) {
       for (PackCost* pack : replica.packs) {
         sum.recomputed +=
-            step_work(pack->alone, pack->costs).recomputed * (replica.count / pack->alone.dp);
+            step_work(packs_.alone(*pack), *pack->costs).recomputed * (replica.count / plan_.dp);
       }
     }
     for (const std::vector<Pack>& micro_batch : plan_.packs) {
@@ -348,30 +311,32 @@ class PackedPipeline {
     Plan one_pass = replica.plan;  // of the iteration as one pass
     one_pass.packs.resize(1);
     std::map<std::uint32_t, UnitPasses> known;
-    std::vector<SimTime> sends(costs_.size() - 1);
+    std::vector<SimTime> sends(packs_.costs().size() - 1);
     for (const UnitPasses* unit : passes_of_units(replica, known)) {
       for (std::size_t stage = 0; stage < sends.size(); ++stage) {
         sends[stage] += unit->sends[stage];
       }
     }
     fill_report(one_pass, iteration_of(replica), sends, devices_, end, work(),
-                replica.packs.front()->costs, result);
+                *replica.packs.front()->costs, result);
   }
 
   const Plan& plan_;
-  std::map<Pack, PackCost, PackLess> packs_;  // addresses stay
-  std::vector<Replica> replicas_;             // distinct ones
+  PackStages packs_;
+  std::vector<Replica> replicas_;  // distinct ones
   std::vector<std::uint16_t> devices_;
-  SliceCosts costs_;  // by virtual stage and Unit::cost
+  std::map<std::uint32_t, EndUnit> ends_;  // by Unit::cost, of the replica that is evaluated
 };
 
 }  // namespace
 
-Simulation simulate_packed_pipeline(const Plan& plan, const SimulateOptions& options) {
-  PackedPipeline pipeline(plan);
-  Simulation result = pipeline.run(options);
+Simulation simulate_packed_pipeline(const Plan& plan, const SimulateOptions& options,
+                                    PackCosts& costs) {
+  Simulation result = PackedPipeline(plan, costs).run(options);
   TimeInterval interval{result.iteration_time, result.iteration_time};
   if (options.interval_draws > 0) {
+    PackCosts drawn(costs.models());  // draws change costs
+    PackedPipeline pipeline(plan, drawn);
     interval = sampled_interval(
                    spreads_of(plan), result.iteration_time, pipeline.draws(options.interval_draws),
                    [&](const CostFactors& factors) { return pipeline.time_under(factors); },
@@ -385,7 +350,9 @@ Simulation simulate_packed_pipeline(const Plan& plan, const SimulateOptions& opt
 
 std::vector<Seconds> sample_packed_pipeline(const Plan& plan, std::span<const Draw> draws,
                                             const std::function<bool()>& stop) {
-  PackedPipeline pipeline(plan);
+  const BlockCosts models(plan);
+  PackCosts costs(models);
+  PackedPipeline pipeline(plan, costs);
   return sampled_times(
       draws, [&](const CostFactors& factors) { return pipeline.time_under(factors); }, stop);
 }

@@ -11,11 +11,14 @@
 #include <vector>
 
 #include "plan/simulation/interval.hpp"
+#include "plan/simulation/pack_costs.hpp"
 #include "plan/simulation/simulate.hpp"
 
 namespace orrery::plan {
 
-Simulation simulate_packed_pipeline(const Plan& plan, const SimulateOptions& options);
+// `costs`: what is known of its packs.
+Simulation simulate_packed_pipeline(const Plan& plan, const SimulateOptions& options,
+                                    PackCosts& costs);
 // Times under draws of the cost model's errors.
 std::vector<Seconds> sample_packed_pipeline(const Plan& plan, std::span<const Draw> draws,
                                             const std::function<bool()>& stop);

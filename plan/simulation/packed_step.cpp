@@ -193,8 +193,8 @@ class PackedStep {
 
 }  // namespace
 
-Simulation simulate_packs(const Plan& plan, const SimulateOptions& options) {
-  return runs_packed_pipeline(plan) ? simulate_packed_pipeline(plan, options)
+Simulation simulate_packs(const Plan& plan, const SimulateOptions& options, PackCosts& costs) {
+  return runs_packed_pipeline(plan) ? simulate_packed_pipeline(plan, options, costs)
                                     : PackedStep(plan, options).run();
 }
 

@@ -33,11 +33,12 @@
 namespace orrery::plan {
 
 struct Simulator::Cache {
-  explicit Cache(const Plan& plan) : costs(plan), orders(costs), transfers(costs) {}
+  explicit Cache(const Plan& plan) : costs(plan), orders(costs), transfers(costs), packs(costs) {}
 
   BlockCosts costs;
   OrderCache orders;
   TransferTimes transfers;
+  PackCosts packs;
 };
 
 Simulator::Simulator(const Plan& plan) : cache_(std::make_unique<Cache>(plan)) {
@@ -193,7 +194,7 @@ std::vector<SplitBackwards::Kept> kept_between(const Plan& plan,
 
 Simulation Simulator::run(const Plan& plan, const SimulateOptions& options) {
   if (!plan.packs.empty()) {
-    return simulate_packs(plan, options);
+    return simulate_packs(plan, options, cache_->packs);
   }
   OrderCache& orders = cache_->orders;
   const std::vector<LiveCounts>& live = orders.live_of(plan);
@@ -264,7 +265,7 @@ std::vector<Seconds> sample_times(const Plan& plan, std::span<const Draw> draws,
 
 std::vector<StageMemory> Simulator::memory(const Plan& plan) {
   if (!plan.packs.empty()) {
-    return simulate_packs(plan, {}).memory;
+    return simulate_packs(plan, {}, cache_->packs).memory;
   }
   OrderCache& orders = cache_->orders;
   Evaluation run;

@@ -35,7 +35,8 @@ std::pair<SimTime, SimTime> pass_times(const StagePiece& piece, const BlockCost&
 }
 
 std::vector<BlockItem> items_of(const StageContent& content, const Plan& plan, BlockCosts& costs,
-                                const Slice& slice, StageCost& stage, bool without_tied) {
+                                const Slice& slice, StepEnds ends, StageCost& stage) {
+  const bool without_tied = counts_tied_table_elsewhere(content, costs.network());
   std::vector<BlockItem> items;
   const StagePiece* previous = nullptr;
   ByteCount boundary;
@@ -43,7 +44,10 @@ std::vector<BlockItem> items_of(const StageContent& content, const Plan& plan, B
     const BlockCost& block =
         costs.of(piece.block, piece.layout, micro_batch_of(piece, plan), slice);
     const Mesh mesh = mesh_of(piece.layout, data_ranks_of(piece, plan));
-    const StateTraffic traffic = state_traffic(block, piece.layout, mesh, costs, without_tied);
+    const bool every_pass = piece.layout.zero_stage >= 2 || is_quantised(costs.precision());
+    const StateTraffic traffic = ends == StepEnds::Simulated || every_pass
+                                     ? state_traffic(block, piece.layout, mesh, costs, without_tied)
+                                     : StateTraffic{};
     stage.data_between_nodes = stage.data_between_nodes || traffic.between_nodes;
     const std::size_t first = items.size();
     const auto [forward, backward] =

@@ -3,6 +3,7 @@
 // them beside that traffic (plan/stage/program.hpp).
 #pragma once
 
+#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -31,6 +32,9 @@ using GatherOf = Seconds (BlockItem::*)() const;
 
 Seconds total(const std::vector<BlockItem>& items, GatherOf part);
 
+// Whether what happens once a step is simulated, too.
+enum class StepEnds : std::uint8_t { LeftOut, Simulated };
+
 // Collectives between shards of embedding and head run beside the layers
 // (plan/stage/pass_costs.hpp); what else the shards cost counts with the first block of them.
 ShardTimes shard_times(const StagePiece& piece, const Plan& plan, const BlockCosts& costs,
@@ -43,7 +47,7 @@ std::pair<SimTime, SimTime> pass_times(const StagePiece& piece, const BlockCost&
 // embedding and head lie side by side on a device, but no tensor goes from one to the other.
 // What conversions and copies take is added to `stage`.
 std::vector<BlockItem> items_of(const StageContent& content, const Plan& plan, BlockCosts& costs,
-                                const Slice& slice, StageCost& stage, bool without_tied);
+                                const Slice& slice, StepEnds ends, StageCost& stage);
 
 // Forward with every block's parameters gathered before it, at most `limit` blocks ahead.
 StageProgram::Ends gathered_forward(const std::vector<BlockItem>& items, const BlockCosts& costs,

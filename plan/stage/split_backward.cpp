@@ -215,8 +215,7 @@ double SplitBackwards::input_share(const StagePiece& piece, const Plan& plan,
 std::pair<std::vector<BlockItem>, std::vector<BlockItem>> SplitBackwards::cut_items(
     const StageContent& content, const Plan& plan, BlockCosts& costs) {
   StageCost ignored;
-  const bool without_tied = counts_tied_table_elsewhere(content, costs.network());
-  std::vector<BlockItem> input = items_of(content, plan, costs, {}, ignored, without_tied);
+  std::vector<BlockItem> input = items_of(content, plan, costs, {}, StepEnds::Simulated, ignored);
   std::vector<BlockItem> weight = input;
   std::size_t item = 0;
   for (const StagePiece& piece : content) {

@@ -25,7 +25,7 @@ void add_shards(const ShardTimes& shared, StageCost& stage) {
 }
 
 void simulate_passes(const std::vector<BlockItem>& items, const Plan& plan, const BlockCosts& costs,
-                     StageCost& stage) {
+                     StepEnds ends, StageCost& stage) {
   const Execution& execution = plan.execution;
   const bool gathers = total(items, &BlockItem::pass_gather).value() > 0;
   const Seconds every = total(items, &BlockItem::pass_reduce);
@@ -54,7 +54,7 @@ void simulate_passes(const std::vector<BlockItem>& items, const Plan& plan, cons
       stage.backward = repeated_backward(items, costs, options);
     }
     stage.last_backward = stage.backward;
-    if (once.value() > 0) {
+    if (once.value() > 0 && ends == StepEnds::Simulated) {
       options.last = true;
       const auto last = backward_with_traffic(items, costs, options);
       stage.last_backward = std::max(last.compute, stage.backward);
@@ -160,30 +160,43 @@ StageCost add_up_stage(const StageContent& content, const Plan& plan, BlockCosts
   return stage;
 }
 
+namespace {
+
 StageCost simulate_stage(const StageContent& content, const Plan& plan, BlockCosts& costs,
-                         const Slice& slice) {
+                         const Slice& slice, StepEnds ends) {
   StageCost stage = add_up_blocks(content, plan, costs, slice);
   stage.joined_layers = joined_layers(content, plan, costs);
   if (content.empty()) {
     return stage;
   }
-  const bool without_tied = counts_tied_table_elsewhere(content, costs.network());
-  const std::vector<BlockItem> items = items_of(content, plan, costs, slice, stage, without_tied);
+  const std::vector<BlockItem> items = items_of(content, plan, costs, slice, ends, stage);
   stage.forward += to_sim_time(stage.relayout_forward);
   stage.backward += to_sim_time(stage.relayout_backward);
-  simulate_passes(items, plan, costs, stage);
+  simulate_passes(items, plan, costs, ends, stage);
   if (slice.is_whole()) {  // slices first exchange work (plan/stage/sliced.hpp)
     add_offload(content, plan, costs, slice, stage);
   }
   stage.gathered_forward = stage.forward;
   const Seconds gather = total(items, &BlockItem::step_gather);
   stage.gather_total = to_sim_time(gather);
-  if (gather.value() > 0 && plan.execution.overlap_param_gather) {
+  if (gather.value() > 0 && plan.execution.overlap_param_gather && ends == StepEnds::Simulated) {
     const auto first = gathered_forward(items, costs, &BlockItem::step_gather, items.size());
     stage.gathered_forward = std::max(stage.forward, first.compute);
   }
   wait_for_amax(amax_reductions(content, plan, costs, slice), plan.execution, stage);
   return stage;
+}
+
+}  // namespace
+
+StageCost simulate_stage(const StageContent& content, const Plan& plan, BlockCosts& costs,
+                         const Slice& slice) {
+  return simulate_stage(content, plan, costs, slice, StepEnds::Simulated);
+}
+
+StageCost simulate_stage_within_step(const StageContent& content, const Plan& plan,
+                                     BlockCosts& costs, const Slice& slice) {
+  return simulate_stage(content, plan, costs, slice, StepEnds::LeftOut);
 }
 
 }  // namespace orrery::plan

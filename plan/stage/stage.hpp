@@ -94,5 +94,9 @@ StageCost add_up_stage(const StageContent& content, const Plan& plan, BlockCosts
 // Everything, simulated; of a slice without what it waits for copies to and from the host.
 StageCost simulate_stage(const StageContent& content, const Plan& plan, BlockCosts& costs,
                          const Slice& slice = {});
+// The same of a micro-batch that is neither the first nor the last of a step: what happens once a
+// step is left out (`last_backward`, `gathered_forward`, reductions and gathers of the step).
+StageCost simulate_stage_within_step(const StageContent& content, const Plan& plan,
+                                     BlockCosts& costs, const Slice& slice = {});
 
 }  // namespace orrery::plan

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <numeric>
 #include <queue>
 #include <utility>
@@ -20,31 +19,35 @@ struct Cuts {
   std::vector<int> ends;  // exclusive, one a micro-batch
 };
 
+// Groups that keep no more than `cap`, by their last sample: what memory holds, not samples^2.
 class Splitter {
  public:
   Splitter(const std::vector<Sample>& samples, const MicroBatchModel& model, double cap)
-      : n_(static_cast<int>(samples.size())),
-        times_(static_cast<std::size_t>(n_) * static_cast<std::size_t>(n_ + 1), kNever) {
-    for (int first = 0; first < n_; ++first) {
+      : n_(static_cast<int>(samples.size())), begin_{0} {
+    for (int last = 1; last <= n_; ++last) {
       Sample longest;
-      for (int last = first + 1; last <= n_; ++last) {
-        const Sample& sample = samples[static_cast<std::size_t>(last - 1)];
+      for (int first = last - 1; first >= 0; --first) {
+        const Sample& sample = samples[static_cast<std::size_t>(first)];
         longest = {std::max(longest.input, sample.input), std::max(longest.target, sample.target)};
         if (model.bytes(last - first, longest) > cap) {
           break;  // longer groups only need more
         }
-        times_[at(first, last)] = model.time(last - first, longest);
+        times_.push_back(model.time(last - first, longest));
       }
+      begin_.push_back(times_.size());
     }
   }
 
-  double time(int first, int last) const { return times_[at(first, last)]; }
+  // Infinite where it does not fit.
+  double time(int first, int last) const {
+    const auto of_last = static_cast<std::size_t>(last);
+    const std::size_t slot = begin_[of_last - 1] + static_cast<std::size_t>(last - 1 - first);
+    return slot < begin_[of_last] ? times_[slot] : kNever;
+  }
 
   // Distinct group times, at least `gap` apart: the bounds worth trying.
   std::vector<double> bounds(double gap) const {
-    std::vector<double> times;
-    std::copy_if(times_.begin(), times_.end(), std::back_inserter(times),
-                 [](double time) { return time < kNever; });
+    std::vector<double> times = times_;
     std::sort(times.begin(), times.end());
     times.erase(std::unique(times.begin(), times.end()), times.end());
     std::vector<double> kept;
@@ -85,12 +88,9 @@ class Splitter {
   }
 
  private:
-  std::size_t at(int first, int last) const {
-    return static_cast<std::size_t>(first) * static_cast<std::size_t>(n_ + 1) +
-           static_cast<std::size_t>(last);
-  }
   int n_;
-  std::vector<double> times_;
+  std::vector<double> times_;       // of the groups that end with a sample, the shortest first
+  std::vector<std::size_t> begin_;  // in `times_`, by samples up to the last one
 };
 
 }  // namespace

@@ -19,18 +19,34 @@ bool surely_fits(ByteCount counted, ByteCount capacity) {
   return static_cast<double>(counted.value()) <= kSafeShare * static_cast<double>(capacity.value());
 }
 
+namespace {
+
+ByteCount fullest_of(const std::vector<plan::StageMemory>& counted) {
+  ByteCount fullest;
+  for (const plan::StageMemory& stage : counted) {
+    fullest = std::max(fullest, stage.total());
+  }
+  return fullest;
+}
+
+}  // namespace
+
 plan::MemoryVerdict replay_verdict(plan::Plan plan, plan::Simulator& simulator, ByteCount reserve,
                                    int jobs) {
-  ByteCount counted;
-  for (const plan::StageMemory& stage : simulator.memory(plan)) {
-    counted = std::max(counted, stage.total());
-  }
-  plan.memory_reserve = reserve;
-  const ByteCount capacity = plan.cluster.gpu.memory - reserve;
-  if (surely_fits(counted, capacity)) {
+  if (surely_fits(fullest_of(simulator.memory(plan)), plan.cluster.gpu.memory - reserve)) {
     return {};
   }
+  plan.memory_reserve = reserve;
   return plan::replayed_verdict(plan, plan::replay_memory(plan, {}, jobs));
+}
+
+bool replay_fits(plan::Plan plan, const std::vector<plan::StageMemory>& counted, ByteCount reserve,
+                 int jobs) {
+  if (surely_fits(fullest_of(counted), plan.cluster.gpu.memory - reserve)) {
+    return true;
+  }
+  plan.memory_reserve = reserve;
+  return plan::replay_fits(plan, jobs);
 }
 
 }  // namespace orrery::search

@@ -5,6 +5,8 @@
 // where the categories leave little free.
 #pragma once
 
+#include <vector>
+
 #include "plan/simulation/simulate.hpp"
 
 namespace orrery::search {
@@ -15,5 +17,8 @@ bool surely_fits(ByteCount counted, ByteCount capacity);
 // `reserve` is kept free on every card; `jobs` threads.
 plan::MemoryVerdict replay_verdict(plan::Plan plan, plan::Simulator& simulator, ByteCount reserve,
                                    int jobs);
+// Whether a plan whose categories are known fits.
+bool replay_fits(plan::Plan plan, const std::vector<plan::StageMemory>& counted, ByteCount reserve,
+                 int jobs);
 
 }  // namespace orrery::search

@@ -310,6 +310,51 @@ TEST(PackedPipeline, ReplaysNoMoreThanAMillionPassesOfBlocks) {
   EXPECT_TRUE(replay_memory(many, {}, 1).empty());
 }
 
+// Plans of one network in turn: what one simulator keeps of packs changes nothing, draws neither.
+TEST(PackedPipeline, OneSimulatorKeepsWhatPacksCost) {
+  const std::vector<std::vector<Pack>> packs = {{padded({700, 300}), whole({512, 100})},
+                                                {padded({2048}), padded({700, 300})},
+                                                {padded({300}), whole({512, 100})}};
+  const Plan first = with_packs(pipeline("dynapipe", 2, 2), packs);
+  Plan second = with_packs(pipeline("1f1b", 4, 2), packs);
+  second.blocks.front().layout.zero_stage = 1;
+  Plan third = first;
+  third.blocks.front().layout.recompute = Recompute::Full;
+  third.packs.pop_back();
+  third.batch -= 3;
+  Simulator simulator(first);
+  for (const Plan& plan : {first, second, third, first}) {
+    const Simulation kept = simulator.run(plan, {.interval_draws = 4});
+    const Simulation alone = simulate(plan, {.interval_draws = 4});
+    EXPECT_EQ(kept.iteration_time, alone.iteration_time);
+    EXPECT_EQ(kept.interval_low, alone.interval_low);
+    EXPECT_EQ(kept.interval_high, alone.interval_high);
+    EXPECT_EQ(kept.hfu_fraction, alone.hfu_fraction);
+    EXPECT_EQ(kept.memory.front().total(), alone.memory.front().total());
+  }
+}
+
+// On cards that hold all of the replay, and less and less of it.
+TEST(PackedPipeline, AReplayMayStopWhereItDoesNotFit) {
+  Plan plan = with_packs(pipeline("dynapipe", 2, 2), {{padded({8192}), padded({4096, 4000})},
+                                                      {padded({512}), whole({2048, 1024})}});
+  ByteCount most;
+  for (const MemoryPeak& peak : replay_memory(plan)) {
+    most = std::max(most, peak.device());
+  }
+  int fitting = 0;
+  constexpr int kCards = 6;
+  for (int card = 0; card < kCards; ++card) {
+    plan.cluster.gpu.memory = ByteCount(most.value() * (20 - 3 * card) / 20);
+    const bool fits = replayed_verdict(plan, replay_memory(plan)).fits;
+    EXPECT_EQ(replay_fits(plan, 1), fits) << card;
+    EXPECT_EQ(replay_fits(plan, 2), fits) << card;
+    fitting += fits ? 1 : 0;
+  }
+  EXPECT_GT(fitting, 0);
+  EXPECT_LT(fitting, kCards);
+}
+
 TEST(PackedPipeline, SaysWhatItAsksFor) {
   const std::vector<std::vector<Pack>> equal(4, std::vector<Pack>(2, whole({2048})));
   const std::vector<std::vector<Pack>> unequal(4, {whole({2048}), whole({1024})});
