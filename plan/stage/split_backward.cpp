@@ -237,7 +237,7 @@ SplitTimes SplitBackwards::times_with_traffic(const StageContent& content, const
   SplitTimes times = this->times(content, plan, costs, stage);
   const bool overlaps = plan.execution.overlap_grad_reduce;
   const bool hides_step = overlaps && last_is_cut && stage.reduce_total > SimTime{};
-  if (!hides_step && !reduces_every_micro_batch(content)) {
+  if (!stage.simulated || (!hides_step && !reduces_every_micro_batch(content))) {
     return times;
   }
   const auto [input, weight] = cut_items(content, plan, costs);

@@ -43,9 +43,8 @@ class SplitBackwards {
   // The cut of a stage's backward, apart from its data-parallel traffic.
   SplitTimes times(const StageContent& content, const Plan& plan, const BlockCosts& costs,
                    const StageCost& stage);
-  // With it: parameters are gathered for B, gradients are there after W. Of a stage that is
-  // simulated; where its last backward is cut, the reductions of the step are hidden under that W
-  // alone.
+  // With it, of a stage that is simulated: parameters are gathered for B, gradients are there after
+  // W. Where its last backward is cut, the reductions of the step are hidden under that W alone.
   SplitTimes times_with_traffic(const StageContent& content, const Plan& plan, BlockCosts& costs,
                                 bool last_is_cut, StageCost& stage);
   // B as a part of a whole backward of the block.

@@ -165,6 +165,7 @@ namespace {
 StageCost simulate_stage(const StageContent& content, const Plan& plan, BlockCosts& costs,
                          const Slice& slice, StepEnds ends) {
   StageCost stage = add_up_blocks(content, plan, costs, slice);
+  stage.simulated = true;
   stage.joined_layers = joined_layers(content, plan, costs);
   if (content.empty()) {
     return stage;

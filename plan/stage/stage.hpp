@@ -70,6 +70,7 @@ struct StageCost {
   Seconds exposed_data_cut;  // the same of a backward that is cut
   Seconds relayout_forward;  // conversions between blocks of different layouts
   Seconds relayout_backward;
+  bool simulated = false;  // with its data-parallel traffic
   bool data_between_nodes = false;
   Seconds exposed_offload_forward;  // waiting for copies to and from the host
   Seconds exposed_offload_backward;

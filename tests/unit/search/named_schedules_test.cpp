@@ -7,6 +7,7 @@
 #include <cctype>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "base/error.hpp"
 #include "tests/unit/search/small_search.hpp"
@@ -46,6 +47,33 @@ TEST_P(NamedSchedule, BestEqualsSimulatingEverything) {
   ASSERT_TRUE(found.best);
   EXPECT_EQ(found.best->simulation.iteration_time, *all.best);
   EXPECT_EQ(verify(*found.best), "");
+}
+
+// Over slow adapters: what reductions of every pass add to backwards that are cut must not be held
+// against the ZeRO stages that reduce once.
+TEST(SplitSchedule, BestOfAllZeroStagesEqualsSimulatingEverything) {
+  for (const char* schedule : {"zb-h1", "zb-v", "v-half"}) {
+    SCOPED_TRACE(schedule);
+    const std::vector<std::string> slow = {"node.gpus=1", "node.scale_out.nics=1",
+                                           "node.scale_out.nic_bandwidth=2 GB/s"};
+    const plan::Plan base = base_plan({small_spec(8), "dgx-a100:4", slow, 16, 512});
+    Options options;
+    options.jobs = 1;
+    options.constraints = fixed(std::string("pp=2,cp=1,recompute=none,schedule=") + schedule);
+    std::set<int> zeros;
+    const Exhaustive all = enumerate(
+        base, options.constraints,
+        [&](const plan::Plan& plan, const plan::Simulation& run, plan::Simulator& simulator) {
+          zeros.insert(plan.blocks.front().layout.zero_stage);
+          plan::Plan last = plan;  // its lists bound all of them
+          last.blocks.front().layout.zero_stage = 3;
+          EXPECT_LE(simulator.list_bound(last), run.iteration_time);
+        });
+    EXPECT_EQ(zeros, (std::set<int>{0, 1, 2, 3}));
+    const Outcome found = search(base, options);
+    ASSERT_TRUE(found.best);
+    EXPECT_EQ(found.best->simulation.iteration_time, *all.best);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(
