@@ -94,8 +94,10 @@ auto searched_by(int size, const Options& options, const ServiceOf& theirs, int 
   if (!failure.empty()) {
     throw Error(ErrorKind::BadInput, "", failure);
   }
-  EXPECT_EQ(served, parts ? (size - 1) * searches * *parts : served.load());
-  EXPECT_EQ(mail.sent > size * 3, size > 1);
+  if (parts) {  // else work may be left for one rank alone
+    EXPECT_EQ(served, (size - 1) * searches * *parts);
+    EXPECT_EQ(mail.sent > size * 3, size > 1);
+  }
   return outcomes;
 }
 
