@@ -179,7 +179,7 @@ class Tries {
  public:
   Tries(const std::vector<plan::Plan>& layouts, const std::vector<std::int64_t>& lengths,
         bool pipelines)
-      : layouts_(layouts), lengths_(lengths), pipelines_(pipelines), found_(layouts.size()) {
+      : layouts_(layouts), lengths_(lengths), found_(layouts.size()) {
     if (pipelines) {
       samples_ = samples_of(lengths);
       for (const plan::Plan& layout : layouts) {
@@ -195,8 +195,8 @@ class Tries {
       plan::Simulator simulator(layouts_[groups[group].front()]);
       for (const std::size_t index : groups[group]) {
         if (!options.stop || !options.stop()) {
-          found_[index] = pipelines_ ? packs_[index].next(simulator)
-                                     : LayoutSearch(layouts_[index], lengths_).run();
+          found_[index] = has_pipelines() ? packs_[index].next(simulator)
+                                          : LayoutSearch(layouts_[index], lengths_).run();
         }
       }
     });
@@ -216,7 +216,7 @@ class Tries {
         ++taken_;
         return one;
       }
-      if (pipelines_) {
+      if (has_pipelines()) {
         plan::Simulator simulator(layouts_[index]);
         found_[index] = packs_[index].next(simulator);
       }
@@ -229,6 +229,7 @@ class Tries {
   }
 
  private:
+  bool has_pipelines() const { return !packs_.empty(); }
   static bool is_faster(const std::optional<Found>& a, const std::optional<Found>& b) {
     return a && (!b || a->simulation.iteration_time < b->simulation.iteration_time);
   }
@@ -243,7 +244,7 @@ class Tries {
         return layout == layouts_[index].blocks.front().layout;
       };
       const auto group =
-          pipelines_ ? std::find_if(groups.begin(), groups.end(), is_like) : groups.end();
+          has_pipelines() ? std::find_if(groups.begin(), groups.end(), is_like) : groups.end();
       if (group == groups.end()) {
         groups.push_back({index});
       } else {
@@ -255,9 +256,8 @@ class Tries {
 
   const std::vector<plan::Plan>& layouts_;
   const std::vector<std::int64_t>& lengths_;
-  bool pipelines_;
   std::vector<Sample> samples_;
-  std::vector<PipelinePacks> packs_;         // of pipelines
+  std::vector<PipelinePacks> packs_;         // of pipelines; empty: groups of ranks
   std::vector<std::optional<Found>> found_;  // by layout
   std::int64_t taken_ = 0;
 };

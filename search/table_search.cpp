@@ -45,10 +45,7 @@ class Tables {
         model_(network),
         waits_(network, model_),
         begin_(Clock::now()),
-        all_(table_choices(model_, waits_, free_room())),
-        choices_(all_.of),
-        order_(all_.order),
-        flows_(all_.flows) {
+        choices_(table_choices(model_, waits_, free_room())) {
     sum_up();
   }
 
@@ -56,9 +53,9 @@ class Tables {
     outcome_.plans = orders_[0];
     take_first();
     std::vector<std::size_t> chosen;
-    chosen.reserve(order_.size());
+    chosen.reserve(choices_.order.size());
     Node root;
-    root.flows.assign(flows_.size(), Bytes());
+    root.flows.assign(choices_.flows.size(), Bytes());
     descend(0, chosen, root);
     finish();
     return std::move(outcome_);
@@ -67,17 +64,22 @@ class Tables {
  private:
   using Clock = std::chrono::steady_clock;
 
+  // Of the group that is decided there.
+  const std::vector<TableChoice>& list_at(std::size_t position) const {
+    return choices_.of[choices_.order[position]];
+  }
+
   Bytes free_room() const { return model_.room() - model_.dense().bytes; }
 
   // What the groups from a position on add at least, and how many choices they have.
   void sum_up() {
-    const std::size_t count = order_.size();
+    const std::size_t count = choices_.order.size();
     rest_.assign(count + 1, Seconds());
     rest_work_.assign(count + 1, Seconds());
     rest_bytes_.assign(count + 1, Bytes());
     orders_.assign(count + 1, 1);
     for (std::size_t position = count; position-- > 0;) {
-      const std::vector<TableChoice>& list = choices_[order_[position]];
+      const std::vector<TableChoice>& list = list_at(position);
       Seconds least = list.front().least;
       Seconds work = list.front().work;
       Bytes bytes = list.front().share.mean_bytes;
@@ -95,9 +97,9 @@ class Tables {
 
   Seconds bound(std::size_t position, const Node& node) const {
     Seconds exchanged = node.mean_work + rest_work_[position];
-    for (std::size_t flow = 0; flow < flows_.size(); ++flow) {
+    for (std::size_t flow = 0; flow < choices_.flows.size(); ++flow) {
       if (node.flows[flow] > Bytes()) {
-        exchanged += model_.exchange_time(flows_[flow].exchange, node.flows[flow]);
+        exchanged += model_.exchange_time(choices_.flows[flow].exchange, node.flows[flow]);
       }
     }
     return waits_.dense_time() + std::max(node.work + rest_[position], exchanged);
@@ -141,11 +143,11 @@ class Tables {
   }
 
   void descend(std::size_t position, std::vector<std::size_t>& chosen, const Node& node) {
-    if (position == order_.size()) {
+    if (position == choices_.order.size()) {
       evaluate(chosen);
       return;
     }
-    const std::vector<TableChoice>& list = choices_[order_[position]];
+    const std::vector<TableChoice>& list = list_at(position);
     std::vector<std::pair<Seconds, std::size_t>> children;
     for (std::size_t index = first_choice(position, chosen); index < list.size(); ++index) {
       const Node next = with(node, list[index]);
@@ -176,8 +178,8 @@ class Tables {
   }
 
   bool same_as_before(std::size_t position) const {
-    return position > 0 &&
-           same_tables(network_.tables[order_[position]], network_.tables[order_[position - 1]]);
+    return position > 0 && same_tables(network_.tables[choices_.order[position]],
+                                       network_.tables[choices_.order[position - 1]]);
   }
 
   // Whether the plan that was simulated first begins with these choices.
@@ -189,11 +191,11 @@ class Tables {
   // Each group's own best choice: something to compare with from the beginning. Where that does not
   // fit, the groups of the largest pieces are cut smallest, twice as many each time.
   void take_first() {
-    for (const std::size_t group : order_) {
+    for (const std::size_t group : choices_.order) {
       greedy_.push_back(
           best_of(group, [](const TableChoice& choice) { return choice.least.value(); }));
     }
-    std::vector<std::size_t> largest(order_.size());
+    std::vector<std::size_t> largest(choices_.order.size());
     std::iota(largest.begin(), largest.end(), std::size_t{0});
     std::stable_sort(largest.begin(), largest.end(), [&](std::size_t a, std::size_t b) {
       return piece_of(a, greedy_[a]) > piece_of(b, greedy_[b]);
@@ -202,8 +204,9 @@ class Tables {
     for (std::size_t count = 1; cut < largest.size() && !cost_of(greedy_).cost.fits; count *= 2) {
       for (; cut < std::min(count, largest.size()); ++cut) {
         const std::size_t position = largest[cut];
-        greedy_[position] = best_of(
-            order_[position], [](const TableChoice& choice) { return choice.piece().value(); });
+        greedy_[position] = best_of(choices_.order[position], [](const TableChoice& choice) {
+          return choice.piece().value();
+        });
       }
     }
     sort_equal_groups();
@@ -213,8 +216,8 @@ class Tables {
   // Equal groups have their choices in order, as the search takes them.
   void sort_equal_groups() {
     auto begin = greedy_.begin();
-    for (std::size_t position = 1; position <= order_.size(); ++position) {
-      if (position == order_.size() || !same_as_before(position)) {
+    for (std::size_t position = 1; position <= choices_.order.size(); ++position) {
+      if (position == choices_.order.size() || !same_as_before(position)) {
         const auto end = greedy_.begin() + static_cast<std::ptrdiff_t>(position);
         std::sort(begin, end);
         begin = end;
@@ -223,13 +226,13 @@ class Tables {
   }
 
   Bytes piece_of(std::size_t position, std::size_t index) const {
-    return choices_[order_[position]][index].piece();
+    return list_at(position)[index].piece();
   }
 
   // Of a group, the choice with the least value of those that may fit.
   template <typename Value>
   std::size_t best_of(std::size_t group, Value value) const {
-    const std::vector<TableChoice>& list = choices_[group];
+    const std::vector<TableChoice>& list = choices_.of[group];
     const auto best =
         std::min_element(list.begin(), list.end(), [&](const TableChoice& a, const TableChoice& b) {
           return std::pair(a.never_fits, value(a)) < std::pair(b.never_fits, value(b));
@@ -243,12 +246,12 @@ class Tables {
   };
   Costed cost_of(const std::vector<std::size_t>& chosen) const {
     Costed costed;
-    costed.tables.resize(order_.size());
-    std::vector<TableShare> shares(order_.size());
-    for (std::size_t position = 0; position < order_.size(); ++position) {
-      const TableChoice& choice = choices_[order_[position]][chosen[position]];
-      costed.tables[order_[position]] = choice.group;
-      shares[order_[position]] = choice.share;
+    costed.tables.resize(choices_.order.size());
+    std::vector<TableShare> shares(choices_.order.size());
+    for (std::size_t position = 0; position < choices_.order.size(); ++position) {
+      const TableChoice& choice = list_at(position)[chosen[position]];
+      costed.tables[choices_.order[position]] = choice.group;
+      shares[choices_.order[position]] = choice.share;
     }
     costed.cost = plan::cost_of(model_, costed.tables, shares);
     if (network_.nested) {
@@ -316,10 +319,7 @@ class Tables {
   RecommenderModel model_;
   StepWaits waits_;
   Clock::time_point begin_;
-  const TableChoices all_;
-  const std::vector<std::vector<TableChoice>>& choices_;  // by group of the document
-  const std::vector<std::size_t>& order_;                 // groups in the order of decision
-  const std::vector<TableFlow>& flows_;
+  const TableChoices choices_;
   std::vector<Seconds> rest_;  // by position
   std::vector<Seconds> rest_work_;
   std::vector<Bytes> rest_bytes_;

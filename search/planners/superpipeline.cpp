@@ -2,7 +2,7 @@
 // Superpipeline: a network in equal partitions that live in host memory, k of them on the device at
 // once, of which k' are exchanged together. Both numbers are tried out, for inference (forward,
 // again and again) or training (forward, then backward in reverse order, after which a partition's
-// weights and gradients travel back), on sim/engine/tiers.hpp; the answer is the fastest pair that
+// weights and gradients travel back), on sim/partitions.hpp; the answer is the fastest pair that
 // fits the memory, of equally fast ones that with the fewest partitions, then the fewest together.
 // O(partitions^3) steps of the engine at most: no larger k is tried once nothing is waited for.
 #include <algorithm>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "search/planner.hpp"
-#include "sim/engine/tiers.hpp"
+#include "sim/partitions.hpp"
 
 namespace orrery::search {
 namespace {
@@ -18,16 +18,9 @@ namespace {
 constexpr std::int64_t kMostPartitions = 96;
 constexpr double kEqual = 1e-9;  // of a round
 
-struct Layers {
-  int count = 0;
-  ByteCount weights;    // of a partition
-  ByteCount gradients;  // the same; nothing in inference
-  SimTime forward;
-  SimTime backward;
-  bool training = false;
-  ByteCount resident() const { return weights + gradients; }
-  Seconds compute() const { return to_seconds(forward + backward) * static_cast<double>(count); }
-};
+Seconds compute_of(const sim::Partitions& layers) {
+  return to_seconds(layers.forward + layers.backward) * static_cast<double>(layers.count);
+}
 
 struct Pair {
   int k = 0;
@@ -47,49 +40,25 @@ sim::TierGraph host_behind(ObjectReader& problem) {
   return graph;
 }
 
-sim::TierRun rounds_of(const Layers& layers, const sim::TierGraph& graph, const Pair& pair,
-                       int rounds) {
-  constexpr int kDevice = 0;
-  constexpr int kHost = 1;
-  const std::vector<sim::TierObject> objects(
-      static_cast<std::size_t>(layers.count),
-      {"partition", layers.resident(), {{kHost, layers.weights}}});
-  std::vector<sim::TierStep> steps;
-  for (int round = 0; round < rounds; ++round) {
-    for (int part = 0; part < layers.count; ++part) {
-      steps.push_back({part, layers.forward, {}});
-    }
-    for (int part = layers.count - 1; layers.training && part >= 0; --part) {
-      steps.push_back({part, layers.backward, {{kHost, layers.resident()}}});
-    }
-  }
-  return sim::run_tiers(
-      graph, kDevice, objects, steps,
-      {.resident = pair.k, .batch = pair.moved, .dirty = sim::DirtySpace::OfObject});
+Pair run_pair(const sim::Partitions& layers, const sim::TierGraph& graph, int k, int moved) {
+  const sim::PartitionRound round = sim::partition_round(
+      layers, graph, {.resident = k, .batch = moved, .dirty = sim::DirtySpace::OfObject});
+  return {k, moved, to_seconds(round.time), round.peak};
 }
 
-// The third round is in steady state.
-Pair run_pair(const Layers& layers, const sim::TierGraph& graph, int k, int moved) {
-  Pair pair{k, moved, {}, {}};
-  const sim::TierRun three = rounds_of(layers, graph, pair, 3);
-  pair.round = to_seconds(three.makespan - rounds_of(layers, graph, pair, 2).makespan);
-  pair.peak = three.peak;
-  return pair;
-}
-
-Json to_json(const Layers& layers, const Pair& pair) {
-  const double all = static_cast<double>((layers.resident()).value()) * layers.count;
+Json to_json(const sim::Partitions& layers, const Pair& pair) {
+  const double all = static_cast<double>(layers.resident().value()) * layers.count;
   const auto peak = static_cast<double>(pair.peak.value());
   return Json::Object{{"k", pair.k},
                       {"k_moved", pair.moved},
                       {"round_s", pair.round.value()},
-                      {"stall_s", std::max(Seconds(), pair.round - layers.compute()).value()},
+                      {"stall_s", std::max(Seconds(), pair.round - compute_of(layers)).value()},
                       {"peak_bytes", peak},
                       {"saving", 1 - peak / all}};
 }
 
-Layers read_layers(ObjectReader& problem) {
-  Layers layers;
+sim::Partitions read_layers(ObjectReader& problem) {
+  sim::Partitions layers;
   layers.count = static_cast<int>(problem.required("partitions").integer(1, kMostPartitions));
   layers.weights = problem.required("weights").byte_count();
   layers.forward = to_sim_time(problem.required("forward").duration());
@@ -109,7 +78,7 @@ Layers read_layers(ObjectReader& problem) {
 }
 
 Json plan(ObjectReader& problem) {
-  const Layers layers = read_layers(problem);
+  const sim::Partitions layers = read_layers(problem);
   const sim::TierGraph graph = host_behind(problem);
   const auto memory = problem.optional("memory");
   const ByteCount room = memory ? memory->byte_count() : layers.resident() * layers.count;
@@ -131,7 +100,7 @@ Json plan(ObjectReader& problem) {
       }
     }
     best.push_back(fastest);
-    if (fastest.round <= layers.compute() * (1 + kEqual)) {
+    if (fastest.round <= compute_of(layers) * (1 + kEqual)) {
       break;  // nothing is waited for
     }
   }
@@ -142,7 +111,7 @@ Json plan(ObjectReader& problem) {
     chosen = pair.round < chosen->round * (1 - kEqual) ? &pair : chosen;
   }
   Json answer = to_json(layers, *chosen);
-  answer.set("compute_s", layers.compute().value());
+  answer.set("compute_s", compute_of(layers).value());
   answer.set("choices", std::move(choices));
   return answer;
 }

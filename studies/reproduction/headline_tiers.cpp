@@ -3,41 +3,10 @@
 #include "models/network.hpp"
 #include "plan/plan.hpp"
 #include "plan/stage/offload_time.hpp"
+#include "sim/partitions.hpp"
 #include "studies/reproduction/headline_kinds.hpp"
 
 namespace orrery::studies {
-
-namespace {
-
-// Layers of a network as partitions on the device, host memory behind them.
-struct Partitions {
-  int count = 0;
-  ByteCount weights;  // of one
-  SimTime forward;
-  SimTime backward;
-  bool training = false;
-};
-
-sim::TierRun run_partitions(const Partitions& parts, const sim::TierGraph& graph,
-                            const sim::TierPolicy& policy, int rounds) {
-  constexpr int kDevice = 0;
-  constexpr int kHost = 1;
-  const std::vector<sim::TierObject> objects(
-      static_cast<std::size_t>(parts.count),
-      {"partition", parts.weights, {{kHost, parts.weights}}});
-  std::vector<sim::TierStep> steps;
-  for (int round = 0; round < rounds; ++round) {
-    for (int part = 0; part < parts.count; ++part) {
-      steps.push_back({part, parts.forward, {}});
-    }
-    for (int part = parts.count - 1; parts.training && part >= 0; --part) {
-      steps.push_back({part, parts.backward, {{kHost, parts.weights}}});
-    }
-  }
-  return sim::run_tiers(graph, kDevice, objects, steps, policy);
-}
-
-}  // namespace
 
 Json tiers_run(const JsonReader& value, ObjectReader& run) {
   const JsonReader described = run.required("tiers");
@@ -52,7 +21,7 @@ Json tiers_run(const JsonReader& value, ObjectReader& run) {
   const auto batch = tiers.integer_or("batch", 1, 1, limits::kMaxBatch);
   const int resident = static_cast<int>(tiers.required("k").integer(1, limits::kMaxLayers));
   const int together = static_cast<int>(tiers.integer_or("k_moved", 1, 1, resident));
-  Partitions parts;
+  sim::Partitions parts;  // layers of the network
   parts.training = tiers.boolean_or("training", false);
   tiers.finish();
   plan::BlockCosts costs(plan);
@@ -76,25 +45,19 @@ Json tiers_run(const JsonReader& value, ObjectReader& run) {
   }
   const sim::TierGraph graph = plan::tier_graph(plan.cluster, plan.profile);
   const sim::TierPolicy policy{.resident = resident, .batch = together};
-  // The third round is in steady state.
-  const sim::TierRun three = run_partitions(parts, graph, policy, 3);
-  const sim::TierRun two = run_partitions(parts, graph, policy, 2);
-  const double round = to_seconds(three.makespan - two.makespan).value();
-  const double compute = to_seconds(two.busy).value() / 2;
+  const sim::PartitionRound round = sim::partition_round(parts, graph, policy);
   // The same without computing: what the transfers alone take, latencies included.
   parts.forward = SimTime{};
   parts.backward = SimTime{};
-  const double moved = to_seconds(run_partitions(parts, graph, policy, 3).makespan -
-                                  run_partitions(parts, graph, policy, 2).makespan)
-                           .value();
+  const sim::PartitionRound moved = sim::partition_round(parts, graph, policy);
   const double all = static_cast<double>(parts.weights.value()) * parts.count;
-  return Json::Object{{"round_s", round},
-                      {"compute_s", compute},
-                      {"transfer_s", moved},
+  return Json::Object{{"round_s", to_seconds(round.time).value()},
+                      {"compute_s", to_seconds(round.busy).value()},
+                      {"transfer_s", to_seconds(moved.time).value()},
                       {"partitions", parts.count},
                       {"weights_bytes", all},
-                      {"peak_bytes", static_cast<double>(three.peak.value())},
-                      {"saving", 1 - static_cast<double>(three.peak.value()) / all}};
+                      {"peak_bytes", static_cast<double>(round.peak.value())},
+                      {"saving", 1 - static_cast<double>(round.peak.value()) / all}};
 }
 
 }  // namespace orrery::studies

@@ -107,12 +107,9 @@ TEST(PerBlockPins, BoundsAreBelowThePlan) {
     const plan::Simulation simulation = simulator.run(plan);
     RC_PRE(!simulation.does_not_fit);
     const double time = simulation.iteration_time.value();
-    PipelinePart part;
-    for (std::size_t stage = 0; stage < draft.stages.size(); ++stage) {
-      part.ranges.push_back({{stage}, draft.stages[stage], draft.stages[stage]});
-    }
-    const double bound =
-        PipelineBounds(space, simulator).bound(mesh, pipeline, costs, 1.5 * time, 40, part).seconds;
+    const double bound = PipelineBounds(space, simulator)
+                             .bound(mesh, pipeline, costs, 1.5 * time, 40, with_cut(draft.stages))
+                             .seconds;
     RC_ASSERT(bound <= time);
     tight += bound > 0.98 * time ? 1 : 0;
   }));

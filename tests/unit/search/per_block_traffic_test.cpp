@@ -25,14 +25,6 @@ Shape slow_adapters(const std::string& bandwidth, std::int64_t layers, std::int6
   return shape;
 }
 
-PipelinePart with_cut(const std::vector<int>& stages) {
-  PipelinePart part;
-  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
-    part.ranges.push_back({{stage}, stages[stage], stages[stage]});
-  }
-  return part;
-}
-
 // Under ZeRO-2 parameters are gathered once a step as under ZeRO-1, the reductions of every pass
 // are in the queue of the last backward, and those of a cut backward run beside its weight
 // gradients.

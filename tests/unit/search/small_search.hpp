@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "plan/replay/memory_replay.hpp"
+#include "search/per_block/bound.hpp"
 #include "search/space/space.hpp"
 #include "search/tree/search.hpp"
 
@@ -124,6 +125,15 @@ Exhaustive enumerate(const plan::Plan& base, const Constraints& constraints, Eac
 inline Exhaustive enumerate(const plan::Plan& base, const Constraints& constraints = {}) {
   return enumerate(base, constraints,
                    [](const plan::Plan&, const plan::Simulation&, plan::Simulator&) {});
+}
+
+// Of a pipeline, the plans with this cut: blocks by virtual stage.
+inline PipelinePart with_cut(const std::vector<int>& stages) {
+  PipelinePart part;
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    part.ranges.push_back({{stage}, stages[stage], stages[stage]});
+  }
+  return part;
 }
 
 inline Constraints fixed(const std::string& text) {
