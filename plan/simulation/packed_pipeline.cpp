@@ -21,7 +21,7 @@ namespace orrery::plan {
 
 namespace {
 
-constexpr std::size_t kMostDrawnPacks = 1 << 15;
+constexpr std::size_t kMostDrawnPacks = 1 << 17;
 constexpr int kFewestDraws = 16;
 
 // One replica: its plan, and what its units are.
