@@ -82,13 +82,10 @@ void ReadingBuilder::remark(std::string text) {
 }
 
 Reading ReadingBuilder::finish() {
-  if (reading_.files.empty() && reading_.kernels.empty()) {
-    std::string why;
-    for (const auto& [reason, count] : left_out_) {
-      why += fmt::format("{}{} x {}", why.empty() ? "" : ", ", count, reason);
-    }
+  const bool empty = reading_.files.empty() && reading_.kernels.empty();
+  if (empty && (damaged_ || left_out_.empty())) {
     bad_input(path_, damaged_ ? "nothing in it can be used" : "holds no samples",
-              why.empty() && !reading_.remarks.empty() ? reading_.remarks.front() : why);
+              reading_.remarks.empty() ? "" : reading_.remarks.front());
   }
   for (const auto& [reason, count] : left_out_) {
     reading_.remarks.push_back(fmt::format("{}: left out {} x {}", file_name_, count, reason));

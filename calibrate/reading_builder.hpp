@@ -29,7 +29,7 @@ class ReadingBuilder {
   void remark(std::string text);
   void add_kernel(NamedDuration kernel) { reading_.kernels.push_back(std::move(kernel)); }
 
-  // Error when nothing at all was found.
+  // Error when nothing at all was found; what is left out alone makes a Reading of remarks.
   Reading finish();
 
  private:

@@ -32,7 +32,8 @@ struct FabricParameters {
   bool operator==(const FabricParameters&) const = default;
 };
 
-// |predicted / measured - 1| over logs that took no part in the fit.
+// |predicted / measured - 1| over logs that took no part in the fit, or over times that did not
+// where the profile is fitted to the logs of one machine.
 struct CollectiveError {
   std::string group;  // "one-node", "several-nodes", "all-to-all"
   double median = 0;

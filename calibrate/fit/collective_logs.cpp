@@ -41,13 +41,8 @@ std::string library_version(const SampleHeader& header, std::string_view name) {
   return {};
 }
 
-bool fitted_kind(CommKind kind) {
-  return kind == CommKind::AllReduce || kind == CommKind::AllGather ||
-         kind == CommKind::ReduceScatter || kind == CommKind::AllToAll;
-}
-
 bool usable(const CollectiveSample& sample) {
-  return fitted_kind(sample.kind) && !sample.in_place && sample.concurrent_groups == 1 &&
+  return is_fitted(sample.kind) && !sample.in_place && sample.concurrent_groups == 1 &&
          !sample.beside && sample.bytes >= kSmallestFitted && sample.ranks >= 2;
 }
 
@@ -100,6 +95,11 @@ CollectiveLog finished(Collected&& collected) {
 }
 
 }  // namespace
+
+bool is_fitted(CommKind kind) {
+  return kind == CommKind::AllReduce || kind == CommKind::AllGather ||
+         kind == CommKind::ReduceScatter || kind == CommKind::AllToAll;
+}
 
 std::string family_of(const topologies::Gpu& gpu, const topologies::ScaleUp& links) {
   return gpu.architecture + (links.wiring == topologies::Wiring::Host ? "-pcie" : "");

@@ -42,6 +42,7 @@ struct CollectiveLogs {
   std::vector<std::string> remarks;  // what was left out and why
 };
 
+bool is_fitted(sim::CommKind kind);
 CollectiveLogs collect_logs(std::span<const SampleFile> files);
 
 // The architecture, and "-pcie" where no links of their own join the GPUs of a node.

@@ -2,14 +2,12 @@
 #include "calibrate/fit/collectives.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <map>
-#include <optional>
 #include <set>
-#include <tuple>
 #include <utility>
 
+#include "calibrate/fit/collective_sections.hpp"
 #include "calibrate/fit/five_factors.hpp"
 
 namespace orrery::calibrate {
@@ -25,59 +23,6 @@ using sim::CommKind;
 // Versions of fewer logs are not told apart from the newest.
 constexpr int kLogsOfVersion = 3;
 
-// Kinds of fabric whose corrections are one set; the residuals tell them apart.
-enum class Section { Node, Verbs, Sharp, Efa, Tcp, Slingshot };
-constexpr std::array<Section, 6> kSections = {Section::Node, Section::Verbs, Section::Sharp,
-                                              Section::Efa,  Section::Tcp,   Section::Slingshot};
-
-Section section_of(FabricClass fabric) {
-  switch (fabric) {
-    case FabricClass::Node:
-    case FabricClass::Pcie:
-      return Section::Node;
-    case FabricClass::Efa:
-      return Section::Efa;
-    case FabricClass::Tcp:
-      return Section::Tcp;
-    case FabricClass::Slingshot:
-      return Section::Slingshot;
-    case FabricClass::Sharp:
-      return Section::Sharp;
-    case FabricClass::InfiniBand:
-    case FabricClass::Roce:
-      break;
-  }
-  return Section::Verbs;
-}
-
-CollectiveParameters& own_parameters(Profile& profile, FabricClass fabric) {
-  for (costmodel::FabricParameters& own : profile.collectives.fabrics) {
-    if (own.fabric == fabric) {
-      return own.parameters;
-    }
-  }
-  profile.collectives.fabrics.push_back({fabric, profile.inter_node});
-  return profile.collectives.fabrics.back().parameters;
-}
-
-CollectiveParameters& parameters_of(Profile& profile, Section section) {
-  switch (section) {
-    case Section::Node:
-      return profile.intra_node;
-    case Section::Efa:
-      return profile.inter_node_plugin;
-    case Section::Sharp:
-      return own_parameters(profile, FabricClass::Sharp);
-    case Section::Tcp:
-      return own_parameters(profile, FabricClass::Tcp);
-    case Section::Slingshot:
-      return own_parameters(profile, FabricClass::Slingshot);
-    case Section::Verbs:
-      break;
-  }
-  return profile.inter_node;
-}
-
 // Where fits start, the same whatever the profile held before: the usual factors of GPU generations
 // (medians of fits to public logs), bandwidth inside and between nodes.
 CollectiveParameters usual_factors(bool hopper, double bandwidth) {
@@ -86,49 +31,6 @@ CollectiveParameters usual_factors(bool hopper, double bandwidth) {
   usual.bandwidth_factor = bandwidth;
   usual.half_size = Bytes(2.0 * 1024 * 1024);
   return usual;
-}
-
-double rounded(double value, double per_unit) { return std::round(value * per_unit) / per_unit; }
-
-// As many digits as a profile shows.
-CollectiveParameters rounded(const CollectiveParameters& exact) {
-  constexpr double kMebi = 1024.0 * 1024.0;
-  CollectiveParameters result;
-  result.base = Seconds(rounded(exact.base.value() * 1e6, 100) / 1e6);
-  result.low_latency_factor = rounded(exact.low_latency_factor, 1e3);
-  result.simple_factor = rounded(exact.simple_factor, 1e3);
-  result.bandwidth_factor = rounded(exact.bandwidth_factor, 1e3);
-  result.in_switch_factor = rounded(exact.in_switch_factor, 1e3);
-  result.half_size = Bytes(rounded(exact.half_size.value() / kMebi, 64) * kMebi);
-  return result;
-}
-
-// One GPU a node sends and receives through one adapter and reaches less of it: those logs have
-// their say in the residuals, and in the factors only where there are no others.
-std::vector<const CollectiveLog*> logs_of_factors(const std::vector<const CollectiveLog*>& logs,
-                                                  Section section) {
-  std::vector<const CollectiveLog*> wide;
-  std::vector<const CollectiveLog*> all;
-  for (const CollectiveLog* log : logs) {
-    if (section_of(log->fabric) != section || log->kind == CommKind::AllToAll) {
-      continue;
-    }
-    all.push_back(log);
-    if (log->system.group.nodes == 1 || log->system.group.ranks_per_node > 1) {
-      wide.push_back(log);
-    }
-  }
-  return wide.empty() ? all : wide;
-}
-
-ResidualPoint point_of(const CollectiveLog& log) {
-  ResidualPoint point;
-  point.fabric = log.fabric;
-  point.kind = log.kind;
-  point.version = inside_node(log.fabric) ? log.nccl : 0;
-  point.log2_ranks = std::log2(log.system.group.ranks_per_node);
-  point.log2_nodes = std::log2(log.system.group.nodes);
-  return point;
 }
 
 // The curves that the logs of one kind of fabric call for.
@@ -316,15 +218,10 @@ void FamilyFit::apply(Profile& profile, const std::string& gpu) const {
 std::vector<std::string> FamilyFit::sections() const {
   std::set<std::string> sections = {"collectives"};
   for (const CollectiveLog* log : logs_) {
-    const bool inside = inside_node(log->fabric);
     if (log->kind == CommKind::AllToAll) {
-      sections.insert(inside ? "all_to_all_intra" : "all_to_all_inter");
-    } else if (inside) {
-      sections.insert("intra_node");
-    } else if (section_of(log->fabric) == Section::Verbs) {
-      sections.insert("inter_node");
-    } else if (section_of(log->fabric) == Section::Efa) {
-      sections.insert("inter_node_plugin");
+      sections.insert(inside_node(log->fabric) ? "all_to_all_intra" : "all_to_all_inter");
+    } else if (const std::string_view name = to_text(section_of(log->fabric)); !name.empty()) {
+      sections.emplace(name);
     }
   }
   return {sections.begin(), sections.end()};

@@ -12,6 +12,7 @@
 #include "base/text.hpp"
 #include "calibrate/fit/kernels.hpp"
 #include "calibrate/fit/memory.hpp"
+#include "calibrate/fit/own_collectives.hpp"
 #include "calibrate/fit/plot.hpp"
 #include "calibrate/gpu_names.hpp"
 #include "calibrate/reader.hpp"
@@ -31,6 +32,7 @@ constexpr const char* kExamples = R"(
 Examples:
   orrery calibrate fit samples.json --gpu h100-sxm5-80gb -o h100.json --plot h100.svg
   orrery calibrate fit kernels/*.csv --gpu l40s -o l40s.json
+  orrery calibrate fit samples.json nccl.json all_reduce.log --gpu h100-sxm5-80gb -o h100.json
   orrery calibrate fit --gpu h200-sxm5-141gb --kernels-from h100-sxm5-80gb -o h200.json)";
 
 struct FitCommandOptions {
@@ -50,10 +52,13 @@ struct FitCommandOptions {
 };
 
 struct Samples {
-  std::vector<Sample> wanted;
-  std::map<std::string, int> used;      // samples by file
-  std::map<std::string, int> others;    // samples by device that is not asked for
-  std::map<std::string, int> unfitted;  // samples by kind that no kernel section is fitted to
+  std::vector<Sample> wanted;                      // of kernels
+  std::vector<calibrate::SampleFile> on_networks;  // of collectives
+  calibrate::CollectiveLogs collectives;           // what they say, sorted
+  std::map<std::string, int> used;                 // samples by file
+  std::map<std::string, int> others;               // samples by device that is not asked for
+  std::vector<std::string> useless;                // why files hold no samples
+  std::map<std::string, int> unfitted;             // samples by kind that no section is fitted to
   bool measured_here = false;
 };
 
@@ -80,12 +85,32 @@ std::vector<std::string> left_out(const Samples& samples) {
                                 counts_text(samples.others)));
   }
   if (!samples.unfitted.empty()) {
-    lines.push_back(fmt::format(
-        "samples that are no kernels left out: {}{}", counts_text(samples.unfitted),
-        samples.unfitted.contains("collective") ? " (orrery calibrate collectives fits collectives)"
-                                                : ""));
+    lines.push_back(fmt::format("samples of kinds that are not fitted left out: {}",
+                                counts_text(samples.unfitted)));
   }
+  lines.insert(lines.end(), samples.collectives.remarks.begin(), samples.collectives.remarks.end());
   return lines;
+}
+
+// Samples of one file and of a GPU that is asked for.
+void take(const calibrate::SampleFile& file, const std::string& path, Samples& samples) {
+  calibrate::SampleFile collectives{file.header, {}};
+  for (const Sample& sample : file.samples) {
+    const auto* collective = std::get_if<calibrate::CollectiveSample>(&sample.shape);
+    const bool fitted =
+        collective != nullptr ? calibrate::is_fitted(collective->kind) : is_kernel(sample);
+    if (!fitted) {
+      ++samples.unfitted[std::string(collective != nullptr ? sim::to_text(collective->kind)
+                                                           : calibrate::kind_text(sample.shape))];
+      continue;
+    }
+    ++samples.used[path.substr(path.find_last_of('/') + 1)];
+    samples.measured_here = samples.measured_here || sample.source.empty();
+    (collective != nullptr ? collectives.samples : samples.wanted).push_back(sample);
+  }
+  if (!collectives.samples.empty()) {
+    samples.on_networks.push_back(std::move(collectives));
+  }
 }
 
 Samples read_all(const FitCommandOptions& options, const topologies::Gpu& gpu) {
@@ -98,30 +123,28 @@ Samples read_all(const FitCommandOptions& options, const topologies::Gpu& gpu) {
     const auto reading = calibrate::read_foreign(path, options.format,
                                                  {.partial = options.partial, .device = gpu.name});
     note_all(reading.remarks, options.common);
+    if (reading.files.empty() && !reading.remarks.empty()) {
+      samples.useless.push_back(reading.remarks.front());
+    }
     for (const calibrate::SampleFile& file : reading.files) {
       const calibrate::SampleHeader& header = file.header;
       const std::string name = header.gpu.empty() ? calibrate::gpu_of(header.device) : header.gpu;
       if (std::find(names.begin(), names.end(), name) == names.end()) {
         samples.others[name.empty() ? header.device : name] +=
             static_cast<int>(file.samples.size());
-        continue;
-      }
-      for (const Sample& sample : file.samples) {
-        if (!is_kernel(sample)) {
-          ++samples.unfitted[std::string(calibrate::kind_text(sample.shape))];
-          continue;
-        }
-        ++samples.used[path.substr(path.find_last_of('/') + 1)];
-        samples.measured_here = samples.measured_here || sample.source.empty();
-        samples.wanted.push_back(sample);
+      } else {
+        take(file, path, samples);
       }
     }
   }
-  if (samples.wanted.empty() && !options.files.empty()) {
-    const std::vector<std::string> found = left_out(samples);
-    bad_input(
-        "calibrate fit", fmt::format("no samples of kernels of {} in the files", gpu.name),
-        found.empty() ? "the files hold no samples" : fmt::format("{}", fmt::join(found, "; ")));
+  samples.collectives = calibrate::collect_logs(samples.on_networks);
+  if (samples.wanted.empty() && samples.collectives.logs.empty() && !options.files.empty()) {
+    std::vector<std::string> found = left_out(samples);
+    found.insert(found.end(), samples.useless.begin(), samples.useless.end());
+    bad_input("calibrate fit",
+              fmt::format("no samples of kernels or collectives of {} in the files", gpu.name),
+              found.empty() ? "the files hold none that a profile is fitted to"
+                            : fmt::format("{}", fmt::join(found, "; ")));
   }
   return samples;
 }
@@ -158,6 +181,11 @@ void set_sources(const Samples& samples, const std::string& source, const Profil
   if (profile.memory.fraction != base.memory.fraction) {
     calibrate::set_source(profile, "memory", source);
   }
+  if (!samples.collectives.logs.empty()) {
+    for (const std::string& section : calibrate::sections_of(samples.collectives.logs)) {
+      calibrate::set_source(profile, section, source);
+    }
+  }
 }
 
 // Rows of the base stand for what was not measured again.
@@ -178,11 +206,18 @@ void print_accuracy(const Profile& profile, const Profile& base) {
          row.large_median > 0 ? percent(row.large_median) : "",
          kept(row) ? fmt::format("{} (as in {})", row.measured, base.name) : row.measured});
   }
+  for (const costmodel::CollectiveError& row : profile.collectives.left_out) {
+    const auto& rows = base.collectives.left_out;
+    const bool same = std::find(rows.begin(), rows.end(), row) != rows.end();
+    table.add_row({"collectives " + row.group, std::to_string(row.points), percent(row.median),
+                   percent(row.p90), "",
+                   counted(row.logs, "log") + (same ? fmt::format(" (as in {})", base.name) : "")});
+  }
   print(table.text());
 }
 
 // Where the profile's numbers end.
-std::vector<std::string> refusals(const Profile& profile, const std::string& base) {
+std::vector<std::string> refusals(const Profile& profile, const Profile& base) {
   std::vector<std::string> lines;
   const auto has = [&](std::string_view prefix) {
     return std::any_of(profile.kernels.accuracy.begin(), profile.kernels.accuracy.end(),
@@ -191,8 +226,11 @@ std::vector<std::string> refusals(const Profile& profile, const std::string& bas
   for (const std::string_view kernel :
        {"gemm ", "grouped-gemm", "attention-forward", "attention-backward", "memory "}) {
     if (!has(kernel)) {
-      lines.push_back(fmt::format("no samples of {}: as in {}", trim(kernel), base));
+      lines.push_back(fmt::format("no samples of {}: as in {}", trim(kernel), base.name));
     }
+  }
+  if (profile.collectives == base.collectives) {
+    lines.push_back(fmt::format("no samples of collectives: as in {}", base.name));
   }
   lines.emplace_back(
       "beyond the measured sizes the residuals fade and the formula alone counts; "
@@ -207,6 +245,7 @@ Json summary(const Profile& profile, const std::vector<std::string>& notes) {
   if (const Json* kernels = whole.find("kernels")) {
     document.set("accuracy", *kernels->find("accuracy"));
   }
+  document.set("collectives", costmodel::to_json(profile.collectives.left_out));
   Json& list = document.set("remarks", Json::array());
   for (const std::string& text : notes) {
     list.push(text);
@@ -242,8 +281,17 @@ int run_fit(const FitCommandOptions& options) {
   fit.profile = base;
   if (!samples.wanted.empty()) {
     fit = calibrate::fit_kernels(gpu, base, samples.wanted, source, options.seed);
-    set_sources(samples, source, base, fit.profile);
   }
+  if (!samples.collectives.logs.empty()) {
+    calibrate::OwnCollectives own =
+        calibrate::fit_own_collectives(samples.collectives.logs, fit.profile);
+    fit.profile = std::move(own.profile);
+    for (calibrate::LeftOut& point : own.left_out) {
+      point.kernel = "collectives " + point.kernel;
+      fit.left_out.push_back(std::move(point));
+    }
+  }
+  set_sources(samples, source, base, fit.profile);
   if (!options.kernels_from.empty()) {
     calibrate::transfer_kernels(costmodel::load_profile(options.kernels_from, gpu), fit.profile);
   }
@@ -268,7 +316,7 @@ int run_fit(const FitCommandOptions& options) {
   for (const std::string& line : left_out(samples)) {
     notes.push_back(line);
   }
-  for (const std::string& line : refusals(fit.profile, base.name)) {
+  for (const std::string& line : refusals(fit.profile, base)) {
     notes.push_back(line);
   }
   if (options.common.json) {

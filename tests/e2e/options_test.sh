@@ -85,16 +85,26 @@ cat >mixed_samples.json <<'END'
   {"kind": "collective", "collective": "all-reduce", "bytes": 1048576, "ranks": 8, "ranks_per_node": 8, "nodes": 1, "time_s": 5e-5}]}
 END
 expect 0 calibrate fit mixed_samples.json --gpu a100-sxm4-80gb -o mixed.json
-grep -qx 'samples that are no kernels left out: 1 of collective, 1 of launch (orrery calibrate collectives fits collectives)' stdout ||
+grep -qx 'samples of kinds that are not fitted left out: 1 of launch' stdout ||
   fail "left out: $(cat stdout)"
-grep -q 'mixed_samples.json (1 sample)' mixed.json || fail 'the source counts what was not fitted'
+grep -q 'mixed_samples.json (2 samples)' mixed.json || fail 'the source counts what was not fitted'
+grep -q '^collectives one-node  *1 .* 1 log$' stdout || fail "collectives: $(cat stdout)"
 grep -q '^attention-forward .*(as in a100-sxm4-80gb)$' stdout || fail "kept rows: $(cat stdout)"
 expect 0 calibrate fit mixed_samples.json damaged.csv --gpu h100-sxm5-80gb --partial -o mixed.json
 grep -qx 'samples of other GPUs left out (--also counts them): 3 of a100-sxm4-80gb' stdout ||
   fail "other GPUs: $(cat stdout)"
-sed '/"gemm"/d' mixed_samples.json >no_kernels.json
-rejects 2 'no samples of kernels of a100-sxm4-80gb' calibrate fit no_kernels.json --gpu a100-sxm4-80gb -o none.json
+sed -e '/"gemm"/d' -e '/"collective"/d' -e 's/"time_s": 3e-4},/"time_s": 3e-4}]}/' mixed_samples.json >neither.json
+rejects 2 'of a100-sxm4-80gb in the files (samples of kinds that are not fitted left out: 1 of launch)' calibrate fit neither.json --gpu a100-sxm4-80gb -o none.json
 [ ! -e none.json ] || fail 'a profile of nothing'
+
+# Times of collectives alone make a profile that plans take: 50 us measured, half as much predicted.
+sed '/"gemm"/d' mixed_samples.json >collectives.json
+expect 0 calibrate fit collectives.json --gpu a100-sxm4-80gb -o collectives_profile.json --plot collectives.svg
+grep -q 'collectives one-node' collectives.svg || fail 'the picture has no collectives'
+grep -q '"collectives": "fitted by orrery calibrate fit to collectives.json (1 sample)"' collectives_profile.json ||
+  fail 'the source of the collectives'
+expect 0 plan corpus/tiny-network.json dgx-a100:1 --batch 8 -q --fix tp=8 --profile collectives_profile.json -o plan.json
+rm -f plan.json
 
 # Profiles of other GPUs than the logs' are no profiles to write.
 printf 'file,gpu,nodes,gpus_per_node,ranks,collective,bytes,time_us,time_inplace_us\n' >rows.csv

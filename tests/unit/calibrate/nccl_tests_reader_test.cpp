@@ -165,6 +165,14 @@ TEST_F(NcclTests, TheFileNamesTheCollectiveOfOlderLogs) {
               HasSubstr("nor the name of the file"));
 }
 
+// In a folder of logs those of other collectives must not stop a fit.
+TEST_F(NcclTests, OtherCollectivesAreLeftOut) {
+  const Reading reading = read(write("x.log", replaced(text(), "all_reduce_perf", "reduce_perf")));
+  EXPECT_TRUE(reading.files.empty());
+  ASSERT_EQ(reading.remarks.size(), 1U);
+  EXPECT_THAT(reading.remarks.front(), HasSubstr("x.log: left out 6 x collective \"reduce\""));
+}
+
 TEST_F(NcclTests, LineEndsOfWindowsDoNotMatter) {
   std::string windows;
   for (const char c : text()) {

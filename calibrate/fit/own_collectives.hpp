@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Logs of one machine in a profile: its factors and residuals are where the fit starts, the logs
+// move both as far as they speak (five_factors.hpp, kriging.hpp), and networks and collectives that
+// no log resembles stay as they are. Residuals of what was measured are those of one version of
+// NCCL, the machine's. Deterministic.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "calibrate/fit/collective_logs.hpp"
+#include "calibrate/fit/kernels.hpp"
+#include "calibrate/fit/kriging.hpp"
+#include "costmodel/profile.hpp"
+
+namespace orrery::calibrate {
+
+struct OwnCollectives {
+  costmodel::Profile profile;
+  std::vector<LeftOut> left_out;  // each time while a fifth was no part of the fit; by group
+};
+
+// `logs`: at least one. The profile's `left_out` becomes that of the groups measured.
+OwnCollectives fit_own_collectives(std::span<const CollectiveLog> logs,
+                                   const costmodel::Profile& base);
+
+// The sections of the profile that the logs move.
+std::vector<std::string> sections_of(std::span<const CollectiveLog> logs);
+
+}  // namespace orrery::calibrate
