@@ -121,11 +121,14 @@ class RowReader {
 
   void read(const traces::NcclRow& row) {
     const std::string& name = row.collective.empty() ? named_ : row.collective;
+    if (name.empty()) {
+      report_unnamed(row);
+      return;
+    }
     const sim::CommKind kind = foreign_collective(name);
     if (kind == sim::CommKind::None || places_.ranks < 2 || row.size.value() == 0) {
       builder_.left_out(kind != sim::CommKind::None ? "row without data or peers"
-                        : !name.empty()             ? "collective \"" + name + "\""
-                                                    : kNotNamed);
+                                                    : "collective \"" + name + "\"");
       return;
     }
     read_timing(row, kind, row.out_of_place, false);
@@ -133,6 +136,15 @@ class RowReader {
   }
 
  private:
+  void report_unnamed(const traces::NcclRow& row) {
+    if (!unnamed_) {
+      builder_.fault(builder_.where(row.line),
+                     "neither the log nor the name of the file tells which collective it times",
+                     "call the file all_reduce-2x8.log or the like");
+    }
+    unnamed_ = true;
+  }
+
   void read_timing(const traces::NcclRow& row, sim::CommKind kind,
                    const std::optional<traces::NcclTiming>& timing, bool in_place) {
     if (!timing) {
@@ -160,11 +172,8 @@ class RowReader {
                   .flags = {}});
   }
 
-  static constexpr const char* kNotNamed =
-      "row of a collective that neither the log nor the name of the file tells, such as "
-      "all_reduce-2x8.log";
-
   ReadingBuilder& builder_;
+  bool unnamed_ = false;
   std::string named_;
   Places places_;
   SampleHeader header_;
