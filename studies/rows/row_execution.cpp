@@ -11,6 +11,7 @@
 #include "base/text.hpp"
 #include "studies/rows/row_cluster.hpp"
 #include "studies/rows/row_plan.hpp"
+#include "studies/rows/row_words.hpp"
 #include "topologies/cluster.hpp"
 
 namespace orrery::studies {
@@ -29,18 +30,23 @@ void apply_clause(std::string_view clause, plan::Execution& execution) {
   constexpr auto kGradients = std::to_array<std::string_view>(
       {"grad rs", "grad reduce", "grad/param", "gradient", "overlap_grad", "overlap-grad",
        "overlap_comm", "dp all-reduce", "dp overlap", "/dp", "data-parallel", "data parallel",
-       "bucketed all-reduce", "distributed optimizer", "dp comm", "grad overlap"});
+       "dp grad", "bucketed all-reduce", "distributed optimizer", "dp comm", "grad overlap"});
   constexpr auto kParameters = std::to_array<std::string_view>(
       {"param ag", "param all-gather", "param gather", "param broadcast", "grad/param",
        "overlap_param", "overlap-param", "fsdp", "zero-3 prefetch", "dp overlap", "/dp",
        "distributed optimizer"});
   constexpr auto kTensor = std::to_array<std::string_view>(
-      {"tp gemm", "tp overlap", "tp comm", "tp_comm", "tp-comm", "async tp", "tp/", "userbuffers"});
-  constexpr auto kMessages = std::to_array<std::string_view>({"p2p", "pp overlap", "/pp"});
+      {"tp gemm", "tp overlap", "tp comm", "tp_comm", "tp-comm", "async tp", "tp/", "userbuffers",
+       "tensor parallel comm", "tensor-parallel comm", "tensor parallel overlap",
+       "tensor-parallel overlap"});
+  constexpr auto kMessages =
+      std::to_array<std::string_view>({"p2p", "pp overlap", "/pp", "pp comm", "pipeline comm",
+                                       "pipeline-parallel comm", "pipeline overlap", "send/recv"});
   const bool on = !says_any(clause, kDenials) && !clause.starts_with("no ");
   const bool of_weights = clause.find("weight-gradient") != std::string_view::npos;  // products
-  const bool named =
-      !on || clause.find("overlap") != std::string_view::npos || clause.starts_with("grad r");
+  const bool named = !on || clause.find("overlap") != std::string_view::npos ||
+                     clause.find("hidden") != std::string_view::npos ||
+                     clause.starts_with("grad r");
   if (says_any(clause, kGradients) && named && !of_weights) {
     execution.overlap_grad_reduce = on;
   }
@@ -61,6 +67,19 @@ void apply_clause(std::string_view clause, plan::Execution& execution) {
 // "all communication overlapped", "no communication overlap": every kind that is modelled; no value
 // for clauses that name one kind.
 std::optional<bool> of_everything(std::string_view clause) {
+  constexpr auto kKinds = std::to_array<std::string_view>(
+      {"dp", "tp", "pp", "cp", "ep", "p2p", "fsdp", "zero", "grad", "gradient", "gradients",
+       "param", "parameter", "data", "tensor", "pipeline", "context", "expert"});
+  constexpr auto kYes =
+      std::to_array<std::string_view>({"all", "yes", "on", "true", "1", "full", "enabled"});
+  constexpr auto kNo = std::to_array<std::string_view>({"no", "false", "0", "disabled"});
+  const bool yes = std::find(kYes.begin(), kYes.end(), clause) != kYes.end();
+  if (yes || std::find(kNo.begin(), kNo.end(), clause) != kNo.end()) {
+    return yes;
+  }
+  if (has_word(clause.substr(0, clause.find('(')), kKinds)) {
+    return std::nullopt;
+  }
   constexpr auto kAll = std::to_array<std::string_view>(
       {"all communication overlap", "all comm overlap", "all overlap", "everything overlap",
        "full overlap", "fully overlap", "communication overlapped with comp"});
@@ -215,7 +234,9 @@ bool fused_attention(const Measurement& row, const FrameworkFacts& framework) {
   }
   const bool inferred = mentions(row.inferred, "attention_impl");
   const bool separate = !mentions(words, "flash") && says_any(words, kSeparate);
-  return !separate && !says_any(words, kUnfused) &&
+  // attn_impl: torch of llm-foundry (layers/attention.py), --attention-backend local of Megatron.
+  const bool named = words == "torch" || words == "local";
+  return !separate && !named && !says_any(words, kUnfused) &&
          (framework.execution.fused_attention || !inferred);
 }
 

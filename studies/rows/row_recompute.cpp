@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <numeric>
 #include <string_view>
 #include <utility>
 
@@ -79,41 +80,94 @@ int first_number(std::string_view text) {
   return number;
 }
 
-// "25% of layers": 4; 1 for shares that no step between layers gives.
-int layers_of_percent(std::string_view detail) {
-  const std::size_t sign = detail.find("% of");
-  if (sign == detail.npos || detail.find("layer", sign) == detail.npos) {
-    return 1;
-  }
-  std::size_t begin = sign;
-  while (begin > 0 && detail[begin - 1] >= '0' && detail[begin - 1] <= '9') {
-    --begin;
-  }
-  const int percent = first_number(detail.substr(begin, sign - begin));
-  return percent > 0 && 100 % percent == 0 ? 100 / percent : 1;
+// So many layers of every so many.
+struct LayerShare {
+  int share = 1;
+  int every = 1;
+};
+
+LayerShare reduced(int share, int every) {
+  const int divisor = std::gcd(share, every);
+  return share > 0 && share < every ? LayerShare{share / divisor, every / divisor} : LayerShare();
 }
 
-// "every 2nd layer", "every other layer", "1 of 3 layers", "1/3 of layers", "half of the layers",
-// "25% of layers"; 1 where the text says no such thing.
-int layers_apart(std::string_view detail) {
-  constexpr auto kHalf = std::to_array<std::string_view>({"every other layer", "half of"});
-  if (says_any(detail, kHalf)) {
-    return 2;
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+// The number that ends before `end`; 0 where none does.
+int number_before(std::string_view text, std::size_t end) {
+  std::size_t begin = end;
+  while (begin > 0 && is_digit(text[begin - 1])) {
+    --begin;
   }
-  if (const int apart = layers_of_percent(detail); apart > 1) {
-    return apart;
+  return first_number(text.substr(begin, end - begin));
+}
+
+// "25% of layers", or the per cent alone.
+LayerShare share_of_percent(std::string_view detail) {
+  const std::size_t sign = detail.find('%');
+  if (sign == detail.npos) {
+    return {};
   }
-  for (const std::string_view phrase : {"every ", "1 of ", "1/"}) {
+  const std::string_view rest = trim(detail.substr(sign + 1));
+  const bool of_layers = rest.starts_with("of") && rest.find("layer") != rest.npos;
+  return rest.empty() || of_layers ? reduced(number_before(detail, sign), 100) : LayerShare();
+}
+
+// "1 of 3 layers", "2/3 of layers".
+LayerShare share_in_numbers(std::string_view detail) {
+  for (const std::string_view phrase : {" of ", "/"}) {
     const std::size_t found = detail.find(phrase);
-    if (found != detail.npos && detail.find("layer", found) != detail.npos) {
-      return std::max(1, first_number(detail.substr(found + phrase.size())));
+    const std::size_t behind = found + phrase.size();
+    if (found != detail.npos && behind < detail.size() && is_digit(detail[behind]) &&
+        detail.find("layer", behind) != detail.npos) {
+      return reduced(number_before(detail, found), first_number(detail.substr(behind)));
     }
   }
-  return 1;
+  return {};
+}
+
+// "every 2nd layer". "Every 2 layers" of full recomputation is Megatron's uniform method, which
+// keeps the input of every second layer and recomputes all.
+LayerShare share_in_ordinals(std::string_view detail, bool whole_layers) {
+  constexpr auto kWords =
+      std::to_array<std::pair<std::string_view, int>>({{"every other layer", 2},
+                                                       {"half of", 2},
+                                                       {"every second layer", 2},
+                                                       {"every third layer", 3},
+                                                       {"every fourth layer", 4}});
+  for (const auto& [words, every] : kWords) {
+    if (detail.find(words) != detail.npos) {
+      return {1, every};
+    }
+  }
+  constexpr std::string_view kEvery = "every ";
+  const std::size_t found = detail.find(kEvery);
+  if (found == detail.npos || detail.find("layer", found) == detail.npos) {
+    return {};
+  }
+  const std::size_t digits = detail.find_first_of("0123456789", found);
+  const std::size_t end = std::min(detail.size(), detail.find_first_not_of("0123456789", digits));
+  const bool ordinal = digits != detail.npos && end < detail.size() && detail[end] != ' ';
+  return whole_layers && !ordinal ? LayerShare() : reduced(1, first_number(detail.substr(found)));
+}
+
+// All layers where the text says no such thing.
+LayerShare stated_share(std::string_view detail, bool whole_layers) {
+  for (const LayerShare& stated : {share_in_ordinals(detail, whole_layers),
+                                   share_of_percent(detail), share_in_numbers(detail)}) {
+    if (stated.every > 1) {
+      return stated;
+    }
+  }
+  return {};
 }
 
 // Megatron-LM's --recompute-method block with --recompute-num-layers; 0 where all layers are meant.
 int layers_of_a_stage(std::string_view detail) {
+  constexpr auto kPer = std::to_array<std::string_view>({"layers per", "layer per"});
+  if (says_any(detail, kPer)) {  // "8 layers per stage"
+    return first_number(detail);
+  }
   for (const std::string_view phrase : {"num_layers", "num-layers", "block", "first "}) {
     const std::size_t found = detail.find(phrase);
     if (found != detail.npos && detail.find("uniform") == detail.npos) {
@@ -141,8 +195,8 @@ std::string whole_layer(const Measurement& row, const FrameworkFacts& framework)
 // operators, layers or torchtitan's form "per-op", which keeps every second product.
 StatedRecompute selective(const Measurement& row, const FrameworkFacts& framework,
                           std::string_view detail) {
-  if (const int every = layers_apart(detail); every > 1) {
-    return {whole_layer(row, framework), every, 0};
+  if (const auto [share, every] = stated_share(detail, false); every > 1) {
+    return {whole_layer(row, framework), every, 0, share};
   }
   if (detail.find("per-op") != detail.npos) {
     return {"products", 1, 0};
@@ -160,7 +214,9 @@ tl::expected<StatedRecompute, std::string> stated_recompute(const Measurement& r
                                                             const FrameworkFacts& framework) {
   const std::string detail = to_lower(row.recompute_detail);
   if (row.recompute == "full") {
-    return StatedRecompute{whole_layer(row, framework), 1, layers_of_a_stage(detail)};
+    const int first = layers_of_a_stage(detail);
+    const auto [share, every] = first > 0 ? LayerShare() : stated_share(detail, true);
+    return StatedRecompute{whole_layer(row, framework), every, first, share};
   }
   if (row.recompute == "selective") {
     return selective(row, framework, detail);
@@ -187,7 +243,8 @@ std::vector<BlockRun> recomputed_runs(const StatedRecompute& stated, int length,
   }
   std::vector<BlockRun> runs;
   for (int position = 0; position < length; ++position) {
-    runs.push_back({1, position % stated.every == 0 ? recomputed : layout});
+    runs.push_back(
+        {1, position * stated.share % stated.every < stated.share ? recomputed : layout});
   }
   return runs;
 }

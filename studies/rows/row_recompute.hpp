@@ -14,8 +14,9 @@ namespace orrery::studies {
 
 struct StatedRecompute {
   std::string operators;  // of a layer that recomputes, as plans spell it: "full", "norms+qkv"
-  int every = 1;          // the layers that do: all, every second, ...
+  int every = 1;          // the layers that do: all, `share` of every second, third, ...
   int first = 0;          // so many layers of each virtual stage, fully; 0: as `every` says
+  int share = 1;
 };
 
 // Or why it is not modelled.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <utility>
+#include <vector>
 
 #include "base/text.hpp"
 #include "plan/operator_set.hpp"
@@ -157,6 +158,11 @@ std::optional<std::int64_t> stage_of_zero(std::string_view cell) {
                                                                 {"mics", 3},
                                                                 {"fullshard", 3},
                                                                 {"zeroinfinity", 3},
+                                                                {"hybridshard", 3},
+                                                                {"hybrid", 3},
+                                                                {"ddp", 0},
+                                                                {"no", 0},
+                                                                {"off", 0},
                                                                 {"zerooffload", 2},
                                                                 {"shardgradop", 2},
                                                                 {"distopt", 1},
@@ -223,7 +229,10 @@ RecomputeWords recompute_words(std::string_view cell, std::string_view detail) {
     return {first, std::move(both)};
   }
   const std::string name = spelling(cell, kNames);
-  const bool groups = plan::group_named(name.substr(0, name.find('+'))).has_value();
+  const std::vector<std::string_view> parts = split(name, '+');
+  const bool groups = std::all_of(parts.begin(), parts.end(), [](std::string_view part) {
+    return plan::group_named(part).has_value();
+  });
   if (groups || std::find(kKnown.begin(), kKnown.end(), name) != kKnown.end()) {
     return {name, std::string(detail)};
   }

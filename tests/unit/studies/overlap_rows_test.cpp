@@ -60,6 +60,30 @@ TEST(OverlapRows, EverythingAndNothing) {
   EXPECT_FALSE(execution("NeMo", "no grad overlap").overlap_grad_reduce);
 }
 
+TEST(OverlapRows, OneWordIsOfEverything) {
+  for (const std::string overlap : {"yes", "All", "full", "enabled", "true"}) {
+    const plan::Execution run = execution("Megatron-LM", overlap);
+    EXPECT_TRUE(run.overlap_grad_reduce && run.overlap_p2p && run.stream_tp) << overlap;
+  }
+  for (const std::string overlap : {"no", "disabled", "False", "0"}) {
+    const plan::Execution run = execution("NeMo", overlap);
+    EXPECT_FALSE(run.overlap_grad_reduce || run.overlap_p2p || run.stream_tp) << overlap;
+  }
+}
+
+// "communication not overlapped" of one kind leaves the others as they are.
+TEST(OverlapRows, OneKindIsNotEverything) {
+  const plan::Execution data = execution("NeMo", "DP communication not overlapped");
+  EXPECT_FALSE(data.overlap_grad_reduce);
+  EXPECT_TRUE(data.overlap_p2p);
+  const plan::Execution tensor =
+      execution("NeMo", "tensor-parallel communication not overlapped; no overlap of p2p");
+  EXPECT_TRUE(tensor.overlap_grad_reduce);
+  EXPECT_FALSE(tensor.overlap_p2p);
+  EXPECT_TRUE(execution("NeMo", "tensor-parallel communication overlapped").stream_tp);
+  EXPECT_TRUE(execution("Megatron-LM", "DP grad reduce-scatter hidden").overlap_grad_reduce);
+}
+
 TEST(OverlapRows, OtherWordsChangeNothing) {
   for (const std::string overlap :
        {"", "CP p2p overlapped with attention", "FSDP: no reshard after forward",

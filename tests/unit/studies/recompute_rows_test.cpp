@@ -59,6 +59,31 @@ TEST(RecomputeRows, SomeLayers) {
   EXPECT_EQ(recomputed_layers(plan_of("full", "recompute_num_layers=4")), 8);
 }
 
+// A share of the layers, whether the cell calls that full or selective.
+TEST(RecomputeRows, SharesOfTheLayers) {
+  for (const std::string kind : {"full", "selective"}) {
+    const auto layers = [&](const std::string& detail) {
+      return recomputed_layers(plan_of(kind, detail));
+    };
+    EXPECT_EQ(layers("every 2nd layer"), 12) << kind;
+    EXPECT_EQ(layers("every third layer"), 8) << kind;
+    EXPECT_EQ(layers("50% of layers"), 12) << kind;
+    EXPECT_EQ(layers("25%"), 6) << kind;
+    EXPECT_EQ(layers("75% of the layers"), 18) << kind;
+    EXPECT_EQ(layers("1 of 3 layers"), 8) << kind;
+    EXPECT_EQ(layers("2/3 of layers"), 16) << kind;
+  }
+  EXPECT_EQ(recomputed_layers(plan_of("full (half of the layers)", "")), 12);
+  EXPECT_EQ(recomputed_layers(plan_of("full", "3 layers per stage")), 6);  // of two stages
+  // Megatron's uniform method keeps fewer inputs and recomputes all layers.
+  EXPECT_EQ(recomputed_layers(plan_of("full", "checkpoint every 2 layers")), 24);
+}
+
+TEST(RecomputeRows, ListsOfOtherWords) {
+  EXPECT_EQ(operators_of("norms+rotary", ""), "norms+rotary");
+  EXPECT_EQ(operators_of("attention+mlp", ""), "attention-core+mlp-up+mlp-activation+mlp-down");
+}
+
 TEST(RecomputeRows, WhatIsNotModelledSaysSo) {
   const auto plan =
       row_plan(testing::row_of({{"recompute", "custom"}, {"recompute_detail", "tuned by hand"}}));

@@ -50,6 +50,8 @@ TEST(StatedWords, StagesOfZeroAndFlags) {
   EXPECT_EQ(stage("1 (distributed optimizer)"), 1);
   EXPECT_EQ(stage("FSDP"), 3);
   EXPECT_EQ(stage("none"), std::nullopt);
+  EXPECT_EQ(stage("DDP"), 0);
+  EXPECT_EQ(stage("HYBRID_SHARD"), 3);
   EXPECT_EQ(stage("2.0"), 2);
   for (const std::string unknown : {"stage 7", "ZeRO-4", "sharded"}) {
     EXPECT_THAT(message_of([&] { stage(unknown); }),

@@ -164,7 +164,8 @@ TEST(UnseenRows, AttentionIsUnfusedWhereNoFusedKernelWas) {
   EXPECT_TRUE(fused({{"attention_impl", ""}, {"year", "2023"}}));
   EXPECT_TRUE(fused({{"attention_impl", ""}}));
   EXPECT_TRUE(fused({{"attention_impl", "xformers"}, {"gpu", "V100-16GB-SXM"}}));
-  for (const std::string words : {"Eager", "naive", "unfused", "materialised scores"}) {
+  for (const std::string words :
+       {"Eager", "naive", "torch", "local", "unfused", "materialised scores"}) {
     EXPECT_FALSE(fused({{"attention_impl", words}})) << words;
   }
 }
