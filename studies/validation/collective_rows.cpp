@@ -78,6 +78,7 @@ struct Setup {
   std::string gpu;
   std::int64_t nodes = 1;
   std::int64_t gpus_per_node = 1;
+  std::int64_t ranks = 1;
   bool operator==(const Setup&) const = default;
 };
 
@@ -126,13 +127,19 @@ tl::expected<System, std::string> system_of(const Setup& setup, const std::strin
   if (gpu.empty()) {
     return tl::unexpected(fmt::format("unknown GPU \"{}\"", printable(setup.gpu, 80)));
   }
+  // Fewer ranks than the nodes have GPUs use a part of each.
+  const std::int64_t per_node = setup.ranks / setup.nodes;
+  if (setup.ranks % setup.nodes != 0 || per_node > setup.gpus_per_node) {
+    return tl::unexpected(fmt::format("{} ranks are not in equal parts on {} of {}", setup.ranks,
+                                      counted(setup.nodes, "node"),
+                                      counted(setup.gpus_per_node, "GPU")));
+  }
   LogFacts facts = log_facts(table, setup.log);
   if (facts.interconnect.empty() && mentions(setup.file, "sharp")) {
     facts.interconnect = "SHARP";
   }
-  auto found =
-      calibrate::log_system({gpu, node_name(setup, gpu, facts), facts.interconnect,
-                             static_cast<int>(setup.nodes), static_cast<int>(setup.gpus_per_node)});
+  auto found = calibrate::log_system({gpu, node_name(setup, gpu, facts), facts.interconnect,
+                                      static_cast<int>(setup.nodes), static_cast<int>(per_node)});
   if (!found) {
     return tl::unexpected(found.error());
   }
@@ -152,7 +159,9 @@ Seconds time_of(const System& system, CommKind kind, Bytes bytes) {
 RowResult predict_row(const CsvTable& table, std::size_t index, const std::string& source,
                       const tl::expected<System, std::string>& system) {
   const Cells cells(table, index);
-  const std::int64_t bytes = cells.required_count("bytes", std::int64_t{1} << 50);
+  constexpr std::int64_t kMost = std::int64_t{1} << 50;
+  const std::int64_t bytes =  // nccl-tests prints rows of no bytes where asked to
+      cells.count("bytes", kMost) == 0 ? 0 : cells.required_count("bytes", kMost);
   const std::string collective = cells.text("collective");
   RowResult result;
   result.id = fmt::format("{}:{}", stem(cells.text("file")), bytes);
@@ -161,10 +170,13 @@ RowResult predict_row(const CsvTable& table, std::size_t index, const std::strin
   result.quantity = "collective_time_s";
   result.subject = fmt::format("{} of {} B", collective, bytes);
   result.small = bytes < kSmallMessage;
-  const double measured = cells.positive("time_us") / 1e6;
+  const bool timed = !cells.is_open("time_us");
+  const double measured = timed ? cells.positive("time_us") / 1e6 : 0;
   const std::optional<CommKind> kind = kind_of(collective);
   if (!system) {
     result.skipped_because = system.error();
+  } else if (!timed || bytes == 0) {
+    result.skipped_because = timed ? "no bytes are moved" : "time_us is not stated";
   } else if (!kind) {
     result.skipped_because =
         fmt::format("collective \"{}\" is not modelled", printable(collective, 40));
@@ -187,9 +199,10 @@ RowResult predict_row(const CsvTable& table, std::size_t index, const std::strin
 
 Setup setup_of(const CsvTable& table, std::size_t index) {
   const Cells cells(table, index);
-  return {cells.text("file"), stem(cells.text("file")), cells.text("gpu"),
-          cells.required_count("nodes", limits::kMaxNodesOfCluster),
-          cells.required_count("gpus_per_node", limits::kMaxDevices)};
+  const std::int64_t nodes = cells.required_count("nodes", limits::kMaxNodesOfCluster);
+  const std::int64_t per_node = cells.required_count("gpus_per_node", limits::kMaxDevices);
+  const std::int64_t ranks = cells.count("ranks", limits::kMaxDevices).value_or(nodes * per_node);
+  return {cells.text("file"), stem(cells.text("file")), cells.text("gpu"), nodes, per_node, ranks};
 }
 
 std::vector<Run> runs_of(const CsvTable& table) {

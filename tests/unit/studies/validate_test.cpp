@@ -112,7 +112,7 @@ TEST(ValidateTest, CollectivesInOtherWordsAndPlaces) {
       "x.txt,A100-SXM4-80GB,1,8,8,all-reduce,half,1073741824,8000\n"
       "x.txt,GB200,32,4,128,all_reduce,half,1048576,80\n"  // 64 GPUs of two domains
       "x.txt,A100-SXM4-80GB,1,16,16,all_reduce,half,1048576,30\n"
-      "x.txt,A100-SXM4-80GB,1048576,8,8,all_reduce,half,1048576,30\n");
+      "x.txt,A100-SXM4-80GB,1048576,8,,all_reduce,half,1048576,30\n");
   const std::vector<RowResult> rows = validate_files({file.path()}, {}).rows;
   ASSERT_EQ(rows.size(), 5U);
   EXPECT_GT(rows[0].predicted, 0);
@@ -120,6 +120,26 @@ TEST(ValidateTest, CollectivesInOtherWordsAndPlaces) {
   EXPECT_GT(rows[2].predicted, 0) << rows[2].skipped_because;
   EXPECT_EQ(rows[3].skipped_because, "hgx-a100 has 8 GPUs, not 16");
   EXPECT_EQ(rows[4].skipped_because, "more than 1048576 ranks");
+}
+
+// A part of each node, cells that state nothing, and counts that contradict each other.
+TEST(ValidateTest, RanksOfCollectivesAreThoseOfTheirColumn) {
+  const TemporaryFile file("ranks.csv",
+                           "file,gpu,nodes,gpus_per_node,ranks,collective,dtype,bytes,time_us\n"
+                           "x.txt,H100-80GB-SXM,1,8,8,all_gather,half,1048576,30\n"
+                           "x.txt,H100-80GB-SXM,1,4,4,all_gather,half,1048576,30\n"
+                           "x.txt,H100-80GB-SXM,1,8,4,all_gather,half,1048576,30\n"
+                           "x.txt,H100-80GB-SXM,2,8,15,all_gather,half,1048576,30\n"
+                           "x.txt,H100-80GB-SXM,1,8,16,all_gather,half,1048576,30\n"
+                           "x.txt,H100-80GB-SXM,1,8,8,all_gather,half,0,30\n"
+                           "x.txt,H100-80GB-SXM,1,8,8,all_gather,half,1048576,n/a\n");
+  const std::vector<RowResult> rows = validate_files({file.path()}, {}).rows;
+  EXPECT_EQ(rows[2].predicted, rows[1].predicted);
+  EXPECT_NE(rows[2].predicted, rows[0].predicted);
+  EXPECT_EQ(rows[3].skipped_because, "15 ranks are not in equal parts on 2 nodes of 8 GPUs");
+  EXPECT_EQ(rows[4].skipped_because, "16 ranks are not in equal parts on 1 node of 8 GPUs");
+  EXPECT_EQ(rows[5].skipped_because, "no bytes are moved");
+  EXPECT_EQ(rows[6].skipped_because, "time_us is not stated");
 }
 
 // The cell of the GPU names the machine: eight adapters instead of the usual four.
