@@ -313,6 +313,7 @@ int run_plan(PlanOptions options, search::Ranks* ranks) {
       search::find_baselines(options.like, "--like");
   plan::Plan base = search::base_plan(problem_of(options));
   const search::Options how = search_options(options);
+  note_all(foreign_profile(base), options.output);
   how.constraints.apply(base.execution);
   check_fixed(base, how.constraints, !options.lengths.empty());
   note_all(idle_constraints(base, how.constraints, options.forbid), options.output);

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <initializer_list>
 #include <system_error>
@@ -16,6 +17,7 @@
 #include "cli/command/command_line.hpp"
 #include "cli/command/together.hpp"
 #include "models/config_import.hpp"
+#include "topologies/cluster.hpp"
 
 namespace orrery::cli {
 
@@ -168,6 +170,17 @@ search::Options search_options(const PlanOptions& options) {
   result.top = static_cast<int>(parse_integer(options.top, "--top", 1, 1000)) - 1;
   result.proves_top = options.prove_top;
   return result;
+}
+
+std::vector<std::string> foreign_profile(const plan::Plan& base) {
+  const std::string& measured = base.profile.name;
+  const std::string& used = base.cluster.gpu.name;
+  const std::vector<std::string> gpus = topologies::gpu_names();
+  if (measured == used || std::find(gpus.begin(), gpus.end(), measured) == gpus.end()) {
+    return {};
+  }
+  return {fmt::format("orrery: the profile is of {}: its shares of peak rates count for {}",
+                      measured, used)};
 }
 
 }  // namespace orrery::cli

@@ -64,6 +64,8 @@ void check_batch(const PlanOptions& options);
 // Error (bad input) naming the option that cannot be read.
 search::Problem problem_of(const PlanOptions& options);
 search::Options search_options(const PlanOptions& options);
+// A remark where the profile was measured on another GPU than the cluster's.
+std::vector<std::string> foreign_profile(const plan::Plan& base);
 
 // "gpt3-175b on dgx-a100:128".
 std::string question_text(const PlanOptions& options);
