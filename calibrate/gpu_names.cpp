@@ -5,6 +5,7 @@
 
 #include "base/text.hpp"
 #include "topologies/documents.hpp"
+#include "topologies/words.hpp"
 
 namespace orrery::calibrate {
 namespace {
@@ -56,6 +57,13 @@ constexpr std::array<UsualNode, 15> kUsualNodes = {{{"a100-sxm4-40gb", "dgx-a100
 }  // namespace
 
 std::string gpu_of(std::string_view text) { return topologies::find_gpu_name(std::string(text)); }
+
+std::string device_of_file(std::string_view path, const std::string& given) {
+  const std::string_view file = path.substr(path.find_last_of('/') + 1);
+  const std::string named = topologies::similar_gpu(file.substr(0, file.find_last_of('.')));
+  const auto model = [](std::string_view gpu) { return gpu.substr(0, gpu.find('-')); };
+  return named.empty() || model(named) == model(given) ? given : named;
+}
 
 std::string node_of(std::string_view gpu, std::string_view fabric) {
   const std::string words = to_lower(fabric);

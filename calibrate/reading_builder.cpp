@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "base/text.hpp"
+#include "calibrate/gpu_names.hpp"
 
 namespace orrery::calibrate {
 namespace {
@@ -32,7 +33,8 @@ std::string letters_of(std::string_view text) {
 ReadingBuilder::ReadingBuilder(const std::string& path, const ReadOptions& options)
     : path_(path),
       file_name_(printable(std::filesystem::path(path).filename().string())),
-      options_(options) {}
+      options_(options),
+      device_(device_of_file(path, options.device)) {}
 
 std::string ReadingBuilder::source(std::int64_t line) const {
   return fmt::format("{}:{}", file_name_, line);

@@ -18,6 +18,8 @@ class ReadingBuilder {
 
   const std::string& path() const { return path_; }
   const ReadOptions& options() const { return options_; }
+  // Of what a file holds that names no GPU; "" when neither its name nor the user does.
+  const std::string& device() const { return device_; }
   // "file:line" without the folder: what a sample says of where it comes from.
   std::string source(std::int64_t line) const;
   std::string where(std::int64_t line) const;  // with the folder, for messages
@@ -36,6 +38,7 @@ class ReadingBuilder {
   std::string path_;
   std::string file_name_;
   ReadOptions options_;
+  std::string device_;
   Reading reading_;
   std::size_t last_ = 0;  // file of the sample before: neighbours mostly share it
   std::map<std::string, std::int64_t> left_out_;

@@ -60,7 +60,7 @@ void TableRow::add(Shape shape, const Timing& time, std::string implementation,
     return;
   }
   SampleHeader header;
-  header.device = has("gpu") ? printable(text("gpu")) : builder_.options().device;
+  header.device = has("gpu") ? printable(text("gpu")) : builder_.device();
   if (header.device.empty()) {
     bad_input(builder_.path(), "the table does not say which GPU it is of", "give --gpu");
   }

@@ -52,9 +52,9 @@ class TraceReader {
       }
     }
     SampleHeader header;
-    header.device = !end.devices.empty()                 ? end.devices.front()
-                    : !builder_.options().device.empty() ? builder_.options().device
-                                                         : "unknown";
+    header.device = !end.devices.empty()         ? end.devices.front()
+                    : !builder_.device().empty() ? builder_.device()
+                                                 : "unknown";
     header.gpu = gpu_of(header.device);
     header.node = node_of(header.gpu, "");
     header.notes = {"collective times of a trace include waiting for other ranks"};

@@ -110,7 +110,7 @@ class RowReader {
         places_(places_of(log, builder)),
         header_(header_of(log, places_.mode)) {
     if (header_.device.empty()) {
-      header_.device = builder.options().device;
+      header_.device = builder.device();
       header_.gpu = gpu_of(header_.device);
       header_.node = node_of(header_.gpu, header_.fabric);
     }

@@ -80,7 +80,7 @@ Run read_run(ObjectReader& document, ReadingBuilder& builder) {
   }
   read_config(document, run);
   if (run.header.device.empty()) {
-    run.header.device = builder.options().device.empty() ? "unknown" : builder.options().device;
+    run.header.device = builder.device().empty() ? "unknown" : builder.device();
   }
   run.header.gpu = gpu_of(run.header.device);
   run.header.node = node_of(run.header.gpu, "");

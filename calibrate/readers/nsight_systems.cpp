@@ -180,7 +180,7 @@ class ExportReader {
       Query query(database_, "SELECT name FROM TARGET_INFO_GPU LIMIT 1");
       name = query.next() ? printable(query.text(0)) : "";
     }
-    name = name.empty() ? builder_.options().device : name;
+    name = name.empty() ? builder_.device() : name;
     return name.empty() ? "unknown" : name;
   }
 

@@ -157,7 +157,7 @@ class FileReader {
       return;
     }
     SampleHeader header;
-    header.device = devices_.contains(id) ? devices_[id] : builder_.options().device;
+    header.device = devices_.contains(id) ? devices_[id] : builder_.device();
     header.device = header.device.empty() ? "unknown" : header.device;
     header.gpu = gpu_of(header.device);
     Timing time = single_timing(Seconds(result.seconds), result.repetitions);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -113,6 +114,22 @@ void take(const calibrate::SampleFile& file, const std::string& path, Samples& s
   }
 }
 
+// Nothing where the user wants what can be read and a file holds no such thing.
+std::optional<calibrate::Reading> read_file(const std::string& path,
+                                            const FitCommandOptions& options,
+                                            const topologies::Gpu& gpu) {
+  try {
+    return calibrate::read_foreign(path, options.format,
+                                   {.partial = options.partial, .device = gpu.name});
+  } catch (const Error& error) {
+    if (!options.partial || error.kind() != ErrorKind::BadInput) {
+      throw;
+    }
+    note_all({error.what()}, options.common);
+    return std::nullopt;
+  }
+}
+
 Samples read_all(const FitCommandOptions& options, const topologies::Gpu& gpu) {
   std::vector<std::string> names = {gpu.name};
   for (const std::string& also : options.also) {
@@ -120,13 +137,16 @@ Samples read_all(const FitCommandOptions& options, const topologies::Gpu& gpu) {
   }
   Samples samples;
   for (const std::string& path : options.files) {
-    const auto reading = calibrate::read_foreign(path, options.format,
-                                                 {.partial = options.partial, .device = gpu.name});
-    note_all(reading.remarks, options.common);
-    if (reading.files.empty() && !reading.remarks.empty()) {
-      samples.useless.push_back(reading.remarks.front());
+    const std::optional<calibrate::Reading> reading = read_file(path, options, gpu);
+    if (!reading) {
+      samples.useless.push_back(path + ": nothing in it can be used");
+      continue;
     }
-    for (const calibrate::SampleFile& file : reading.files) {
+    note_all(reading->remarks, options.common);
+    if (reading->files.empty() && !reading->remarks.empty()) {
+      samples.useless.push_back(reading->remarks.front());
+    }
+    for (const calibrate::SampleFile& file : reading->files) {
       const calibrate::SampleHeader& header = file.header;
       const std::string name = header.gpu.empty() ? calibrate::gpu_of(header.device) : header.gpu;
       if (std::find(names.begin(), names.end(), name) == names.end()) {

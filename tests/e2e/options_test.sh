@@ -76,6 +76,13 @@ grep -qx 'damaged.csv:4: 2 cells (the header has 4)' stderr || fail "remarks: $(
 grep -qx 'damaged.csv:3: cublas_us: "abc" is not a number' stderr || fail "remarks: $(cat stderr)"
 expect 0 calibrate fit damaged.csv --gpu h100-sxm5-80gb --partial -o partial.json -q
 [ ! -s stderr ] || fail "not quiet: $(cat stderr)"
+# One of many files that holds nothing of use stops a fit only without --partial.
+printf 'a,b\n1,2\n' >other_table.csv
+rejects 2 'other_table.csv: the format is not recognised' calibrate fit other_table.csv damaged.csv --gpu h100-sxm5-80gb -q
+expect 0 calibrate fit damaged.csv other_table.csv --gpu h100-sxm5-80gb --partial -o partial.json
+grep -q '^other_table.csv: the format is not recognised' stderr || fail "remarks: $(cat stderr)"
+rejects 2 'other_table.csv: nothing in it can be used' calibrate fit other_table.csv --gpu h100-sxm5-80gb --partial -q
+rejects 4 nowhere.csv calibrate fit damaged.csv nowhere.csv --gpu h100-sxm5-80gb --partial -q
 
 # What a profile is not fitted to is said, and nothing else makes none.
 cat >mixed_samples.json <<'END'
@@ -103,7 +110,11 @@ expect 0 calibrate fit collectives.json --gpu a100-sxm4-80gb -o collectives_prof
 grep -q 'collectives one-node' collectives.svg || fail 'the picture has no collectives'
 grep -q '"collectives": "fitted by orrery calibrate fit to collectives.json (1 sample)"' collectives_profile.json ||
   fail 'the source of the collectives'
-expect 0 plan corpus/tiny-network.json dgx-a100:1 --batch 8 -q --fix tp=8 --profile collectives_profile.json -o plan.json
+expect 0 plan corpus/tiny-network.json hgx-a100:1 --batch 8 --fix tp=8 --profile collectives_profile.json -o plan.json
+grep -q 'the profile is of' stderr && fail "no other GPU: $(cat stderr)"
+expect 0 plan corpus/tiny-network.json hgx-h100:1 --batch 8 --fix tp=8 --profile collectives_profile.json -o plan.json
+grep -q 'orrery: the profile is of a100-sxm4-80gb: its shares of peak rates count for h100-sxm5-80gb' stderr ||
+  fail "a profile of another GPU: $(cat stderr)"
 rm -f plan.json
 
 # Profiles of other GPUs than the logs' are no profiles to write.

@@ -150,6 +150,20 @@ TEST_F(TableReaders, CopiesAndLaunches) {
   EXPECT_EQ(reading.files.front().header.gpu, "a100-sxm4-80gb");
 }
 
+// "kernels/*.csv --gpu l40s" must not make an L40S of an H100.
+TEST_F(TableReaders, TheNameOfAFileTellsTheGpuThatItDoesNotState) {
+  const std::string text = "m,n,k,cublas_us\n4096,4096,4096,200\n";
+  const auto gpu = [&](const std::string& name, const std::string& given) {
+    return read_foreign(write(name, text), "", {.partial = false, .device = given})
+        .files.front()
+        .header.gpu;
+  };
+  EXPECT_EQ(gpu("gemm-h100-sxm-bf16-repeat.csv", "l40s"), "h100-sxm5-80gb");
+  EXPECT_EQ(gpu("gemm-h100-sxm-bf16-repeat.csv", ""), "h100-sxm5-80gb");
+  EXPECT_EQ(gpu("h100.csv", "h100-pcie-80gb"), "h100-pcie-80gb");  // another form of it
+  EXPECT_EQ(gpu("gemm.csv", "l40s"), "l40s");
+}
+
 TEST_F(TableReaders, FaultsNameFileLineAndColumn) {
   const std::string header = "gpu,dtype,m,n,k,time_us,tflops\n";
   const auto refused = [&](const std::string& rows) {
