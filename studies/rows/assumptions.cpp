@@ -102,6 +102,9 @@ class Assumptions {
     if (row_.recompute.empty()) {
       note("recompute", row_.recompute, "none");
     }
+    if (row_.most_chunks) {
+      chunks();
+    }
   }
 
   std::string_view usual_schedule() const {
@@ -275,7 +278,6 @@ class Assumptions {
   }
 
   void schedule() {
-    const std::int64_t pp = *row_.pp;
     if (row_.schedule == "terapipe") {
       notes_.push_back("slices of equal length");
     }
@@ -284,13 +286,18 @@ class Assumptions {
     } else if (row_.schedule != "none" && !sim::is_registered_schedule(row_.schedule)) {
       note(fmt::format("schedule {} as", printable(row_.schedule, 60)), row_.schedule, "1f1b");
     }
+    chunks();
+  }
+
+  void chunks() {
+    const std::int64_t pp = *row_.pp;
     if (row_.schedule != "interleaved" || pp == 1 || row_.vpp) {
       return;
     }
     const std::int64_t layers = row_.layers.value_or(0);
     const std::int64_t dp = row_.dp.value_or(0);
     const bool whole_groups =  // Megatron interleaves multiples of pp micro-batches
-        dp > 0 && row_.global_batch.value_or(0) / (dp * *row_.micro_batch) % pp == 0;
+        dp > 0 && row_.global_batch.value_or(0) / (dp * row_.micro_batch.value_or(1)) % pp == 0;
     if (row_.most_chunks && layers > 0) {
       note("vpp", row_.vpp, std::max<std::int64_t>(1, (layers + 2) / pp));
     } else {

@@ -57,6 +57,17 @@ void fill_degree(std::string_view name, OptionalCount& degree, std::int64_t othe
   }
 }
 
+// All degrees state it where they are all there: some sources print the ranks that share an expert.
+void fill_data_parallel(Measurement& row, Notes& notes) {
+  const std::int64_t others = row.tp.value_or(0) * row.pp.value_or(0) * row.cp.value_or(1);
+  const std::int64_t gpus = row.gpus.value_or(0);
+  const bool open = !row.dp || row.cp;  // else dp tells the context ranks
+  if (others == 0 || gpus == 0 || gpus % others != 0 || !open || row.dp == gpus / others) {
+    return;
+  }
+  fill(row.dp ? fmt::format("dp {} as", *row.dp) : std::string("dp"), row.dp, gpus / others, notes);
+}
+
 // Where both of tp and pp are blank, counts do not tell them apart.
 void fill_degrees(Measurement& row, Notes& notes) {
   const std::int64_t cp = row.cp.value_or(1);
@@ -78,6 +89,7 @@ void fill_degrees(Measurement& row, Notes& notes) {
 std::vector<std::string> fill_from_cells(Measurement& row) {
   Notes notes;
   fill_form(row, notes);
+  fill_data_parallel(row, notes);
   fill_micro_batch(row, notes);
   fill_degrees(row, notes);
   return notes;

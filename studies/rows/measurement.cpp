@@ -145,9 +145,9 @@ void read_plan(const Cells& cells, Measurement& row) {
   row.recompute_detail = recompute.detail;
   row.schedule = schedule_name(cells.optional_text("schedule"));
   row.variant = cells.optional_text("variant");
-  row.micro_batch = cells.count("micro_batch", limits::kMaxBatch);
-  row.num_microbatches = cells.count("num_microbatches", limits::kMaxBatch);
-  row.global_batch = cells.count("global_batch", limits::kMaxBatch);
+  row.micro_batch = cells.degree("micro_batch", limits::kMaxBatch);
+  row.num_microbatches = cells.degree("num_microbatches", limits::kMaxBatch);
+  row.global_batch = cells.degree("global_batch", limits::kMaxBatch);
   row.overlap = cells.optional_text("overlap");
 }
 

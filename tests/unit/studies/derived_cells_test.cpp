@@ -39,6 +39,36 @@ TEST(DerivedCells, TheOneDegreeThatIsBlankIsWhatTheOthersLeave) {
   EXPECT_THAT(predicted({{"pp", ""}}).assumed, ElementsAre("pp 2"));
 }
 
+// Some sources print the ranks that share an expert.
+TEST(DerivedCells, DataParallelRanksAreWhatTheDegreesLeave) {
+  EXPECT_EQ(filled({{"dp", ""}}).dp, 2);
+  EXPECT_EQ(filled({{"dp", "1"}, {"cp", "1"}}).dp, 2);
+  EXPECT_EQ(filled({{"dp", "3"}, {"cp", "1"}, {"gpus", "9"}}).dp, 3);  // nothing fits
+  EXPECT_THAT(predicted({{"dp", "3"}, {"cp", "1"}}).assumed, ElementsAre("dp 3 as 2"));
+  EXPECT_EQ(predicted({{"dp", "3"}, {"cp", "1"}}).predicted, predicted({}).predicted);
+}
+
+TEST(DerivedCells, CountsOfZeroAreBlank) {
+  for (const std::string confidence : {"full", "partial"}) {
+    const Changes zeros = {{"micro_batch", "0"},
+                           {"num_microbatches", "0"},
+                           {"vpp", ""},
+                           {"schedule", "interleaved"},
+                           {"confidence", confidence}};
+    Changes blanks = zeros;
+    blanks["micro_batch"] = blanks["num_microbatches"] = "";
+    EXPECT_EQ(predicted(zeros).skipped_because, predicted(blanks).skipped_because) << confidence;
+    EXPECT_EQ(predicted(zeros).predicted, predicted(blanks).predicted) << confidence;
+  }
+  EXPECT_EQ(filled({{"global_batch", "0"}}).global_batch, std::nullopt);
+}
+
+TEST(DerivedCells, AsManyChunksAsThereAreLayers) {
+  const Changes most = {{"schedule", "interleaved"}, {"vpp", "max (1 layer per chunk)"}};
+  EXPECT_THAT(predicted(most).assumed, Contains("vpp 13"));  // 24 layers and two ends on 2 stages
+  EXPECT_GT(predicted(most).predicted, 0) << predicted(most).skipped_because;
+}
+
 TEST(DerivedCells, CardsWhereANodeHasNoNvlink) {
   const auto gpu = [](const std::string& name, const std::string& links) {
     return filled({{"gpu", name}, {"intra_node", links}}).gpu;
