@@ -108,7 +108,7 @@ void read_hardware(const Cells& cells, Measurement& row) {
   }
   row.gpu = cells.text("gpu");
   row.gpus = cells.count("gpus", limits::kMaxDevices);
-  row.gpus_per_node = cells.count("gpus_per_node", limits::kMaxDevices);
+  row.gpus_per_node = cells.degree("gpus_per_node", limits::kMaxDevices);
   row.intra_node = cells.optional_text("intra_node");
   row.inter_node = cells.optional_text("inter_node");
   row.framework = cells.text("framework");

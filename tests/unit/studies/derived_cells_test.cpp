@@ -61,6 +61,7 @@ TEST(DerivedCells, CountsOfZeroAreBlank) {
     EXPECT_EQ(predicted(zeros).predicted, predicted(blanks).predicted) << confidence;
   }
   EXPECT_EQ(filled({{"global_batch", "0"}}).global_batch, std::nullopt);
+  EXPECT_EQ(filled({{"gpus_per_node", "0"}}).gpus_per_node, std::nullopt);
 }
 
 TEST(DerivedCells, AsManyChunksAsThereAreLayers) {
