@@ -165,10 +165,7 @@ std::vector<bool> ScheduleSpace::cuts(int num_virtual_stages, bool divides) cons
   if (even) {
     result.push_back(false);
   }
-  // Who fixes the pipeline degree describes a run, and runs are cut evenly.
-  const bool as_usual = constraints_.is_fixed("pp") && !constraints_.is_fixed("stages") && even &&
-                        base_.network.spec.encoder.layers == 0;
-  if (differs && !as_usual && constraints_.admits("stages", "balanced")) {
+  if (differs && constraints_.admits("stages", "balanced")) {
     result.push_back(true);
   }
   return result;
