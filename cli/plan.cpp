@@ -41,7 +41,7 @@ namespace {
 
 constexpr const char* kExamples = R"(
 Fields of --fix and --forbid: tp, cp, ep, pp, dp, chunks, micro_batch, zero, recompute, schedule,
-sequence_parallel, context, and the execution flags of a plan document.
+sequence_parallel, context, stages (even or balanced), and the execution flags of a plan document.
 
 Examples:
   orrery plan llama3-70b hgx-h100:8 --batch 512
@@ -73,19 +73,6 @@ void write_files(const PlanOptions& options, const search::Found& best, const st
     write_result(options.report_path, text + "\n" + explanation(best.plan, detailed),
                  options.output);
   }
-}
-
-int report_nothing(const search::Outcome& outcome, const plan::Plan& base,
-                   const search::Options& how, const PlanOptions& options) {
-  const bool asks_nothing = interrupted() || outcome.timed_out || !options.lengths.empty();
-  const std::vector<search::NearestChange> changes =
-      asks_nothing ? std::vector<search::NearestChange>()
-                   : search::nearest_changes(problem_of(options), base, how);
-  if (options.output.json) {
-    print_json(nothing_json(outcome, changes));
-  }
-  note("orrery: " + nothing_text(outcome, base) + changes_text(changes));
-  return interrupted() ? kInterrupted : kInfeasible;
 }
 
 // --serve: a search of its own, without what only training has.
@@ -189,6 +176,26 @@ Searched search_space(const PlanOptions& options, const plan::Plan& base, search
     searched.apart = search_asynchronous(base, how, ranks);
   }
   return searched;
+}
+
+int report_nothing(const Searched& searched, const plan::Plan& base, const search::Options& how,
+                   const PlanOptions& options) {
+  const search::Outcome& outcome = searched.outcome();
+  const bool asks_nothing = interrupted() || outcome.timed_out || !options.lengths.empty();
+  const std::vector<search::NearestChange> changes =
+      asks_nothing ? std::vector<search::NearestChange>()
+                   : search::nearest_changes(problem_of(options), base, how);
+  if (options.output.json) {
+    Json document = nothing_json(outcome, changes);
+    if (searched.per_block) {
+      document.set("space", per_block_space_json(*searched.per_block));
+    }
+    print_json(document);
+  }
+  const std::string text = searched.per_block ? per_block_nothing_text(*searched.per_block, base)
+                                              : nothing_text(outcome, base);
+  note("orrery: " + text + changes_text(changes));
+  return interrupted() ? kInterrupted : kInfeasible;
 }
 
 // What else was asked for: as text after the table, and as members of the JSON object.
@@ -331,7 +338,7 @@ int run_plan(PlanOptions options, search::Ranks* ranks) {
     install_interrupt_handler();
     const Searched searched = search_space(options, base, how, ranks);
     if (!searched.outcome().best) {
-      return report_nothing(searched.outcome(), base, how, options);
+      return report_nothing(searched, base, how, options);
     }
     return report_found(options, searched, extras_of(options, base, how, searched, baselines));
   });

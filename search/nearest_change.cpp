@@ -123,15 +123,18 @@ std::optional<plan::Plan> with_setting(const Problem& problem, const std::string
 void more_nodes(const Problem& problem, const plan::Plan& base, const Options& options,
                 std::vector<NearestChange>& changes) {
   const Patience patience;
-  for (int factor = 2; factor <= kMostNodeFactor && !patience.over(); factor *= 2) {
-    const int nodes = base.cluster.num_nodes * factor;
-    if (std::optional<plan::Plan> plan =
-            with_setting(problem, fmt::format("nodes={}", nodes), base, options, patience)) {
-      changes.push_back({fmt::format("{} nodes ({} GPUs) instead of {}", nodes,
-                                     nodes * base.cluster.node.gpus, base.cluster.num_nodes),
-                         std::move(*plan)});
-      return;
+  const auto with_nodes = [&](int nodes) -> std::optional<NearestChange> {
+    std::optional<plan::Plan> plan =
+        with_setting(problem, fmt::format("nodes={}", nodes), base, options, patience);
+    if (!plan) {
+      return std::nullopt;
     }
+    return NearestChange{fmt::format("{} nodes ({} GPUs) instead of {}", nodes,
+                                     nodes * base.cluster.node.gpus, base.cluster.num_nodes),
+                         std::move(*plan)};
+  };
+  if (auto change = on_more_nodes(base.cluster.num_nodes, patience, with_nodes)) {
+    changes.push_back(std::move(*change));
   }
 }
 

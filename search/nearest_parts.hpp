@@ -2,6 +2,7 @@
 // What the searches of nearest changes on one and on several kinds of nodes have in common.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 #include <string_view>
@@ -11,8 +12,6 @@
 #include "search/tree/search.hpp"
 
 namespace orrery::search {
-
-inline constexpr int kMostNodeFactor = 64;  // times as many nodes
 
 // Seconds for one kind of change: those that are left after what it has tried.
 class Patience {
@@ -25,6 +24,32 @@ class Patience {
   Seconds left() const;
   std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
 };
+
+// Fewer nodes may do than the first doubling that fits: this many counts between it and the one
+// before are tried, the fewest nodes first.
+inline constexpr int kNodeCounts = 8;
+inline constexpr int kMostNodeFactor = 64;  // times as many nodes
+
+// The plan on the fewest nodes more than `now` for which `fit` has one, as far as patience goes.
+// `fit` takes a number of nodes and returns an optional.
+template <typename Fit>
+auto on_more_nodes(int now, const Patience& patience, const Fit& fit) -> decltype(fit(now)) {
+  for (int factor = 2; factor <= kMostNodeFactor && !patience.over(); factor *= 2) {
+    const int most = now * factor;
+    auto doubled = fit(most);
+    if (!doubled) {
+      continue;
+    }
+    const int step = std::max(1, most / 2 / kNodeCounts);
+    for (int nodes = most / 2 + step; nodes < most && !patience.over(); nodes += step) {
+      if (auto fewer = fit(nodes)) {
+        return fewer;
+      }
+    }
+    return doubled;
+  }
+  return {};
+}
 
 // "recompute=full instead of recompute=none": a plan that was found without one of --fix.
 std::string instead_of(const std::string& fixed, const plan::Plan& plan);

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "base/quantity_text.hpp"
 #include "base/table.hpp"
 #include "base/text.hpp"
@@ -67,19 +69,28 @@ std::string per_block_text(const search::PerBlockOutcome& outcome) {
                      proof_text(outcome));
 }
 
+Json per_block_space_json(const search::PerBlockOutcome& outcome) {
+  const Json plans = outcome.size.exact >= 0 ? Json(outcome.size.exact) : Json(outcome.size.text());
+  return Json::Object{{"name", "per-block"},
+                      {"plans", plans},
+                      {"log10_plans", outcome.size.log10},
+                      {"meshes", outcome.meshes},
+                      {"pipelines", outcome.pipelines},
+                      {"drafted", outcome.drafted},
+                      {"simulated", outcome.outcome.simulated}};
+}
+
+std::string per_block_nothing_text(const search::PerBlockOutcome& outcome, const plan::Plan& base) {
+  const bool proven = std::isinf(outcome.outcome.lower_bound.value());
+  return nothing_text(outcome.outcome, base, outcome.size.text() + " plans", proven);
+}
+
 Json per_block_json(const search::PerBlockOutcome& outcome) {
   const search::Outcome& found = outcome.outcome;
   Json::Object result = outcome_json(found).as_object();
-  const Json plans = outcome.size.exact >= 0 ? Json(outcome.size.exact) : Json(outcome.size.text());
   for (auto& [name, value] : result) {
     if (name == "space") {
-      value = Json::Object{{"name", "per-block"},
-                           {"plans", plans},
-                           {"log10_plans", outcome.size.log10},
-                           {"meshes", outcome.meshes},
-                           {"pipelines", outcome.pipelines},
-                           {"drafted", outcome.drafted},
-                           {"simulated", found.simulated}};
+      value = per_block_space_json(outcome);
     }
   }
   result.insert(result.begin(), {{"homogeneous_time_s", outcome.homogeneous.value()},

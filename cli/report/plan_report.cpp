@@ -122,17 +122,24 @@ Json outcome_json(const search::Outcome& outcome, const search::Outcome* apart) 
   return result;
 }
 
-std::string nothing_text(const search::Outcome& outcome, const plan::Plan& base) {
+std::string nothing_text(const search::Outcome& outcome, const plan::Plan& base,
+                         const std::string& plans, bool proven) {
   if (stopped_early(outcome) && outcome.closest_overflow.empty()) {
-    return fmt::format("stopped before any of {} was simulated", counted(outcome.plans, "plan"));
+    return fmt::format("stopped before any of {} was simulated", plans);
   }
   const std::string who = fmt::format("{} on {}", base.network.spec.name, base.cluster.name);
   if (outcome.plans == 1) {
     return fmt::format("{}: this plan does not fit: {}", who, outcome.closest_overflow);
   }
-  return fmt::format("{}: none of {} {}; the closest: {}", who, counted(outcome.plans, "plan"),
-                     stopped_early(outcome) ? "tried so far fits" : "fits",
-                     outcome.closest_overflow);
+  const std::string none = stopped_early(outcome)
+                               ? fmt::format("none of {} tried so far fits", plans)
+                           : proven ? fmt::format("none of {} fits", plans)
+                                    : fmt::format("none that was tried fits, of {}", plans);
+  return fmt::format("{}: {}; the closest: {}", who, none, outcome.closest_overflow);
+}
+
+std::string nothing_text(const search::Outcome& outcome, const plan::Plan& base) {
+  return nothing_text(outcome, base, counted(outcome.plans, "plan"), true);
 }
 
 std::string changes_text(const std::vector<search::NearestChange>& changes) {

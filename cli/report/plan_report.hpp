@@ -17,8 +17,10 @@ std::string progress_text(const search::ProgressReport& report);
 std::string outcome_text(const search::Outcome& outcome);
 // `apart`: the search over asynchronous schedules, if there was one.
 Json outcome_json(const search::Outcome& outcome, const search::Outcome* apart = nullptr);
-// When no plan was found.
+// When no plan was found. `plans`: how many there are, in words; `proven`: it is known of all.
 std::string nothing_text(const search::Outcome& outcome, const plan::Plan& base);
+std::string nothing_text(const search::Outcome& outcome, const plan::Plan& base,
+                         const std::string& plans, bool proven);
 Json nothing_json(const search::Outcome& outcome,
                   const std::vector<search::NearestChange>& changes);
 // What would make it feasible, a line each; empty without changes.

@@ -11,19 +11,31 @@ namespace orrery::plan {
 
 namespace {
 
+// When the gradients of every virtual stage are complete. Those of a tied table that is cut over
+// all stages, which the shards of the embedding reduce, are sums with those of the head's.
+std::vector<SimTime> gradients_complete(const Plan& plan, const sim::PipelineResult& pipeline) {
+  std::vector<SimTime> complete = pipeline.last_backward_end;
+  if (shares_output_layer(plan) && plan.network.spec.tied_embeddings) {
+    const auto devices = static_cast<std::size_t>(plan.pp);
+    const std::size_t head = plan.stage_blocks.size();
+    for (std::size_t shard = head; shard < head + devices; ++shard) {
+      complete[shard + devices] = std::max(complete[shard + devices], complete[shard]);
+    }
+  }
+  return complete;
+}
+
 // Gradient reductions of a device's chunks queue on one stream in the order their backwards end;
 // without overlap they all wait for the last one.
 SimTime reduction_end(const std::vector<StageCost>& stages, std::vector<std::size_t> chunks,
-                      const sim::PipelineResult& pipeline, bool overlap) {
-  std::sort(chunks.begin(), chunks.end(), [&](std::size_t a, std::size_t b) {
-    return pipeline.last_backward_end[a] < pipeline.last_backward_end[b];
-  });
-  SimTime free = overlap ? SimTime{} : pipeline.last_backward_end[chunks.back()];
+                      const std::vector<SimTime>& complete, bool overlap) {
+  std::stable_sort(chunks.begin(), chunks.end(),
+                   [&](std::size_t a, std::size_t b) { return complete[a] < complete[b]; });
+  SimTime free = overlap ? SimTime{} : complete[chunks.back()];
   for (const std::size_t chunk : chunks) {
     const SimTime tail = stages[chunk].reduce_tail;
-    free = overlap ? std::max(pipeline.last_backward_end[chunk] + tail,
-                              free + stages[chunk].reduce_total)
-                   : free + tail;
+    free =
+        overlap ? std::max(complete[chunk] + tail, free + stages[chunk].reduce_total) : free + tail;
   }
   return free;
 }
@@ -188,9 +200,10 @@ StepEnd close_step(const Plan& plan, const std::vector<StageCost>& stages,
   for (std::size_t stage = 0; stage < stages.size(); ++stage) {
     chunks[device_of[stage]].push_back(stage);
   }
+  const std::vector<SimTime> complete = gradients_complete(plan, pipeline);
   std::vector<SimTime> ready;
   for (const std::vector<std::size_t>& mine : chunks) {
-    ready.push_back(reduction_end(stages, mine, pipeline, plan.execution.overlap_grad_reduce));
+    ready.push_back(reduction_end(stages, mine, complete, plan.execution.overlap_grad_reduce));
   }
   // Frozen portions may run after the last gradient.
   end.gradients_ready = std::max(*std::max_element(ready.begin(), ready.end()), pipeline.makespan);

@@ -65,15 +65,19 @@ std::optional<plan::MixedPlan> with_setting(const Problem& problem, const std::s
 void more_nodes(const Problem& problem, const plan::MixedPlan& base, const topologies::Pool& pool,
                 const Options& options, Changes& changes) {
   const Patience patience;
-  for (int factor = 2; factor <= kMostNodeFactor && !patience.over(); factor *= 2) {
-    const int nodes = pool.cluster.num_nodes * factor;
-    if (std::optional<plan::MixedPlan> plan = with_setting(
-            problem, fmt::format("{}.nodes={}", pool.name, nodes), base, options, patience)) {
-      changes.push_back({fmt::format("{} nodes of {} ({} GPUs) instead of {}", nodes, pool.name,
-                                     nodes * pool.cluster.node.gpus, pool.cluster.num_nodes),
-                         std::move(*plan)});
-      return;
+  const auto with_nodes = [&](int nodes) -> std::optional<MixedNearestChange> {
+    std::optional<plan::MixedPlan> plan = with_setting(
+        problem, fmt::format("{}.nodes={}", pool.name, nodes), base, options, patience);
+    if (!plan) {
+      return std::nullopt;
     }
+    return MixedNearestChange{
+        fmt::format("{} nodes of {} ({} GPUs) instead of {}", nodes, pool.name,
+                    nodes * pool.cluster.node.gpus, pool.cluster.num_nodes),
+        std::move(*plan)};
+  };
+  if (auto change = on_more_nodes(pool.cluster.num_nodes, patience, with_nodes)) {
+    changes.push_back(std::move(*change));
   }
 }
 

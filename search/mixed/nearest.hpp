@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // When nothing fits on a cluster of several kinds of nodes: single changes after which some plan
 // does (nearest_change.hpp). Tried, in this order: leaving out one of --fix, the memory reserve,
-// and for every pool the least power of two times as many of its nodes, then the GPU of its vendor
+// and for every pool the fewest nodes more (to an eighth of them), then the GPU of its vendor
 // with the least memory above its own.
 #pragma once
 

@@ -2,6 +2,7 @@
 #include "search/per_block/search.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/parallel.hpp"
 #include "search/per_block/capacity.hpp"
@@ -278,7 +279,9 @@ class PerBlockSearch {
   bool has_work() const {
     return !open_.empty() && open_.top().bound < cutoff() && result_.drafted < kMostDrafted;
   }
-  double cutoff() const { return best() * (1.0 - options_.gap_fraction); }
+  double cutoff() const {
+    return std::isinf(best()) ? best() : best() * (1.0 - options_.gap_fraction);
+  }
   double until() const {
     return found_.empty() ? space_.homogeneous().roofline().value() * kHorizon : best();
   }
@@ -321,8 +324,11 @@ class PerBlockSearch {
     }
     result_.size = space_.size();
     outcome.plans = result_.size.exact;
+    outcome.lower_bound = Seconds(state_.lower_bound());
+    if (found_.empty() && state_.lower_bound() >= until()) {
+      outcome.lower_bound = Seconds(std::numeric_limits<double>::infinity());  // no plan fits
+    }
     if (!found_.empty()) {
-      outcome.lower_bound = Seconds(state_.lower_bound());
       outcome.gap_fraction = std::max(0.0, 1.0 - state_.lower_bound() / best());
     }
     outcome.search_time = clock_.elapsed();

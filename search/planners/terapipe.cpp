@@ -183,8 +183,9 @@ Json plan(ObjectReader& problem) {
   }
   Best best;
   double best_time = kNever;
+  const double least = batch_under(times, shape, kNever).total;  // no bound gives a lower sum
   for (const double longest : candidate_maxima(times, gap)) {
-    if (longest * shape.stages > best_time) {
+    if (least + (shape.stages - 1) * longest >= best_time) {
       break;
     }
     Best found = batch_under(times, shape, longest);

@@ -165,10 +165,7 @@ std::vector<bool> ScheduleSpace::cuts(int num_virtual_stages, bool divides) cons
   if (even) {
     result.push_back(false);
   }
-  // Who fixes the pipeline degree describes a run, and runs are cut evenly.
-  const bool as_usual = constraints_.is_fixed("pp") && !constraints_.is_fixed("stages") && even &&
-                        base_.network.spec.encoder.layers == 0;
-  if (differs && !as_usual && constraints_.admits("stages", "balanced")) {
+  if (differs && constraints_.admits("stages", "balanced")) {
     result.push_back(true);
   }
   return result;
@@ -181,9 +178,8 @@ namespace {
 constexpr std::int64_t kMaxSharedOutputPasses = 32'768;  // virtual stages x micro-batches
 
 bool is_long(const ScheduleChoice& choice, const sim::ScheduleParams& params) {
-  return choice.traits.shares_output_layer && !choice.named &&
-         std::int64_t{params.stages} * params.chunks * params.micro_batches >
-             kMaxSharedOutputPasses;
+  return !choice.named && std::int64_t{params.stages} * params.chunks * params.micro_batches >
+                              kMaxSharedOutputPasses;
 }
 
 // Slices fill pipelines of few micro-batches; with many they only make the lists long.
@@ -234,8 +230,8 @@ bool ScheduleSpace::is_usable(const ScheduleChoice& choice, const sim::ScheduleP
   if (most_chunks > 0 && params.chunks > most_chunks && !constraints_.is_fixed("chunks")) {
     return false;
   }
-  if (is_long(choice, params)) {
-    return false;
+  if (choice.traits.shares_output_layer && (params.stages == 1 || is_long(choice, params))) {
+    return false;  // a stage alone has nobody to share with
   }
   if (choice.registered->for_experts && !routes && !choice.named) {
     return false;

@@ -106,6 +106,12 @@ Seconds Frontier::last_wanted() const {
   return ranked_.size() < wanted_ ? kNever : ranked_[wanted_ - 1].time;
 }
 
+// Until a plan is known any bound is of interest, also to a gap of 1.
+Seconds Frontier::cutoff() const {
+  const Seconds last = last_wanted();
+  return last == kNever ? last : last * (1.0 - gap_fraction_);
+}
+
 Seconds Frontier::next_bound() const {
   if (!bounded_) {
     return space_.roofline();

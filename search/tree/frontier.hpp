@@ -65,7 +65,7 @@ class Frontier {
   // The heap that holds the least node; not both are empty.
   MinHeap<Node>& least();
   void add_seeds(std::uint32_t group, std::vector<Node>& seeds);
-  Seconds cutoff() const { return last_wanted() * (1.0 - gap_fraction_); }
+  Seconds cutoff() const;
   Seconds next_bound() const;
   void take(Task task, const Node& node, const Outcomes& outcomes);
   void take_back(Task task, const Node& node);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -104,6 +105,25 @@ double sum(const std::vector<ByteCount>& bytes) {
 
 constexpr double kMax = 9.0e18;
 
+// What passes of a unit wait for edges at most: each for one of those into it. All edges are more
+// than that, and said where they are in range.
+double edge_waits(const PipelineOrder& order, const PipelineCosts& costs) {
+  const double all = sum(costs.edge_latency);
+  if (all * order.micro_batches <= kMax) {
+    return all;
+  }
+  std::map<std::pair<Lane, std::uint16_t>, SimTime> longest;
+  for (std::size_t e = 0; e < costs.edge_latency.size(); ++e) {
+    SimTime& most = longest[{order.edges[e].to_lane, order.edges[e].to}];
+    most = std::max(most, costs.edge_latency[e]);
+  }
+  double waits = 0.0;
+  for (const auto& [pass, most] : longest) {
+    waits += static_cast<double>(most.ps);
+  }
+  return waits;
+}
+
 // No pipeline takes longer than all its passes and transfers one after the other, nor more memory
 // than all activations together.
 void check_range(const PipelineOrder& order, const PipelineCosts& costs) {
@@ -111,7 +131,7 @@ void check_range(const PipelineOrder& order, const PipelineCosts& costs) {
   const double time =
       m * (sum(costs.forward) + sum(costs.input_grad) + sum(costs.weight_grad) +
            sum(costs.backward) + sum(costs.send_forward) + sum(costs.send_backward) +
-           sum(costs.recompute) + sum(costs.optimizer) + sum(costs.edge_latency)) +
+           sum(costs.recompute) + sum(costs.optimizer) + edge_waits(order, costs)) +
       sum(costs.unit_forward) + sum(costs.unit_input_grad) + sum(costs.unit_weight_grad) +
       sum(costs.unit_backward) + sum(costs.unit_send_forward) + sum(costs.unit_send_backward) +
       sum_added(costs.last_backward_extra, costs.backward) +

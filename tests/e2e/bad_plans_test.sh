@@ -56,6 +56,12 @@ fixed=tp=8,pp=1,dp=8,micro_batch=8,recompute=none,zero=0,sequence_parallel=true
 llama 3 'stage 0 needs' $fixed
 grep -q 'the largest part is activations' stderr || fail "no category: $(cat stderr)"
 rejects 3 'none of' plan llama3-405b hgx-h100:1 --batch 8
+orrery plan gpt3-1.3b hgx-h100-4:1 --batch 16 --set 'gpu.memory=5 GiB' --space per-block --json
+[ "$status" -eq 3 ] || fail "exit $status where nothing fits"
+grep -qF 'none of 3.2e+59 plans fits' stderr || fail "blocks that do not fit: $(cat stderr)"
+grep -q '"plans": "3.2e+59"' stdout || fail "blocks that do not fit: $(cat stdout)"
+# Any plan will do, but one there is.
+expect 0 plan gpt3-175b hgx-a100:5 --batch 16 --seq 2048 --gap 1 -q -o any.json
 expect 3 plan llama3-405b hgx-h100:1 --batch 8 --json
 grep -q '"plan": null' stdout || fail 'no "plan": null without a plan'
 

@@ -122,7 +122,7 @@ rejects 2 'slices' export sliced.json --to megatron
 
 # Zero-bubble iterations that run into each other take less, and none has a path of its own.
 expect 0 plan corpus/tiny-network.json hgx-h100:1 --batch 32 -q -o bubble.json \
-  --set tied_embeddings=false --fix tp=1,pp=4,dp=2,zero=1,micro_batch=1,schedule=zb-h2
+  --set tied_embeddings=false --fix tp=1,pp=4,dp=2,zero=1,micro_batch=1,schedule=zb-h2,stages=even
 sed 's/"overlap_p2p": true/&, "post_validation": true/' bubble.json >validated.json
 expect 0 simulate bubble.json --json
 meeting=$(sed -n 's/^  "iteration_time_s": \(.*\),$/\1/p' stdout)

@@ -3,6 +3,7 @@
 // plan finds, bounds are admissible, and constraints never help.
 #include "search/tree/search.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
@@ -121,6 +122,54 @@ TEST(SearchProperty, ForbiddingNeverHelps) {
     } catch (const Error& error) {
       RC_ASSERT(error.kind() == ErrorKind::BadInput);  // nothing left
     }
+  }));
+}
+
+TEST(SearchProperty, AnyGapFindsAPlanWhereThereIsOne) {
+  EXPECT_TRUE(rc::check([] {
+    Shape shape = any_shape();
+    shape.overrides.push_back(pick<std::string>({"gpu.memory=1.5 GiB", "gpu.memory=2 GiB"}));
+    const plan::Plan base = base_plan(shape);
+    Options options;
+    options.jobs = 1;
+    options.top = 0;
+    const bool some = search(base, options).best.has_value();
+    options.gap_fraction = pick({0.5, 1.0});
+    RC_ASSERT(search(base, options).best.has_value() == some);
+  }));
+}
+
+// What the best plan has, in the words of --fix.
+std::vector<std::string> fields_of(const plan::Plan& plan) {
+  const plan::BlockPlan& layout = plan.blocks.front().layout;
+  return {fmt::format("tp={}", layout.tp),
+          fmt::format("pp={}", plan.pp),
+          fmt::format("dp={}", plan.dp),
+          fmt::format("chunks={}", plan.chunks),
+          fmt::format("micro_batch={}", plan.micro_batch),
+          fmt::format("zero={}", layout.zero_stage),
+          fmt::format("recompute={}", plan::to_text(layout.recompute))};
+}
+
+// --fix takes plans away and nothing else: not the cut into stages of those that are left.
+TEST(SearchProperty, FixingWhatTheBestHasKeepsIt) {
+  EXPECT_TRUE(rc::check([] {
+    Shape shape = any_shape();
+    shape.spec.layers = pick<std::int64_t>({2, 5, 7});
+    const plan::Plan base = base_plan(shape);
+    Options options;
+    options.jobs = 1;
+    options.top = 0;
+    const Outcome free = search(base, options);
+    RC_PRE(free.best.has_value());
+    for (const std::string& field : fields_of(free.best->plan)) {
+      if (pick({false, true})) {
+        options.constraints.fix(field);
+      }
+    }
+    const Outcome fixed = search(base, options);
+    RC_ASSERT(fixed.best.has_value());
+    RC_ASSERT(fixed.best->simulation.iteration_time == free.best->simulation.iteration_time);
   }));
 }
 

@@ -190,6 +190,36 @@ TEST(TorchTitanExport, PrintsTheMesh) {
   EXPECT_THROW((void)find_exporter("torchtitan").write(small_plan()), Error);  // ZeRO-1
 }
 
+// TorchTitan by itself would take two stages a rank and cut them otherwise.
+TEST(TorchTitanExport, NamesTheModulesOfEveryStage) {
+  Plan plan = small_plan();
+  plan.blocks.front().layout.zero_stage = 3;
+  plan.stage_blocks = {7, 3};
+  std::string text = find_exporter("torchtitan").write(plan);
+  EXPECT_THAT(text, HasSubstr("pipeline_parallel_schedule=\"1F1B\""));
+  EXPECT_THAT(text, HasSubstr("[\"layers.6\", \"layers.7\", \"norm\", \"output\"],\n    ],"));
+  plan.chunks = 4;
+  plan.schedule = "breadth-first";
+  plan.stage_blocks = even_stages(plan.network, 8);
+  text = find_exporter("torchtitan").write(plan);
+  EXPECT_THAT(text, HasSubstr("pipeline_parallel_schedule=\"LoopedBFS\""));
+  EXPECT_THAT(text, HasSubstr("        [\"tok_embeddings\", \"layers.0\"],\n"
+                              "        [\"layers.1\"],\n"));
+  plan.schedule = "zb-h1";
+  EXPECT_THAT(refusal("torchtitan", plan), HasSubstr("the schedule zb-h1"));
+}
+
+TEST(TorchTitanExport, SaysHowContextRanksExchange) {
+  Plan plan = fully_sharded_plan();
+  plan.dp = 4;
+  plan.blocks.front().layout.cp = 4;
+  plan.blocks.front().layout.context = ContextParallel::Ring;
+  EXPECT_THAT(find_exporter("torchtitan").write(plan),
+              HasSubstr("context_parallel_rotate_method=\"alltoall\""));
+  plan.blocks.front().layout.context = ContextParallel::Ulysses;
+  EXPECT_THAT(refusal("torchtitan", plan), HasSubstr("Ulysses"));
+}
+
 // Layers 0-3 whole and recomputed, the others cut by 4 with sequence parallelism.
 Plan plan_of_unlike_blocks() {
   Plan plan = small_plan();
@@ -202,6 +232,12 @@ Plan plan_of_unlike_blocks() {
   tensor.zero_stage = 2;
   plan.blocks = {{1, tensor}, {4, data}, {5, tensor}};
   return plan;
+}
+
+TEST(GalvatronExport, HasNoQuantisedTraining) {
+  Plan plan = plan_of_unlike_blocks();
+  plan.precision = DType::Fp8;
+  EXPECT_THAT(refusal("galvatron", plan), HasSubstr("fp8"));
 }
 
 TEST(GalvatronExport, PrintsAValueForEveryLayer) {

@@ -198,6 +198,18 @@ TEST(SharedOutput, ShardsOfTiedTablesAreOne) {
   EXPECT_EQ(parameters(false), parameters(true) + ByteCount(2LL * 51200 / 8 * 1024));
 }
 
+// What the shard of the head adds to the gradient of a tied table comes last, and is reduced then.
+TEST(SharedOutput, TiedTablesAreReducedOnceBothGradientsAreThere) {
+  const auto exposed = [](bool tied) {
+    models::NetworkSpec spec = small_spec();
+    spec.tied_embeddings = tied;
+    return simulate(in_pipeline(small_plan(spec, "dgx-a100:2"), "vocab-2",
+                                {.pp = 1, .dp = 16, .tp = 1, .micro_batches = 1}))
+        .breakdown.exposed_communication.at("dp");
+  };
+  EXPECT_GT(exposed(true).value(), 0.9 * exposed(false).value());
+}
+
 TEST(SharedOutput, HiddenStatesTravelInFp32UnlessAllMeet) {
   const Bytes boundary(2.0 * kHiddenElements);
   EXPECT_DOUBLE_EQ(hidden_broadcast_bytes(shared("vocab-1"), boundary).value(),

@@ -86,7 +86,7 @@ TEST(MistakesOfPlanners, NoThroughputForDroppedSamples) {
 TEST(MistakesOfPlanners, ASlowMiddleStageIsSeen) {
   plan::Plan base = base_plan({.spec = small_spec(8), .batch = 32});
   plan::Plan plan =
-      plan_with("pp=4,tp=1,dp=1,cp=1,micro_batch=1,schedule=1f1b,recompute=none", base);
+      plan_with("pp=4,tp=1,dp=1,cp=1,micro_batch=1,schedule=1f1b,recompute=none,stages=even", base);
   ASSERT_EQ(plan.stage_blocks, (std::vector<int>{3, 2, 2, 3}));
   const plan::Simulation even = plan::simulate(plan);
   plan.stage_blocks = {1, 7, 1, 1};

@@ -2,6 +2,7 @@
 // What is said when nothing fits.
 #include "search/nearest_change.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -79,6 +80,39 @@ TEST(NearestChangeTest, NodesThatWereSetMayBeMore) {
   }
   EXPECT_THAT(all, testing::HasSubstr("2 nodes (16 GPUs) instead of 1"));
   EXPECT_THAT(all, testing::HasSubstr("instead of a100-sxm4-80gb (14.9 GiB)"));
+}
+
+// Plans that no seed of the search is near are found, too.
+TEST(NearestChangeTest, StatesOnTheHostAreFound) {
+  Problem problem = large_problem();
+  problem.settings = {"gpu.memory=10 GiB"};
+  const Options options = constrained_options("dp=8,zero=3");
+  ASSERT_FALSE(search(base_plan(problem), options).best);
+  std::string all;
+  for (const NearestChange& change : nearest_changes(problem, base_plan(problem), options)) {
+    all += change.change + "\n";
+  }
+  EXPECT_THAT(all, testing::HasSubstr("--allow offload"));
+}
+
+// Three nodes do where two are too few: doubling again would ask for four.
+TEST(NearestChangeTest, NoMoreNodesThanAreNeeded) {
+  Problem problem = large_problem();
+  problem.batch = 48;
+  problem.settings = {"gpu.memory=8 GiB"};
+  const Options options = constrained_options("tp=8,cp=1,zero=3,recompute=full,micro_batch=1");
+  const auto fits = [&](int nodes) {
+    Problem larger = problem;
+    larger.settings.push_back(fmt::format("nodes={}", nodes));
+    return search(base_plan(larger), options).best.has_value();
+  };
+  ASSERT_FALSE(fits(2));
+  ASSERT_TRUE(fits(3));
+  std::string all;
+  for (const NearestChange& change : nearest_changes(problem, base_plan(problem), options)) {
+    all += change.change + "\n";
+  }
+  EXPECT_THAT(all, testing::HasSubstr("3 nodes (24 GPUs) instead of 1"));
 }
 
 }  // namespace

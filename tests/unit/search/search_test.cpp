@@ -342,7 +342,7 @@ TEST(Search, NothingFitsNamesTheClosestOverflow) {
 TEST(Search, EverythingFixedEvaluatesThatPlan) {
   const std::string all =
       "tp=2,cp=1,ep=1,pp=2,dp=1,chunks=1,micro_batch=2,zero=0,recompute=full,"
-      "sequence_parallel=true,schedule=1f1b";
+      "sequence_parallel=true,schedule=1f1b,stages=even";
   Options options;
   options.jobs = 2;
   options.constraints = fixed(all);

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/error.hpp"
+#include "sim/pipeline/share_costs.hpp"
 
 namespace orrery::sim {
 namespace {
@@ -101,6 +102,16 @@ TEST(Schedule, TimesThatNoRunCouldTakeAreRefused) {
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), HasSubstr("104 days"));
   }
+}
+
+// A pass waits for one of many edges into it, not for one after the other.
+TEST(Schedule, ManyEdgesAreWaitedForAtOnce) {
+  ScheduleParams params{16, 24, 1, 0};
+  params.slices = 16;
+  const SimTime second{1'000'000'000'000};
+  params.times = {{second, second, second, SimTime{second.ps / 2}}};
+  const PipelineOrder order = find_schedule("slimpipe-vocab", "test").order(params);
+  EXPECT_NO_THROW((void)evaluate_pipeline(order, stage_costs(order, params)));
 }
 
 }  // namespace
