@@ -4,12 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <memory>
+#include <optional>
 
 #include "plan/block/relayout.hpp"
 #include "plan/block/states.hpp"
 #include "plan/block_rules.hpp"
 #include "plan/offload_text.hpp"
+#include "plan/serving/cost.hpp"
 #include "plan/stage/stage.hpp"
 
 namespace orrery::plan {
@@ -90,8 +91,11 @@ ReportedCollective reported(const Step& step) {
 
 class Reporter {
  public:
-  explicit Reporter(const Plan& plan)
-      : plan_(plan), costs_(plan), serves_(plan.serving != nullptr) {}
+  explicit Reporter(const Plan& plan) : plan_(plan), costs_(plan) {
+    if (plan.serving) {
+      serving_.emplace(plan);
+    }
+  }
 
   // `with_table`: the stage of the block holds the token table, of which tied weights are a use.
   BlockReport report(int position, int block, const BlockPlan& layout, bool with_table) {
@@ -100,15 +104,23 @@ class Reporter {
     report.name = context.block.name;
     report.first = position;
     report.layout = layout_text(layout);
-    report.mesh = mesh_text(context.mesh);
     add_tensors(context, with_table, report);
     add_shares(context, report);
+    if (serving_) {
+      report.tokens = serving_->most_tokens(block);
+      report.mesh = mesh_text(mesh_of(layout, serving_->replicas()));
+      add_collectives(serving_->collectives(block, report.tokens), report);
+      return report;
+    }
+    report.tokens = context.extents.sequence;
+    report.mesh = mesh_text(context.mesh);
     for (const Slice& slice : slices_of(plan_)) {
-      add_collectives(steps_of(block, layout, slice), report);
+      const BlockSteps steps = steps_of(block, layout, slice);
+      add_collectives(steps.forward, report);
+      add_collectives(steps.recompute, report);
+      add_collectives(steps.backward, report);
     }
-    if (!serves_) {
-      add_states(block, layout, context.mesh, with_table, report);
-    }
+    add_states(block, layout, context.mesh, with_table, report);
     return report;
   }
 
@@ -135,14 +147,16 @@ class Reporter {
       }
     };
     pass(from, to, PassKind::Forward);
-    if (!serves_) {
-      pass(to, from, PassKind::InputGrad);
-    }
+    pass(to, from, PassKind::InputGrad);
   }
 
  private:
-  // With all data ranks, which the lowering of a block leaves out; of several slices the longest.
+  // With all data ranks, which the lowering of a block leaves out; of several slices the longest,
+  // of a serving plan the largest iteration.
   BlockContext context_of(int block, const BlockPlan& layout) const {
+    if (serving_) {
+      return serving_->context(block, serving_->most_tokens(block));
+    }
     const std::vector<Slice> slices = slices_of(plan_);
     const auto longest =
         std::max_element(slices.begin(), slices.end(),
@@ -160,12 +174,10 @@ class Reporter {
                             : lower_block(costs_.block_context(block, layout, micro_batch, slice));
   }
 
-  void add_collectives(const BlockSteps& steps, BlockReport& report) const {
-    for (const std::vector<Step>* list : {&steps.forward, &steps.recompute, &steps.backward}) {
-      for (const Step& step : *list) {
-        if (step.collective && (step.pass == PassKind::Forward || !serves_)) {
-          add(report.collectives, reported(step));
-        }
+  static void add_collectives(const std::vector<Step>& steps, BlockReport& report) {
+    for (const Step& step : steps) {
+      if (step.collective) {
+        add(report.collectives, reported(step));
       }
     }
   }
@@ -208,6 +220,9 @@ class Reporter {
       hold(context, tensor_of(block.input), stream_layout(rules), with_table, report);
     }
     for (const Operator& op : block.operators) {
+      if (context.forward_only && op.kind == models::OpKind::CrossEntropy) {
+        continue;  // serving has no loss
+      }
       const Assignment assignment = assign(block, op, rules.of(op));
       for (const int weight : op.weights) {
         hold(context, tensor_of(weight),
@@ -277,7 +292,7 @@ class Reporter {
 
   const Plan& plan_;
   BlockCosts costs_;
-  bool serves_;  // no gradients, no backward
+  std::optional<ServingModel> serving_;  // no gradients, no backward
 };
 
 // By chain position whether its stage begins with the token table.

@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "plan/serving/cost.hpp"
 #include "plan/serving/serving.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
@@ -75,14 +76,41 @@ TEST(LayoutReport, SaysWhatLeavesTheDevice) {
               HasSubstr(", optimizer on host, 50 % of activations on host"));
 }
 
-TEST(LayoutReport, ServingHasNoGradientsAndNoBackward) {
-  Plan plan = small_plan();
-  plan.serving = std::make_shared<const Serving>();
-  for (const BlockReport& block : report_layouts(plan)) {
-    EXPECT_TRUE(block.states.empty()) << block.name;
-    for (const ReportedCollective& one : block.collectives) {
-      EXPECT_EQ(one.pass, sim::PassKind::Forward) << block.name;
+// Of the largest iteration what an iteration of that size costs: context ranks have all tokens and
+// merge their attention, the logits of the sampled tokens are gathered, and there is no loss.
+TEST(LayoutReport, ServingSendsWhatAnIterationCosts) {
+  for (const int cp : {1, 2}) {
+    BlockPlan layout;
+    layout.tp = 4;
+    layout.cp = cp;
+    Plan plan = one_stage_plan(layout);
+    Serving serving;
+    serving.options.token_budget = 512;
+    serving.options.max_requests = 64;
+    plan.serving = std::make_shared<const Serving>(serving);
+    const costmodel::CollectiveModel collectives(plan.cluster, plan.profile);
+    Seconds network;
+    for (const BlockReport& block : report_layouts(plan)) {
+      EXPECT_TRUE(block.states.empty()) << block.name;
+      EXPECT_EQ(block.tokens, block.name == "head" ? 64 : 512) << block.name;
+      for (const HeldTensor& held : block.tensors) {
+        EXPECT_THAT(held.layout, testing::Not(HasSubstr("cp"))) << block.name << " " << held.name;
+        EXPECT_NE(held.name, "loss");
+      }
+      for (const ReportedCollective& one : block.collectives) {
+        EXPECT_EQ(one.pass, sim::PassKind::Forward) << block.name;
+        const auto group = costmodel::make_group(one.ranks, one.axes == "cp" ? layout.tp : 1,
+                                                 plan.cluster.node.gpus);
+        network += collectives.time(one.kind, one.bytes, group) *
+                   static_cast<double>(one.count * block.count);
+      }
     }
+    Iteration iteration;
+    iteration.prompts = {{0, 512}};
+    iteration.sampled = 64;
+    ServingModel model(plan);
+    EXPECT_NEAR(model.cost(0, iteration).of(ServingPart::Network).value() / network.value(), 1,
+                1e-12);
   }
 }
 
