@@ -9,8 +9,9 @@
 #include "plan/block/relayout.hpp"
 #include "plan/block/states.hpp"
 #include "plan/block_rules.hpp"
-#include "plan/offload_text.hpp"
 #include "plan/serving/cost.hpp"
+#include "plan/simulation/layout_text.hpp"
+#include "plan/stage/shared_output.hpp"
 #include "plan/stage/stage.hpp"
 
 namespace orrery::plan {
@@ -22,45 +23,6 @@ using models::Operator;
 using models::Tensor;
 using sim::CommKind;
 using sim::PassKind;
-
-std::string axes_text(const std::vector<Axis>& axes) {
-  std::string text;
-  for (const Axis axis : axes) {
-    text += fmt::format("{}{}", text.empty() ? "" : " x ", to_text(axis));
-  }
-  return text;
-}
-
-std::string axes_text(std::uint8_t bits) {
-  std::vector<Axis> axes;
-  for (const Axis axis : kAxes) {
-    if ((bits >> static_cast<unsigned>(axis) & 1U) != 0) {
-      axes.push_back(axis);
-    }
-  }
-  return axes_text(axes);
-}
-
-std::string mesh_text(const Mesh& mesh) {
-  std::string text;
-  for (const Axis axis : mesh.order()) {
-    if (mesh.of(axis) > 1) {
-      text += fmt::format("{}{} {}", text.empty() ? "" : " x ", to_text(axis), mesh.of(axis));
-    }
-  }
-  return text.empty() ? "one rank" : text;
-}
-
-std::string shape_text(const Tensor& tensor, const Layout& layout, const Mesh& mesh,
-                       const Extents& extents) {
-  std::string text;
-  for (const models::Dim& dim : tensor.dims) {
-    text += fmt::format("{}{} {}", text.empty() ? "" : " x ", to_text(dim.var),
-                        local_extent(dim, layout, mesh, extents));
-  }
-  const std::int64_t parts = copy_shards(layout, mesh);
-  return parts > 1 ? fmt::format("1/{} of {}", parts, text) : text;
-}
 
 // Equal collectives of one pass count once.
 void add(std::vector<ReportedCollective>& list, ReportedCollective one) {
@@ -98,29 +60,35 @@ class Reporter {
   }
 
   // `with_table`: the stage of the block holds the token table, of which tied weights are a use.
-  BlockReport report(int position, int block, const BlockPlan& layout, bool with_table) {
+  BlockReport report(int position, const StagePiece& piece, bool with_table) {
+    const int block = piece.block;
     BlockReport report;
-    const BlockContext context = context_of(block, layout);
+    const BlockContext context = context_of(piece);
     report.name = context.block.name;
     report.first = position;
-    report.layout = layout_text(layout);
+    report.layout = layout_text(plan_.layout_of(position));
+    report.layout += piece.across_stages ? fmt::format(", over all {} stages", plan_.pp) : "";
     add_tensors(context, with_table, report);
     add_shares(context, report);
     if (serving_) {
       report.tokens = serving_->most_tokens(block);
-      report.mesh = mesh_text(mesh_of(layout, serving_->replicas()));
+      report.mesh = mesh_text(mesh_of(piece.layout, serving_->replicas()));
       add_collectives(serving_->collectives(block, report.tokens), report);
       return report;
     }
     report.tokens = context.extents.sequence;
     report.mesh = mesh_text(context.mesh);
     for (const Slice& slice : slices_of(plan_)) {
-      const BlockSteps steps = steps_of(block, layout, slice);
+      if (piece.across_stages) {
+        add_shard_collectives(context.block, slice, report);
+        continue;
+      }
+      const BlockSteps steps = steps_of(piece, slice);
       add_collectives(steps.forward, report);
       add_collectives(steps.recompute, report);
       add_collectives(steps.backward, report);
     }
-    add_states(block, layout, context.mesh, with_table, report);
+    add_states(piece, context.mesh, with_table, report);
     return report;
   }
 
@@ -153,25 +121,41 @@ class Reporter {
  private:
   // With all data ranks, which the lowering of a block leaves out; of several slices the longest,
   // of a serving plan the largest iteration.
-  BlockContext context_of(int block, const BlockPlan& layout) const {
+  BlockContext context_of(const StagePiece& piece) const {
     if (serving_) {
-      return serving_->context(block, serving_->most_tokens(block));
+      return serving_->context(piece.block, serving_->most_tokens(piece.block));
     }
     const std::vector<Slice> slices = slices_of(plan_);
     const auto longest =
         std::max_element(slices.begin(), slices.end(),
                          [](const Slice& a, const Slice& b) { return a.tokens < b.tokens; });
-    BlockContext context =
-        costs_.block_context(block, layout, plan_.micro_batch_of(layout, block), *longest);
-    context.mesh = mesh_of(layout, plan_.data_ranks(layout));
-    context.extents.batch = plan_.micro_batch_of(layout, block) * plan_.data_ranks(layout);
+    const std::int64_t micro_batch = micro_batch_of(piece, plan_);
+    const int data_ranks = data_ranks_of(piece, plan_);
+    BlockContext context = costs_.block_context(piece.block, piece.layout, micro_batch, *longest);
+    context.mesh = mesh_of(piece.layout, data_ranks);
+    context.extents.batch = micro_batch * data_ranks;
     return context;
   }
 
-  BlockSteps steps_of(int block, const BlockPlan& layout, const Slice& slice) const {
-    const std::int64_t micro_batch = plan_.micro_batch_of(layout, block);
-    return slice.is_whole() ? costs_.steps_of(block, layout, micro_batch)
-                            : lower_block(costs_.block_context(block, layout, micro_batch, slice));
+  BlockSteps steps_of(const StagePiece& piece, const Slice& slice) const {
+    const std::int64_t micro_batch = micro_batch_of(piece, plan_);
+    return slice.is_whole()
+               ? costs_.steps_of(piece.block, piece.layout, micro_batch)
+               : lower_block(costs_.block_context(piece.block, piece.layout, micro_batch, slice));
+  }
+
+  void add_shard_collectives(const Block& block, const Slice& slice, BlockReport& report) const {
+    for (const ShardCollective& shard : shard_collectives(plan_, block.kind, slice)) {
+      ReportedCollective one;
+      one.pass = shard.pass;
+      one.kind = shard.kind;
+      one.axes = "stages";
+      one.ranks = plan_.pp;
+      one.tensor = shard.of;
+      one.bytes = shard.bytes;
+      one.sent = ring_bytes(one.kind, one.bytes, one.ranks);
+      add(report.collectives, std::move(one));
+    }
   }
 
   static void add_collectives(const std::vector<Step>& steps, BlockReport& report) {
@@ -271,9 +255,9 @@ class Reporter {
     }
   }
 
-  void add_states(int block, const BlockPlan& layout, const Mesh& mesh, bool with_table,
-                  BlockReport& report) {
-    const BlockCost& cost = costs_.of(block, layout, plan_.micro_batch_of(layout, block));
+  void add_states(const StagePiece& piece, const Mesh& mesh, bool with_table, BlockReport& report) {
+    const BlockPlan& layout = piece.layout;
+    const BlockCost& cost = costs_.of(piece.block, layout, micro_batch_of(piece, plan_));
     for (const StateCollective& state :
          state_collectives(cost, layout, mesh, plan_.execution, plan_.precision, with_table,
                            plan_.cluster.node.gpus)) {
@@ -319,54 +303,6 @@ Bytes ring_bytes(CommKind kind, Bytes buffer, int ranks) {
   return buffer * (kind == CommKind::AllReduce ? 2 * share : share);
 }
 
-std::string layout_text(const BlockPlan& layout) {
-  std::string text = fmt::format("tp {}", layout.tp);
-  if (layout.tensor_parallel != TensorMesh::OneD) {
-    text += fmt::format(" ({})", tensor_mesh_text(layout));
-  }
-  if (!layout.tensor_shares.empty()) {
-    text += fmt::format(" in shares {}", fmt::join(layout.tensor_shares.list(), ":"));
-  }
-  text += layout.sequence_parallel ? " with sequence parallelism" : "";
-  if (layout.cp > 1) {
-    text += fmt::format(", cp {} ({})", layout.cp, to_text(layout.context));
-  }
-  if (layout.ep > 1) {
-    const bool tp = layout.expert_tp == 1 && layout.tp > 1;
-    const bool cp = layout.expert_cp == 1 && layout.cp > 1;
-    text += fmt::format(", ep {}{}", layout.ep,
-                        tp && cp ? " (also over tp and cp)"
-                        : tp     ? " (also over tp)"
-                        : cp     ? " (also over cp)"
-                                 : "");
-    text += reorders_experts(layout) ? fmt::format(" inside {}", to_text(layout.ep_inside)) : "";
-  }
-  if (layout.zero_stage > 0) {
-    text += fmt::format(", ZeRO-{}", layout.zero_stage);
-  }
-  if (layout.shard_degree > 0) {
-    text += fmt::format(" over {}", layout.shard_degree);
-  }
-  if (layout.recompute != Recompute::None) {
-    text += fmt::format(", recompute {}", recompute_text(layout));
-  }
-  return text + offload_text(layout.offload);
-}
-
-std::string layout_text(const Layout& layout, const Mesh& mesh) {
-  std::string text;
-  for (const Axis axis : kAxes) {
-    const Placement placement = layout[axis];
-    if (mesh.of(axis) == 1 || placement.is_replicated()) {
-      continue;
-    }
-    text += fmt::format("{}{} on {}", text.empty() ? "" : ", ",
-                        placement.is_partial() ? "partial sums" : to_text(placement.var()),
-                        to_text(axis));
-  }
-  return text.empty() ? "replicated" : text;
-}
-
 std::vector<BlockReport> report_layouts(const Plan& plan) {
   Reporter reporter(plan);
   const std::vector<bool> with_table = positions_with_table(plan);
@@ -381,8 +317,9 @@ std::vector<BlockReport> report_layouts(const Plan& plan) {
         ++reports.back().count;
         continue;
       }
-      reports.push_back(reporter.report(position, block, run.layout,
-                                        with_table[static_cast<std::size_t>(position)]));
+      const StagePiece piece = piece_at(plan, position);
+      reports.push_back(reporter.report(
+          position, piece, piece.across_stages || with_table[static_cast<std::size_t>(position)]));
       if (previous != nullptr && *previous != run.layout) {
         reporter.add_conversion(*previous, run.layout, block, reports.back());
       }

@@ -62,8 +62,4 @@ std::vector<BlockReport> report_layouts(const Plan& plan);
 // Bytes that a rank sends in a bandwidth-optimal ring.
 Bytes ring_bytes(sim::CommKind kind, Bytes buffer, int ranks);
 
-// "tp 8, 3d; cp 2, ring": the degrees of a block that are not 1.
-std::string layout_text(const BlockPlan& layout);
-std::string layout_text(const Layout& layout, const Mesh& mesh);
-
 }  // namespace orrery::plan

@@ -10,7 +10,9 @@
 
 #include "plan/serving/cost.hpp"
 #include "plan/serving/serving.hpp"
-#include "tests/unit/plan/plan_fixture.hpp"
+#include "plan/stage/order_cache.hpp"
+#include "plan/stage/shared_output.hpp"
+#include "tests/unit/plan/pipeline_fixture.hpp"
 
 namespace orrery::plan {
 namespace {
@@ -74,6 +76,41 @@ TEST(LayoutReport, SaysWhatLeavesTheDevice) {
   plan.blocks.front().layout.offload.activations = 0.5;
   EXPECT_THAT(report_layouts(plan).front().layout,
               HasSubstr(", optimizer on host, 50 % of activations on host"));
+}
+
+// A device holds a shard of embedding and head, one of a tied table, and waits for the collectives
+// over the stages that the passes wait for.
+TEST(LayoutReport, EmbeddingAndHeadOverAllStagesAreShards) {
+  models::NetworkSpec spec = small_spec();
+  spec.tied_embeddings = true;
+  for (const char* schedule : {"vocab-1", "vocab-2", "interlaced"}) {
+    const Plan plan = in_pipeline(small_plan(spec, "dgx-a100:1"), schedule,
+                                  {.pp = 4, .dp = 1, .tp = 2, .micro_batches = 8});
+    const std::vector<BlockReport> blocks = report_layouts(plan);
+    EXPECT_THAT(blocks.back().tensors,
+                Contains(Field(&HeldTensor::layout, HasSubstr("the token table"))));
+    EXPECT_EQ(8 * blocks.front().tensors.front().bytes.value(), 2 * spec.vocab * spec.hidden);
+    std::vector<SimTime> waits;
+    BlockCosts costs(plan);
+    const auto group = costmodel::make_group(plan.pp, 2, plan.cluster.node.gpus);
+    for (const BlockReport* block : {&blocks.front(), &blocks.back()}) {
+      EXPECT_THAT(block->layout, HasSubstr("over all 4 stages"));
+      for (const ReportedCollective& one : block->collectives) {
+        EXPECT_EQ(one.axes, "stages");
+        waits.push_back(to_sim_time(costs.collectives().time(one.kind, one.bytes, group)));
+      }
+    }
+    ASSERT_EQ(waits.size(), 5u) << schedule;
+    const ShardTimes input = shared_input_times(plan, 0, costs);
+    EXPECT_EQ(waits[0], to_sim_time(input.forward));
+    EXPECT_EQ(waits[1], to_sim_time(input.backward));
+    OrderCache orders(costs);
+    const Bytes boundary = costs.of(plan.network.chain[1], plan.layout_of(1), 1).boundary.bytes();
+    const auto latencies = shard_latencies(plan, orders.order_of(plan), boundary, costs);
+    for (std::size_t index = 2; index < 5; ++index) {
+      EXPECT_THAT(latencies, Contains(waits[index])) << schedule << " " << index;
+    }
+  }
 }
 
 // Of the largest iteration what an iteration of that size costs: context ranks have all tokens and
