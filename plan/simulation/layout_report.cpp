@@ -9,10 +9,13 @@
 #include "plan/block/relayout.hpp"
 #include "plan/block/states.hpp"
 #include "plan/block_rules.hpp"
+#include "plan/schedule_traits.hpp"
 #include "plan/serving/cost.hpp"
 #include "plan/simulation/layout_text.hpp"
+#include "plan/stage/servers.hpp"
 #include "plan/stage/shared_output.hpp"
 #include "plan/stage/stage.hpp"
+#include "plan/stage/step_end.hpp"
 
 namespace orrery::plan {
 
@@ -255,9 +258,39 @@ class Reporter {
     }
   }
 
+  // Gradients and parameters that are not for the data ranks alone: for servers, or for the device
+  // that has the other copy of the stage.
+  void add_traffic(PassKind pass, CommKind kind, std::string axes, int ranks, Bytes bytes,
+                   BlockReport& report) const {
+    ReportedCollective one;
+    one.pass = pass;
+    one.kind = kind;
+    one.axes = std::move(axes);
+    one.ranks = ranks;
+    one.tensor = pass == PassKind::Forward ? "parameters" : "gradients";
+    one.bytes = bytes;
+    one.sent = ring_bytes(kind, bytes, ranks);
+    add(report.states, std::move(one));
+  }
+
   void add_states(const StagePiece& piece, const Mesh& mesh, bool with_table, BlockReport& report) {
     const BlockPlan& layout = piece.layout;
     const BlockCost& cost = costs_.of(piece.block, layout, micro_batch_of(piece, plan_));
+    const ScheduleTraits traits = schedule_traits(plan_);
+    const StateBytes held =
+        state_bytes(cost, layout, mesh, plan_.execution, plan_.precision, with_table);
+    if (traits.uses_servers) {
+      const int servers = num_servers(plan_);
+      add_traffic(PassKind::InputGrad, CommKind::SendReceive, "to servers", servers,
+                  held.gradients.bytes(), report);
+      add_traffic(PassKind::Forward, CommKind::SendReceive, "from servers", servers,
+                  held.parameters.bytes(), report);
+      return;
+    }
+    if (traits.two_directions) {
+      add_traffic(PassKind::InputGrad, CommKind::AllReduce, "copies", 2,
+                  gradients_of_copy(plan_, static_cast<double>(held.local_parameters)), report);
+    }
     for (const StateCollective& state :
          state_collectives(cost, layout, mesh, plan_.execution, plan_.precision, with_table,
                            plan_.cluster.node.gpus)) {
@@ -299,7 +332,7 @@ std::vector<bool> positions_with_table(const Plan& plan) {
 
 Bytes ring_bytes(CommKind kind, Bytes buffer, int ranks) {
   const double n = ranks;
-  const double share = (n - 1) / n;
+  const double share = kind == CommKind::SendReceive ? 1 : (n - 1) / n;
   return buffer * (kind == CommKind::AllReduce ? 2 * share : share);
 }
 

@@ -113,6 +113,35 @@ TEST(LayoutReport, EmbeddingAndHeadOverAllStagesAreShards) {
   }
 }
 
+// Gradients that go to parameter servers, or to the device with the other copy of a stage.
+TEST(LayoutReport, GradientsGoWhereTheScheduleSendsThem) {
+  const auto sent = [](const Plan& plan, const std::string& axes) {
+    double bytes = 0;
+    for (const BlockReport& block : report_layouts(plan)) {
+      for (const ReportedCollective& one : block.states) {
+        bytes += one.axes == axes ? one.count * block.count * one.bytes.value() : 0;
+      }
+    }
+    return bytes;
+  };
+  models::NetworkSpec spec = small_spec();
+  spec.tied_embeddings = false;
+  const PipelineShape shape{.pp = 4, .dp = 2, .tp = 1, .micro_batches = 8};
+  Plan base = small_plan(spec, "dgx-a100:1");
+  base.blocks.front().layout.zero_stage = 0;
+  const auto parameters = static_cast<double>(models::num_parameters(base.network));
+  const Plan one = in_pipeline(base, "1f1b", shape);
+  EXPECT_EQ(sent(one, "dp"), 4 * parameters);
+  EXPECT_EQ(sent(one, "copies") + sent(one, "to servers"), 0);
+  const Plan two = in_pipeline(base, "chimera", shape);
+  EXPECT_EQ(sent(two, "dp"), 4 * parameters);
+  EXPECT_EQ(sent(two, "copies"), 4 * parameters);
+  const Plan served = in_pipeline(base, "hetpipe", shape);
+  EXPECT_EQ(sent(served, "dp"), 0);
+  EXPECT_EQ(sent(served, "to servers"), 4 * parameters);
+  EXPECT_EQ(sent(served, "from servers"), 2 * parameters);
+}
+
 // Of the largest iteration what an iteration of that size costs: context ranks have all tokens and
 // merge their attention, the logits of the sampled tokens are gathered, and there is no loss.
 TEST(LayoutReport, ServingSendsWhatAnIterationCosts) {
