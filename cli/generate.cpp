@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "base/error.hpp"
+#include "base/quantile.hpp"
 #include "base/table.hpp"
 #include "cli/command/command.hpp"
 #include "cli/command/command_line.hpp"
@@ -107,12 +108,12 @@ int lengths(const GenerateOptions& options) {
     bad_input("generate", "--shortest must be at least 1 and at most --longest");
   }
   const auto drawn = models::draw_lengths(model, options.count, options.seed);
-  std::vector<std::int64_t> sorted = drawn;
+  std::vector<double> sorted(drawn.begin(), drawn.end());
   std::sort(sorted.begin(), sorted.end());
   const auto quantile = [&sorted](double share) {
-    return sorted[static_cast<std::size_t>(share * static_cast<double>(sorted.size() - 1))];
+    return static_cast<std::int64_t>(nearest_quantile(sorted, share));
   };
-  const std::int64_t tokens = std::accumulate(sorted.begin(), sorted.end(), std::int64_t{0});
+  const std::int64_t tokens = std::accumulate(drawn.begin(), drawn.end(), std::int64_t{0});
   Json figures =
       Json::Object{{"sequences", options.count},
                    {"tokens", tokens},
@@ -120,7 +121,7 @@ int lengths(const GenerateOptions& options) {
                    {"median", quantile(0.5)},
                    {"p90", quantile(0.9)},
                    {"p99", quantile(0.99)},
-                   {"longest", sorted.back()}};
+                   {"longest", quantile(1)}};
   Json document = Json::object();
   document.set("lengths", to_array(drawn));
   if (options.capacity > 0) {

@@ -77,7 +77,9 @@ std::string block_text(const plan::BlockReport& block, bool serves) {
     }
   };
   section("conversion from the block before", block.conversion);
-  section(serves ? "collectives of a pass" : "collectives of a micro-batch", block.collectives);
+  section(serves ? fmt::format("collectives of an iteration of {} tokens", block.tokens)
+                 : "collectives of a micro-batch",
+          block.collectives);
   section("gradients and parameters", block.states);
   return text + "\n";
 }
@@ -119,6 +121,7 @@ Json block_json(const plan::BlockReport& block) {
                       {"count", block.count},
                       {"layout", block.layout},
                       {"mesh", block.mesh},
+                      {"tokens", block.tokens},
                       {"tensors", std::move(tensors)},
                       {"shares", std::move(shares)},
                       {"conversion", collectives_json(block.conversion)},
@@ -162,9 +165,12 @@ Shown show_layout(const ShowRequest& request) {
     plan = plan::read_plan(document, request.name);
   }
   plan::check_layouts(plan, request.name);
+  const std::vector<plan::BlockReport> reports = plan::report_layouts(plan);
   Json slices = Json::array();
   for (const plan::Slice& slice : plan::slices_of(plan)) {
-    slices.push(slice.is_whole() ? plan.sequence : slice.tokens);
+    slices.push(plan.serving       ? reports.front().tokens
+                : slice.is_whole() ? plan.sequence
+                                   : slice.tokens);
   }
   if (slices.as_array().size() > 1) {
     shown.text += fmt::format(
@@ -172,7 +178,7 @@ Shown show_layout(const ShowRequest& request) {
         slices.as_array().size());
   }
   Json blocks = Json::array();
-  for (const plan::BlockReport& block : plan::report_layouts(plan)) {
+  for (const plan::BlockReport& block : reports) {
     shown.text += block_text(block, plan.serving != nullptr);
     blocks.push(block_json(block));
   }

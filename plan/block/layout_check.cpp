@@ -38,6 +38,7 @@ class BlockCheck {
                  block_.tokens > 0 ? block_.tokens : plan.sequence},
         states_variables_(std::any_of(layout.variables.begin(), layout.variables.end(),
                                       [](const VarList& list) { return !list.empty(); })),
+        tensor_mesh_(layout.tensor_parallel),
         serves_(plan.serving != nullptr),
         where_(where) {}
 
@@ -57,7 +58,7 @@ class BlockCheck {
       }
     }
     check_stream();
-    if (states_variables_) {
+    if (states_variables_ || tensor_mesh_ != TensorMesh::OneD) {
       check_cuts();
     }
   }
@@ -111,15 +112,21 @@ class BlockCheck {
   }
 
   void check_cuts() const {
-    if (const std::optional<CutConflict> conflict = find_cut_conflict(block_, rules_, mesh_)) {
-      bad_input(
-          where_,
-          fmt::format("block \"{}\", tensor \"{}\": `variables` cut dimension {} over several "
-                      "axes, and at \"{}\" in another order than elsewhere, so that ranks "
-                      "would work on each other's parts",
-                      block_.name, conflict->tensor, to_text(conflict->var), conflict->op),
-          fmt::format("{} in the list of one axis alone", to_text(conflict->var)));
+    const std::optional<CutConflict> conflict = find_cut_conflict(block_, rules_, mesh_);
+    if (!conflict) {
+      return;
     }
+    const std::string_view var = to_text(conflict->var);
+    const std::string who = states_variables_
+                                ? "`variables`"
+                                : fmt::format("the axes of a {} mesh", to_text(tensor_mesh_));
+    bad_input(where_,
+              fmt::format("block \"{}\", tensor \"{}\": {} cut dimension {} over several axes, and "
+                          "at \"{}\" in another order than elsewhere, so that ranks would work on "
+                          "each other's parts",
+                          block_.name, conflict->tensor, who, var, conflict->op),
+              states_variables_ ? fmt::format("{} in the list of one axis alone", var)
+                                : "another tensor_parallel: 1d, 2d or 2.5d");
   }
 
   // Tokens of an encoder, in its blocks and where its features enter the stream: they are padded.
@@ -211,6 +218,7 @@ class BlockCheck {
   BlockRules rules_;
   Extents extents_;
   bool states_variables_;
+  TensorMesh tensor_mesh_;
   bool serves_;  // context ranks split a cache, whatever its length
   const std::string& where_;
 };

@@ -146,12 +146,9 @@ ServingModel::LinearCost ServingModel::lower(int block, std::int64_t tokens) con
                                           MemoryKernel::Copy);
   } else if (lowered.block.kind == BlockKind::Head) {
     const double logits = as_double(tokens) * as_double(network().spec.vocab);
-    const int bytes = element_bytes(models::Element::Compute, plan_.precision);
     cost.own.other += device.memory_bound(Bytes(4 * logits), MemoryKernel::Softmax);
-    if (layout_.tp > 1 && plan_.execution.vocab_parallel) {
-      cost.own.network += costs_->blocks.collectives().time(
-          sim::CommKind::AllGather, Bytes(bytes * logits),
-          group_of(mesh_, {Axis::Tensor}, plan_.cluster.node.gpus));
+    if (const auto gather = gather_of_logits(lowered.block, tokens)) {
+      cost.own.network += gather->time;
     }
   }
   return cost;
@@ -241,22 +238,6 @@ Seconds ServingModel::prompt_attention(const Block& block, const Iteration& iter
   shape.dtype = unquantised(plan_.precision);
   shape.flash_version = plan_.execution.flash_version;
   return costs_->blocks.device().attention_forward(shape);
-}
-
-Seconds ServingModel::merge_time(const Block& block, const Iteration& iteration) const {
-  if (layout_.cp == 1 || block.attention.heads == 0) {
-    return {};
-  }
-  const CacheAttention core = cache_attention(network().spec, block, layout_.tp);
-  const int element = element_bytes(models::Element::Compute, plan_.precision);
-  const double dims = as_double(block.attention.value_head_dim > 0 ? block.attention.value_head_dim
-                                                                   : block.attention.head_dim);
-  const double bytes =
-      as_double(iteration.tokens()) * core.heads * (dims * element + sizeof(float));
-  const Mesh mesh = mesh_of(layout_, 1);
-  return costs_->blocks.collectives().time(
-      sim::CommKind::AllReduce, Bytes(bytes),
-      group_of(mesh, {Axis::Context}, plan_.cluster.node.gpus));
 }
 
 int ServingModel::layers_of(const Stage& stage) const {

@@ -27,6 +27,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <unordered_map>
@@ -79,6 +80,12 @@ class ServingModel {
   }
   Seconds transfer(int stage, const Iteration& iteration) const;
   std::vector<ServingMemory> memory();
+  // Tokens of the largest iteration that a replica forms; of the head those it samples.
+  std::int64_t most_tokens(int block) const;
+  // A block as the layout rules see it where every replica in step has so many tokens.
+  BlockContext context(int block, std::int64_t tokens) const;
+  // Its collectives then, those that merge attention of context ranks and gather logits with them.
+  std::vector<Step> collectives(int block, std::int64_t tokens) const;
   // Least seconds that `tokens` computed tokens, whose decodes read `keys` cached tokens, keep the
   // busiest stage busy, in whatever iterations: peak rates alone.
   Seconds busy_bound(std::int64_t tokens, std::int64_t keys);
@@ -126,7 +133,6 @@ class ServingModel {
   LinearCost lower(int block, std::int64_t tokens) const;
   const LinearCost& find_linear(int block, std::int64_t tokens);
   const models::Network& network() const { return costs_->blocks.network(); }
-  BlockContext context(int block, std::int64_t tokens) const;
   FixedCost fixed_cost(const Stage& stage, const Iteration& iteration, std::int64_t parts);
   const FixedCost& known_fixed_cost(Stage& stage, const Iteration& iteration, std::int64_t parts);
   IterationCost cost_alone(Stage& stage, const Iteration& iteration, std::int64_t parts);
@@ -138,8 +144,11 @@ class ServingModel {
   IterationCost block_cost(int index, std::span<const Iteration> iterations, std::int64_t parts);
   Seconds decode_attention(const models::Block& block, const Iteration& iteration) const;
   Seconds prompt_attention(const models::Block& block, const Iteration& iteration) const;
-  // All-reduce that merges the partial attention of context ranks.
+  // All-reduce that merges the partial attention of context ranks, if there are several.
+  std::optional<Step> merge(const models::Block& block, std::int64_t tokens) const;
   Seconds merge_time(const models::Block& block, const Iteration& iteration) const;
+  // All-gather of the head's logits, if tensor ranks have parts of them.
+  std::optional<Step> gather_of_logits(const models::Block& block, std::int64_t tokens) const;
   // Copies between host and device for all layers of a stage.
   Seconds cache_copies(int stage, const Iteration& iteration) const;
   int layers_of(const Stage& stage) const;

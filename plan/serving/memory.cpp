@@ -25,11 +25,6 @@ double as_double(std::int64_t value) { return static_cast<double>(value); }
 }  // namespace
 
 std::vector<ServingMemory> ServingModel::memory() {
-  std::int64_t tokens = plan_.serving->options.token_budget;
-  if (plan_.serving->options.prefill == Prefill::Separate) {
-    tokens = std::max(tokens, plan_.sequence);  // a prompt is computed whole
-  }
-  const std::int64_t sampled = std::min(tokens, plan_.serving->options.max_requests);
   const BlockRules rules = rules_of(layout_, plan_.execution.vocab_parallel);
   std::vector<ServingMemory> result;
   for (const Stage& stage : stages_) {
@@ -47,8 +42,7 @@ std::vector<ServingMemory> ServingModel::memory() {
       }
       embeds = embeds || block.kind == BlockKind::Embedding;
       kv += is_layer ? kv_bytes(block) / layout_.cp : 0;
-      memory.workspace = std::max(
-          memory.workspace, workspace(index, block.kind == BlockKind::Head ? sampled : tokens));
+      memory.workspace = std::max(memory.workspace, workspace(index, most_tokens(index)));
     }
     memory.parameters = ByteCount(static_cast<std::int64_t>(parameters));
     const double away = plan_.serving->options.host_cache;

@@ -71,6 +71,17 @@ PrefixSpec read_prefixes(const JsonReader& value) {
   return prefixes;
 }
 
+// The number that is read as this time: behind an hour numbers are as coarse as picoseconds.
+double seconds_read_as(SimTime time) {
+  const double near = to_seconds(time).value();
+  for (const double seconds : {near, std::nextafter(near, 0), std::nextafter(near, kLastArrival)}) {
+    if (to_sim_time(Seconds(seconds)) == time) {
+      return seconds;
+    }
+  }
+  return near;
+}
+
 void read_arrivals(ObjectReader& object, RequestSpec& spec) {
   if (const auto arrivals = object.optional("arrivals")) {
     const std::string name = arrivals->one_of(kArrivals);
@@ -151,7 +162,7 @@ Json to_json(const RequestSpec& requests) {
   if (!requests.trace.empty()) {
     Json list = Json::array();
     for (const Request& request : requests.trace) {
-      Json entry = Json::Object{{"arrival_s", to_seconds(request.arrival).value()},
+      Json entry = Json::Object{{"arrival_s", seconds_read_as(request.arrival)},
                                 {"prompt", request.prompt},
                                 {"output", request.output}};
       if (request.prefix >= 0) {
@@ -260,11 +271,20 @@ void add_prefixes(const PrefixSpec& prefixes, Random random, std::vector<Request
   }
 }
 
+// A trace may be cut out of a longer one: what came before its first request is no time of serving.
+std::vector<Request> from_the_first(std::vector<Request> requests) {
+  const SimTime first = requests.front().arrival;
+  for (Request& request : requests) {
+    request.arrival = request.arrival - first;
+  }
+  return requests;
+}
+
 }  // namespace
 
 std::vector<Request> generate_requests(const RequestSpec& spec) {
   if (!spec.trace.empty()) {
-    return spec.trace;
+    return from_the_first(spec.trace);
   }
   const auto stream = [&](std::uint64_t index) {
     return Random(mix64(static_cast<std::uint64_t>(spec.seed) + index));

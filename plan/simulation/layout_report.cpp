@@ -4,13 +4,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <memory>
+#include <optional>
 
 #include "plan/block/relayout.hpp"
 #include "plan/block/states.hpp"
 #include "plan/block_rules.hpp"
-#include "plan/offload_text.hpp"
+#include "plan/schedule_traits.hpp"
+#include "plan/serving/cost.hpp"
+#include "plan/simulation/layout_text.hpp"
+#include "plan/stage/servers.hpp"
+#include "plan/stage/shared_output.hpp"
 #include "plan/stage/stage.hpp"
+#include "plan/stage/step_end.hpp"
 
 namespace orrery::plan {
 
@@ -21,45 +26,6 @@ using models::Operator;
 using models::Tensor;
 using sim::CommKind;
 using sim::PassKind;
-
-std::string axes_text(const std::vector<Axis>& axes) {
-  std::string text;
-  for (const Axis axis : axes) {
-    text += fmt::format("{}{}", text.empty() ? "" : " x ", to_text(axis));
-  }
-  return text;
-}
-
-std::string axes_text(std::uint8_t bits) {
-  std::vector<Axis> axes;
-  for (const Axis axis : kAxes) {
-    if ((bits >> static_cast<unsigned>(axis) & 1U) != 0) {
-      axes.push_back(axis);
-    }
-  }
-  return axes_text(axes);
-}
-
-std::string mesh_text(const Mesh& mesh) {
-  std::string text;
-  for (const Axis axis : mesh.order()) {
-    if (mesh.of(axis) > 1) {
-      text += fmt::format("{}{} {}", text.empty() ? "" : " x ", to_text(axis), mesh.of(axis));
-    }
-  }
-  return text.empty() ? "one rank" : text;
-}
-
-std::string shape_text(const Tensor& tensor, const Layout& layout, const Mesh& mesh,
-                       const Extents& extents) {
-  std::string text;
-  for (const models::Dim& dim : tensor.dims) {
-    text += fmt::format("{}{} {}", text.empty() ? "" : " x ", to_text(dim.var),
-                        local_extent(dim, layout, mesh, extents));
-  }
-  const std::int64_t parts = copy_shards(layout, mesh);
-  return parts > 1 ? fmt::format("1/{} of {}", parts, text) : text;
-}
 
 // Equal collectives of one pass count once.
 void add(std::vector<ReportedCollective>& list, ReportedCollective one) {
@@ -90,25 +56,42 @@ ReportedCollective reported(const Step& step) {
 
 class Reporter {
  public:
-  explicit Reporter(const Plan& plan)
-      : plan_(plan), costs_(plan), serves_(plan.serving != nullptr) {}
+  explicit Reporter(const Plan& plan) : plan_(plan), costs_(plan) {
+    if (plan.serving) {
+      serving_.emplace(plan);
+    }
+  }
 
   // `with_table`: the stage of the block holds the token table, of which tied weights are a use.
-  BlockReport report(int position, int block, const BlockPlan& layout, bool with_table) {
+  BlockReport report(int position, const StagePiece& piece, bool with_table) {
+    const int block = piece.block;
     BlockReport report;
-    const BlockContext context = context_of(block, layout);
+    const BlockContext context = context_of(piece);
     report.name = context.block.name;
     report.first = position;
-    report.layout = layout_text(layout);
-    report.mesh = mesh_text(context.mesh);
+    report.layout = layout_text(plan_.layout_of(position));
+    report.layout += piece.across_stages ? fmt::format(", over all {} stages", plan_.pp) : "";
     add_tensors(context, with_table, report);
     add_shares(context, report);
+    if (serving_) {
+      report.tokens = serving_->most_tokens(block);
+      report.mesh = mesh_text(mesh_of(piece.layout, serving_->replicas()));
+      add_collectives(serving_->collectives(block, report.tokens), report);
+      return report;
+    }
+    report.tokens = context.extents.sequence;
+    report.mesh = mesh_text(context.mesh);
     for (const Slice& slice : slices_of(plan_)) {
-      add_collectives(steps_of(block, layout, slice), report);
+      if (piece.across_stages) {
+        add_shard_collectives(context.block, slice, report);
+        continue;
+      }
+      const BlockSteps steps = steps_of(piece, slice);
+      add_collectives(steps.forward, report);
+      add_collectives(steps.recompute, report);
+      add_collectives(steps.backward, report);
     }
-    if (!serves_) {
-      add_states(block, layout, context.mesh, with_table, report);
-    }
+    add_states(piece, context.mesh, with_table, report);
     return report;
   }
 
@@ -135,37 +118,53 @@ class Reporter {
       }
     };
     pass(from, to, PassKind::Forward);
-    if (!serves_) {
-      pass(to, from, PassKind::InputGrad);
-    }
+    pass(to, from, PassKind::InputGrad);
   }
 
  private:
-  // With all data ranks, which the lowering of a block leaves out; of several slices the longest.
-  BlockContext context_of(int block, const BlockPlan& layout) const {
+  // With all data ranks, which the lowering of a block leaves out; of several slices the longest,
+  // of a serving plan the largest iteration.
+  BlockContext context_of(const StagePiece& piece) const {
+    if (serving_) {
+      return serving_->context(piece.block, serving_->most_tokens(piece.block));
+    }
     const std::vector<Slice> slices = slices_of(plan_);
     const auto longest =
         std::max_element(slices.begin(), slices.end(),
                          [](const Slice& a, const Slice& b) { return a.tokens < b.tokens; });
-    BlockContext context =
-        costs_.block_context(block, layout, plan_.micro_batch_of(layout, block), *longest);
-    context.mesh = mesh_of(layout, plan_.data_ranks(layout));
-    context.extents.batch = plan_.micro_batch_of(layout, block) * plan_.data_ranks(layout);
+    const std::int64_t micro_batch = micro_batch_of(piece, plan_);
+    const int data_ranks = data_ranks_of(piece, plan_);
+    BlockContext context = costs_.block_context(piece.block, piece.layout, micro_batch, *longest);
+    context.mesh = mesh_of(piece.layout, data_ranks);
+    context.extents.batch = micro_batch * data_ranks;
     return context;
   }
 
-  BlockSteps steps_of(int block, const BlockPlan& layout, const Slice& slice) const {
-    const std::int64_t micro_batch = plan_.micro_batch_of(layout, block);
-    return slice.is_whole() ? costs_.steps_of(block, layout, micro_batch)
-                            : lower_block(costs_.block_context(block, layout, micro_batch, slice));
+  BlockSteps steps_of(const StagePiece& piece, const Slice& slice) const {
+    const std::int64_t micro_batch = micro_batch_of(piece, plan_);
+    return slice.is_whole()
+               ? costs_.steps_of(piece.block, piece.layout, micro_batch)
+               : lower_block(costs_.block_context(piece.block, piece.layout, micro_batch, slice));
   }
 
-  void add_collectives(const BlockSteps& steps, BlockReport& report) const {
-    for (const std::vector<Step>* list : {&steps.forward, &steps.recompute, &steps.backward}) {
-      for (const Step& step : *list) {
-        if (step.collective && (step.pass == PassKind::Forward || !serves_)) {
-          add(report.collectives, reported(step));
-        }
+  void add_shard_collectives(const Block& block, const Slice& slice, BlockReport& report) const {
+    for (const ShardCollective& shard : shard_collectives(plan_, block.kind, slice)) {
+      ReportedCollective one;
+      one.pass = shard.pass;
+      one.kind = shard.kind;
+      one.axes = "stages";
+      one.ranks = plan_.pp;
+      one.tensor = shard.of;
+      one.bytes = shard.bytes;
+      one.sent = ring_bytes(one.kind, one.bytes, one.ranks);
+      add(report.collectives, std::move(one));
+    }
+  }
+
+  static void add_collectives(const std::vector<Step>& steps, BlockReport& report) {
+    for (const Step& step : steps) {
+      if (step.collective) {
+        add(report.collectives, reported(step));
       }
     }
   }
@@ -208,6 +207,9 @@ class Reporter {
       hold(context, tensor_of(block.input), stream_layout(rules), with_table, report);
     }
     for (const Operator& op : block.operators) {
+      if (context.forward_only && op.kind == models::OpKind::CrossEntropy) {
+        continue;  // serving has no loss
+      }
       const Assignment assignment = assign(block, op, rules.of(op));
       for (const int weight : op.weights) {
         hold(context, tensor_of(weight),
@@ -256,9 +258,39 @@ class Reporter {
     }
   }
 
-  void add_states(int block, const BlockPlan& layout, const Mesh& mesh, bool with_table,
-                  BlockReport& report) {
-    const BlockCost& cost = costs_.of(block, layout, plan_.micro_batch_of(layout, block));
+  // Gradients and parameters that are not for the data ranks alone: for servers, or for the device
+  // that has the other copy of the stage.
+  void add_traffic(PassKind pass, CommKind kind, std::string axes, int ranks, Bytes bytes,
+                   BlockReport& report) const {
+    ReportedCollective one;
+    one.pass = pass;
+    one.kind = kind;
+    one.axes = std::move(axes);
+    one.ranks = ranks;
+    one.tensor = pass == PassKind::Forward ? "parameters" : "gradients";
+    one.bytes = bytes;
+    one.sent = ring_bytes(kind, bytes, ranks);
+    add(report.states, std::move(one));
+  }
+
+  void add_states(const StagePiece& piece, const Mesh& mesh, bool with_table, BlockReport& report) {
+    const BlockPlan& layout = piece.layout;
+    const BlockCost& cost = costs_.of(piece.block, layout, micro_batch_of(piece, plan_));
+    const ScheduleTraits traits = schedule_traits(plan_);
+    const StateBytes held =
+        state_bytes(cost, layout, mesh, plan_.execution, plan_.precision, with_table);
+    if (traits.uses_servers) {
+      const int servers = num_servers(plan_);
+      add_traffic(PassKind::InputGrad, CommKind::SendReceive, "to servers", servers,
+                  held.gradients.bytes(), report);
+      add_traffic(PassKind::Forward, CommKind::SendReceive, "from servers", servers,
+                  held.parameters.bytes(), report);
+      return;
+    }
+    if (traits.two_directions) {
+      add_traffic(PassKind::InputGrad, CommKind::AllReduce, "copies", 2,
+                  gradients_of_copy(plan_, static_cast<double>(held.local_parameters)), report);
+    }
     for (const StateCollective& state :
          state_collectives(cost, layout, mesh, plan_.execution, plan_.precision, with_table,
                            plan_.cluster.node.gpus)) {
@@ -277,7 +309,7 @@ class Reporter {
 
   const Plan& plan_;
   BlockCosts costs_;
-  bool serves_;  // no gradients, no backward
+  std::optional<ServingModel> serving_;  // no gradients, no backward
 };
 
 // By chain position whether its stage begins with the token table.
@@ -300,56 +332,8 @@ std::vector<bool> positions_with_table(const Plan& plan) {
 
 Bytes ring_bytes(CommKind kind, Bytes buffer, int ranks) {
   const double n = ranks;
-  const double share = (n - 1) / n;
+  const double share = kind == CommKind::SendReceive ? 1 : (n - 1) / n;
   return buffer * (kind == CommKind::AllReduce ? 2 * share : share);
-}
-
-std::string layout_text(const BlockPlan& layout) {
-  std::string text = fmt::format("tp {}", layout.tp);
-  if (layout.tensor_parallel != TensorMesh::OneD) {
-    text += fmt::format(" ({})", tensor_mesh_text(layout));
-  }
-  if (!layout.tensor_shares.empty()) {
-    text += fmt::format(" in shares {}", fmt::join(layout.tensor_shares.list(), ":"));
-  }
-  text += layout.sequence_parallel ? " with sequence parallelism" : "";
-  if (layout.cp > 1) {
-    text += fmt::format(", cp {} ({})", layout.cp, to_text(layout.context));
-  }
-  if (layout.ep > 1) {
-    const bool tp = layout.expert_tp == 1 && layout.tp > 1;
-    const bool cp = layout.expert_cp == 1 && layout.cp > 1;
-    text += fmt::format(", ep {}{}", layout.ep,
-                        tp && cp ? " (also over tp and cp)"
-                        : tp     ? " (also over tp)"
-                        : cp     ? " (also over cp)"
-                                 : "");
-    text += reorders_experts(layout) ? fmt::format(" inside {}", to_text(layout.ep_inside)) : "";
-  }
-  if (layout.zero_stage > 0) {
-    text += fmt::format(", ZeRO-{}", layout.zero_stage);
-  }
-  if (layout.shard_degree > 0) {
-    text += fmt::format(" over {}", layout.shard_degree);
-  }
-  if (layout.recompute != Recompute::None) {
-    text += fmt::format(", recompute {}", recompute_text(layout));
-  }
-  return text + offload_text(layout.offload);
-}
-
-std::string layout_text(const Layout& layout, const Mesh& mesh) {
-  std::string text;
-  for (const Axis axis : kAxes) {
-    const Placement placement = layout[axis];
-    if (mesh.of(axis) == 1 || placement.is_replicated()) {
-      continue;
-    }
-    text += fmt::format("{}{} on {}", text.empty() ? "" : ", ",
-                        placement.is_partial() ? "partial sums" : to_text(placement.var()),
-                        to_text(axis));
-  }
-  return text.empty() ? "replicated" : text;
 }
 
 std::vector<BlockReport> report_layouts(const Plan& plan) {
@@ -366,8 +350,9 @@ std::vector<BlockReport> report_layouts(const Plan& plan) {
         ++reports.back().count;
         continue;
       }
-      reports.push_back(reporter.report(position, block, run.layout,
-                                        with_table[static_cast<std::size_t>(position)]));
+      const StagePiece piece = piece_at(plan, position);
+      reports.push_back(reporter.report(
+          position, piece, piece.across_stages || with_table[static_cast<std::size_t>(position)]));
       if (previous != nullptr && *previous != run.layout) {
         reporter.add_conversion(*previous, run.layout, block, reports.back());
       }

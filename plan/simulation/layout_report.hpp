@@ -2,7 +2,9 @@
 // What a plan's layouts mean for one rank, block by block: which part of every tensor it holds and
 // which collectives run, forward and backward, with their buffers and counts. Nothing is timed;
 // runs of equal blocks are reported once. Of a plan with slices the tensors are those of the
-// longest slice, the collectives those of all. O(distinct blocks x slices x operators).
+// longest slice, the collectives those of all; of a serving plan both are those of the largest
+// iteration, in which the head has the tokens that are sampled.
+// O(distinct blocks x slices x operators).
 #pragma once
 
 #include <string>
@@ -44,10 +46,11 @@ struct BlockReport {
   std::string name;
   int first = 0;  // chain position
   int count = 1;
-  std::string layout;                           // degrees
-  std::string mesh;                             // "tp 8 x dp 16"
-  std::vector<HeldTensor> tensors;              // of the rank that holds most
-  std::vector<RankShare> shares;                // by tensor-parallel rank; empty: all alike
+  std::string layout;               // degrees
+  std::string mesh;                 // "tp 8 x dp 16"
+  std::int64_t tokens = 0;          // of a sequence, or of an iteration; of its longest slice
+  std::vector<HeldTensor> tensors;  // of the rank that holds most
+  std::vector<RankShare> shares;    // by tensor-parallel rank; empty: all alike
   std::vector<ReportedCollective> collectives;  // of a micro-batch
   std::vector<ReportedCollective> states;       // of gradients and parameters
   // The residual stream on its way from the block before, where layouts differ.
@@ -58,9 +61,5 @@ std::vector<BlockReport> report_layouts(const Plan& plan);
 
 // Bytes that a rank sends in a bandwidth-optimal ring.
 Bytes ring_bytes(sim::CommKind kind, Bytes buffer, int ranks);
-
-// "tp 8, 3d; cp 2, ring": the degrees of a block that are not 1.
-std::string layout_text(const BlockPlan& layout);
-std::string layout_text(const Layout& layout, const Mesh& mesh);
 
 }  // namespace orrery::plan

@@ -14,7 +14,7 @@
 #include "plan/simulation/report.hpp"
 #include "plan/simulation/sample_times.hpp"
 #include "plan/stage/arcs.hpp"
-#include "plan/stage/end_conversions.hpp"
+#include "plan/stage/conversions.hpp"
 #include "plan/stage/host_copies.hpp"
 #include "plan/stage/joined.hpp"
 #include "plan/stage/layout_bounds.hpp"
@@ -144,7 +144,7 @@ Evaluation evaluate(const Plan& plan, const sim::PipelineOrder& order, bool reco
     add_offload_of_slices(plan, contents, costs, run.slices);
     run.stages = together(run.slices);
   }
-  add_end_conversions(plan, costs, run.stages);
+  add_conversions(plan, costs, run.stages);
   sim::PipelineCosts passes = passes_of(plan, order, contents, run, costs, splits);
   sim::PipelineOptions options;
   options.record_spans = record_spans;

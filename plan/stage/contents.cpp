@@ -21,6 +21,16 @@ BlockPlan layout_within_stage(const StagePiece& piece, const Plan& plan) {
   return layout;
 }
 
+// A device's shard of an embedding or head that is cut over all stages.
+StagePiece shard_of(const StagePiece& piece, const Plan& plan, int barriers) {
+  StagePiece shard = piece;
+  shard.layout.tp *= plan.pp;
+  shard.layout.tensor_shares = piece.layout.tensor_shares.repeated(plan.pp);
+  shard.across_stages = true;
+  shard.barriers = barriers;
+  return shard;
+}
+
 // Takes embedding and head out of their stages and gives every device a shard of both: first the
 // shards of the head, then those of the embedding.
 void share_ends(const Plan& plan, std::vector<StageContent>& stages) {
@@ -30,12 +40,7 @@ void share_ends(const Plan& plan, std::vector<StageContent>& stages) {
   for (StageContent& content : stages) {
     for (const StagePiece& piece : content) {
       if (!is_layer(piece, plan.network)) {
-        StagePiece shard = piece;
-        shard.layout.tp *= plan.pp;
-        shard.layout.tensor_shares = piece.layout.tensor_shares.repeated(plan.pp);
-        shard.across_stages = true;
-        shard.barriers = barriers;
-        (is_head(piece, plan.network) ? output : input).push_back(shard);
+        (is_head(piece, plan.network) ? output : input).push_back(shard_of(piece, plan, barriers));
       }
     }
     std::erase_if(content, [&](const StagePiece& piece) { return !is_layer(piece, plan.network); });
@@ -76,6 +81,15 @@ models::BlockKind kind_of(const StagePiece& piece, const models::Network& networ
 
 bool is_layer(const StagePiece& piece, const models::Network& network) {
   return kind_of(piece, network) == models::BlockKind::Layer;
+}
+
+StagePiece piece_at(const Plan& plan, int position) {
+  const StagePiece piece{plan.network.chain[static_cast<std::size_t>(position)],
+                         plan.layout_of(position)};
+  const ScheduleTraits traits = schedule_traits(plan);
+  return traits.shares_output_layer && !is_layer(piece, plan.network)
+             ? shard_of(piece, plan, traits.output_barriers)
+             : piece;
 }
 
 bool counts_tied_table_elsewhere(const StageContent& content, const models::Network& network) {

@@ -26,6 +26,7 @@ constexpr double kHiddenCopies = 8 + 6;  // cut out of the broadcast, cast to 16
 constexpr double kRescaled = 8;          // softmax in fp32, in place
 // One barrier: cast of the softmax (6); row of the target's weight (4), masked (2), scale (4) and
 // difference (6) of the two parts of the input gradient, an empty gradient for autograd (2).
+constexpr double kStatisticsPerToken = 2 * 4.0;  // maximum and sum, fp32
 constexpr Traffic kOneBarrier = {6, kRescaled, kHiddenCopies + 4 + 2 + 4 + 6, 2};
 constexpr Traffic kTwoBarriers = {0, kRescaled, kHiddenCopies, 0};
 
@@ -117,7 +118,6 @@ ShardTimes shared_input_times(const Plan& plan, int barriers, const BlockCosts& 
 
 std::vector<SimTime> shard_latencies(const Plan& plan, const sim::PipelineOrder& order,
                                      Bytes boundary, const BlockCosts& costs) {
-  constexpr double kStatisticsPerToken = 2 * 4.0;  // maximum and sum, fp32
   const std::int64_t length =
       plan.slice_tokens.empty()
           ? plan.sequence / plan.slices
@@ -147,6 +147,29 @@ std::vector<SimTime> shard_latencies(const Plan& plan, const sim::PipelineOrder&
                                                     : statistics);
   }
   return latencies;
+}
+
+std::vector<ShardCollective> shard_collectives(const Plan& plan, models::BlockKind kind,
+                                               const Slice& slice) {
+  using sim::PassKind;
+  if (plan.pp == 1) {
+    return {};
+  }
+  const Bytes stream = stream_bytes(plan, hidden_elements(plan, slice));
+  if (kind == models::BlockKind::Head) {
+    const Bytes statistics(local_tokens(plan, slice) * kStatisticsPerToken);
+    return {{PassKind::Forward, CommKind::Broadcast, hidden_broadcast_bytes(plan, stream),
+             "hidden of the last stage"},
+            {PassKind::Forward, CommKind::AllReduce, statistics, "statistics of the loss"},
+            {PassKind::InputGrad, CommKind::AllReduce, stream, "gradient of hidden"}};
+  }
+  std::vector<ShardCollective> list = {
+      {PassKind::Forward, CommKind::AllReduce, stream, "token_embedding"}};
+  if (frozen_positions(plan.network) == 0) {  // else nobody wants its gradient
+    list.push_back(
+        {PassKind::InputGrad, CommKind::Broadcast, stream, "gradient of token_embedding"});
+  }
+  return list;
 }
 
 Bytes hidden_broadcast_bytes(const Plan& plan, Bytes boundary) {

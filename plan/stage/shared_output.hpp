@@ -15,6 +15,7 @@
 // O(1).
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "plan/stage/stage.hpp"
@@ -33,6 +34,17 @@ ShardTimes shared_output_times(const Plan& plan, int barriers, const BlockCosts&
                                const Slice& slice = {});
 ShardTimes shared_input_times(const Plan& plan, int barriers, const BlockCosts& costs,
                               const Slice& slice = {});
+
+// What the devices exchange for their shards of the head or of the embedding, of a micro-batch or a
+// slice of one: with the last or first stage and, of the loss's two statistics, among themselves.
+struct ShardCollective {
+  sim::PassKind pass = sim::PassKind::Forward;
+  sim::CommKind kind = sim::CommKind::None;
+  Bytes bytes;
+  std::string_view of;
+};
+std::vector<ShardCollective> shard_collectives(const Plan& plan, models::BlockKind kind,
+                                               const Slice& slice = {});
 
 // Of the order's edges, which are between shards and the first and last stage: the collectives that
 // run beside the passes, of one micro-batch's boundary between stages.

@@ -42,6 +42,9 @@ int data_ranks_of(const StagePiece& piece, const Plan& plan);
 // Whether the plan's schedule cuts embedding and head over all stages.
 bool shares_output_layer(const Plan& plan);
 
+// The block at a chain position as its device runs it.
+StagePiece piece_at(const Plan& plan, int position);
+
 // The pieces of every virtual stage of a plan, those of shards of embedding and head, or of copies
 // of frozen blocks (plan/modules.hpp), or services (plan/stage/servers.hpp), last.
 std::vector<StageContent> stage_contents(const Plan& plan);

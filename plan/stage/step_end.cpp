@@ -183,13 +183,16 @@ Seconds copies_time(const Plan& plan, const std::vector<StageCost>& stages,
   return copies_time(plan, *std::max_element(elements.begin(), elements.end()), costs);
 }
 
+Bytes gradients_of_copy(const Plan& plan, double parameters) {
+  return Bytes(parameters * (plan.execution.fp32_gradients ? 4 : 2));
+}
+
 Seconds copies_time(const Plan& plan, double parameters, const BlockCosts& costs) {
   const BlockPlan& layout = plan.blocks.front().layout;
-  const int bytes = plan.execution.fp32_gradients ? 4 : 2;
   const int stage_ranks = layout.tp * layout.cp * plan.dp;
   const auto group = costmodel::make_group(2, stage_ranks * (plan.pp - 1), plan.cluster.node.gpus);
-  return costs.scaled(
-      group, costs.collectives().time(sim::CommKind::AllReduce, Bytes(parameters * bytes), group));
+  return costs.scaled(group, costs.collectives().time(sim::CommKind::AllReduce,
+                                                      gradients_of_copy(plan, parameters), group));
 }
 
 StepEnd close_step(const Plan& plan, const std::vector<StageCost>& stages,

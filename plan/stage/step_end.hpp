@@ -36,7 +36,8 @@ Seconds tied_embedding_time(const Plan& plan, BlockCosts& costs);
 Seconds copies_time(const Plan& plan, const std::vector<StageCost>& stages,
                     const std::vector<std::uint16_t>& device_of, BlockCosts& costs);
 
-// Of so many parameters on the device that has most.
+// Of so many parameters on the device that has most; what they send.
+Bytes gradients_of_copy(const Plan& plan, double parameters);
 Seconds copies_time(const Plan& plan, double parameters, const BlockCosts& costs);
 
 // Whether no block's optimizer is on the host or the disk.

@@ -6,6 +6,8 @@
 expect 0 generate lengths --count 500 --median 600 --spread 0.5 --longest 900 --json
 [ "$(value_of stdout longest)" -le 900 ] || fail '--longest does not cut'
 [ "$(value_of stdout median)" -gt 400 ] || fail '--median is not the median'
+expect 0 generate lengths --count 3 --json
+[ "$(value_of stdout p99)" = "$(value_of stdout longest)" ] || fail 'p99 of three is not the longest'
 expect 0 generate lengths --count 500 --shortest 700 --longest 900 --json
 [ "$(value_of stdout median)" -ge 700 ] || fail '--shortest does not cut'
 expect 0 generate lengths --count 500 --json

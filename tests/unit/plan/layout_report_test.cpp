@@ -8,8 +8,11 @@
 #include <memory>
 #include <vector>
 
+#include "plan/serving/cost.hpp"
 #include "plan/serving/serving.hpp"
-#include "tests/unit/plan/plan_fixture.hpp"
+#include "plan/stage/order_cache.hpp"
+#include "plan/stage/shared_output.hpp"
+#include "tests/unit/plan/pipeline_fixture.hpp"
 
 namespace orrery::plan {
 namespace {
@@ -75,14 +78,105 @@ TEST(LayoutReport, SaysWhatLeavesTheDevice) {
               HasSubstr(", optimizer on host, 50 % of activations on host"));
 }
 
-TEST(LayoutReport, ServingHasNoGradientsAndNoBackward) {
-  Plan plan = small_plan();
-  plan.serving = std::make_shared<const Serving>();
-  for (const BlockReport& block : report_layouts(plan)) {
-    EXPECT_TRUE(block.states.empty()) << block.name;
-    for (const ReportedCollective& one : block.collectives) {
-      EXPECT_EQ(one.pass, sim::PassKind::Forward) << block.name;
+// A device holds a shard of embedding and head, one of a tied table, and waits for the collectives
+// over the stages that the passes wait for.
+TEST(LayoutReport, EmbeddingAndHeadOverAllStagesAreShards) {
+  models::NetworkSpec spec = small_spec();
+  spec.tied_embeddings = true;
+  for (const char* schedule : {"vocab-1", "vocab-2", "interlaced"}) {
+    const Plan plan = in_pipeline(small_plan(spec, "dgx-a100:1"), schedule,
+                                  {.pp = 4, .dp = 1, .tp = 2, .micro_batches = 8});
+    const std::vector<BlockReport> blocks = report_layouts(plan);
+    EXPECT_THAT(blocks.back().tensors,
+                Contains(Field(&HeldTensor::layout, HasSubstr("the token table"))));
+    EXPECT_EQ(8 * blocks.front().tensors.front().bytes.value(), 2 * spec.vocab * spec.hidden);
+    std::vector<SimTime> waits;
+    BlockCosts costs(plan);
+    const auto group = costmodel::make_group(plan.pp, 2, plan.cluster.node.gpus);
+    for (const BlockReport* block : {&blocks.front(), &blocks.back()}) {
+      EXPECT_THAT(block->layout, HasSubstr("over all 4 stages"));
+      for (const ReportedCollective& one : block->collectives) {
+        EXPECT_EQ(one.axes, "stages");
+        waits.push_back(to_sim_time(costs.collectives().time(one.kind, one.bytes, group)));
+      }
     }
+    ASSERT_EQ(waits.size(), 5u) << schedule;
+    const ShardTimes input = shared_input_times(plan, 0, costs);
+    EXPECT_EQ(waits[0], to_sim_time(input.forward));
+    EXPECT_EQ(waits[1], to_sim_time(input.backward));
+    OrderCache orders(costs);
+    const Bytes boundary = costs.of(plan.network.chain[1], plan.layout_of(1), 1).boundary.bytes();
+    const auto latencies = shard_latencies(plan, orders.order_of(plan), boundary, costs);
+    for (std::size_t index = 2; index < 5; ++index) {
+      EXPECT_THAT(latencies, Contains(waits[index])) << schedule << " " << index;
+    }
+  }
+}
+
+// Gradients that go to parameter servers, or to the device with the other copy of a stage.
+TEST(LayoutReport, GradientsGoWhereTheScheduleSendsThem) {
+  const auto sent = [](const Plan& plan, const std::string& axes) {
+    double bytes = 0;
+    for (const BlockReport& block : report_layouts(plan)) {
+      for (const ReportedCollective& one : block.states) {
+        bytes += one.axes == axes ? one.count * block.count * one.bytes.value() : 0;
+      }
+    }
+    return bytes;
+  };
+  models::NetworkSpec spec = small_spec();
+  spec.tied_embeddings = false;
+  const PipelineShape shape{.pp = 4, .dp = 2, .tp = 1, .micro_batches = 8};
+  Plan base = small_plan(spec, "dgx-a100:1");
+  base.blocks.front().layout.zero_stage = 0;
+  const auto parameters = static_cast<double>(models::num_parameters(base.network));
+  const Plan one = in_pipeline(base, "1f1b", shape);
+  EXPECT_EQ(sent(one, "dp"), 4 * parameters);
+  EXPECT_EQ(sent(one, "copies") + sent(one, "to servers"), 0);
+  const Plan two = in_pipeline(base, "chimera", shape);
+  EXPECT_EQ(sent(two, "dp"), 4 * parameters);
+  EXPECT_EQ(sent(two, "copies"), 4 * parameters);
+  const Plan served = in_pipeline(base, "hetpipe", shape);
+  EXPECT_EQ(sent(served, "dp"), 0);
+  EXPECT_EQ(sent(served, "to servers"), 4 * parameters);
+  EXPECT_EQ(sent(served, "from servers"), 2 * parameters);
+}
+
+// Of the largest iteration what an iteration of that size costs: context ranks have all tokens and
+// merge their attention, the logits of the sampled tokens are gathered, and there is no loss.
+TEST(LayoutReport, ServingSendsWhatAnIterationCosts) {
+  for (const int cp : {1, 2}) {
+    BlockPlan layout;
+    layout.tp = 4;
+    layout.cp = cp;
+    Plan plan = one_stage_plan(layout);
+    Serving serving;
+    serving.options.token_budget = 512;
+    serving.options.max_requests = 64;
+    plan.serving = std::make_shared<const Serving>(serving);
+    const costmodel::CollectiveModel collectives(plan.cluster, plan.profile);
+    Seconds network;
+    for (const BlockReport& block : report_layouts(plan)) {
+      EXPECT_TRUE(block.states.empty()) << block.name;
+      EXPECT_EQ(block.tokens, block.name == "head" ? 64 : 512) << block.name;
+      for (const HeldTensor& held : block.tensors) {
+        EXPECT_THAT(held.layout, testing::Not(HasSubstr("cp"))) << block.name << " " << held.name;
+        EXPECT_NE(held.name, "loss");
+      }
+      for (const ReportedCollective& one : block.collectives) {
+        EXPECT_EQ(one.pass, sim::PassKind::Forward) << block.name;
+        const auto group = costmodel::make_group(one.ranks, one.axes == "cp" ? layout.tp : 1,
+                                                 plan.cluster.node.gpus);
+        network += collectives.time(one.kind, one.bytes, group) *
+                   static_cast<double>(one.count * block.count);
+      }
+    }
+    Iteration iteration;
+    iteration.prompts = {{0, 512}};
+    iteration.sampled = 64;
+    ServingModel model(plan);
+    EXPECT_NEAR(model.cost(0, iteration).of(ServingPart::Network).value() / network.value(), 1,
+                1e-12);
   }
 }
 

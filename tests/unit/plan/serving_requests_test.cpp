@@ -3,12 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <string>
 
 #include "base/error.hpp"
+#include "base/random.hpp"
 #include "plan/serving/serving.hpp"
 #include "tests/unit/plan/serving_fixture.hpp"
 
@@ -139,6 +141,32 @@ TEST(Requests, TracesMayBeTables) {
   EXPECT_THROW(load(prefixes + "3\n"), Error);
   EXPECT_THROW(load("prompt,output,prefix_tokens\n5,1,3\n"), Error);
   std::filesystem::remove(path);
+}
+
+// A trace that was cut out of a longer one starts with its first request.
+TEST(Requests, TheClockStartsWithTheFirstOfATrace) {
+  const RequestSpec spec =
+      read_members(R"("requests": [{"arrival_s": 7200.5, "prompt": 5, "output": 2},
+                                   {"arrival_s": 7202, "prompt": 6, "output": 2}])");
+  const std::vector<Request> requests = generate_requests(spec);
+  EXPECT_EQ(requests[0].arrival, SimTime{});
+  EXPECT_EQ(requests[1].arrival, to_sim_time(Seconds(1.5)));
+  EXPECT_EQ(spec.trace.front().arrival, to_sim_time(Seconds(7200.5)));
+}
+
+TEST(Requests, ArrivalsOfATraceAreReadBackAsTheyWere) {
+  Random random(3);
+  for (const double longest : {1e3, 1e4, 1e5, 1e6}) {
+    RequestSpec spec;
+    for (int index = 0; index < 1000; ++index) {
+      spec.trace.push_back({to_sim_time(Seconds(longest * random.uniform())), 5, 2});
+    }
+    std::sort(spec.trace.begin(), spec.trace.end(),
+              [](const Request& a, const Request& b) { return a.arrival < b.arrival; });
+    spec.count = 1000;
+    const Json document = to_json(spec);
+    EXPECT_EQ(read_requests(JsonReader(document, "requests.json")).trace, spec.trace) << longest;
+  }
 }
 
 }  // namespace

@@ -141,7 +141,19 @@ inline void product_gradients(const Operator& op, int experts, const std::vector
 inline void elementwise_gradients(const Operator& op, const std::vector<Part>& in,
                                   const std::vector<Part>& weights, const Part& dy,
                                   OperandGradients& result) {
-  if (op.name.rfind("rotary", 0) == 0) {
+  if (op.name.rfind("rotary", 0) == 0 && in.size() == 2) {
+    const Reader own(in[0]);
+    const Reader shared(in[1]);
+    const int first = static_cast<int>(in[0].index[3].size());
+    for_each(dy, [&](Eigen::Index position, const std::vector<int>& at) {
+      if (at[3] < first) {
+        result.dx[0].data[own.place(at)] = dy.data[position];
+      } else {
+        result.dx[1].data[shared.place({at[0], at[1], at[3] - first})] +=
+            dy.data[position] * rotation(at[1]);
+      }
+    });
+  } else if (op.name.rfind("rotary", 0) == 0) {
     for_each(dy, [&](Eigen::Index position, const std::vector<int>& global) {
       result.dx[0].data[position] = dy.data[position] * rotation(global[1]);
     });

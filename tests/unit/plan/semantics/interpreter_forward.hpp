@@ -72,6 +72,9 @@ inline Part Interpreter::shape_of(int tensor, const std::vector<Part>& inputs,
                                   const std::vector<Part>& weights) const {
   Part part = whole(tensor);
   for (std::size_t dim = 0; dim < part.vars.size(); ++dim) {
+    if (part.vars[dim] == Var::HeadDim) {  // never cut, and of a key wider than of its first part
+      continue;
+    }
     for (const std::vector<Part>* operands : {&weights, &inputs}) {  // inputs win
       for (auto operand = operands->rbegin(); operand != operands->rend(); ++operand) {
         const int found = operand->dim_of(part.vars[dim]);
@@ -163,7 +166,15 @@ inline std::vector<Part> operands_of(const std::vector<Part>& all, std::size_t s
 
 inline void add_elementwise(const Operator& op, const std::vector<Part>& in,
                             const std::vector<Part>& weights, Part& out) {
-  if (op.name.rfind("rotary", 0) == 0) {
+  if (op.name.rfind("rotary", 0) == 0 && in.size() == 2) {  // a part that all heads share behind it
+    const Reader own(in[0]);
+    const Reader shared(in[1]);
+    const int first = static_cast<int>(in[0].index[3].size());
+    for_each(out, [&](Eigen::Index position, const std::vector<int>& at) {
+      out.data[position] =
+          at[3] < first ? own.at(at) : shared.at({at[0], at[1], at[3] - first}) * rotation(at[1]);
+    });
+  } else if (op.name.rfind("rotary", 0) == 0) {
     for_each(out, [&](Eigen::Index position, const std::vector<int>& global) {
       out.data[position] = in[0].data[position] * rotation(global[1]);
     });

@@ -128,7 +128,7 @@ inline void attend(const Part& q, const Part& k, const Part& v, bool causal, Par
           value /= sum;
         }
         if (context != nullptr) {
-          for (const int d : q.index[3]) {
+          for (const int d : v.index[3]) {
             for (std::size_t key = 0; key < keys.size(); ++key) {
               context->data[place.place({b, s, h, d})] +=
                   weight[key] * read_v.at({b, keys[key], kv, d});
@@ -141,7 +141,7 @@ inline void attend(const Part& q, const Part& k, const Part& v, bool causal, Par
         std::vector<double> slope(keys.size(), 0.0);
         double mean = 0;
         for (std::size_t key = 0; key < keys.size(); ++key) {
-          for (const int d : q.index[3]) {
+          for (const int d : v.index[3]) {
             const double dc = read_d.at({b, s, h, d});
             slope[key] += dc * read_v.at({b, keys[key], kv, d});
             gradients->v.data[read_v.place({b, keys[key], kv, d})] += weight[key] * dc;

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the ranks of a serving plan send one another in an iteration.
+#include <algorithm>
+#include <cmath>
+
+#include "plan/block_rules.hpp"
+#include "plan/serving/cost.hpp"
+#include "plan/serving/cost_parts.hpp"
+
+namespace orrery::plan {
+namespace {
+
+using models::Block;
+using models::BlockKind;
+
+double as_double(std::int64_t value) { return static_cast<double>(value); }
+
+Step collective_step(std::string_view name, sim::CommKind kind, Axis axis, Bytes bytes) {
+  Step step;
+  step.name = name;
+  step.collective = true;
+  step.comm = kind;
+  step.axis = axis;
+  step.axes = static_cast<std::uint8_t>(1U << static_cast<unsigned>(axis));
+  step.bytes = bytes;
+  return step;
+}
+
+}  // namespace
+
+std::int64_t ServingModel::most_tokens(int block) const {
+  const ServingOptions& options = plan_.serving->options;
+  std::int64_t tokens = options.token_budget;
+  if (options.prefill == Prefill::Separate) {
+    tokens = std::max(tokens, plan_.sequence);  // a prompt is computed whole
+  }
+  const bool samples = network().blocks[static_cast<std::size_t>(block)].kind == BlockKind::Head;
+  return samples ? std::min(tokens, options.max_requests) : tokens;
+}
+
+std::optional<Step> ServingModel::merge(const Block& block, std::int64_t tokens) const {
+  if (layout_.cp == 1 || block.attention.heads == 0) {
+    return std::nullopt;
+  }
+  const CacheAttention core = cache_attention(network().spec, block, layout_.tp);
+  const int element = element_bytes(models::Element::Compute, plan_.precision);
+  const double dims = as_double(block.attention.value_head_dim > 0 ? block.attention.value_head_dim
+                                                                   : block.attention.head_dim);
+  const double bytes = as_double(tokens) * core.heads * (dims * element + sizeof(float));
+  Step step =
+      collective_step("attention_context", sim::CommKind::AllReduce, Axis::Context, Bytes(bytes));
+  step.group = group_of(mesh_of(layout_, 1), {Axis::Context}, plan_.cluster.node.gpus);
+  step.time = costs_->blocks.collectives().time(step.comm, step.bytes, step.group);
+  return step;
+}
+
+Seconds ServingModel::merge_time(const Block& block, const Iteration& iteration) const {
+  const std::optional<Step> step = merge(block, iteration.tokens());
+  return step ? step->time : Seconds();
+}
+
+std::optional<Step> ServingModel::gather_of_logits(const Block& block, std::int64_t tokens) const {
+  if (block.kind != BlockKind::Head || layout_.tp == 1 || !plan_.execution.vocab_parallel) {
+    return std::nullopt;
+  }
+  const int element = element_bytes(models::Element::Compute, plan_.precision);
+  Step step = collective_step("logits", sim::CommKind::AllGather, Axis::Tensor,
+                              Bytes(element * as_double(tokens) * as_double(network().spec.vocab)));
+  step.group = group_of(mesh_, {Axis::Tensor}, plan_.cluster.node.gpus);
+  step.time = costs_->blocks.collectives().time(step.comm, step.bytes, step.group);
+  return step;
+}
+
+std::vector<Step> ServingModel::collectives(int block, std::int64_t tokens) const {
+  const BlockContext lowered = context(block, tokens);
+  std::vector<Step> steps = serving_steps(lowered);
+  std::erase_if(steps, [](const Step& step) { return !step.collective; });
+  if (const auto merged = merge(lowered.block, tokens)) {
+    steps.insert(steps.begin(), *merged);
+  }
+  if (const auto gather = gather_of_logits(lowered.block, tokens)) {
+    steps.push_back(*gather);
+  }
+  return steps;
+}
+
+}  // namespace orrery::plan

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// The derived program of other kinds of layers on tiny tensors: latent attention, heads that share
+// keys and values, encoders with decoders that attend to them, attention beside the MLP, norms of
+// queries and keys.
+#include <gtest/gtest.h>
+
+#include "base/error.hpp"
+#include "plan/block/cut_order.hpp"
+#include "plan/block/layout_check.hpp"
+#include "tests/unit/plan/semantics/interpreter_backward.hpp"
+#include "tests/unit/plan/volume_fixture.hpp"
+
+namespace orrery::plan::semantics {
+namespace {
+
+models::NetworkSpec tiny_layers(models::Family family) {
+  models::NetworkSpec spec;
+  spec.name = "tiny";
+  spec.family = family;
+  spec.layers = 2;
+  spec.hidden = 8;
+  spec.heads = 4;
+  spec.kv_heads = 4;
+  spec.head_dim = 2;
+  spec.ffn_hidden = 8;
+  spec.vocab = 8;
+  spec.sequence = 4;
+  if (family == models::Family::Llama) {
+    spec.norm = models::NormKind::RmsNorm;
+    spec.activation = models::Activation::SwiGlu;
+    spec.position = models::PositionKind::Rotary;
+    spec.tied_embeddings = false;
+    spec.attention_bias = false;
+    spec.attention_output_bias = false;
+    spec.mlp_bias = false;
+  }
+  return spec;
+}
+
+struct KindOfLayer {
+  std::string name;
+  models::NetworkSpec spec;
+};
+
+std::vector<KindOfLayer> kinds() {
+  models::NetworkSpec latent = tiny_layers(models::Family::Llama);
+  latent.mla = {.q_lora_rank = 4,
+                .kv_lora_rank = 4,
+                .qk_nope_head_dim = 2,
+                .qk_rope_head_dim = 2,
+                .v_head_dim = 2};
+  models::NetworkSpec grouped = tiny_layers(models::Family::Llama);
+  grouped.kv_heads = 2;
+  models::NetworkSpec normed = tiny_layers(models::Family::Llama);
+  normed.qk_norm = true;
+  normed.sandwich_norm = true;
+  models::NetworkSpec beside = tiny_layers(models::Family::Gpt);
+  beside.parallel_block = true;
+  models::NetworkSpec latent_experts = latent;
+  latent_experts.moe = {.experts = 4, .top_k = 2, .ffn_hidden = 4, .shared_ffn_hidden = 4};
+  models::NetworkSpec cross = tiny_layers(models::Family::T5);
+  cross.encoder_layers = 2;
+  return {{"latent", latent},   {"latent_experts", latent_experts},
+          {"grouped", grouped}, {"normed", normed},
+          {"beside", beside},   {"cross", cross}};
+}
+
+struct Arrangement {
+  std::string name;
+  BlockPlan layout;
+  int dp = 1;
+};
+
+std::vector<Arrangement> arrangements() {
+  const auto with = [](const std::function<void(BlockPlan&)>& set) {
+    BlockPlan layout;
+    set(layout);
+    return layout;
+  };
+  const auto mesh = [&](TensorMesh kind, int tp, int cp, ContextParallel context) {
+    return with([&](BlockPlan& layout) {
+      layout.tensor_parallel = kind;
+      layout.tp = tp;
+      layout.cp = cp;
+      layout.context = context;
+    });
+  };
+  const auto line = [&](int tp, bool sequence, int cp, ContextParallel context) {
+    BlockPlan layout = mesh(TensorMesh::OneD, tp, cp, context);
+    layout.sequence_parallel = sequence;
+    return layout;
+  };
+  using enum ContextParallel;
+  return {
+      {"data", {}, 4},
+      {"tensor_sequence", line(2, true, 1, Ring), 2},
+      {"tensor_4", line(4, true, 1, Ring)},
+      {"ring", line(1, false, 4, Ring)},
+      {"gather", line(2, true, 2, AllGather)},
+      {"ulysses_tensor", line(2, true, 2, Ulysses)},
+      {"two", mesh(TensorMesh::TwoD, 4, 1, Ring)},
+      {"two_gather", mesh(TensorMesh::TwoD, 4, 2, AllGather), 2},
+      {"two_and_half", mesh(TensorMesh::TwoAndHalfD, 8, 1, Ring)},
+      {"three", mesh(TensorMesh::ThreeD, 8, 1, Ring)},
+      {"three_ring", mesh(TensorMesh::ThreeD, 8, 2, Ring)},
+  };
+}
+
+using KindAndArrangement = std::tuple<KindOfLayer, Arrangement>;
+void PrintTo(const KindOfLayer& kind, std::ostream* out) { *out << kind.name; }
+void PrintTo(const Arrangement& arrangement, std::ostream* out) { *out << arrangement.name; }
+
+class LayerSemantics : public testing::TestWithParam<KindAndArrangement> {};
+
+// But where a layout cuts tokens in several orders, as a cube does with latents, that no rank cuts:
+// there the check of plans says so.
+TEST_P(LayerSemantics, EqualsTheSerialResultOrIsRefused) {
+  const auto& [kind, arrangement] = GetParam();
+  const BlockPlan& layout = arrangement.layout;
+  const models::Network network = models::build_network(kind.spec, "test");
+  const Mesh mesh = mesh_of(layout, arrangement.dp);
+  const int ulysses = layout.context == ContextParallel::Ulysses ? layout.cp : 1;
+  if (kind.spec.kv_heads % (mesh.of(Axis::Tensor) * ulysses) != 0) {
+    GTEST_SKIP() << "heads that are repeated";
+  }
+  for (const Block& block : network.blocks) {
+    const auto conflict = find_cut_conflict(block, rules_of(layout, true), mesh);
+    EXPECT_EQ(conflict.has_value(), layout.tensor_parallel == TensorMesh::ThreeD &&
+                                        block.kind == models::BlockKind::Layer &&
+                                        kind.spec.mla.kv_lora_rank > 0)
+        << block.name;
+    Interpreter serial(block, BlockPlan(), 1, {8, 4});
+    serial.run();
+    Interpreter sharded(block, layout, arrangement.dp, {8, 4});
+    EXPECT_GT(sharded.mesh().num_ranks(), 1);
+    bool equal = true;
+    try {
+      sharded.run();
+      equal = sharded.distance(serial) < 1e-9;
+    } catch (const std::out_of_range&) {  // a rank reads what it does not hold
+      equal = false;
+    }
+    EXPECT_EQ(equal, !conflict) << block.name;
+  }
+}
+
+// What a plan is told whose layers have latents.
+TEST(LatentLayers, AreRefusedInACube) {
+  Plan plan;
+  plan.network = models::build_network(kinds().front().spec, "test");
+  plan.cluster = topologies::load_cluster("dgx-a100:1");
+  plan.profile = costmodel::load_profile("", plan.cluster.gpu);
+  plan.sequence = 4;
+  plan.batch = plan.micro_batch = 8;
+  plan.stage_blocks = even_stages(plan.network, 1);
+  BlockPlan layout;
+  layout.tp = 8;
+  layout.tensor_parallel = TensorMesh::TwoAndHalfD;
+  plan.blocks = {{static_cast<int>(plan.network.chain.size()), layout}};
+  EXPECT_NO_THROW(check_layouts(plan, "plan"));
+  plan.blocks.front().layout.tensor_parallel = TensorMesh::ThreeD;
+  try {
+    check_layouts(plan, "plan");
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("the axes of a 3d mesh cut dimension batch"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, LayerSemantics,
+                         testing::Combine(testing::ValuesIn(kinds()),
+                                          testing::ValuesIn(arrangements())),
+                         [](const auto& instance) {
+                           return std::get<0>(instance.param).name + "_" +
+                                  std::get<1>(instance.param).name;
+                         });
+
+}  // namespace
+}  // namespace orrery::plan::semantics
