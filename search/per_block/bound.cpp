@@ -87,14 +87,13 @@ PipelineBound PipelineBounds::bound(const StageMesh& mesh, const Pipeline& pipel
   if (order != nullptr) {
     facts = {plan::live_counts(*order), plan::ends_cut(*order), reduced_later(*order)};
   }
-  PipelineProgram program(plan_, pipeline, traits, costs, until, std::move(facts),
+  PipelineProgram program(plan_, pipeline, traits, costs, until, std::move(facts), part.ranges,
                           simulator_.transfer_times());
   program.stop_when(stop_);
   if (program.num_columns() > kMostColumns) {
     result.shares = program.even_shares();
     return result;
   }
-  program.add_ranges(part.ranges);
   if (before != nullptr) {
     program.begin_with(*before);
   }
@@ -144,7 +143,7 @@ PipelineBound PipelineBounds::refined(PipelineProgram& program, const sim::Pipel
   const auto look_at_peaks = [&] {
     peaks = PeakPaths(*traced);
     if (peaks.known()) {
-      program.add_peaks(part.ranges);
+      program.add_peaks();
     }
   };
   const bool whole = part.ranges.empty();

@@ -172,6 +172,10 @@ void write(ByteWriter& out, const std::vector<StageRange>& ranges) {
     write_number(out, static_cast<std::uint64_t>(range.least));
     write_number(out, static_cast<std::uint64_t>(range.most));
     out.u8(static_cast<std::uint8_t>(range.of));
+    write_number(out, range.strategies.size());
+    for (const std::uint16_t strategy : range.strategies) {
+      out.u16(strategy);
+    }
   }
 }
 
@@ -192,8 +196,14 @@ std::vector<StageRange> read_ranges(ByteReader& in, std::size_t stages) {
     const bool ascends = std::adjacent_find(range.stages.begin(), range.stages.end(),
                                             std::greater_equal<>()) == range.stages.end();
     const bool is_set = !range.stages.empty() && ascends;
-    if (of > static_cast<std::uint8_t>(StageRange::Of::One) ||
-        (range.of == StageRange::Of::One && !is_set)) {
+    range.strategies.resize(read_below(in, std::uint64_t{1} << 16));
+    for (std::uint16_t& strategy : range.strategies) {
+      strategy = in.u16();
+    }
+    const bool needs_set =
+        range.of == StageRange::Of::One || range.of == StageRange::Of::Strategies;
+    if (of > static_cast<std::uint8_t>(StageRange::Of::Strategies) || (needs_set && !is_set) ||
+        !std::is_sorted(range.strategies.begin(), range.strategies.end())) {
       in.fail("holds a range of stages that cannot be");
     }
   }

@@ -233,15 +233,19 @@ void PipelineProgram::add_extras() {
 
 // A stage's first forward ends when the parameters of all its blocks are gathered, one after the
 // other from the beginning of the step on, and the last block has run: of the first stages, which
-// get their input early, that takes longer than the passes until there. What is missing then is
-// added to the first forward.
+// get their input early, that takes longer than the passes until there. Gathers and the blocks that
+// run beside them slow each other (StageProgram): all blocks but the last may be beside gathers,
+// and all gathers but the first one are beside blocks or leave the blocks idle. What is missing
+// then is added to the first forward.
 void PipelineProgram::add_heads() {
   if (heads_.front() < 0) {
     return;
   }
+  const bool overlaps = plan_.execution.overlap_param_gather;
+  const double beside = overlaps ? costs_.beside : 0.0;
   Terms before;  // passes, their waits and transfers until the stage has its parameters
   for (std::size_t stage = 0; stage < std::min(stages_, kHeads); ++stage) {
-    if (stage > 0 && (!plan_.execution.overlap_param_gather || sends_[stage - 1] < 0)) {
+    if (stage > 0 && (!overlaps || sends_[stage - 1] < 0)) {
       return;  // after the optimizer, or a transfer of which nothing is known
     }
     if (stage > 0) {
@@ -250,15 +254,22 @@ void PipelineProgram::add_heads() {
       heads_[stage] = program_.add_variable(1.0, 0.0);
     }
     before.push_back({forward_[stage], 1.0});
-    Terms terms = before;
-    terms.push_back({heads_[stage], 1.0});
+    Terms queue = before;
+    queue.push_back({heads_[stage], 1.0});
+    Terms work = queue;
     for (const Column& column : columns_[stage]) {
-      const double gather = choice_at(column).gather_all;
-      if (gather > 0) {
-        terms.push_back({column.variable, -gather * kRounding / until_});
-      }
+      const BlockChoice& one = choice_at(column);
+      const bool first =
+          stage == 0 && column.block == static_cast<std::size_t>(plan_.network.chain.front());
+      queue.push_back({column.variable, -scaled(one.gather_all + one.forward * beside)});
+      work.push_back(
+          {column.variable, -scaled(one.forward + one.gather_all * (first ? 1.0 : beside))});
     }
-    program_.add_row(std::move(terms), shortest(stage, &BlockChoice::forward) * kRounding / until_);
+    const double last = shortest(stage, &BlockChoice::forward) * (1.0 - beside);
+    program_.add_row(std::move(queue), scaled(last));
+    if (overlaps) {
+      program_.add_row(std::move(work), 0.0);
+    }
   }
 }
 

@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 
+#include "search/per_block/capacity.hpp"
 #include "search/per_block/program.hpp"
 
 namespace orrery::search {
@@ -40,55 +41,138 @@ void PipelineProgram::count_held() {
   }
 }
 
-// The most blocks of a virtual stage and of a device: every other stage keeps one, and no device
-// works longer than `until`.
+// The most blocks of every virtual stage and of its device: no device works longer than `until`,
+// every other stage has one, and ranges say more.
 void PipelineProgram::count_blocks() {
-  double fastest = std::numeric_limits<double>::infinity();
-  double ends = 0;  // which take any time
-  for (std::size_t block = 0; block < costs_.choices.size(); ++block) {
-    const bool layer = plan_.network.blocks[block].kind == models::BlockKind::Layer;
-    ends += layer ? 0 : costs_.count[block];
-    for (const BlockChoice& one : costs_.choices[block]) {
-      fastest = layer ? std::min(fastest, one.forward + one.backward) : fastest;
+  const std::vector<DeviceFloor> floors = device_floors(
+      plan_.network, costs_, pipeline_, plan_.pp, static_cast<double>(plan_.num_micro_batches()));
+  const auto positions = static_cast<double>(plan_.network.chain.size());
+  const auto others = static_cast<double>(stages_) - 1.0;
+  const std::size_t slots = stages_ * (traits_.two_directions ? 2 : 1);
+  std::vector<double> on_device;
+  for (std::size_t device = 0; device < floors.size(); ++device) {
+    double held = 0;
+    double ends = 0;
+    for (std::size_t slot = 0; slot < slots; ++slot) {
+      if (pipeline_.placement.device_of[slot] == device) {
+        held += 1.0;
+        ends += most_ends(slot % stages_);
+      }
+    }
+    on_device.push_back(floors[device].layers_within(until_) + ends - held);  // beyond one each
+  }
+  most_.assign(stages_, {positions - others, 0.0});
+  for (std::size_t slot = 0; slot < slots; ++slot) {
+    double& most = most_[slot % stages_].in_stage;
+    most = std::min(most, 1.0 + on_device[pipeline_.placement.device_of[slot]]);
+  }
+  for (const StageRange& range : ranges_) {
+    for (std::size_t stage = 0; stage < stages_; ++stage) {
+      most_[stage].in_stage = std::min(most_[stage].in_stage, most_within(range, stage));
     }
   }
-  const double positions = static_cast<double>(plan_.network.chain.size());
-  const double copies = traits_.two_directions ? 2.0 : 1.0;  // that share the micro-batches
-  const double batches = static_cast<double>(plan_.num_micro_batches()) / copies;
-  most_by_time_ = std::floor(until_ / (batches * fastest)) + ends;
-  most_in_stage_ =
-      std::max(1.0, std::min(most_by_time_, positions - static_cast<double>(stages_) + 1));
-  most_on_device_ = std::max(1.0, std::min(most_by_time_, positions));
+  std::vector<double> in_stages(floors.size(), 0.0);
+  for (std::size_t slot = 0; slot < slots; ++slot) {
+    Most& most = most_[slot % stages_];
+    most.in_stage = std::max(1.0, most.in_stage);
+    in_stages[pipeline_.placement.device_of[slot]] += most.in_stage;
+  }
+  for (std::size_t slot = 0; slot < slots; ++slot) {
+    double& most = most_[slot % stages_].on_device;
+    most = std::max(most, in_stages[pipeline_.placement.device_of[slot]]);
+  }
 }
 
-// Buffers that the blocks of a stage share are spread over as many as there may be.
-double PipelineProgram::bytes(const BlockChoice& choice, std::size_t block,
-                              const Held& held) const {
-  if (is_shared(block)) {
-    return 0.0;
+// Blocks of a virtual stage that are no layers.
+double PipelineProgram::most_ends(std::size_t stage) const {
+  double ends = 0;
+  for (std::size_t block = 0; block < costs_.count.size(); ++block) {
+    ends += !is_layer(block) && may_hold(stage, block) ? costs_.count[block] : 0;
   }
-  const double gathered = choice.gathered * std::min(1.0, costs_.in_flight / most_in_stage_);
-  return choice.states + choice.saved * held.whole + choice.kept * held.cut + gathered +
-         choice.unreduced / most_in_stage_ + choice.working / most_on_device_;
+  return ends;
+}
+
+double PipelineProgram::most_within(const StageRange& range, std::size_t stage) const {
+  const auto known = static_cast<double>(range.stages.size());
+  const bool inside = std::binary_search(range.stages.begin(), range.stages.end(), stage);
+  switch (range.of) {
+    case StageRange::Of::Together: {
+      const auto positions = static_cast<double>(plan_.network.chain.size());
+      const double outside = static_cast<double>(stages_) - known;
+      return inside ? range.most - (known - 1.0) : positions - range.least - (outside - 1.0);
+    }
+    case StageRange::Of::Each:
+      if (inside) {
+        return range.most + most_ends(stage);
+      }
+      break;
+    case StageRange::Of::One:
+    case StageRange::Of::Strategies:
+      break;
+  }
+  return std::numeric_limits<double>::infinity();
+}
+
+double PipelineProgram::own_bytes(const BlockChoice& choice, std::size_t block,
+                                  const Held& held) const {
+  return is_shared(block) ? 0.0
+                          : choice.states + choice.saved * held.whole + choice.kept * held.cut;
+}
+
+// Buffers that blocks share are spread over as many as there may be.
+double PipelineProgram::bytes(const BlockChoice& choice, std::size_t block, std::size_t stage,
+                              const Held& held) const {
+  const Most& most = most_[stage];
+  return own_bytes(choice, block, held) + stage_buffer(choice, block, most.in_stage) +
+         device_buffer(choice, block, most.on_device);
+}
+
+// That a device has room for what it holds of its stages at a time; one of both directions is there
+// twice.
+void PipelineProgram::add_room(std::size_t device, const StagesHeld& stages) {
+  Terms terms;
+  for (const auto& [stage, all_held] : stages) {
+    const double times = static_cast<double>(all_held.size());
+    for (const Column& column : columns_[stage]) {
+      const BlockChoice& one = choice_at(column);
+      double sum = 0;
+      for (const Held& held : all_held) {
+        sum += own_bytes(one, column.block, held);
+      }
+      if (buffer_[stage] < 0) {
+        sum += stage_buffer(one, column.block, most_[stage].in_stage) * times;
+      }
+      if (working_[device] < 0) {
+        sum += device_buffer(one, column.block, most_[stage].on_device) * times;
+      }
+      terms.push_back({column.variable, -sum / room_});
+    }
+    if (buffer_[stage] >= 0) {
+      terms.push_back({buffer_[stage], -times});
+    }
+  }
+  if (working_[device] >= 0) {
+    terms.push_back({working_[device], -1.0});
+  }
+  program_.add_row(std::move(terms), -1.0);
 }
 
 void PipelineProgram::add_memory() {
   for (const plan::LiveCounts& device : facts_.live) {
     const std::size_t chunks = device.stages.size();
     for (const std::vector<int>& counts : device.maxima) {
-      std::map<int, double> terms;  // a stage of both directions is there twice
+      StagesHeld stages;
+      std::size_t number = 0;  // of the device
       for (std::size_t slot = 0; slot < chunks; ++slot) {
         const auto stage = static_cast<std::size_t>(device.stages[slot]);
-        if (stage >= stages_ && !traits_.two_directions) {
-          continue;  // shards of embedding and head
-        }
-        const Held held{static_cast<double>(counts[slot]),
-                        device.splits ? static_cast<double>(counts[chunks + slot]) : 0.0};
-        for (const Column& column : columns_[stage % stages_]) {
-          terms[column.variable] -= bytes(choice_at(column), column.block, held) / room_;
+        if (stage < stages_ || traits_.two_directions) {  // else shards of embedding and head
+          const int cut = device.splits ? counts[chunks + slot] : 0;
+          stages[stage % stages_].push_back(
+              {static_cast<double>(counts[slot]), static_cast<double>(cut)});
+          number = pipeline_.placement.device_of[stage];
         }
       }
-      program_.add_row({terms.begin(), terms.end()}, -1.0);
+      add_room(number, stages);
     }
   }
 }
@@ -96,18 +180,14 @@ void PipelineProgram::add_memory() {
 // One micro-batch of every virtual stage: all are alive when the first backward begins.
 void PipelineProgram::add_memory_of_any_order() {
   const std::size_t copies = traits_.two_directions ? 2 : 1;
-  for (int device = 0; device < plan_.pp; ++device) {
-    std::map<int, double> terms;
+  for (std::size_t device = 0; device < static_cast<std::size_t>(plan_.pp); ++device) {
+    StagesHeld stages;
     for (std::size_t stage = 0; stage < stages_ * copies; ++stage) {
-      if (pipeline_.placement.device_of[stage] != device) {
-        continue;
-      }
-      for (const Column& column : columns_[stage % stages_]) {
-        const Held held{stage < stages_ ? 1.0 : 0.0, 0.0};
-        terms[column.variable] -= bytes(choice_at(column), column.block, held) / room_;
+      if (pipeline_.placement.device_of[stage] == device) {
+        stages[stage % stages_].push_back({stage < stages_ ? 1.0 : 0.0, 0.0});
       }
     }
-    program_.add_row({terms.begin(), terms.end()}, -1.0);
+    add_room(device, stages);
   }
 }
 
@@ -166,7 +246,8 @@ void PipelineProgram::add_stays(std::size_t block, const std::vector<double>& st
     for (const Column& column : columns_[stage]) {
       if (column.block == block) {
         used[column.choice].push_back({column.variable, -1.0});
-        little.push_back({column.variable, -bytes(choice_at(column), block, {}) * copies / whole});
+        const double held = bytes(choice_at(column), block, stage, {});
+        little.push_back({column.variable, -held * copies / whole});
       }
     }
   }

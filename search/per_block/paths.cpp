@@ -258,17 +258,20 @@ void PipelineProgram::add_layers(const StageRange& range) {
   }
 }
 
-void PipelineProgram::add_ranges(const std::vector<StageRange>& ranges) {
+void PipelineProgram::add_ranges() {
   program_.begin_part(LinearProgram::Part::Ranges);
-  for (const StageRange& range : ranges) {
-    if (range.of != StageRange::Of::Together) {
+  for (const StageRange& range : ranges_) {
+    const bool of_strategies = range.of == StageRange::Of::Strategies;
+    if (range.of != StageRange::Of::Together && !of_strategies) {
       add_layers(range);
       continue;
     }
     Terms blocks;
     for (const std::size_t stage : range.stages) {
       for (const Column& column : columns_[stage]) {
-        blocks.push_back({column.variable, 1.0});
+        if (!of_strategies || range.has(choice_at(column).strategy)) {
+          blocks.push_back({column.variable, 1.0});
+        }
       }
     }
     program_.add_row(blocks, range.least);

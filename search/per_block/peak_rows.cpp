@@ -18,7 +18,7 @@ constexpr std::size_t kAtOnce = 3;  // paths of a set that are added after a sol
 
 // Where nothing else is known, one of all stages that may have as many layers as the mean, rounded
 // up, has.
-void PipelineProgram::add_peaks(const std::vector<StageRange>& known) {
+void PipelineProgram::add_peaks() {
   program_.begin_part(LinearProgram::Part::Peaks);
   int layers = 0;
   for (std::size_t block = 0; block < costs_.count.size(); ++block) {
@@ -28,7 +28,7 @@ void PipelineProgram::add_peaks(const std::vector<StageRange>& known) {
   bool is_known = false;  // that a stage has as many as the mean, at least
   std::vector<std::size_t> all(stages_);
   std::iota(all.begin(), all.end(), std::size_t{0});
-  for (const StageRange& range : known) {
+  for (const StageRange& range : ranges_) {
     if (range.of == StageRange::Of::One) {
       add_peak(range.stages, range.least);
       is_known = is_known || range.least >= mean;

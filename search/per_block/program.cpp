@@ -16,7 +16,9 @@ constexpr double kLeastMore = 1e-9;  // seconds: strategies that differ by less 
 
 PipelineProgram::PipelineProgram(const plan::Plan& plan, const Pipeline& pipeline,
                                  const plan::ScheduleTraits& traits, const MeshCosts& costs,
-                                 double until, ListFacts facts, plan::TransferTimes& transfers)
+                                 double until, ListFacts facts,
+                                 const std::vector<StageRange>& ranges,
+                                 plan::TransferTimes& transfers)
     : plan_(plan),
       pipeline_(pipeline),
       traits_(traits),
@@ -25,12 +27,17 @@ PipelineProgram::PipelineProgram(const plan::Plan& plan, const Pipeline& pipelin
       room_(std::max(1.0, device_memory(plan, costs))),
       stages_(plan.stage_blocks.size()),
       facts_(std::move(facts)),
+      ranges_(ranges),
       transfers_(transfers) {
   program_.stop_at(1.0);  // `until`
   time_ = program_.add_variable(1.0, 1.0);
   count_held();
   count_blocks();
+  find_groups();
   add_columns();
+  program_.begin_part(LinearProgram::Part::Ranges);
+  add_buffers();
+  program_.begin_part(LinearProgram::Part::Base);
   add_first_blocks();
   add_passes();
   add_sends();
@@ -45,6 +52,7 @@ PipelineProgram::PipelineProgram(const plan::Plan& plan, const Pipeline& pipelin
   } else {
     add_memory();
   }
+  add_ranges();
 }
 
 bool PipelineProgram::is_shared(std::size_t block) const {
@@ -52,44 +60,75 @@ bool PipelineProgram::is_shared(std::size_t block) const {
          plan_.network.blocks[block].kind != models::BlockKind::Layer;
 }
 
-const std::vector<std::size_t>& PipelineProgram::choices_of(std::size_t stage, std::size_t block) {
-  std::vector<Held> held = held_[stage];
-  std::sort(held.begin(), held.end());
-  held.erase(std::unique(held.begin(), held.end()), held.end());
-  const auto [slot, is_new] = best_.try_emplace({block, sends_time(stage), stage < kHeads, held});
+std::vector<const StageRange*> PipelineProgram::strategies_known(std::size_t stage) const {
+  std::vector<const StageRange*> known;
+  for (const StageRange& range : ranges_) {
+    if (range.of == StageRange::Of::Strategies &&
+        std::binary_search(range.stages.begin(), range.stages.end(), stage)) {
+      known.push_back(&range);
+    }
+  }
+  return known;
+}
+
+// What a strategy adds to rows of a stage; one that is no larger anywhere beats it. Where buffers
+// are variables they count by themselves, and only strategies that ranges count alike compare.
+std::vector<double> PipelineProgram::parts_of(const BlockChoice& one, std::size_t stage,
+                                              std::size_t block, const StageKind& kind) const {
+  std::vector<double> parts = {one.forward,    one.backward,    one.gather, one.traffic,
+                               one.reduce,     one.step_gather, one.tied,   one.update,
+                               one.reduce_all, one.pass_reduce};
+  if (stage < kHeads) {
+    parts.push_back(one.gather_all);
+  }
+  if (sends_time(stage)) {
+    parts.push_back(one.boundary);
+  }
+  if (traits_.splits_backward) {
+    parts.insert(parts.end(), {one.input_grad, one.weight_grad, one.regather});
+  }
+  if (kind.apart) {
+    parts.insert(parts.end(), {one.gathered, one.unreduced, one.working});
+  }
+  const auto bytes_of = [&](const Held& held) {
+    return kind.apart ? own_bytes(one, block, held) : bytes(one, block, stage, held);
+  };
+  if (kind.held.empty()) {
+    parts.insert(parts.end(), {bytes_of({}), one.saved});
+  }
+  for (const Held& peak : kind.held) {
+    parts.push_back(bytes_of(peak));
+  }
+  for (const StageRange* range : kind.ranges) {
+    const double counts = range->has(one.strategy) ? 1.0 : 0.0;
+    parts.insert(parts.end(), {counts, -counts});
+  }
+  return parts;
+}
+
+const PipelineProgram::Choices& PipelineProgram::choices_of(std::size_t stage, std::size_t block) {
+  StageKind kind{block,        sends_time(stage), stage < kHeads,         apart_[stage],
+                 most_[stage], held_[stage],      strategies_known(stage)};
+  std::sort(kind.held.begin(), kind.held.end());
+  kind.held.erase(std::unique(kind.held.begin(), kind.held.end()), kind.held.end());
+  const auto [slot, is_new] = choices_.try_emplace(std::move(kind));
   if (!is_new) {
     return slot->second;
   }
+  Choices& choices = slot->second;
   std::vector<std::vector<double>> kept;
   for (std::size_t index = 0; index < costs_.choices[block].size(); ++index) {
-    const BlockChoice& one = costs_.choices[block][index];
-    std::vector<double> parts = {one.forward,    one.backward,    one.gather, one.traffic,
-                                 one.reduce,     one.step_gather, one.tied,   one.update,
-                                 one.reduce_all, one.pass_reduce};
-    if (stage < kHeads) {
-      parts.push_back(one.gather_all);
-    }
-    if (sends_time(stage)) {
-      parts.push_back(one.boundary);
-    }
-    if (traits_.splits_backward) {
-      parts.insert(parts.end(), {one.input_grad, one.weight_grad, one.regather});
-    }
-    if (held.empty()) {
-      parts.insert(parts.end(), {bytes(one, block, {}), one.saved});
-    }
-    for (const Held& peak : held) {
-      parts.push_back(bytes(one, block, peak));
-    }
+    std::vector<double> parts = parts_of(costs_.choices[block][index], stage, block, slot->first);
     const bool beaten = std::any_of(kept.begin(), kept.end(), [&](const auto& other) {
       return std::equal(other.begin(), other.end(), parts.begin(), std::less_equal<>());
     });
     if (!beaten) {
       kept.push_back(std::move(parts));
-      slot->second.push_back(index);
+      choices.best.push_back(index);
     }
   }
-  return slot->second;
+  choices.likely = likely_of(stage, block, choices.best);
+  return choices;
 }
 
 // The first position is in the first stage and the last one in the last; in between every stage
@@ -115,31 +154,37 @@ bool PipelineProgram::may_hold(std::size_t stage, std::size_t block) const {
 // most, down to the one that needs least: mixtures of the others are mostly no better.
 std::set<std::size_t> PipelineProgram::likely_of(std::size_t stage, std::size_t block,
                                                  const std::vector<std::size_t>& choices) const {
-  const auto needs = [&](std::size_t choice) {
+  struct Point {
+    double takes;
+    double needs;
+  };
+  std::vector<Point> points;
+  for (const std::size_t choice : choices) {
     const BlockChoice& one = costs_.choices[block][choice];
-    double most = held_[stage].empty() ? bytes(one, block, {}) : 0.0;
+    double needs = held_[stage].empty() ? bytes(one, block, stage, {}) : 0.0;
     for (const Held& held : held_[stage]) {
-      most = std::max(most, bytes(one, block, held));
+      needs = std::max(needs, bytes(one, block, stage, held));
     }
-    return most;
-  };
-  const auto takes = [&](std::size_t choice) {
-    const BlockChoice& one = costs_.choices[block][choice];
-    return std::max(one.forward + one.gather * costs_.beside, one.gather) +
-           std::max(one.backward + one.traffic * costs_.beside, one.traffic);
-  };
-  std::size_t here = *std::min_element(choices.begin(), choices.end(), [&](auto a, auto b) {
-    return std::pair(takes(a), needs(a)) < std::pair(takes(b), needs(b));
-  });
+    points.push_back({std::max(one.forward + one.gather * costs_.beside, one.gather) +
+                          std::max(one.backward + one.traffic * costs_.beside, one.traffic),
+                      needs});
+  }
+  std::size_t here = 0;
+  for (std::size_t index = 1; index < points.size(); ++index) {
+    if (std::pair(points[index].takes, points[index].needs) <
+        std::pair(points[here].takes, points[here].needs)) {
+      here = index;
+    }
+  }
   std::set<std::size_t> likely;
   for (bool found = true; found;) {
-    likely.insert(here);
+    likely.insert(choices[here]);
     found = false;
     std::size_t next = here;
     double most = 0;  // bytes saved for a second more
-    for (const std::size_t other : choices) {
-      const double saved = needs(here) - needs(other);
-      const double rate = saved / std::max(takes(other) - takes(here), kLeastMore);
+    for (std::size_t other = 0; other < points.size(); ++other) {
+      const double saved = points[here].needs - points[other].needs;
+      const double rate = saved / std::max(points[other].takes - points[here].takes, kLeastMore);
       if (saved > 0 && rate > most) {
         most = rate;
         next = other;
@@ -165,10 +210,9 @@ void PipelineProgram::add_columns() {
       if (costs_.count[block] == 0 || !may_hold(stage, block)) {
         continue;
       }
-      const std::vector<std::size_t>& choices = choices_of(stage, block);
-      const std::set<std::size_t> likely = likely_of(stage, block, choices);
-      for (const std::size_t choice : choices) {
-        const bool idle = choice != choices.front() && !likely.contains(choice);
+      const Choices& choices = choices_of(stage, block);
+      for (const std::size_t choice : choices.best) {
+        const bool idle = choice != choices.best.front() && !choices.likely.contains(choice);
         const int variable = program_.add_variable(costs_.count[block], 0.0, idle, groups[block]);
         columns_[stage].push_back({block, choice, variable});
         every[block].push_back({variable, 1.0});

@@ -3,6 +3,7 @@
 // bytes in parts of a device's memory.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -31,14 +32,19 @@ struct Shares {
 // What is known of a set of virtual stages.
 struct StageRange {
   enum class Of : std::uint8_t {
-    Together,  // blocks of any kind in all of them: `least` to `most`
-    Each,      // layers in every one of them: no more than `most`; `least` says nothing
-    One,       // layers in some one of them: no fewer than `least`; `most` says nothing
+    Together,    // blocks of any kind in all of them: `least` to `most`
+    Each,        // layers in every one of them: no more than `most`; `least` says nothing
+    One,         // layers in some one of them: no fewer than `least`; `most` says nothing
+    Strategies,  // blocks of `strategies` in all of them: `least` to `most`
   };
   std::vector<std::size_t> stages;  // ascending
   int least = 1;
   int most = 1;
   Of of = Of::Together;
+  std::vector<std::uint16_t> strategies{};  // of MeshCosts, ascending
+  bool has(std::uint16_t strategy) const {
+    return std::binary_search(strategies.begin(), strategies.end(), strategy);
+  }
 };
 
 class PeakPaths;
@@ -58,7 +64,8 @@ class PipelineProgram {
   // `plan` has the mesh and the pipeline; `facts` is empty where lists depend on times.
   PipelineProgram(const plan::Plan& plan, const Pipeline& pipeline,
                   const plan::ScheduleTraits& traits, const MeshCosts& costs, double until,
-                  ListFacts facts, plan::TransferTimes& transfers);
+                  ListFacts facts, const std::vector<StageRange>& ranges,
+                  plan::TransferTimes& transfers);
 
   // Seconds of every kind of pass, by virtual stage; the last two are empty where no backward is
   // cut.
@@ -88,10 +95,9 @@ class PipelineProgram {
   std::vector<PassPath> tight_paths(const LinearProgram::Answer& answer) const;
   // Where an earlier program of the pipeline ended.
   void begin_with(const Shares& shares);
-  void add_ranges(const std::vector<StageRange>& ranges);
   // That one stage of a set has a number of layers, as `known` and the mean say; and adds paths of
   // per_block/peaks.hpp through it that do not hold at `answer` within `slack` seconds, if any.
-  void add_peaks(const std::vector<StageRange>& known);
+  void add_peaks();
   bool add_peak_paths(const PeakPaths& paths, const LinearProgram::Answer& answer, double slack);
   // Paths with most to spare at the last answer, until `most` are left or none has.
   void forget_paths(const LinearProgram::Answer& answer, std::size_t most);
@@ -143,6 +149,8 @@ class PipelineProgram {
   bool is_layer(std::size_t block) const {
     return plan_.network.blocks[block].kind == models::BlockKind::Layer;
   }
+  std::vector<const StageRange*> strategies_known(std::size_t stage) const;
+  void add_ranges();
   void add_layers(const StageRange& range);
 
   // Micro-batches of a virtual stage that are whole and cut, at the peaks of its device.
@@ -151,14 +159,62 @@ class PipelineProgram {
     double cut = 0;
     auto operator<=>(const Held&) const = default;
   };
+  // Blocks at most.
+  struct Most {
+    double in_stage = 1;
+    double on_device = 1;
+    auto operator<=>(const Most&) const = default;
+  };
+  // What tells stages apart that may take different choices of a kind of block.
+  struct StageKind {
+    std::size_t block = 0;
+    bool sends = false;
+    bool waits = false;  // for parameters, perhaps
+    bool apart = false;  // its device may have buffers that are variables
+    Most most;
+    std::vector<Held> held;                 // at the peaks
+    std::vector<const StageRange*> ranges;  // of strategies
+    auto operator<=>(const StageKind&) const = default;
+  };
   void count_held();
   void count_blocks();
-  // Of a kind of block in a stage: the choices that no other beats there.
-  const std::vector<std::size_t>& choices_of(std::size_t stage, std::size_t block);
-  // Of them, those that the solver begins with.
+  double most_ends(std::size_t stage) const;
+  double most_within(const StageRange& range, std::size_t stage) const;
+  std::vector<double> parts_of(const BlockChoice& one, std::size_t stage, std::size_t block,
+                               const StageKind& kind) const;
+  // Of a kind of block in a stage: the choices that no other beats there, and those of them that
+  // the solver begins with.
+  struct Choices {
+    std::vector<std::size_t> best;
+    std::set<std::size_t> likely;
+  };
+  const Choices& choices_of(std::size_t stage, std::size_t block);
   std::set<std::size_t> likely_of(std::size_t stage, std::size_t block,
                                   const std::vector<std::size_t>& choices) const;
-  double bytes(const BlockChoice& choice, std::size_t block, const Held& held) const;
+  double own_bytes(const BlockChoice& choice, std::size_t block, const Held& held) const;
+  // What blocks of a stage share, and those of a device, for one of `most`.
+  double stage_buffer(const BlockChoice& choice, std::size_t block, double most) const;
+  double device_buffer(const BlockChoice& choice, std::size_t block, double most) const;
+  double bytes(const BlockChoice& choice, std::size_t block, std::size_t stage,
+               const Held& held) const;
+  using BufferOf = double (PipelineProgram::*)(const BlockChoice&, std::size_t, double) const;
+  // Blocks of which more is known: those of a range, or an end of the chain.
+  struct BufferGroup {
+    std::vector<std::size_t> stages;
+    int least = 0;
+    int most = 1;  // in each of the stages
+    const StageRange* range = nullptr;
+    std::size_t block = 0;  // without a range
+  };
+  void find_groups();
+  bool belongs(const Column& column, const BufferGroup& group) const;
+  void add_buffers();
+  void add_working(const BufferGroup& group);
+  void add_buffer(int buffer, const std::vector<std::size_t>& stages, BufferOf part, double most,
+                  const BufferGroup* group = nullptr);
+  void add_least(const std::vector<int>& buffers, BufferOf part, const BufferGroup& group);
+  using StagesHeld = std::map<std::size_t, std::vector<Held>>;
+  void add_room(std::size_t device, const StagesHeld& stages);
   bool is_shared(std::size_t block) const;
   void add_columns();
   void add_memory();
@@ -218,19 +274,21 @@ class PipelineProgram {
   double until_;
   double room_;
   std::size_t stages_;
-  double most_by_time_ = 1;   // blocks that a stage has time for
-  double most_in_stage_ = 1;  // blocks
-  double most_on_device_ = 1;
+  std::vector<Most> most_;  // by virtual stage
   ListFacts facts_;
+  const std::vector<StageRange>& ranges_;
   std::vector<std::vector<Held>> held_;  // by virtual stage and peak
-  // By kind of block, whether the stage sends, whether it may wait for parameters, and peaks.
-  std::map<std::tuple<std::size_t, bool, bool, std::vector<Held>>, std::vector<std::size_t>> best_;
+  std::map<StageKind, Choices> choices_;
   std::size_t num_columns_ = 0;
   LinearProgram program_;
   std::vector<PathRow> paths_;
   std::vector<Peak> peaks_;
   int time_ = 0;
   std::vector<std::vector<Column>> columns_;  // by virtual stage
+  std::vector<BufferGroup> groups_;
+  std::vector<bool> apart_;   // by virtual stage: buffers of its device may be variables
+  std::vector<int> buffer_;   // by virtual stage: what its blocks share; -1: part of the columns
+  std::vector<int> working_;  // by device, of those that recompute
   // By virtual stage: how much of its first block is under ZeRO-2 or 3, which reduce its gradients
   // behind every backward. -1: nothing is known.
   struct FirstBlock {

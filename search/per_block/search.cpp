@@ -260,7 +260,8 @@ class PerBlockSearch {
       const StageMesh& mesh = space_.meshes()[node.mesh];
       const Pipeline pipeline = pipeline_of(node);
       parts = split_part(
-          *node.shares, pipeline, base_.network, space_.micro_batches(mesh), node.part.ranges,
+          *node.shares, pipeline, base_.network, costs_of(node.mesh), space_.micro_batches(mesh),
+          node.part.ranges,
           [&] { return crew_.leader().bounds().knows_peaks(mesh, pipeline, costs_of(node.mesh)); });
     }
     if (parts.empty()) {

@@ -27,12 +27,26 @@ std::vector<std::vector<StageRange>> split_peak(const models::Network& network,
                                                 const Pipeline& pipeline, std::size_t stages,
                                                 std::int64_t micro_batches);
 
+// Blocks of some strategies on a device, or in a stage, that are no whole number: strategies that
+// recompute, that shard gradients, that have some degree and the like, farthest from a whole number
+// first; single strategies where all of these are whole. Empty where these are whole, too.
+std::vector<std::vector<StageRange>> split_strategies(const Shares& shares,
+                                                      const Pipeline& pipeline,
+                                                      const MeshCosts& costs,
+                                                      const std::vector<StageRange>& known);
+
+// Whether a stage or a device has any block of strategies that need a buffer which blocks share,
+// where a program spreads it over many. Empty where none does.
+std::vector<std::vector<StageRange>> split_buffers(const Shares& shares, const Pipeline& pipeline,
+                                                   const MeshCosts& costs,
+                                                   const std::vector<StageRange>& known);
+
 // By a peak where nothing is split yet and `knows_peaks` says that the lists have such paths
-// (PipelineBounds::knows_peaks; asked at most once), else by stages. Parts of a part; every cut is
-// in one of them.
+// (PipelineBounds::knows_peaks; asked at most once), else by stages, and where these are whole by
+// strategies. Parts of a part; every plan is in one of them.
 std::vector<std::vector<StageRange>> split_part(const Shares& shares, const Pipeline& pipeline,
                                                 const models::Network& network,
-                                                std::int64_t micro_batches,
+                                                const MeshCosts& costs, std::int64_t micro_batches,
                                                 const std::vector<StageRange>& known,
                                                 const std::function<bool()>& knows_peaks);
 

@@ -27,6 +27,7 @@ std::string path_of(const std::string& name) {
 // Meshes, pipelines, parts of them and drafts.
 plan::Plan small_base() {
   Shape shape;
+  shape.spec = small_spec(3);
   shape.overrides = {"node.gpus=4", "gpu.memory=3 GiB"};
   return base_plan(shape);
 }
@@ -129,12 +130,13 @@ TEST(PerBlockCheckpoint, OfAFinishedSearch) {
 
 // Of every device and of every virtual stage something may be known.
 TEST(PerBlockCheckpoint, NodesWithAllRangesComeBack) {
-  const plan::Plan base = small_base();
+  const plan::Plan base = base_plan(Shape{.overrides = {"node.gpus=4"}});
   const Constraints constraints = fixed("cp=1,pp=2,micro_batch=1,schedule=interleaved,chunks=2");
   const PerBlockSpace space(base, constraints);
   PerBlockNode node;
   node.stage = PerBlockStage::Bounded;
   node.part.ranges = {{{0, 2}, 2, 5}, {{1, 3}, 2, 4}, {{0, 1}, 2, 9, StageRange::Of::One}};
+  node.part.ranges.push_back({{1, 3}, 0, 2, StageRange::Of::Strategies, {0, 2}});
   for (std::size_t stage = 0; stage < 4; ++stage) {
     node.part.ranges.push_back({{stage}, 1, 3});
   }
@@ -149,6 +151,8 @@ TEST(PerBlockCheckpoint, NodesWithAllRangesComeBack) {
   EXPECT_EQ(back.part.ranges.front().stages, node.part.ranges.front().stages);
   EXPECT_EQ(back.part.ranges[1].of, StageRange::Of::Together);
   EXPECT_EQ(back.part.ranges[2].of, StageRange::Of::One);
+  EXPECT_EQ(back.part.ranges[3].of, StageRange::Of::Strategies);
+  EXPECT_EQ(back.part.ranges[3].strategies, node.part.ranges[3].strategies);
   EXPECT_EQ(back.part.ranges.back().most, 3);
 }
 
@@ -177,11 +181,14 @@ TEST(PerBlockCheckpoint, RangesThatCannotBeAreRefused) {
   };
   EXPECT_EQ(message_for({{0, 2, 3}, 2, 5, Of::One}), "");
   EXPECT_EQ(message_for({{0, 2, 3}, 0, 2, Of::Each}), "");
+  EXPECT_EQ(message_for({{0, 2}, 0, 2, Of::Strategies, {1, 4}}), "");
   const auto refused = testing::HasSubstr("a range of stages that cannot be");
   EXPECT_THAT(message_for({{2, 0}, 2, 5, Of::One}), refused);
   EXPECT_THAT(message_for({{1, 1}, 2, 5, Of::One}), refused);
   EXPECT_THAT(message_for({{}, 2, 5, Of::One}), refused);
-  EXPECT_THAT(message_for({{0}, 2, 5, static_cast<Of>(3)}), refused);
+  EXPECT_THAT(message_for({{2, 0}, 0, 2, Of::Strategies, {1, 4}}), refused);
+  EXPECT_THAT(message_for({{0, 2}, 0, 2, Of::Strategies, {4, 1}}), refused);
+  EXPECT_THAT(message_for({{0}, 2, 5, static_cast<Of>(4)}), refused);
   EXPECT_NE(message_for({{kStages}, 2, 5}), "");
   EXPECT_NE(message_for({{0, 1, 2, 3, 3}, 2, 5}), "");
   EXPECT_NE(message_for({{0}, -1, 5}), "");

@@ -172,7 +172,7 @@ TEST(SplitPart, AsksForAPeakWhereTheListsHavePathsThroughIt) {
     const Pipeline pipeline = space.pipelines(mesh).front();
     const MeshCosts costs = BlockPricer(space).price(mesh);
     const Shares shares{{{{1.0}, {2.5}}, {{2.5}}, {{2.5}}, {{2.5}, {1.0}}}};
-    const auto parts = split_part(shares, pipeline, base.network, 2, {},
+    const auto parts = split_part(shares, pipeline, base.network, costs, 2, {},
                                   [&] { return bounds.knows_peaks(mesh, pipeline, costs); });
     EXPECT_EQ(parts.size(), 2U) << schedule;
     return parts.front().front().of;
@@ -194,7 +194,7 @@ TEST(SplitPart, AsksForAPeakOnce) {
     return true;
   };
   const auto parts =
-      split_part(shares, pipeline, network, 4, {{{0, 1}, 3, 9, StageRange::Of::One}}, never);
+      split_part(shares, pipeline, network, {}, 4, {{{0, 1}, 3, 9, StageRange::Of::One}}, never);
   ASSERT_EQ(parts.size(), 2U);
   EXPECT_EQ(parts.front().back().of, StageRange::Of::Together);
 }

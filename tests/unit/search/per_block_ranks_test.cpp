@@ -20,6 +20,7 @@ namespace {
 // Meshes, pipelines, parts of them and drafts.
 plan::Plan some_base() {
   Shape shape;
+  shape.spec = small_spec(3);
   shape.overrides = {"node.gpus=4", "gpu.memory=3 GiB"};
   return base_plan(shape);
 }
