@@ -12,7 +12,7 @@
 namespace orrery::calibrate {
 namespace {
 
-constexpr std::size_t kBufferBytes = 1U << 18;
+constexpr std::size_t kScanBytes = 1U << 18;
 
 bool is_blank(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 
@@ -51,7 +51,7 @@ void add_utf8(unsigned code, std::string& text) {
 
 }  // namespace
 
-JsonScanner::JsonScanner(std::istream& stream) : stream_(stream), buffer_(kBufferBytes) {}
+JsonScanner::JsonScanner(std::istream& stream) : stream_(stream), buffer_(kScanBytes) {}
 
 bool JsonScanner::refill() {
   if (!stream_) {

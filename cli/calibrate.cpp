@@ -6,7 +6,7 @@
 namespace orrery::cli {
 namespace {
 
-constexpr const char* kExamples = R"(
+constexpr const char* kCalibrateExamples = R"(
 Examples:
   orrery calibrate gpu --output samples.json         time the kernels of training on this GPU
   orrery calibrate nccl --output nccl.json           time NCCL on the groups of plans
@@ -18,7 +18,7 @@ Examples:
 void add_calibrate(const Command& app, Action& chosen) {
   const Command command =
       app.add_subcommand("calibrate", "measure GPUs, or fit profiles from samples");
-  command.footer(kExamples);
+  command.footer(kCalibrateExamples);
   command.require_subcommand();
   for (const auto add :
        {add_calibrate_gpu, add_calibrate_nccl, add_calibrate_fit, add_calibrate_collectives}) {

@@ -16,7 +16,7 @@
 namespace orrery::cli {
 namespace {
 
-constexpr const char* kExamples = R"(
+constexpr const char* kCompareExamples = R"(
 Differences are against the first plan.
 
 Examples:
@@ -222,7 +222,7 @@ void add_compare(const Command& app, Action& chosen) {
   auto options = std::make_shared<CompareOptions>();
   const Command command =
       app.add_subcommand("compare", "plans side by side: where the time differs");
-  command.footer(kExamples);
+  command.footer(kCompareExamples);
   command.add_option("PLAN", options->plans, "plan documents").required();
   add_output_options(command, options->output);
   command.callback([options, &chosen] { chosen = [options] { return run_compare(*options); }; });

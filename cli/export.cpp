@@ -14,7 +14,7 @@
 namespace orrery::cli {
 namespace {
 
-constexpr const char* kExamples = R"(
+constexpr const char* kExportExamples = R"(
 Examples:
   orrery export plan.json --to megatron
   orrery export plan.json --to megatron --output arguments.txt)";
@@ -56,7 +56,7 @@ void add_export(const Command& app, Action& chosen) {
   auto options = std::make_shared<ExportOptions>();
   const Command command =
       app.add_subcommand("export", "launch arguments of a framework from a plan");
-  command.footer(kExamples);
+  command.footer(kExportExamples);
   command.add_option("PLAN", options->plan_path, "plan document").required();
   command.add_option("--to", options->format, "a name of `orrery list exporters`").required();
   command.add_option("-o,--output", options->output_path, "file (standard output)");

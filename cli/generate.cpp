@@ -23,7 +23,7 @@
 namespace orrery::cli {
 namespace {
 
-constexpr const char* kExamples = R"(
+constexpr const char* kGenerateExamples = R"(
 Examples:
   orrery generate lengths --count 10000 --median 600 --tail 0.02 --longest 32768 --pack 32768
   orrery generate routing --experts 16 --top-k 4 --ranks 32 --popularity 1.8 --fluctuation 0.25
@@ -196,7 +196,7 @@ void add_generate(const Command& app, Action& chosen) {
   auto options = std::make_shared<GenerateOptions>();
   const Command command =
       app.add_subcommand("generate", "draw a workload: lengths, routing, indices");
-  command.footer(kExamples);
+  command.footer(kGenerateExamples);
   command.require_subcommand();
   const auto add = [&](const char* name, const char* text, int (*run)(const GenerateOptions&)) {
     const Command kind = command.add_subcommand(name, text);

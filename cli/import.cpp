@@ -20,7 +20,7 @@
 namespace orrery::cli {
 namespace {
 
-constexpr const char* kExamples = R"(
+constexpr const char* kImportExamples = R"(
 Scripts are parsed, never executed.
 
 Examples:
@@ -75,7 +75,7 @@ int run_import(ImportOptions options) {
 void add_import(const Command& app, Action& chosen) {
   auto options = std::make_shared<ImportOptions>();
   const Command command = app.add_subcommand("import", "a plan from somebody's launch script");
-  command.footer(kExamples);
+  command.footer(kImportExamples);
   command.add_option("FILE", options->file, "script or configuration").required();
   command.add_option("--from", options->format, "a name of `orrery list importers`").required();
   command.add_option("--cluster", options->cluster, "NODE:COUNT, cluster name or JSON file")

@@ -27,7 +27,7 @@
 namespace orrery::cli {
 namespace {
 
-constexpr const char* kExamples = R"(
+constexpr const char* kListExamples = R"(
 Examples:
   orrery list networks
   orrery list schedules --json)";
@@ -236,7 +236,7 @@ int run_list(const ListOptions& options) {
 void add_list(const Command& app, Action& chosen) {
   auto options = std::make_shared<ListOptions>();
   const Command command = app.add_subcommand("list", "what there is, by name");
-  command.footer(kExamples);
+  command.footer(kListExamples);
   command.add_option("WHAT", options->what, catalogue_names()).required();
   add_output_options(command, options->output);
   command.callback([options, &chosen] { chosen = [options] { return run_list(*options); }; });

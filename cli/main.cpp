@@ -17,7 +17,7 @@
 namespace orrery::cli {
 namespace {
 
-constexpr const char* kExamples = R"(
+constexpr const char* kMainExamples = R"(
 Examples:
   orrery plan llama3-70b hgx-h100:8 --batch 512      the fastest plan, proved
   orrery simulate plan.json --trace trace.json       one plan in detail
@@ -145,7 +145,7 @@ int parse_and_run(int argc, char** argv) {
                "orrery");
   app.set_version_flag("--version", "orrery " + version_text());
   app.require_subcommand(1);
-  app.footer(kExamples);
+  app.footer(kMainExamples);
   Action action;
   for (const auto add :
        {add_plan, add_planner, add_reproduce, add_simulate, add_compare, add_validate, add_whatif,

@@ -39,7 +39,7 @@
 namespace orrery::cli {
 namespace {
 
-constexpr const char* kExamples = R"(
+constexpr const char* kPlanExamples = R"(
 Fields of --fix and --forbid: tp, cp, ep, pp, dp, chunks, micro_batch, zero, recompute, schedule,
 sequence_parallel, context, stages (even or balanced), and the execution flags of a plan document.
 
@@ -350,7 +350,7 @@ void add_plan(const Command& app, Action& chosen) {
   auto options = std::make_shared<PlanOptions>();
   const Command command =
       app.add_subcommand("plan", "search the fastest plan that fits, with proof");
-  command.footer(kExamples);
+  command.footer(kPlanExamples);
   command.add_option("NETWORK", options->network, "zoo name, JSON file or Hugging Face config.json")
       .required();
   command

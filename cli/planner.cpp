@@ -14,7 +14,7 @@
 namespace orrery::cli {
 namespace {
 
-constexpr const char* kExamples = R"(
+constexpr const char* kPlannerExamples = R"(
 Examples:
   orrery planner pipedream                     what it decides, with an example problem
   orrery planner pipedream --example > p.json
@@ -62,7 +62,7 @@ void add_planner(const Command& app, Action& chosen) {
   auto options = std::make_shared<PlannerOptions>();
   const Command command =
       app.add_subcommand("planner", "run a published planner on a problem of its own kind");
-  command.footer(kExamples);
+  command.footer(kPlannerExamples);
   command.add_option("NAME", options->name, "a name of `orrery list planners`").required();
   command.add_option("PROBLEM", options->path, "problem document (JSON)");
   command.add_flag("--example", options->example, "print only the example problem");

@@ -27,7 +27,7 @@
 namespace orrery::cli {
 namespace {
 
-constexpr const char* kExamples = R"(
+constexpr const char* kReproduceExamples = R"(
 Examples:
   orrery reproduce                       every headline
   orrery reproduce zero-bubble           those of one system
@@ -241,7 +241,7 @@ void add_reproduce(const Command& app, Action& chosen) {
   auto options = std::make_shared<ReproduceOptions>();
   const Command command =
       app.add_subcommand("reproduce", "published headline results, re-run and judged");
-  command.footer(kExamples);
+  command.footer(kReproduceExamples);
   command.add_option("NAME", options->names, "headlines, the beginning of their names, or files");
   command.add_option("-j,--jobs", options->jobs, "threads (all cores)");
   add_output_options(command, options->output);

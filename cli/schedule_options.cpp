@@ -19,7 +19,7 @@
 namespace orrery::cli {
 namespace {
 
-constexpr const char* kExamples = R"(
+constexpr const char* kScheduleOptionsExamples = R"(
 Costs are seconds per device share and micro-batch: a chunk takes 1/chunks of them. A schedule that
 does not split the backward runs input-grad and weight-grad as one pass. --plan takes durations,
 transfers and bytes from the cost model; --costs takes them from a table.
@@ -133,7 +133,7 @@ void check_schedule_options(const ScheduleOptions& options) {
 }
 
 void add_schedule_options(const Command& command, ScheduleOptions& options) {
-  command.footer(kExamples);
+  command.footer(kScheduleOptionsExamples);
   command.add_option("NAME", options.name,
                      "a name of `orrery list schedules`, or a schedule document FILE.json");
   command.add_option("--compare", options.compared, "several schedules side by side");

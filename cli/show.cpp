@@ -15,7 +15,7 @@
 namespace orrery::cli {
 namespace {
 
-constexpr const char* kExamples = R"(
+constexpr const char* kShowExamples = R"(
 Examples:
   orrery show network llama3-70b
   orrery show cluster dgx-a100:128 --set fabric.oversubscription=2
@@ -71,7 +71,7 @@ void add_show(const Command& app, Action& chosen) {
   auto options = std::make_shared<ShowOptions>();
   const Command command = app.add_subcommand(
       "show", "what a network, cluster, gpu, profile, schedule or plan's layout is");
-  command.footer(kExamples);
+  command.footer(kShowExamples);
   command.add_option("KIND", options->kind, "network, cluster, gpu, profile, layout or schedule")
       .required();
   command.add_option("NAME", options->request.name, "name, or file where one is possible")

@@ -24,7 +24,7 @@
 namespace orrery::cli {
 namespace {
 
-constexpr const char* kExamples = R"(
+constexpr const char* kSimulateExamples = R"(
 Examples:
   orrery simulate plan.json
   orrery simulate plan.json --trace trace.json --report report.txt
@@ -150,7 +150,7 @@ int run_simulate(const SimulateOptions& options) {
 void add_simulate(const Command& app, Action& chosen) {
   auto options = std::make_shared<SimulateOptions>();
   const Command command = app.add_subcommand("simulate", "explain one plan: time, memory, why");
-  command.footer(kExamples);
+  command.footer(kSimulateExamples);
   command.add_option("PLAN", options->plan_path, "plan document, - for standard input").required();
   command.add_option("--trace", options->trace_path, "write a Chrome trace (Perfetto opens it)");
   command.add_option("--trace-detail", options->trace_detail,

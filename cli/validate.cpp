@@ -21,7 +21,7 @@
 namespace orrery::cli {
 namespace {
 
-constexpr const char* kExamples = R"(
+constexpr const char* kValidateExamples = R"(
 Examples:
   orrery validate measurements/*.csv
   orrery validate runs.csv --json --report errors.txt
@@ -98,7 +98,7 @@ int run_validate(const ValidateOptions& options) {
 void add_validate(const Command& app, Action& chosen) {
   auto options = std::make_shared<ValidateOptions>();
   const Command command = app.add_subcommand("validate", "predicted against measured");
-  command.footer(kExamples);
+  command.footer(kValidateExamples);
   command.add_option("FILE", options->files, "measurement files (CSV)").required();
   command.add_flag("--groups", options->groups,
                    "list the groups of four or more plans of one network on one cluster, and what "

@@ -23,7 +23,7 @@
 namespace orrery::cli {
 namespace {
 
-constexpr const char* kExamples = R"(
+constexpr const char* kWhatifExamples = R"(
 SWEEP.json, for example:
   {"schema": "orrery-sweep", "version": 1, "name": "memory and links",
    "network": "llama3-70b", "cluster": "hgx-h100:8", "batch": 512,
@@ -173,7 +173,7 @@ void add_whatif(const Command& app, Action& chosen) {
   const Command command = app.add_subcommand("whatif",
                                              "search every point of a sweep over hardware, "
                                              "network, batch or sequence");
-  command.footer(kExamples);
+  command.footer(kWhatifExamples);
   command.add_option("SWEEP", options->path, "sweep document (JSON)").required();
   command.add_option("-o,--output", options->output_path,
                      "path of the results, .json, .csv and .svg (SWEEP-result)");

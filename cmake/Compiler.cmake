@@ -6,18 +6,11 @@ set(warnings -Wall -Wextra -Wconversion -Wshadow -Wnon-virtual-dtor -Wold-style-
   -ffp-contract=off $<$<BOOL:${ORRERY_WERROR}>:-Werror>
   $<$<NOT:$<CONFIG:Release>>:-D_GLIBCXX_ASSERTIONS>)
 target_compile_options(orrery_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${warnings}>")
+# GCC takes the files of a unity build for headers: their helpers are nobody else's all the same.
+target_compile_options(orrery_options INTERFACE
+  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-Wno-subobject-linkage>)
 if(ORRERY_SANITIZE)
   target_compile_options(orrery_options INTERFACE
     -fsanitize=${ORRERY_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(orrery_options INTERFACE -fsanitize=${ORRERY_SANITIZE})
-endif()
-
-# ccache is a convenience: found, it is used. It refuses precompiled headers unless GCC names them
-# in what it preprocesses, and unless told that their definitions and time macros do not matter.
-target_compile_options(orrery_options INTERFACE
-  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-fpch-preprocess>)
-find_program(ORRERY_CCACHE ccache)
-if(ORRERY_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER
-      ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${ORRERY_CCACHE})
 endif()

@@ -1,5 +1,6 @@
-# A third of the build time of a room went to the headers of the standard library and of fmt: they
-# are compiled once. ccache needs -fpch-preprocess (cmake/Compiler.cmake).
+# Most of the build time of a small file goes to headers. Those of the standard library and of fmt
+# are compiled once; the rooms' own, and the templates that both leave to be instantiated, are paid
+# once for eight files, whose helpers have names of their own, therefore.
 file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/headers.cpp CONTENT "")
 add_library(orrery_headers STATIC ${CMAKE_BINARY_DIR}/headers.cpp)
 target_include_directories(orrery_headers SYSTEM PRIVATE ${ORRERY_EXPECTED_INCLUDE})
@@ -39,6 +40,7 @@ function(orrery_room name)
   endforeach()
   target_link_libraries(orrery_${name} PRIVATE $<BUILD_INTERFACE:orrery_options> fmt::fmt ${R_PRIVATE})
   target_precompile_headers(orrery_${name} REUSE_FROM orrery_headers)
+  set_target_properties(orrery_${name} PROPERTIES UNITY_BUILD ON)
 endfunction()
 
 orrery_room(base PRIVATE nlohmann_json::nlohmann_json Threads::Threads)
@@ -132,4 +134,5 @@ target_link_libraries(orrery PRIVATE orrery_options orrery_malloc orrery_studies
                       CLI11::CLI11 fmt::fmt)
 # Nothing in the commands is hot.
 target_precompile_headers(orrery PRIVATE ${common_headers})
+set_target_properties(orrery PROPERTIES UNITY_BUILD ON)
 target_compile_options(orrery PRIVATE $<$<CONFIG:Release>:-O1>)

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/error.hpp"
+#include "base/math.hpp"
 
 namespace orrery::costmodel {
 
@@ -38,8 +39,6 @@ double smooth_max(double a, double b, double exponent) {
   }
   return high * std::pow(1 + std::pow(low / high, exponent), 1 / exponent);
 }
-
-double as_double(std::int64_t value) { return static_cast<double>(value); }
 
 // Sum over the query rows of the keys each of them sees.
 double visible_pairs(const AttentionShape& shape) {

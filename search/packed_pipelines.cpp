@@ -25,16 +25,16 @@ constexpr int kBounds = 64;  // on the longest micro-batch that are tried, about
 constexpr double kShares[] = {1.0, 0.85, 0.7, 0.5};
 
 // By stage, seconds of both passes and bytes on a device, of one micro-batch in flight.
-struct Measured {
+struct MeasuredPipeline {
   std::vector<double> times;
   std::vector<double> bytes;
   double backward_share = 0;  // of the time of all stages
 };
 
-Measured measure(const plan::Plan& plan, std::vector<std::int64_t> sequences) {
+MeasuredPipeline measure(const plan::Plan& plan, std::vector<std::int64_t> sequences) {
   const plan::Plan alone = plan::plan_of_pack(plan, {1, std::move(sequences), true});
   const plan::Simulation run = plan::simulate(alone, {.record_spans = true});
-  Measured measured;
+  MeasuredPipeline measured;
   SimTime backward;
   SimTime sum;
   for (std::size_t stage = 0; stage < run.memory.size(); ++stage) {
@@ -48,7 +48,7 @@ Measured measure(const plan::Plan& plan, std::vector<std::int64_t> sequences) {
   return measured;
 }
 
-double slowest(const Measured& measured) {
+double slowest(const MeasuredPipeline& measured) {
   return *std::max_element(measured.times.begin(), measured.times.end());
 }
 
@@ -57,9 +57,9 @@ double slowest(const Measured& measured) {
 MicroBatchModel fit(const plan::Plan& plan, std::int64_t longest, std::vector<double>& tokens) {
   const std::int64_t half = std::max<std::int64_t>(1, longest / 2);
   const auto length = static_cast<double>(half);
-  const Measured one = measure(plan, {half});
-  const Measured two = measure(plan, {half, half});
-  const Measured twice = measure(plan, {2 * half});
+  const MeasuredPipeline one = measure(plan, {half});
+  const MeasuredPipeline two = measure(plan, {half, half});
+  const MeasuredPipeline twice = measure(plan, {2 * half});
   MicroBatchModel model;
   const double square = std::max(0.0, slowest(twice) - slowest(two)) / 2;
   model.per_token_squared = square / (length * length);

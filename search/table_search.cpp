@@ -24,7 +24,7 @@ using plan::TableGroup;
 using plan::TableSharding;
 using plan::TableShare;
 
-struct Node {
+struct TableNode {
   Seconds work;       // mean lookups and updates, and bytes at the best rate
   Seconds mean_work;  // without the bytes
   Bytes bytes;
@@ -54,7 +54,7 @@ class Tables {
     take_first();
     std::vector<std::size_t> chosen;
     chosen.reserve(choices_.order.size());
-    Node root;
+    TableNode root;
     root.flows.assign(choices_.flows.size(), Bytes());
     descend(0, chosen, root);
     finish();
@@ -95,7 +95,7 @@ class Tables {
     }
   }
 
-  Seconds bound(std::size_t position, const Node& node) const {
+  Seconds bound(std::size_t position, const TableNode& node) const {
     Seconds exchanged = node.mean_work + rest_work_[position];
     for (std::size_t flow = 0; flow < choices_.flows.size(); ++flow) {
       if (node.flows[flow] > Bytes()) {
@@ -105,12 +105,12 @@ class Tables {
     return waits_.dense_time() + std::max(node.work + rest_[position], exchanged);
   }
 
-  bool overflows(std::size_t position, const Node& node) const {
+  bool overflows(std::size_t position, const TableNode& node) const {
     return node.bytes + rest_bytes_[position] > free_room();
   }
 
-  Node with(const Node& node, const TableChoice& choice) const {
-    Node next = node;
+  TableNode with(const TableNode& node, const TableChoice& choice) const {
+    TableNode next = node;
     next.work += choice.least;
     next.mean_work += choice.work;
     next.bytes += choice.share.mean_bytes;
@@ -142,7 +142,7 @@ class Tables {
     return Seconds(std::chrono::duration<double>(Clock::now() - begin_).count());
   }
 
-  void descend(std::size_t position, std::vector<std::size_t>& chosen, const Node& node) {
+  void descend(std::size_t position, std::vector<std::size_t>& chosen, const TableNode& node) {
     if (position == choices_.order.size()) {
       evaluate(chosen);
       return;
@@ -150,7 +150,7 @@ class Tables {
     const std::vector<TableChoice>& list = list_at(position);
     std::vector<std::pair<Seconds, std::size_t>> children;
     for (std::size_t index = first_choice(position, chosen); index < list.size(); ++index) {
-      const Node next = with(node, list[index]);
+      const TableNode next = with(node, list[index]);
       children.emplace_back(list[index].never_fits || overflows(position + 1, next)
                                 ? Seconds(std::numeric_limits<double>::infinity())
                                 : bound(position + 1, next),

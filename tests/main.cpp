@@ -4,7 +4,16 @@
 
 #include <cstdlib>
 
+#include "tests/folders.hpp"
 #include "tests/temporary_folder.hpp"
+
+namespace orrery {
+
+std::filesystem::path source_folder() { return ORRERY_SOURCE_DIR; }
+std::filesystem::path test_folder() { return source_folder() / "tests"; }
+std::filesystem::path shared_folder() { return source_folder() / ".." / "shared"; }
+
+}  // namespace orrery
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleMock(&argc, argv);

@@ -24,7 +24,7 @@ using costmodel::CastScale;
 using costmodel::DeviceModel;
 using costmodel::Profile;
 
-constexpr std::size_t kMinPoints = 24;
+constexpr std::size_t kMinCastPoints = 24;
 constexpr std::uint64_t kFolds = 5;
 constexpr std::array<std::string_view, costmodel::kNumCastScales> kOperations = {"cast-fp8",
                                                                                  "amax-cast-fp8"};
@@ -146,7 +146,7 @@ void fit_casts(const topologies::Gpu& gpu, std::span<const Sample> samples, std:
   std::array<Casts, costmodel::kNumCastScales> casts;
   for (std::size_t i = 0; i < casts.size(); ++i) {
     casts[i] = casts_of(kOperations[i], samples, seed);
-    if (casts[i].size() < kMinPoints) {
+    if (casts[i].size() < kMinCastPoints) {
       return;  // both or none: a section holds both
     }
   }

@@ -18,7 +18,7 @@ namespace {
 
 using costmodel::MemoryKernel;
 
-constexpr std::size_t kMinPoints = 3;
+constexpr std::size_t kMinMemoryPoints = 3;
 constexpr double kBeyondCache = 4;  // times the L2 cache
 
 // Chains of PyTorch kernels, which the plan counts one by one.
@@ -58,7 +58,7 @@ void fit_memory(const topologies::Gpu& gpu, std::span<const Sample> samples, Ker
   for (int i = 0; i < costmodel::kNumMemoryKernels; ++i) {
     const auto kernel = static_cast<MemoryKernel>(i);
     const std::vector<Stream> streams = streams_of(kernel, gpu, samples);
-    if (streams.size() < kMinPoints) {
+    if (streams.size() < kMinMemoryPoints) {
       continue;
     }
     const double launch = fit.profile.memory.launch.value();

@@ -12,7 +12,7 @@ using costmodel::KernelResiduals;
 using costmodel::ResidualKey;
 using costmodel::ResidualSet;
 
-constexpr int kPasses = 2;
+constexpr int kOutlierPasses = 2;
 constexpr std::size_t kParts = 8;  // neighbours of the order lie in different ones
 
 bool contradicted(const SurfacePoint& point, double log_factor) {
@@ -36,7 +36,7 @@ KernelResiduals without_part(const ResidualKey& key, std::span<const SurfacePoin
 std::vector<KernelPoint> consistent_points(const ResidualKey& key,
                                            std::span<const SurfacePoint> points, int sms) {
   std::vector<bool> trusted(points.size(), true);
-  const int passes = points.size() < kPointsOfDenseSet ? 0 : kPasses;
+  const int passes = points.size() < kPointsOfDenseSet ? 0 : kOutlierPasses;
   for (int pass = 0; pass < passes; ++pass) {
     std::vector<bool> next(points.size());
     for (std::size_t part = 0; part < kParts; ++part) {

@@ -23,7 +23,7 @@
 namespace orrery::cli {
 namespace {
 
-constexpr const char* kExamples = R"(
+constexpr const char* kCalibrateCollectivesExamples = R"(
 Examples:
   orrery calibrate collectives logs/*.txt --each
   orrery calibrate collectives rows.csv --profiles costmodel/profiles)";
@@ -156,7 +156,7 @@ void add_calibrate_collectives(const Command& app, Action& chosen) {
   command.add_flag("--each", options->each, "list every log");
   command.add_flag("--partial", options->partial, "use what can be read of damaged files");
   command.add_option("-j,--jobs", options->jobs, "threads (all cores)");
-  command.footer(kExamples);
+  command.footer(kCalibrateCollectivesExamples);
   add_output_options(command, options->common);
   command.callback(
       [options, &chosen] { chosen = [options] { return run_collectives(*options); }; });

@@ -29,7 +29,7 @@ using calibrate::KernelFit;
 using calibrate::Sample;
 using costmodel::Profile;
 
-constexpr const char* kExamples = R"(
+constexpr const char* kCalibrateFitExamples = R"(
 Examples:
   orrery calibrate fit samples.json --gpu h100-sxm5-80gb -o h100.json --plot h100.svg
   orrery calibrate fit kernels/*.csv --gpu l40s -o l40s.json
@@ -356,7 +356,7 @@ void add_calibrate_fit(const Command& app, Action& chosen) {
   auto options = std::make_shared<FitCommandOptions>();
   const Command command =
       app.add_subcommand("fit", "fit a profile to samples, kernel tables and logs");
-  command.footer(kExamples);
+  command.footer(kCalibrateFitExamples);
   command.add_option("FILE", options->files, "sample files, kernel tables, traces");
   command
       .add_option("--gpu", options->gpu,

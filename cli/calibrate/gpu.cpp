@@ -21,7 +21,7 @@
 namespace orrery::cli {
 namespace {
 
-constexpr const char* kExamples = R"(
+constexpr const char* kCalibrateGpuExamples = R"(
 Times matrix products, attention, memory-bound kernels, copies and launches, and writes a sample
 file that `orrery calibrate fit` turns into a profile. One run takes at most three minutes.
 
@@ -147,7 +147,7 @@ int run_gpu(const GpuCommandOptions& options) {
 void add_calibrate_gpu(const Command& app, Action& chosen) {
   auto options = std::make_shared<GpuCommandOptions>();
   const Command command = app.add_subcommand("gpu", "time the kernels of training on this GPU");
-  command.footer(kExamples);
+  command.footer(kCalibrateGpuExamples);
   command.add_option("-o,--output", options->output, "sample file to write (samples.json)");
   std::string names;
   for (const calibrate::GpuBenchmarkInfo& info : calibrate::gpu_benchmarks()) {

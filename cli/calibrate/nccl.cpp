@@ -25,7 +25,7 @@
 namespace orrery::cli {
 namespace {
 
-constexpr const char* kExamples = R"(
+constexpr const char* kCalibrateNcclExamples = R"(
 Alone it starts one process for each GPU of this host. Under mpirun, srun or torchrun each process
 takes its rank from the launcher; --rendezvous says where they meet.
 
@@ -223,7 +223,7 @@ void add_calibrate_nccl(const Command& app, Action& chosen) {
   auto options = std::make_shared<NcclCommandOptions>();
   const Command command =
       app.add_subcommand("nccl", "time NCCL's collectives on the groups of plans");
-  command.footer(kExamples);
+  command.footer(kCalibrateNcclExamples);
   command.add_option("-o,--output", options->output, "sample file to write (nccl-samples.json)");
   command.add_flag("--dry-run", options->dry_run, "only say what would be measured");
   command.add_option("--nodes", options->nodes, "nodes of a dry run (1)");

@@ -23,7 +23,7 @@
 namespace orrery::cli {
 namespace {
 
-std::string subject_text(const plan::MixedPlan& plan) {
+std::string mixed_subject_text(const plan::MixedPlan& plan) {
   const plan::Plan& shape = plan.shape;
   return fmt::format("{} on {} ({} of {} GPUs), batch {}, sequence {}, {}", shape.network.spec.name,
                      plan.machine->cluster.name, plan.num_gpus(), plan.machine->cluster.num_gpus(),
@@ -68,7 +68,7 @@ std::string device_table(const plan::MixedPlan& plan, const plan::MixedSimulatio
 }
 
 std::string explanation(const plan::MixedPlan& plan, const plan::MixedSimulation& simulation) {
-  std::string text = fmt::format("{}\n{}\n{}\n\n", subject_text(plan),
+  std::string text = fmt::format("{}\n{}\n{}\n\n", mixed_subject_text(plan),
                                  plan::layout_text(plan.shape), plan::replicas_text(plan));
   if (simulation.does_not_fit) {
     text += fmt::format("DOES NOT FIT: {}\n\n", *simulation.does_not_fit);
@@ -84,7 +84,8 @@ std::string explanation(const plan::MixedPlan& plan, const plan::MixedSimulation
   return text + device_table(plan, simulation);
 }
 
-Json::Object simulation_json(const plan::MixedPlan& plan, const plan::MixedSimulation& simulation) {
+Json::Object mixed_simulation_json(const plan::MixedPlan& plan,
+                                   const plan::MixedSimulation& simulation) {
   Json groups = Json::array();
   for (const plan::MixedSimulation::Group& group : simulation.groups) {
     Json peaks = Json::array();
@@ -144,8 +145,8 @@ std::string outcome_text(const search::MixedOutcome& outcome) {
           ? "no plan in this space is faster"
           : fmt::format("no plan in this space takes less than {} ({} below the best found)",
                         format_duration(outcome.lower_bound), percent(outcome.gap_fraction, 2));
-  return fmt::format("{}\n\n{}\n{}\n{}; {}.\n\n{}", subject_text(outcome.best->plan), table.text(),
-                     replicas.text(), counts, proof,
+  return fmt::format("{}\n\n{}\n{}\n{}; {}.\n\n{}", mixed_subject_text(outcome.best->plan),
+                     table.text(), replicas.text(), counts, proof,
                      device_table(outcome.best->plan, outcome.best->simulation));
 }
 
@@ -158,13 +159,13 @@ Json space_json(const search::MixedOutcome& outcome) {
 }
 
 Json outcome_json(const search::MixedOutcome& outcome) {
-  Json::Object result = simulation_json(outcome.best->plan, outcome.best->simulation);
+  Json::Object result = mixed_simulation_json(outcome.best->plan, outcome.best->simulation);
   Json plan = std::move(result.back().second);
   result.pop_back();
   add_search_json(outcome, space_json(outcome), result);
   Json alternatives = Json::array();
   for (const search::MixedFound& found : outcome.alternatives) {
-    alternatives.push(simulation_json(found.plan, found.simulation));
+    alternatives.push(mixed_simulation_json(found.plan, found.simulation));
   }
   result.emplace_back("alternatives", std::move(alternatives));
   result.emplace_back("plan", std::move(plan));
@@ -281,7 +282,7 @@ int simulate_mixed(const plan::MixedPlan& plan, const std::string& where,
       in_file(where, [&] { return plan::MixedSimulator(plan).run(plan, plan::kIntervalDraws); });
   const std::string text = explanation(plan, simulation);
   if (output.json) {
-    print_json(simulation_json(plan, simulation));
+    print_json(mixed_simulation_json(plan, simulation));
   } else {
     print(text);
   }

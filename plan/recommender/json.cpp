@@ -15,8 +15,8 @@ namespace orrery::plan {
 
 namespace {
 
-constexpr std::array<std::string_view, 5> kShardings = {"table", "column", "row", "table-row",
-                                                        "data"};
+constexpr std::array<std::string_view, 5> kShardingNames = {"table", "column", "row", "table-row",
+                                                            "data"};
 constexpr std::int64_t kMostRows = 1'000'000'000'000;
 constexpr std::int64_t kMostTables = 100'000;
 
@@ -41,8 +41,9 @@ TableGroup read_group(const JsonReader& value) {
   group.pooling = object.number_or("pooling", group.pooling, 1e-6, 1e6);
   group.slope = object.number_or("slope", group.slope, 0, 10);
   if (const auto sharding = object.optional("sharding")) {
-    const auto at = std::find(kShardings.begin(), kShardings.end(), sharding->one_of(kShardings));
-    group.sharding = static_cast<TableSharding>(at - kShardings.begin());
+    const auto at =
+        std::find(kShardingNames.begin(), kShardingNames.end(), sharding->one_of(kShardingNames));
+    group.sharding = static_cast<TableSharding>(at - kShardingNames.begin());
     group.stated = true;
   }
   group.slices = static_cast<int>(object.integer_or("slices", 1, 1, limits::kMaxHidden));
@@ -180,7 +181,7 @@ Json group_json(const TableGroup& group) {
 }  // namespace
 
 std::string_view to_text(TableSharding sharding) {
-  return kShardings[static_cast<std::size_t>(sharding)];
+  return kShardingNames[static_cast<std::size_t>(sharding)];
 }
 
 bool is_recommender(const Json& document) {

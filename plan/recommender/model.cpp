@@ -14,7 +14,6 @@ namespace {
 using costmodel::MemoryKernel;
 using sim::CommKind;
 
-constexpr Bytes kIndex(8);
 constexpr Bytes kDenseParameter(16);  // itself, its gradient, two moments
 constexpr double kGradientBytes = 4;
 

@@ -17,6 +17,7 @@
 
 namespace orrery::plan {
 
+inline constexpr Bytes kIndex(8);     // of a row of a table
 inline constexpr Bytes kRowState(4);  // of a row-wise optimizer
 
 // A group of tables under one sharding.

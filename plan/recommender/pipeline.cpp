@@ -17,7 +17,6 @@ namespace orrery::plan {
 namespace {
 
 constexpr int kBatches = 8;  // simulated; the middle ones are steady
-constexpr Bytes kIndex(8);
 constexpr Bytes kDenseFeature(4);
 
 // Virtual stages of one worker, as the schedule numbers them.

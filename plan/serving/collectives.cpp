@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/math.hpp"
 #include "plan/block_rules.hpp"
 #include "plan/serving/cost.hpp"
 #include "plan/serving/cost_parts.hpp"
@@ -12,8 +13,6 @@ namespace {
 
 using models::Block;
 using models::BlockKind;
-
-double as_double(std::int64_t value) { return static_cast<double>(value); }
 
 Step collective_step(std::string_view name, sim::CommKind kind, Axis axis, Bytes bytes) {
   Step step;

@@ -67,8 +67,6 @@ Plan without_training(const Plan& plan) {
   return serving;
 }
 
-double as_double(std::int64_t value) { return static_cast<double>(value); }
-
 }  // namespace
 
 std::string_view to_text(ServingPart part) {

@@ -15,8 +15,6 @@ using models::BlockKind;
 // A nano-batch has no fewer tokens (NanoFlow, section 4.1); smaller iterations run in turn.
 constexpr std::int64_t kNanoTokens = 128;
 
-double as_double(std::int64_t value) { return static_cast<double>(value); }
-
 }  // namespace
 
 IterationCost ServingModel::own_cost(int index, const Iteration& iteration, std::int64_t parts) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/math.hpp"
 #include "plan/serving/cost.hpp"
 #include "plan/serving/cost_parts.hpp"
 #include "plan/stage/memory.hpp"
@@ -19,8 +20,6 @@ using models::BlockKind;
 // down to no less than half.
 constexpr std::int64_t kBoundTokens = 4096;
 constexpr double kExpertRounding = 0.5;
-
-double as_double(std::int64_t value) { return static_cast<double>(value); }
 
 }  // namespace
 

@@ -34,16 +34,16 @@ int simulated_servers(const Plan& plan) {
 }
 
 // Of the rank with most to move.
-struct Traffic {
+struct ServerTraffic {
   double gradients = 0;
   double parameters = 0;
   double both() const { return gradients + parameters; }
 };
 
-Traffic traffic_of(const Plan& plan, const std::vector<StageCost>& stages) {
-  Traffic most;
+ServerTraffic traffic_of(const Plan& plan, const std::vector<StageCost>& stages) {
+  ServerTraffic most;
   for (int device = 0; device < plan.pp; ++device) {
-    Traffic own;
+    ServerTraffic own;
     for (std::size_t stage = static_cast<std::size_t>(device); stage < plan.stage_blocks.size();
          stage += static_cast<std::size_t>(plan.pp)) {
       own.gradients += static_cast<double>(stages[stage].states.gradients.value());
@@ -61,7 +61,7 @@ Seconds over_network(const Plan& plan, const BlockCosts& costs, double bytes, do
                                                        std::max(1, plan.cluster.num_nodes / 2)));
 }
 
-Seconds through_host(const Plan& plan, const Traffic& of_rank, double ranks) {
+Seconds through_host(const Plan& plan, const ServerTraffic& of_rank, double ranks) {
   const topologies::Node& node = plan.cluster.node;
   Seconds time;
   if (node.host_link_per_gpu.value() > 0) {
@@ -76,7 +76,7 @@ Seconds through_host(const Plan& plan, const Traffic& of_rank, double ranks) {
 }
 
 // A wave of all workers at once.
-Seconds push_and_pull(const Plan& plan, const Traffic& of_rank, const BlockCosts& costs) {
+Seconds push_and_pull(const Plan& plan, const ServerTraffic& of_rank, const BlockCosts& costs) {
   const double gpus = plan.cluster.node.gpus;
   const double nodes = plan.cluster.num_nodes;
   const double servers = num_servers(plan);
@@ -93,10 +93,10 @@ Seconds push_and_pull(const Plan& plan, const Traffic& of_rank, const BlockCosts
 }
 
 // One worker at one server, while the others are at other servers.
-Seconds visit(const Plan& plan, const Traffic& of_rank, const BlockCosts& costs) {
+Seconds visit(const Plan& plan, const ServerTraffic& of_rank, const BlockCosts& costs) {
   const double servers = num_servers(plan);
   const double ranks = plan.num_gpus() / plan.dp;  // of a worker
-  const Traffic shard{of_rank.gradients / servers, of_rank.parameters / servers};
+  const ServerTraffic shard{of_rank.gradients / servers, of_rank.parameters / servers};
   Seconds time = through_host(plan, shard, ranks);
   if (plan.cluster.num_nodes > 1) {
     time = std::max(time, over_network(plan, costs, shard.both(), ranks));
@@ -171,7 +171,7 @@ SimTime service_time(const Plan& plan, const std::vector<StageCost>& stages,
   if (plan.dp == 1) {
     return SimTime{};
   }
-  const Traffic of_rank = traffic_of(plan, stages);
+  const ServerTraffic of_rank = traffic_of(plan, stages);
   if (has_pipelines(plan)) {
     return to_sim_time(push_and_pull(plan, of_rank, costs));
   }

@@ -16,7 +16,7 @@ using sim::CommKind;
 
 // Bytes an element of the shard's logits and of the hidden state, beyond the loss and the products
 // of one device with the whole layer.
-struct Traffic {
+struct ShardTraffic {
   double logits_forward;
   double logits_backward;
   double hidden_forward;
@@ -27,8 +27,8 @@ constexpr double kRescaled = 8;          // softmax in fp32, in place
 // One barrier: cast of the softmax (6); row of the target's weight (4), masked (2), scale (4) and
 // difference (6) of the two parts of the input gradient, an empty gradient for autograd (2).
 constexpr double kStatisticsPerToken = 2 * 4.0;  // maximum and sum, fp32
-constexpr Traffic kOneBarrier = {6, kRescaled, kHiddenCopies + 4 + 2 + 4 + 6, 2};
-constexpr Traffic kTwoBarriers = {0, kRescaled, kHiddenCopies, 0};
+constexpr ShardTraffic kOneBarrier = {6, kRescaled, kHiddenCopies + 4 + 2 + 4 + 6, 2};
+constexpr ShardTraffic kTwoBarriers = {0, kRescaled, kHiddenCopies, 0};
 
 double local_tokens(const Plan& plan, const Slice& slice) {
   const std::int64_t length = slice.is_whole() ? plan.sequence : slice.tokens;
@@ -90,7 +90,7 @@ ShardTimes shared_output_times(const Plan& plan, int barriers, const BlockCosts&
   const double hidden = hidden_elements(plan, slice);
   const Bytes stream = stream_bytes(plan, hidden);
   const StageGroup group(plan, costs);
-  const Traffic& traffic = barriers == 1 ? kOneBarrier : kTwoBarriers;
+  const ShardTraffic& traffic = barriers == 1 ? kOneBarrier : kTwoBarriers;
   const double logits = local_tokens(plan, slice) * local_vocabulary(plan);
   const auto kernels = [&](double bytes) {
     return costs.scaled(CostClass::MemoryBound,

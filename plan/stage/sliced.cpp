@@ -14,7 +14,7 @@ namespace {
 constexpr auto kAttention = static_cast<std::size_t>(CostClass::Attention);
 
 // Slices that travel through the chunks of SlimPipe as a group.
-int group_of(const Plan& plan) {
+int slices_in_group(const Plan& plan) {
   if (plan.chunks == 1) {
     return plan.slices;
   }
@@ -48,7 +48,7 @@ bool chunks_alike(const Plan& plan, const SliceCosts& stages, std::size_t stage)
 // The slice of the pass `ahead` places further in a device's order: a group goes through all chunks
 // before the next group, and the next micro-batch follows. Of unlike chunks the one in the group.
 int slice_ahead(const Plan& plan, int chunk, int slice, int ahead, bool alike) {
-  const int group = group_of(plan);
+  const int group = slices_in_group(plan);
   if (!alike) {
     return slice / group * group + wrapped(slice % group + ahead, group);
   }

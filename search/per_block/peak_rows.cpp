@@ -12,7 +12,7 @@ namespace orrery::search {
 
 namespace {
 
-constexpr std::size_t kAtOnce = 3;  // paths of a set that are added after a solution
+constexpr std::size_t kPathsAtOnce = 3;  // paths of a set that are added after a solution
 
 }  // namespace
 
@@ -120,7 +120,7 @@ bool PipelineProgram::add_peak_paths(const PeakPaths& paths, const LinearProgram
         value(peak.forward),
         value(peak.gradient),
         value(peak.weight_grad)};
-    for (const PeakPath& path : paths.longest(peak.stages, times, kAtOnce)) {
+    for (const PeakPath& path : paths.longest(peak.stages, times, kPathsAtOnce)) {
       PathRow row = row_of(path.common);
       row.terms.push_back({peak.forward, -path.forwards});
       row.terms.push_back({peak.gradient, -path.gradients});

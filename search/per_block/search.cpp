@@ -16,7 +16,7 @@ namespace orrery::search {
 
 namespace {
 
-constexpr std::size_t kAtOnce = 16;          // fixed, so that results do not depend on threads
+constexpr std::size_t kNodesAtOnce = 16;     // fixed, so that results do not depend on threads
 constexpr int kMostDrafted = 200;            // pipelines
 constexpr std::int64_t kMostParts = 20'000;  // of pipelines
 // Without a plan, bounds look no further than this many times the roofline.
@@ -155,7 +155,7 @@ class PerBlockSearch {
   void step() {
     std::vector<PerBlockNode> batch;
     const PerBlockStage stage = open_.top().stage;
-    while (!open_.empty() && batch.size() < kAtOnce && open_.top().bound < cutoff() &&
+    while (!open_.empty() && batch.size() < kNodesAtOnce && open_.top().bound < cutoff() &&
            go_together(open_.top().stage, stage)) {
       PerBlockNode node = state_.pop();
       if (is_settled(node)) {

@@ -10,11 +10,11 @@
 namespace orrery::search {
 namespace {
 
-constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr double kNoBatch = std::numeric_limits<double>::infinity();
 constexpr double kMostPasses = 2e7;  // of all permutations of all replicas
 
 struct Cuts {
-  double sum = kNever;
+  double sum = kNoBatch;
   double longest = 0;
   std::vector<int> ends;  // exclusive, one a micro-batch
 };
@@ -42,7 +42,7 @@ class Splitter {
   double time(int first, int last) const {
     const auto of_last = static_cast<std::size_t>(last);
     const std::size_t slot = begin_[of_last - 1] + static_cast<std::size_t>(last - 1 - first);
-    return slot < begin_[of_last] ? times_[slot] : kNever;
+    return slot < begin_[of_last] ? times_[slot] : kNoBatch;
   }
 
   // Distinct group times, at least `gap` apart: the bounds worth trying.
@@ -62,7 +62,7 @@ class Splitter {
 
   // f(n) = min over i of f(i) + t(i, n) with t <= bound.
   Cuts split(double bound) const {
-    std::vector<double> best(static_cast<std::size_t>(n_) + 1, kNever);
+    std::vector<double> best(static_cast<std::size_t>(n_) + 1, kNoBatch);
     std::vector<int> from(best.size(), 0);
     best[0] = 0;
     for (int last = 1; last <= n_; ++last) {
@@ -78,7 +78,7 @@ class Splitter {
       }
     }
     Cuts cuts{best.back(), 0, {}};
-    for (int last = n_; last > 0 && cuts.sum < kNever;) {
+    for (int last = n_; last > 0 && cuts.sum < kNoBatch;) {
       const int first = from[static_cast<std::size_t>(last)];
       cuts.longest = std::max(cuts.longest, time(first, last));
       cuts.ends.insert(cuts.ends.begin(), last);
@@ -163,7 +163,7 @@ namespace {
 
 struct Scored {
   Cuts cuts;
-  double score = kNever;
+  double score = kNoBatch;
 };
 
 // The least score of all bounds. The sum falls with the bound, so that between two of them no score
@@ -202,7 +202,7 @@ class BoundSearch {
     const std::size_t middle = first + (last - first) / 2;
     const double sum_of_middle = try_bound(middle);
     search(middle + 1, last, sum);
-    if (sum_of_middle < kNever) {
+    if (sum_of_middle < kNoBatch) {
       search(first, middle, sum_of_middle);
     }
   }
@@ -257,7 +257,7 @@ MicroBatches make_micro_batches(const std::vector<Sample>& samples,
     for (const double cap : caps) {
       const Splitter splitter(samples, models[mode], cap);
       const Scored best = BoundSearch(splitter, pipelines, gap).run();
-      if (best.score < kNever) {
+      if (best.score < kNoBatch) {
         MicroBatches result = listed(best, samples, models[mode], pipelines);
         result.mode = mode;
         return result;
@@ -286,7 +286,7 @@ std::vector<int> cluster(const std::vector<double>& values, int clusters) {
   };
   // best[k][i]: of the i shortest in k + 1 clusters, of which the last begins at from[k][i].
   const auto most = std::min(static_cast<std::size_t>(clusters), n);
-  std::vector<std::vector<double>> best(most, std::vector<double>(n + 1, kNever));
+  std::vector<std::vector<double>> best(most, std::vector<double>(n + 1, kNoBatch));
   std::vector<std::vector<std::size_t>> from(most, std::vector<std::size_t>(n + 1, 0));
   for (std::size_t k = 0; k < most; ++k) {
     for (std::size_t last = k + 1; last <= n; ++last) {

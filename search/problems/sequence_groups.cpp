@@ -11,7 +11,7 @@ namespace orrery::search {
 
 namespace {
 
-constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr double kNoGroup = std::numeric_limits<double>::infinity();
 constexpr std::int64_t kSteps = 20'000;     // of one set of degrees
 constexpr std::int64_t kAllSteps = 60'000;  // of one micro-batch, most promising sets first
 constexpr std::size_t kExactSequences = 24;
@@ -32,7 +32,7 @@ class GroupSearch {
 
   GroupAssignment run() {
     place(0);
-    return {group_of_.empty() ? kNever : best_, degrees_, group_of_, steps_ <= budget_};
+    return {group_of_.empty() ? kNoGroup : best_, degrees_, group_of_, steps_ <= budget_};
   }
   std::int64_t steps() const { return steps_; }
 
@@ -110,13 +110,13 @@ double lower_bound(const std::vector<double>& lengths, const GroupCost& cost,
   }
   const int smallest = degrees.back();
   for (const double length : lengths) {
-    double work = kNever;
+    double work = kNoGroup;
     for (int d = smallest; d <= degrees.front(); ++d) {
       work = std::min(work, cost.of(length, d) * static_cast<double>(1 << d));
     }
     least_work += work;
   }
-  double longest = kNever;
+  double longest = kNoGroup;
   for (const int log_degree : degrees) {
     if (lengths.front() <= cost.tokens_per_gpu * static_cast<double>(1 << log_degree)) {
       longest = std::min(longest, cost.of(lengths.front(), log_degree));
@@ -203,7 +203,7 @@ class Loads {
     const double room =
         cost_.tokens_per_gpu * static_cast<double>(1 << degrees_[first]) - lengths_[sequence];
     std::size_t best = last;
-    double least = kNever;
+    double least = kNoGroup;
     for (std::size_t group = first; group < last; ++group) {
       if (load_[group] < least && tokens_[group] <= room) {
         least = load_[group];

@@ -13,8 +13,6 @@
 namespace orrery::sim {
 namespace {
 
-constexpr int kPeriod = 6;
-
 class VPattern {
  public:
   VPattern(const ScheduleParams& params, const std::vector<VBlock>& blocks)

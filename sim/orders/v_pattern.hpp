@@ -17,6 +17,8 @@
 
 namespace orrery::sim {
 
+inline constexpr int kPeriod = 6;  // slots of a building block
+
 // Slots of one device: forwards of its first and second chunk, then the gradients of the second
 // and the first.
 using VBlock = std::array<int, 4>;

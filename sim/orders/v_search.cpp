@@ -11,7 +11,6 @@
 namespace orrery::sim {
 namespace {
 
-constexpr int kPeriod = 6;
 constexpr int kMostGap = 4;  // slots from a way to the next, where it turns
 
 struct Ways {

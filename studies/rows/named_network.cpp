@@ -152,7 +152,7 @@ bool agrees(const OptionalCount& stated, std::int64_t known) {
 }
 
 // Remembers what it filled.
-class Cells {
+class NamedCells {
  public:
   void fill(std::string_view column, OptionalCount& cell, std::int64_t value) {
     if (!cell && value > 0) {
@@ -190,7 +190,7 @@ std::optional<NetworkSpec> named_network(const Measurement& row) {
 }
 
 std::vector<std::string_view> complete_from_name(Measurement& row) {
-  Cells cells;
+  NamedCells cells;
   if (const auto spec = named_network(row)) {
     cells.fill("layers", row.layers, spec->encoder_layers + spec->layers);
     cells.fill("hidden", row.hidden, spec->hidden);

@@ -18,14 +18,14 @@ namespace {
 using plan::BlockRun;
 using plan::Recompute;
 
-struct Words {
+struct RecomputeFlagWords {
   std::string_view phrase;  // in lower case
   std::string_view operators;
 };
 
 // MaxText's policies save products by name (layers/decoders.py, get_remat_policy); all else runs
 // again. Longer names first.
-constexpr auto kPolicies = std::to_array<Words>(
+constexpr auto kPolicies = std::to_array<RecomputeFlagWords>(
     {{"save_dot_with_context_except_mlp", "norms+rotary+mlp-up+mlp-activation+mlp-down+residuals"},
      {"save_dot_except_mlpwi", "norms+rotary+attention+mlp-up+mlp-activation+residuals"},
      {"save_dot_except_mlp", "norms+rotary+attention+mlp-up+mlp-activation+mlp-down+residuals"},
@@ -41,27 +41,28 @@ constexpr auto kPolicies = std::to_array<Words>(
      {"save_dots", "norms+rotary+mlp-activation+residuals"}});
 
 // --recompute-modules of Megatron-Core (core/transformer/transformer_config.py) and words for them.
-constexpr auto kModules = std::to_array<Words>({{"norm", "norms"},
-                                                {"core_attn", "attention-core"},
-                                                {"core attention", "attention-core"},
-                                                {"moe_act", "mlp-activation"},
-                                                {"activation func", "mlp-activation"},
-                                                {"swiglu", "mlp-activation"},
-                                                {"gelu", "mlp-activation"},
-                                                {"mla_up_proj", "qkv"},
-                                                {"mla up-projection", "qkv"},
-                                                {"mlp", "mlp-up+mlp-activation+mlp-down"},
-                                                {"attention", "attention-core"}});
+constexpr auto kModules =
+    std::to_array<RecomputeFlagWords>({{"norm", "norms"},
+                                       {"core_attn", "attention-core"},
+                                       {"core attention", "attention-core"},
+                                       {"moe_act", "mlp-activation"},
+                                       {"activation func", "mlp-activation"},
+                                       {"swiglu", "mlp-activation"},
+                                       {"gelu", "mlp-activation"},
+                                       {"mla_up_proj", "qkv"},
+                                       {"mla up-projection", "qkv"},
+                                       {"mlp", "mlp-up+mlp-activation+mlp-down"},
+                                       {"attention", "attention-core"}});
 
 // Empty where the text names none.
 std::string operators_of(std::string_view detail) {
-  for (const Words& policy : kPolicies) {
+  for (const RecomputeFlagWords& policy : kPolicies) {
     if (detail.find(policy.phrase) != detail.npos) {
       return std::string(policy.operators);
     }
   }
   std::string operators;
-  for (const Words& module : kModules) {
+  for (const RecomputeFlagWords& module : kModules) {
     if (detail.find(module.phrase) != detail.npos &&
         operators.find(module.operators) == operators.npos) {
       operators.append(operators.empty() ? "" : "+").append(module.operators);

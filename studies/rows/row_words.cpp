@@ -13,11 +13,11 @@
 namespace orrery::studies {
 namespace {
 
-using Words = std::pair<std::string_view, std::string_view>;
+using WordMeaning = std::pair<std::string_view, std::string_view>;
 
 // As plans spell what a cell says in other words.
 template <std::size_t kSize>
-std::string spelling(std::string_view cell, const std::array<Words, kSize>& words) {
+std::string spelling(std::string_view cell, const std::array<WordMeaning, kSize>& words) {
   const std::string key = letters_and_digits(cell);
   for (const auto& [word, name] : words) {
     if (key == word) {
@@ -69,23 +69,23 @@ std::string_view asserted_clause(std::string_view clause) {
 
 // Of a mixture of 8 and 16 bits the shorter one. Microscaling formats keep their names.
 std::string precision_name(std::string_view cell) {
-  constexpr auto kFormats = std::to_array<Words>({{"mxfp8", "mxfp8"},
-                                                  {"fp8mx", "mxfp8"},
-                                                  {"mxfp4", "mxfp4"},
-                                                  {"nvfp4", "nvfp4"},
-                                                  {"fp8", "fp8"},
-                                                  {"float8", "fp8"},
-                                                  {"e4m3", "fp8"},
-                                                  {"bf16", "bf16"},
-                                                  {"bfloat16", "bf16"},
-                                                  {"fp16", "fp16"},
-                                                  {"float16", "fp16"},
-                                                  {"half", "fp16"},
-                                                  {"16mixed", "fp16"},
-                                                  {"tf32", "tf32"},
-                                                  {"fp32", "fp32"},
-                                                  {"float32", "fp32"},
-                                                  {"single", "fp32"}});
+  constexpr auto kFormats = std::to_array<WordMeaning>({{"mxfp8", "mxfp8"},
+                                                        {"fp8mx", "mxfp8"},
+                                                        {"mxfp4", "mxfp4"},
+                                                        {"nvfp4", "nvfp4"},
+                                                        {"fp8", "fp8"},
+                                                        {"float8", "fp8"},
+                                                        {"e4m3", "fp8"},
+                                                        {"bf16", "bf16"},
+                                                        {"bfloat16", "bf16"},
+                                                        {"fp16", "fp16"},
+                                                        {"float16", "fp16"},
+                                                        {"half", "fp16"},
+                                                        {"16mixed", "fp16"},
+                                                        {"tf32", "tf32"},
+                                                        {"fp32", "fp32"},
+                                                        {"float32", "fp32"},
+                                                        {"single", "fp32"}});
   const std::string key = letters_and_digits(cell);
   for (const auto& [word, name] : kFormats) {
     if (key.find(word) != std::string::npos) {
@@ -96,45 +96,45 @@ std::string precision_name(std::string_view cell) {
 }
 
 std::string schedule_name(std::string_view cell) {
-  constexpr auto kNames = std::to_array<Words>({{"interleaved1f1b", "interleaved"},
-                                                {"1f1binterleaved", "interleaved"},
-                                                {"interleavedpipeline", "interleaved"},
-                                                {"virtualpipeline", "interleaved"},
-                                                {"vpp", "interleaved"},
-                                                {"depthfirst", "interleaved"},
-                                                {"loopeddfs", "interleaved"},
-                                                {"dfs", "interleaved"},
-                                                {"1f1bi", "interleaved"},
-                                                {"1f1bint", "interleaved"},
-                                                {"vpp1f1b", "interleaved"},
-                                                {"1f1bvpp", "interleaved"},
-                                                {"circular", "interleaved"},
-                                                {"pipedreamflush", "1f1b"},
-                                                {"noninterleaved", "1f1b"},
-                                                {"noninterleaved1f1b", "1f1b"},
-                                                {"1f1bnoninterleaved", "1f1b"},
-                                                {"sync1f1b", "1f1b"},
-                                                {"synchronous1f1b", "1f1b"},
-                                                {"dapple", "1f1b"},
-                                                {"afab", "gpipe"},
-                                                {"fthenb", "gpipe"},
-                                                {"allforwardallbackward", "gpipe"},
-                                                {"bfs", "breadth-first"},
-                                                {"loopedbfs", "breadth-first"},
-                                                {"breadthfirst", "breadth-first"},
-                                                {"zerobubble", "zb-1p"},
-                                                {"zbh1", "zb-h1"},
-                                                {"zbh2", "zb-h2"},
-                                                {"zb1p", "zb-1p"},
-                                                {"zb2p", "zb-2p"},
-                                                {"zbv", "zb-v"},
-                                                {"zbvzerobubble", "zb-v"},
-                                                {"vhalf", "v-half"},
-                                                {"vmin", "v-min"},
-                                                {"vzb", "v-zb"},
-                                                {"dualpipe", "dualpipe"},
-                                                {"dualpipev", "dualpipe-v"},
-                                                {"nopipeline", "none"}});
+  constexpr auto kNames = std::to_array<WordMeaning>({{"interleaved1f1b", "interleaved"},
+                                                      {"1f1binterleaved", "interleaved"},
+                                                      {"interleavedpipeline", "interleaved"},
+                                                      {"virtualpipeline", "interleaved"},
+                                                      {"vpp", "interleaved"},
+                                                      {"depthfirst", "interleaved"},
+                                                      {"loopeddfs", "interleaved"},
+                                                      {"dfs", "interleaved"},
+                                                      {"1f1bi", "interleaved"},
+                                                      {"1f1bint", "interleaved"},
+                                                      {"vpp1f1b", "interleaved"},
+                                                      {"1f1bvpp", "interleaved"},
+                                                      {"circular", "interleaved"},
+                                                      {"pipedreamflush", "1f1b"},
+                                                      {"noninterleaved", "1f1b"},
+                                                      {"noninterleaved1f1b", "1f1b"},
+                                                      {"1f1bnoninterleaved", "1f1b"},
+                                                      {"sync1f1b", "1f1b"},
+                                                      {"synchronous1f1b", "1f1b"},
+                                                      {"dapple", "1f1b"},
+                                                      {"afab", "gpipe"},
+                                                      {"fthenb", "gpipe"},
+                                                      {"allforwardallbackward", "gpipe"},
+                                                      {"bfs", "breadth-first"},
+                                                      {"loopedbfs", "breadth-first"},
+                                                      {"breadthfirst", "breadth-first"},
+                                                      {"zerobubble", "zb-1p"},
+                                                      {"zbh1", "zb-h1"},
+                                                      {"zbh2", "zb-h2"},
+                                                      {"zb1p", "zb-1p"},
+                                                      {"zb2p", "zb-2p"},
+                                                      {"zbv", "zb-v"},
+                                                      {"zbvzerobubble", "zb-v"},
+                                                      {"vhalf", "v-half"},
+                                                      {"vmin", "v-min"},
+                                                      {"vzb", "v-zb"},
+                                                      {"dualpipe", "dualpipe"},
+                                                      {"dualpipev", "dualpipe-v"},
+                                                      {"nopipeline", "none"}});
   return spelling(before_remark(cell), kNames);
 }
 
@@ -196,28 +196,28 @@ std::string asserted(std::string_view text) {
 // Flags of scripts and what they name: the layer, or the attention core (Megatron-LM's
 // --recompute-activations).
 RecomputeWords recompute_words(std::string_view cell, std::string_view detail) {
-  constexpr auto kNames = std::to_array<Words>({{"no", "none"},
-                                                {"off", "none"},
-                                                {"false", "none"},
-                                                {"0", "none"},
-                                                {"yes", "full"},
-                                                {"on", "full"},
-                                                {"true", "full"},
-                                                {"1", "full"},
-                                                {"ac", "full"},
-                                                {"uniform", "full"},
-                                                {"fulluniform", "full"},
-                                                {"everylayer", "full"},
-                                                {"all", "full"},
-                                                {"alllayers", "full"},
-                                                {"perlayer", "full"},
-                                                {"layerwise", "full"},
-                                                {"remat", "full"},
-                                                {"nothingsaveable", "full"},
-                                                {"attn", "selective"},
-                                                {"attention", "selective"},
-                                                {"coreattn", "selective"},
-                                                {"coreattention", "selective"}});
+  constexpr auto kNames = std::to_array<WordMeaning>({{"no", "none"},
+                                                      {"off", "none"},
+                                                      {"false", "none"},
+                                                      {"0", "none"},
+                                                      {"yes", "full"},
+                                                      {"on", "full"},
+                                                      {"true", "full"},
+                                                      {"1", "full"},
+                                                      {"ac", "full"},
+                                                      {"uniform", "full"},
+                                                      {"fulluniform", "full"},
+                                                      {"everylayer", "full"},
+                                                      {"all", "full"},
+                                                      {"alllayers", "full"},
+                                                      {"perlayer", "full"},
+                                                      {"layerwise", "full"},
+                                                      {"remat", "full"},
+                                                      {"nothingsaveable", "full"},
+                                                      {"attn", "selective"},
+                                                      {"attention", "selective"},
+                                                      {"coreattn", "selective"},
+                                                      {"coreattention", "selective"}});
   constexpr auto kKnown =
       std::to_array<std::string_view>({"", "none", "selective", "full", "custom", "products"});
   // "none (FlashAttention)", "selective (every 2nd layer)": what stands before the bracket.

@@ -67,7 +67,7 @@ std::string plain_number(std::string_view cell) {
 
 bool is_percentage(std::string_view cell) { return plain_number(cell).ends_with('%'); }
 
-double parse_number(const std::string& cell, const std::string& where) {
+double parse_cell(const std::string& cell, const std::string& where) {
   double value = 0;
   const std::string number = plain_number(cell);
   const bool percent = is_percentage(cell);
@@ -101,7 +101,7 @@ std::optional<double> Cells::number(std::string_view column) const {
   if (is_open(column)) {
     return std::nullopt;
   }
-  return parse_number(text(column), table_.where(row_, column));
+  return parse_cell(text(column), table_.where(row_, column));
 }
 
 std::optional<std::int64_t> Cells::count(std::string_view column, std::int64_t max) const {

@@ -54,7 +54,7 @@ Json point_json(const Sweep& sweep, std::size_t index, const SweepPoint& point) 
   return json;
 }
 
-SweepPoint read_point(const JsonReader& value) {
+SweepPoint read_sweep_point(const JsonReader& value) {
   ObjectReader object = value.object();
   (void)object.required("values");
   SweepPoint point;
@@ -115,7 +115,7 @@ std::vector<SweepPoint> read_sweep_points(const Json& document, const Sweep& swe
   const JsonReader list = object.required("points");
   std::vector<SweepPoint> points;
   for (const JsonReader& point : list.array()) {
-    points.push_back(read_point(point));
+    points.push_back(read_sweep_point(point));
   }
   object.finish();
   if (points.size() != sweep.points.size()) {

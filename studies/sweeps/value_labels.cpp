@@ -13,13 +13,13 @@ namespace {
 
 constexpr std::size_t kShort = 6;  // characters that fit under a tick
 
-struct Quantity {
+struct LabelQuantity {
   double number = 0;
   std::string_view unit;
 };
 
-std::optional<Quantity> quantity_of(std::string_view text) {
-  Quantity quantity;
+std::optional<LabelQuantity> quantity_of(std::string_view text) {
+  LabelQuantity quantity;
   const auto [end, error] =
       std::from_chars(text.data(), text.data() + text.size(), quantity.number);
   quantity.unit = text.substr(static_cast<std::size_t>(end - text.data()));

@@ -13,7 +13,7 @@ namespace {
 
 using costmodel::DeviceModel;
 using costmodel::MemoryKernel;
-using Point = tl::expected<KernelPoint, std::string>;
+using TransferPoint = tl::expected<KernelPoint, std::string>;
 
 // Two machines with the same GPU take 3 and 34 us for 8 KB, but 20 % apart from 1 MiB on.
 constexpr double kLeastCopy = 1 << 20;
@@ -30,7 +30,7 @@ std::function<Seconds()> streamed(const DeviceModel& device, Bytes bytes) {
 
 }  // namespace
 
-Point host_copy_point(const Cells& cells, const DeviceModel& device) {
+TransferPoint host_copy_point(const Cells& cells, const DeviceModel& device) {
   const std::string direction = to_lower(cells.text("direction"));
   const bool one_way = direction == "h2d" || direction == "d2h";
   if (!one_way || mentions(cells.text("link"), "pageable")) {
@@ -46,7 +46,7 @@ Point host_copy_point(const Cells& cells, const DeviceModel& device) {
   return transfer("host-copy", bytes, cells.positive("GBps"), predict);
 }
 
-Point stream_point(const Cells& cells, const DeviceModel& device) {
+TransferPoint stream_point(const Cells& cells, const DeviceModel& device) {
   const std::string op = to_lower(cells.text("op"));
   const double arrays = op == "copy" || op == "scale" ? 2 : op == "add" || op == "triad" ? 3 : 0;
   if (arrays == 0) {
@@ -58,7 +58,7 @@ Point stream_point(const Cells& cells, const DeviceModel& device) {
 
 // Of a set of eight times the cache next to nothing stays (AMD's caches still serve a fifth of one
 // of six times).
-Point read_point(const Cells& cells, const DeviceModel& device) {
+TransferPoint read_point(const Cells& cells, const DeviceModel& device) {
   constexpr double kCaches = 8;
   const Bytes bytes(cells.positive("data_kB") * 1024);
   if (bytes.value() < kCaches * static_cast<double>(device.gpu().l2_cache.value())) {

@@ -6,7 +6,7 @@
 namespace orrery::studies {
 namespace {
 
-std::string percent(const std::optional<double>& value) {
+std::string markdown_percent(const std::optional<double>& value) {
   return value ? fmt::format("{:.1f} %", 100 * *value) : "-";
 }
 
@@ -16,8 +16,8 @@ void add_errors(std::string& text, const std::string& name, const std::string& q
                 const ErrorSummary& summary) {
   if (is_used(summary)) {
     text += fmt::format("| {} | {} | {} | {} | {} | {} | {} |\n", name, quantity,
-                        percent(summary.median), percent(summary.p90), percent(summary.mean),
-                        summary.simulated, summary.skipped);
+                        markdown_percent(summary.median), markdown_percent(summary.p90),
+                        markdown_percent(summary.mean), summary.simulated, summary.skipped);
   }
 }
 
@@ -32,10 +32,11 @@ void add_judgement(std::string& text, const std::string& name, const Judgement& 
   }
   const Ranking& ranking = judgement.ranking;
   text += fmt::format(
-      "| {} | {} | {} | {} | {} | {} | {} | {} |\n", name, percent(judgement.coverage80),
-      ranking.tau ? fmt::format("{:.2f}", *ranking.tau) : "-", percent(ranking.regret_median),
-      percent(ranking.regret_worst), percent(judgement.ratio.median), percent(judgement.time.mean),
-      percent(judgement.baseline.mean));
+      "| {} | {} | {} | {} | {} | {} | {} | {} |\n", name, markdown_percent(judgement.coverage80),
+      ranking.tau ? fmt::format("{:.2f}", *ranking.tau) : "-",
+      markdown_percent(ranking.regret_median), markdown_percent(ranking.regret_worst),
+      markdown_percent(judgement.ratio.median), markdown_percent(judgement.time.mean),
+      markdown_percent(judgement.baseline.mean));
 }
 
 using Adder = void (*)(std::string&, const std::string&, const Judgement&);

@@ -14,6 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/folders.hpp"
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -58,7 +60,7 @@ SourceFile read(const fs::path& path, const fs::path& root) {
 }
 
 std::vector<SourceFile> sources() {
-  const fs::path root = ORRERY_SOURCE_DIR;
+  const fs::path root = orrery::source_folder();
   std::vector<SourceFile> files;
   std::vector<std::string> folders = {"tests"};
   for (const auto& [room, below] : kBelow) {

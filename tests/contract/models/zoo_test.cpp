@@ -11,6 +11,7 @@
 #include "models/config_import.hpp"
 #include "models/network.hpp"
 #include "models/positions.hpp"
+#include "tests/folders.hpp"
 
 namespace orrery::models {
 namespace {
@@ -233,7 +234,7 @@ constexpr Sample kSamples[] = {
 };
 
 std::string sample_path(const std::string& file) {
-  return std::string(ORRERY_TEST_DIR) + "/data/hf/" + file + ".json";
+  return orrery::test_folder().string() + "/data/hf/" + file + ".json";
 }
 
 class Importers : public testing::TestWithParam<Sample> {};

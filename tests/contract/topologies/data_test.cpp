@@ -16,6 +16,7 @@
 #include "base/error.hpp"
 #include "base/files.hpp"
 #include "base/text.hpp"
+#include "tests/folders.hpp"
 #include "topologies/builder.hpp"
 #include "topologies/cluster.hpp"
 #include "topologies/documents.hpp"
@@ -25,9 +26,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-fs::path shared(const std::string& relative) {
-  return fs::path(ORRERY_TEST_DIR) / ".." / ".." / "shared" / relative;
-}
+fs::path shared(const std::string& relative) { return orrery::shared_folder() / relative; }
 
 Json file(const std::string& folder, const std::string& name) {
   return read_json_file(data_path("topologies/" + folder + "/" + name + ".json"));

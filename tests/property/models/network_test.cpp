@@ -9,6 +9,7 @@
 #include "base/error.hpp"
 #include "models/config_import.hpp"
 #include "models/spec_fields.hpp"
+#include "tests/folders.hpp"
 
 namespace orrery::models {
 namespace {
@@ -190,7 +191,7 @@ TEST(NetworkProperty, DamagedDocumentsGiveANetworkOrAnError) {
     value_or_error([&] { read_network(document, "damaged"); });
   }));
   EXPECT_TRUE(rc::check("config.json", [] {
-    const std::string folder = std::string(ORRERY_TEST_DIR) + "/data/hf/";
+    const std::string folder = orrery::test_folder().string() + "/data/hf/";
     const std::string name = *rc::gen::element<std::string>(
         "gpt2", "llama3.1-8b", "deepseek-v3", "qwen1.5-moe-a2.7b", "t5-base", "vit-base-16");
     const Json document = damaged(read_json_file(folder + name + ".json"));

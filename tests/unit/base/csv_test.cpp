@@ -6,6 +6,7 @@
 #include <array>
 #include <filesystem>
 
+#include "tests/folders.hpp"
 #include "tests/unit/base/testing.hpp"
 
 namespace orrery {
@@ -80,7 +81,7 @@ TEST(CsvTest, FilesThatCannotBeReadAreErrors) {
 }
 
 TEST(CsvTest, ReadsTheSharedTables) {
-  const std::filesystem::path shared = ORRERY_TEST_DIR "/../../shared/measurements";
+  const std::filesystem::path shared = orrery::shared_folder() / "measurements";
   if (!std::filesystem::exists(shared)) {
     GTEST_SKIP() << "the shared measurements are not here";
   }

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "base/json.hpp"
+#include "tests/folders.hpp"
 #include "tests/unit/base/testing.hpp"
 
 namespace orrery {
@@ -56,7 +57,7 @@ const std::map<std::string, std::string> kFaults = {
 
 TEST(JsonCorpusTest, EveryBadDocumentIsOneClearError) {
   std::size_t count = 0;
-  const std::string folder = ORRERY_TEST_DIR "/corpus/json";
+  const std::string folder = (orrery::test_folder() / "corpus/json").string();
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const std::string stem = entry.path().stem().string();
     SCOPED_TRACE(stem);

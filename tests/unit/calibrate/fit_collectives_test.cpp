@@ -11,6 +11,7 @@
 #include "calibrate/fit/five_factors.hpp"
 #include "calibrate/reader.hpp"
 #include "costmodel/collective_model.hpp"
+#include "tests/folders.hpp"
 
 namespace orrery::calibrate {
 namespace {
@@ -176,10 +177,7 @@ TEST(CollectiveProfilesTest, ProfilesBelongToTheirFamily) {
   EXPECT_EQ(family_of_profile("v100-sxm2-32gb", families), "");
 }
 
-std::string rows_path() {
-  const std::string source = ORRERY_SOURCE_DIR;
-  return source + "/../shared/nccl-logs/rows.csv";
-}
+std::string rows_path() { return (orrery::shared_folder() / "nccl-logs/rows.csv").string(); }
 
 // The bars of collectives, with all logs in the fit; a log left out is checked for one family.
 // A step in the times that no five factors follow, measured over InfiniBand alone.

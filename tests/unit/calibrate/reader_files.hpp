@@ -11,6 +11,7 @@
 
 #include "base/error.hpp"
 #include "calibrate/reader.hpp"
+#include "tests/folders.hpp"
 
 namespace orrery::calibrate {
 
@@ -40,7 +41,7 @@ class ReaderFiles : public testing::Test {
     return "";
   }
   static std::filesystem::path shared(const std::string& folder) {
-    return std::filesystem::path(ORRERY_SOURCE_DIR) / ".." / "shared" / folder;
+    return orrery::shared_folder() / folder;
   }
 
   std::filesystem::path folder_;

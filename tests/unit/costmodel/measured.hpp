@@ -13,6 +13,7 @@
 
 #include "base/csv.hpp"
 #include "base/quantity_text.hpp"
+#include "tests/folders.hpp"
 
 namespace orrery::testing {
 
@@ -20,7 +21,7 @@ namespace orrery::testing {
 using namespace ::testing;
 
 inline std::string shared_path(const std::string& relative) {
-  return (std::filesystem::path(ORRERY_TEST_DIR) / "../../shared" / relative).string();
+  return (orrery::shared_folder() / relative).string();
 }
 
 inline bool has_shared() { return std::filesystem::exists(shared_path("kernels/index.csv")); }

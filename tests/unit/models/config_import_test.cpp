@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.hpp"
+#include "tests/folders.hpp"
 #include "tests/unit/models/specs.hpp"
 
 namespace orrery::models {
@@ -15,7 +16,7 @@ using testing::HasSubstr;
 using testing::Not;
 
 Json sample(const std::string& name) {
-  return read_json_file(std::string(ORRERY_TEST_DIR) + "/data/hf/" + name + ".json");
+  return read_json_file(orrery::test_folder().string() + "/data/hf/" + name + ".json");
 }
 
 std::string refusal(const std::string& name, std::string_view key, Json value) {

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "base/error.hpp"
+#include "tests/folders.hpp"
 #include "tests/unit/models/specs.hpp"
 
 namespace orrery::models {
@@ -126,8 +127,8 @@ TEST(LoadNetwork, ReadsNativeFilesAndConfigurations) {
   const Network zoo = load_network("llama3-8b");
   const TemporaryFile native(zoo.document.dump());
   EXPECT_EQ(load_network(native.path()).spec, zoo.spec);
-  const Network imported = load_network(std::string(ORRERY_TEST_DIR) + "/data/hf/llama3.1-8b.json",
-                                        {"sequence=2048", "layers=2"});
+  const Network imported = load_network(
+      orrery::test_folder().string() + "/data/hf/llama3.1-8b.json", {"sequence=2048", "layers=2"});
   EXPECT_EQ(imported.spec.sequence, 2048);
   EXPECT_EQ(imported.spec.hidden, 4096);
   EXPECT_EQ(imported.chain.size(), 4U);

@@ -11,13 +11,16 @@
 #include "base/json.hpp"
 #include "search/planner.hpp"
 #include "search/problems/galvatron_cost.hpp"
+#include "tests/folders.hpp"
 
 namespace orrery::search {
 namespace {
 
 constexpr const char* kSpaces[] = {"dp", "tp", "pp", "sdp", "dp+tp", "dp+pp", "full"};
 
-Json oracle() { return read_json_file(ORRERY_SOURCE_DIR "/tests/data/galvatron/oracle.json"); }
+Json oracle() {
+  return read_json_file((orrery::test_folder() / "data/galvatron/oracle.json").string());
+}
 
 Json galvatron_answer(const Json& document, const Json& row, std::string_view space) {
   Json problem = *document.find("networks")->find(row.find("network")->as_string());

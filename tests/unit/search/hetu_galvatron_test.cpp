@@ -11,11 +11,14 @@
 #include "search/planner.hpp"
 #include "search/problems/hetu_cost.hpp"
 #include "search/problems/layer_counts.hpp"
+#include "tests/folders.hpp"
 
 namespace orrery::search {
 namespace {
 
-Json llama() { return read_json_file(ORRERY_SOURCE_DIR "/tests/data/galvatron/llama2-7b.json"); }
+Json llama() {
+  return read_json_file((orrery::test_folder() / "data/galvatron/llama2-7b.json").string());
+}
 
 Json hetu_answer(Json problem, int batch, std::string_view rule, int memory_mib = 38 * 1024) {
   problem.set("batch", batch);

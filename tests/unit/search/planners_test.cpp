@@ -11,6 +11,7 @@
 #include "base/csv.hpp"
 #include "base/error.hpp"
 #include "search/planner.hpp"
+#include "tests/folders.hpp"
 #include "tests/unit/search/planner_answers.hpp"
 
 namespace orrery::search {
@@ -63,7 +64,7 @@ struct Golden {
 
 TEST(PlannersTest, PipeDreamGivesTheReleasedPlans) {
   const std::filesystem::path path =
-      std::filesystem::path(ORRERY_SOURCE_DIR) / "../shared/strategies/data/pipedream_chains.csv";
+      orrery::shared_folder() / "strategies/data/pipedream_chains.csv";
   if (!std::filesystem::exists(path)) {
     GTEST_SKIP() << "no released profiles beside the source tree";
   }

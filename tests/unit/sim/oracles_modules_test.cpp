@@ -17,6 +17,7 @@
 #include "sim/orders/periodic_body.hpp"
 #include "sim/pipeline/share_costs.hpp"
 #include "sim/pipeline/versions.hpp"
+#include "tests/folders.hpp"
 #include "tests/unit/sim/oracle_fixture.hpp"
 
 namespace orrery::sim {
@@ -113,7 +114,7 @@ TEST(ModuleOracles, LayerPipeRunsAtTheLargestArc) {
 // O18: VGG-16 on 7, 8 and 9 devices.
 TEST(ModuleOracles, LayerPipeOnVgg16) {
   const std::filesystem::path path =
-      std::filesystem::path(ORRERY_SOURCE_DIR) / "../shared/strategies/data/pipedream_chains.csv";
+      orrery::shared_folder() / "strategies/data/pipedream_chains.csv";
   if (!std::filesystem::exists(path)) {
     GTEST_SKIP() << "no released profiles beside the source tree";
   }

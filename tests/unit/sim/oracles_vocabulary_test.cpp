@@ -11,6 +11,7 @@
 
 #include "sim/pipeline/pass_inputs.hpp"
 #include "sim/pipeline/share_costs.hpp"
+#include "tests/folders.hpp"
 
 namespace orrery::sim {
 namespace {
@@ -18,8 +19,7 @@ namespace {
 using CsvRow = std::map<std::string, std::string>;
 
 std::vector<CsvRow> measured_rows() {
-  std::ifstream file(std::filesystem::path(ORRERY_SOURCE_DIR) /
-                     "../shared/strategies/data/vocab_parallel_pp8.csv");
+  std::ifstream file(orrery::shared_folder() / "strategies/data/vocab_parallel_pp8.csv");
   std::vector<CsvRow> rows;
   std::vector<std::string> names;
   for (std::string line; std::getline(file, line);) {

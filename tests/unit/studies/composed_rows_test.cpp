@@ -11,14 +11,14 @@
 
 #include "base/csv.hpp"
 #include "studies/rows/measurement.hpp"
+#include "tests/folders.hpp"
 
 namespace orrery::studies {
 namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kFile =
-    fs::path(ORRERY_TEST_DIR) / "../../shared/measurements/vtrain_singlenode_a100.csv";
+const fs::path kFile = orrery::shared_folder() / "measurements/vtrain_singlenode_a100.csv";
 
 // Hidden size, layers, tp, pp, dp and micro-batch; then seconds by number of micro-batches.
 using Plan =

@@ -13,13 +13,13 @@
 #include "studies/rows/measurement.hpp"
 #include "studies/rows/row_choice.hpp"
 #include "studies/rows/row_plan.hpp"
+#include "tests/folders.hpp"
 
 namespace orrery::studies {
 namespace {
 
 TEST(ReservedRowsSharedTest, SimuMaxsRunsReserveWhatTheReplayDoes) {
-  const std::filesystem::path file = std::filesystem::path(ORRERY_SOURCE_DIR) / ".." / "shared" /
-                                     "measurements" / "simumax_b200.csv";
+  const std::filesystem::path file = orrery::shared_folder() / "measurements" / "simumax_b200.csv";
   if (!std::filesystem::exists(file)) {
     GTEST_SKIP() << "no measurements here";
   }

@@ -8,6 +8,7 @@
 
 #include "costmodel/device_model.hpp"
 #include "studies/validation/validation.hpp"
+#include "tests/folders.hpp"
 #include "tests/unit/base/testing.hpp"
 #include "tests/unit/studies/testing.hpp"
 
@@ -19,8 +20,8 @@ using testing::csv_of;
 using ::testing::HasSubstr;
 using testing::message_of;
 
-const std::string kFacts = std::string(ORRERY_TEST_DIR) + "/data/measurements/training_runs.csv";
-const fs::path kShared = fs::path(ORRERY_TEST_DIR) / "../../shared";
+const std::string kFacts = orrery::test_folder().string() + "/data/measurements/training_runs.csv";
+const fs::path kShared = orrery::shared_folder();
 
 class TemporaryFile {
  public:

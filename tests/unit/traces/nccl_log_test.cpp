@@ -9,6 +9,7 @@
 #include "base/error.hpp"
 #include "base/files.hpp"
 #include "base/limits.hpp"
+#include "tests/folders.hpp"
 
 namespace orrery::traces {
 namespace {
@@ -116,8 +117,7 @@ TEST(NcclLog, NullBytesAndLongRowsDoNotCrash) {
 }
 
 TEST(NcclLog, ReadsEveryPublishedSample) {
-  const std::filesystem::path folder =
-      std::filesystem::path(ORRERY_TEST_DIR) / "../../shared/nccl-logs";
+  const std::filesystem::path folder = orrery::shared_folder() / "nccl-logs";
   if (!std::filesystem::is_directory(folder)) {
     GTEST_SKIP() << "samples are not here";
   }

@@ -50,14 +50,14 @@ tiny::Part multi_hot() {
   return part;
 }
 
-struct Result {
+struct TableResult {
   tiny::Spread pooled;
   tiny::Spread gradient;  // of the table
 };
 
-class Execution {
+class TableExecution {
  public:
-  Execution(TableSharding sharding, const Mesh& mesh, int skip = -1)
+  TableExecution(TableSharding sharding, const Mesh& mesh, int skip = -1)
       : mesh_(mesh), skip_(skip), collectives_(mesh, {}) {
     TableGroup group;
     group.name = "t";
@@ -69,8 +69,8 @@ class Execution {
     assignment_ = assign(block_, lookup(), lookup_rules(sharding));
   }
 
-  Result run() {
-    Result result;
+  TableResult run() {
+    TableResult result;
     const Layout needed = required_input(lookup(), block_.tensors[0], 0, assignment_);
     const Layout stored = required_input(lookup(), block_.tensors[1], 0, assignment_);
     const Layout produced = produced_output(lookup(), block_.tensors[2], assignment_);
@@ -199,9 +199,9 @@ Mesh tiny_mesh(int inside, int across) {
 
 TEST(RecommenderSemantics, EveryShardingLooksUpWhatOneRankDoes) {
   for (const TableSharding sharding : kAll) {
-    const Result serial = Execution(sharding, tiny_mesh(1, 1)).run();
+    const TableResult serial = TableExecution(sharding, tiny_mesh(1, 1)).run();
     for (const Mesh& mesh : {tiny_mesh(2, 1), tiny_mesh(1, 2), tiny_mesh(2, 2), tiny_mesh(4, 1)}) {
-      const Result result = Execution(sharding, mesh).run();
+      const TableResult result = TableExecution(sharding, mesh).run();
       EXPECT_LT(distance(result.pooled, serial.pooled.front()), 1e-12) << to_text(sharding);
       EXPECT_LT(distance(result.gradient, serial.gradient.front()), 1e-12) << to_text(sharding);
     }
@@ -212,11 +212,11 @@ TEST(RecommenderSemantics, EveryReductionIsNeeded) {
   const Mesh mesh = tiny_mesh(2, 2);
   int reductions = 0;
   for (const TableSharding sharding : kAll) {
-    Execution whole(sharding, mesh);
-    const Result serial = Execution(sharding, tiny_mesh(1, 1)).run();
+    TableExecution whole(sharding, mesh);
+    const TableResult serial = TableExecution(sharding, tiny_mesh(1, 1)).run();
     whole.run();
     for (int skip = 0; skip < whole.steps(); ++skip, ++reductions) {
-      const Result result = Execution(sharding, mesh, skip).run();
+      const TableResult result = TableExecution(sharding, mesh, skip).run();
       EXPECT_GT(std::max(distance(result.pooled, serial.pooled.front()),
                          distance(result.gradient, serial.gradient.front())),
                 1e-3);
