@@ -246,6 +246,11 @@ double DeviceModel::activation_casts(const GemmShape& shape) const {
   return parameters.launch.value() + smooth_max(kCastOfRow * groups * m, read, kCastOverlap);
 }
 
+Flops flops_of(const GemmShape& shape) {
+  return Flops(2 * as_double(shape.m) * as_double(shape.n) * as_double(shape.k) *
+               as_double(shape.groups));
+}
+
 Seconds DeviceModel::gemm(const GemmShape& shape) const {
   if (shape.m <= 0 || shape.n <= 0 || shape.k <= 0 || shape.groups <= 0) {
     return Seconds(0);

@@ -31,6 +31,7 @@ struct GemmShape {
   bool casts_activations = false;
   bool batched = false;  // `groups` are a batch of equal GEMMs (attention scores), not experts
 };
+Flops flops_of(const GemmShape& shape);  // of all groups: a multiplication and an addition a term
 
 struct AttentionShape {
   std::int64_t batch = 0;

@@ -69,7 +69,6 @@ int add_attention_core(BlockBuilder& builder, const NetworkSpec& spec, const Att
               .cross_attention = core.cross};
   op.flops_per_point =
       2.0 + 2.0 * static_cast<double>(value_width.extent) / static_cast<double>(query_width.extent);
-  op.backward_factor = 2.0;
   for (const int input : op.inputs) {
     builder.save(op, input);
   }

@@ -115,7 +115,6 @@ int BlockBuilder::norm(std::string name, int input, NormKind kind, bool save_inp
   }
   op.outputs.push_back(activation(name + "_out", dims(input)));
   op.flops_per_point = layer_norm ? 7.0 : 5.0;
-  op.backward_factor = 2.0;
   op.backward_bytes_factor = 1.5;  // reads dY and X, writes dX
   if (save_input) {
     save(op, input);

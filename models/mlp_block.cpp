@@ -20,7 +20,6 @@ int add_activation(BlockBuilder& builder, Activation activation, const std::vect
     op.flops_per_point = activation == Activation::Gelu ? 8.0 : 2.0;
     op.backward_bytes_factor = 1.5;  // reads X, dY; writes dX
   }
-  op.backward_factor = 2.0;
   for (const int input : inputs) {
     builder.save(op, input);
   }

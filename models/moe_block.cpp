@@ -96,7 +96,6 @@ int add_moe(BlockBuilder& builder, const NetworkSpec& spec, int input) {
   builder.block.top_k = moe.top_k;
   builder.block.groups = moe.groups;
   builder.block.groups_per_token = moe.groups_per_token;
-  builder.block.shared_ffn = moe.shared_ffn_hidden;
   const Routing routing = add_routing(builder, spec, input);
   const int experts = add_experts(builder, spec, routing.tokens);
   const int combined = add_combine(builder, spec, experts, routing.weights);

@@ -109,10 +109,9 @@ struct Operator {
   std::vector<int> weights = {};  // parameters read
   std::vector<int> outputs = {};  // activations written
   std::vector<Var> reduced = {};  // variables summed over (the k of a GEMM)
-  // FLOPs forward = flops_per_point x product of the iteration space (2 for GEMMs). The backward
-  // of GEMM-like operators is two GEMMs over the same space, of others backward_factor x forward.
+  // FLOPs forward = flops_per_point x product of the iteration space (2 for GEMMs), which count for
+  // GEMMs and attention alone; the backward of a GEMM is two of them over the same space.
   double flops_per_point = 0;
-  double backward_factor = 1.0;
   // Memory traffic forward in elements of its operands (each read or written once) unless it
   // touches them more often; backward = backward_bytes_factor x forward.
   double bytes_factor = 1.0;
@@ -157,7 +156,6 @@ struct Block {
   std::int64_t top_k = 0;
   std::int64_t groups = 1;  // of experts, and of how many of them those of a token are
   std::int64_t groups_per_token = 1;
-  std::int64_t shared_ffn = 0;
   // A block of an encoder: tokens of one of its items (an image, a text) instead of those of the
   // sequence, and items of a sequence, of which its Batch is. 0: a block of the network itself.
   std::int64_t tokens = 0;

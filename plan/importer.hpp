@@ -14,7 +14,6 @@ namespace orrery::plan {
 struct Importer {
   std::string_view name;  // "megatron"
   std::string_view description;
-  bool needs_network;  // the format does not describe the network
   Plan (*parse)(std::string_view text, const std::string& where, const topologies::Cluster& cluster,
                 const models::Network* network);
 

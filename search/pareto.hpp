@@ -6,8 +6,7 @@
 //   memory  the search is repeated with one byte less than the fastest plan needs, until nothing
 //           fits: exact where every search closes
 //   gpus    parts of the cluster: every number of GPUs of one node, every number of nodes; exact
-//   over
-//           these. A search ends as soon as its bound is not below what fewer GPUs reach; parts
+//           over these. A search ends as soon as its bound is not below what fewer GPUs reach; parts
 //           whose peak rate alone rules them out are not searched
 //   cost    the same parts: of one part the fastest plan is also the cheapest
 // Deterministic at any number of threads.

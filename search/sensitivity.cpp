@@ -14,6 +14,7 @@ namespace {
 
 struct Parameter {
   std::string name;
+  std::string path;  // as --set names it; of peak rates the one that the plan computes with
   std::vector<std::string> settings;  // empty: the host's time in the profile
 };
 
@@ -22,10 +23,12 @@ std::string set_to(std::string_view path, double value, std::string_view unit) {
 }
 
 // Every parameter better by `factor`, as --set says it.
-std::vector<Parameter> parameters_of(const topologies::Cluster& cluster, double factor) {
+std::vector<Parameter> parameters_of(const topologies::Cluster& cluster, DType precision,
+                                     double factor) {
   const topologies::Gpu& gpu = cluster.gpu;
   const topologies::Node& node = cluster.node;
-  std::vector<Parameter> parameters = {{"peak rate", {}}};
+  std::vector<Parameter> parameters = {
+      {"peak rate", fmt::format("gpu.peak.{}", to_text(precision)), {}}};
   for (std::size_t i = 0; i < kNumDTypes; ++i) {
     if (gpu.peak[i].value() > 0) {
       parameters.back().settings.push_back(
@@ -36,7 +39,7 @@ std::vector<Parameter> parameters_of(const topologies::Cluster& cluster, double 
   const auto add = [&](const char* name, const char* path, double value, double scale,
                        const char* unit) {
     if (value > 0) {
-      parameters.push_back({name, {set_to(path, value * scale, unit)}});
+      parameters.push_back({name, path, {set_to(path, value * scale, unit)}});
     }
   };
   const bool several = cluster.num_nodes > 1;
@@ -52,7 +55,7 @@ std::vector<Parameter> parameters_of(const topologies::Cluster& cluster, double 
   add("network latency", "node.scale_out.latency", several ? node.scale_out.latency.value() : 0,
       1e6 / factor, "us");
   add("host link", "node.host.link_per_gpu", node.host_link_per_gpu.value(), factor / 1e9, "GB/s");
-  parameters.push_back({"host rate", {}});
+  parameters.push_back({"host rate", "", {}});
   return parameters;
 }
 
@@ -65,12 +68,6 @@ plan::Plan better_base(const Problem& problem, const Parameter& parameter, const
     better.execution.host_per_block = better.execution.host_per_block / factor;
   }
   return better;
-}
-
-std::string path_of(const Parameter& parameter) {
-  return parameter.settings.empty()
-             ? std::string()
-             : parameter.settings.front().substr(0, parameter.settings.front().find('='));
 }
 
 // The plan as it was is one of those, also where the search ends before it finds it.
@@ -94,7 +91,7 @@ std::vector<Sensitivity> find_sensitivity(const Problem& problem, const plan::Pl
   how.interval_draws = 0;
   const auto start = std::chrono::steady_clock::now();
   const bool limited = options.time_limit.value() > 0;
-  const std::vector<Parameter> parameters = parameters_of(base.cluster, 1 + share);
+  const std::vector<Parameter> parameters = parameters_of(base.cluster, base.precision, 1 + share);
   for (const Parameter& parameter : parameters) {
     if (interrupted()) {
       break;
@@ -106,7 +103,7 @@ std::vector<Sensitivity> find_sensitivity(const Problem& problem, const plan::Pl
     same.execution = better.execution;
     Sensitivity result;
     result.parameter = parameter.name;
-    result.path = path_of(parameter);
+    result.path = parameter.path;
     result.same_plan = plan::simulate(same).iteration_time;
     if (limited) {
       const Seconds passed(

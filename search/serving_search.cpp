@@ -109,7 +109,7 @@ class Search {
         bad_input(all.empty() ? "" : "--fix", reason);
       }
       bad_input("--fix", "no serving plan has these values",
-                "tp x pp must divide the number of GPUs");
+                "tp x pp x cp must divide the number of GPUs; dp is what they leave");
     }
     std::stable_sort(candidates_.begin(), candidates_.end(),
                      [](const Candidate& a, const Candidate& b) { return a.bound < b.bound; });

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rates of deepseek-ai/DeepGEMM: block-scaled fp8 with bf16 output; m is that of each group.
+#include "calibrate/shapes.hpp"
 #include "calibrate/table_reader.hpp"
 
 namespace orrery::calibrate {
@@ -15,9 +16,7 @@ void read_row(const TableRow& row) {
                         .k = row.count("k"),
                         .groups = row.count("groups"),
                         .dtype = DType::Fp8};
-  const double flops = 2.0 * static_cast<double>(gemm.groups) * static_cast<double>(gemm.m) *
-                       static_cast<double>(gemm.n) * static_cast<double>(gemm.k);
-  row.add(gemm, Seconds(flops / (row.number("tflops") * 1e12)), "deepgemm");
+  row.add(gemm, Seconds(gemm_flops(gemm) / (row.number("tflops") * 1e12)), "deepgemm");
 }
 
 Reading read(const std::string& path, const ReadOptions& options) {

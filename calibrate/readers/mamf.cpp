@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Best matrix rates of stas00/ml-engineering: one shape a GPU, found by search.
+#include "calibrate/shapes.hpp"
 #include "calibrate/table_reader.hpp"
 
 namespace orrery::calibrate {
@@ -17,9 +18,7 @@ void read_row(const TableRow& row) {
   }
   const GemmSample gemm{
       .m = row.count("m"), .n = row.count("n"), .k = row.count("k"), .dtype = *dtype};
-  const double flops =
-      2.0 * static_cast<double>(gemm.m) * static_cast<double>(gemm.n) * static_cast<double>(gemm.k);
-  row.add(gemm, Seconds(flops / (row.number("tflops") * 1e12)), "best of many shapes");
+  row.add(gemm, Seconds(gemm_flops(gemm) / (row.number("tflops") * 1e12)), "best of many shapes");
 }
 
 Reading read(const std::string& path, const ReadOptions& options) {

@@ -3,6 +3,7 @@
 // FLOPs. Layout TN is the forward pass, NN the input and NT the weight gradient; m, n and k are
 // those of the multiplication itself.
 #include "base/error.hpp"
+#include "calibrate/shapes.hpp"
 #include "calibrate/table_reader.hpp"
 
 namespace orrery::calibrate {
@@ -44,10 +45,8 @@ void read_row(const TableRow& row) {
                         .layout = layout_of(row),
                         .output = *output,
                         .accumulate = row.flag("accumulate")};
-  const double flops =
-      2.0 * static_cast<double>(gemm.m) * static_cast<double>(gemm.n) * static_cast<double>(gemm.k);
   const double rate = row.number("efficiency") * row.number("peak_tflops") * 1e12;
-  row.add(gemm, Seconds(flops / rate), "simumax");
+  row.add(gemm, Seconds(gemm_flops(gemm) / rate), "simumax");
 }
 
 Reading read(const std::string& path, const ReadOptions& options) {

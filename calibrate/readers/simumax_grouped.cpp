@@ -2,6 +2,7 @@
 // Grouped GEMM tables of MooreThreads/SimuMax: ng experts of M tokens, weights of K x N;
 // efficiency for 2 ng M N K FLOPs in all three stages (simu_tools/efficency_test/
 // test_grouped_gemm_efficiency.py).
+#include "calibrate/shapes.hpp"
 #include "calibrate/table_reader.hpp"
 
 namespace orrery::calibrate {
@@ -44,10 +45,8 @@ void read_row(const TableRow& row) {
     row.left_out("stage \"" + stage + "\"");
     return;
   }
-  const double flops = 2.0 * static_cast<double>(gemm.groups) * static_cast<double>(gemm.m) *
-                       static_cast<double>(gemm.n) * static_cast<double>(gemm.k);
   const double rate = row.number("efficiency") * row.number("peak_tflops") * 1e12;
-  row.add(gemm, Seconds(flops / rate), "simumax");
+  row.add(gemm, Seconds(gemm_flops(gemm) / rate), "simumax");
 }
 
 Reading read(const std::string& path, const ReadOptions& options) {

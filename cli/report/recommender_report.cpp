@@ -10,19 +10,12 @@
 #include "base/table.hpp"
 #include "cli/command/command.hpp"
 #include "cli/show/show.hpp"
+#include "plan/simulation/layout_text.hpp"
 #include "plan/stage/memory.hpp"
 
 namespace orrery::cli {
 
 namespace {
-
-std::string axes_text(const std::vector<plan::Axis>& axes) {
-  std::string text;
-  for (const plan::Axis axis : axes) {
-    text += fmt::format("{}{}", text.empty() ? "" : " x ", plan::to_text(axis));
-  }
-  return text;
-}
 
 Json loads_json(const plan::RecommenderCost& cost) {
   Json loads = Json::array();
@@ -49,7 +42,7 @@ Json to_json(const plan::RecommenderCost& cost) {
   for (const plan::TableExchange& one : cost.exchanges) {
     exchanges.push(Json::Object{{"pass", one.forward ? "forward" : "backward"},
                                 {"collective", sim::to_text(one.kind)},
-                                {"axes", axes_text(one.axes)},
+                                {"axes", plan::axes_text(one.axes)},
                                 {"ranks", one.ranks},
                                 {"buffer_bytes", one.bytes.value()},
                                 {"imbalance", one.imbalance},
@@ -95,7 +88,7 @@ std::string exchanges_text(const plan::RecommenderCost& cost) {
                    {"of"}});
   for (const plan::TableExchange& one : cost.exchanges) {
     table.add_row({one.forward ? "forward" : "backward", std::string(sim::to_text(one.kind)),
-                   axes_text(one.axes), std::to_string(one.ranks), format_bytes(one.bytes),
+                   plan::axes_text(one.axes), std::to_string(one.ranks), format_bytes(one.bytes),
                    fmt::format("{:.2f}", one.imbalance), format_duration(one.time), one.of});
   }
   return table.text();

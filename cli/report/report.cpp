@@ -45,6 +45,9 @@ std::string communication_name(const std::string& key) {
 }
 
 // How many ranks a group has and how many nodes it spans.
+// Axes of tensor and context ranks, of which each has a key of its own.
+constexpr std::ptrdiff_t kBlockAxes = 5;
+
 std::string group_text(const plan::Plan& plan, const std::string& key) {
   if (key == "offload") {
     return "";
@@ -52,10 +55,12 @@ std::string group_text(const plan::Plan& plan, const std::string& key) {
   const plan::BlockPlan& layout = plan.blocks.front().layout;
   const plan::Mesh mesh = plan::mesh_of(layout, plan::expert_replicas(layout));
   std::int64_t degree = layout.tp;
-  std::int64_t stride = mesh.span(plan::kTensorAxes) / degree;
-  if (key == "cp") {
-    degree = layout.cp;
-    stride = mesh.span(plan::kContextAxes) / degree;
+  std::int64_t stride = mesh.stride(plan::Axis::Tensor);
+  const auto axis = std::find_if(plan::kAxes.begin(), plan::kAxes.begin() + kBlockAxes,
+                                 [&](plan::Axis each) { return plan::to_text(each) == key; });
+  if (axis != plan::kAxes.begin() + kBlockAxes) {
+    degree = mesh.of(*axis);
+    stride = mesh.stride(*axis);
   } else if (key == "ep") {
     degree = layout.ep;
     stride = plan::expert_span(layout) / degree;

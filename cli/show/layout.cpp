@@ -104,7 +104,7 @@ Json block_json(const plan::BlockReport& block) {
   Json tensors = Json::array();
   for (const plan::HeldTensor& held : block.tensors) {
     tensors.push(Json::Object{{"name", held.name},
-                              {"kind", held.weight ? "weight" : "activation"},
+                              {"kind", plan::to_text(held.kind)},
                               {"shape", held.shape},
                               {"bytes", held.bytes.value()},
                               {"layout", held.layout}});

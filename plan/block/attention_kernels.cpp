@@ -50,11 +50,6 @@ DType batched_gemm_dtype(const AttentionShape& shape) {
   return aligned ? shape.dtype : DType::Fp32;
 }
 
-Flops gemm_flops(const GemmShape& shape) {
-  return Flops(2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n) *
-               static_cast<double>(shape.k) * static_cast<double>(shape.groups));
-}
-
 GemmShape batched(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t count, DType dtype) {
   GemmShape shape{m, n, k, count, dtype, 2};
   shape.batched = true;
@@ -80,8 +75,9 @@ OperatorCost unfused_attention(const AttentionShape& shape, bool dropout,
   const int launches = softmax.launches + (dropout ? 1 : 0);
   const Seconds gemms = context.device.gemm(scores) + context.device.gemm(values);
   OperatorCost cost;
-  cost.forward = {gemms + memory(softmax.forward) + masked, gemm_flops(scores) + gemm_flops(values),
-                  launches + 2, CostClass::Attention};
+  cost.forward = {gemms + memory(softmax.forward) + masked,
+                  costmodel::flops_of(scores) + costmodel::flops_of(values), launches + 2,
+                  CostClass::Attention};
   // Backward: two GEMMs per forward GEMM.
   const GemmShape grad_k = batched(shape.kv_len, shape.head_dim, shape.q_len, groups, dtype);
   const GemmShape grad_v = batched(shape.kv_len, shape.value_head_dim, shape.q_len, groups, dtype);

@@ -97,13 +97,8 @@ GemmExtents gemm_extents(const Block& block, const Operator& op, const Assignmen
   return gemm;
 }
 
-Flops gemm_flops(const GemmShape& shape) {
-  return Flops(2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n) *
-               static_cast<double>(shape.k) * static_cast<double>(shape.groups));
-}
-
 KernelCost gemm_kernel(const GemmShape& shape, const KernelContext& context) {
-  return {context.device.gemm(shape), gemm_flops(shape), 1, CostClass::Gemm};
+  return {context.device.gemm(shape), costmodel::flops_of(shape), 1, CostClass::Gemm};
 }
 
 // Bytes that SUMMA reads and writes beside a product: the blocks that are sent are copied into
@@ -136,11 +131,6 @@ KernelCost in_pieces(GemmShape shape, std::int64_t GemmShape::*cut, const Kernel
   cost.flops = cost.flops * static_cast<double>(context.pieces);
   cost.launches *= context.pieces;
   return cost;
-}
-
-void add_memory(KernelCost& cost, double bytes, MemoryKernel kernel, const KernelContext& context) {
-  cost.time += context.device.memory_bound(Bytes(bytes), kernel);
-  cost.launches += 1;
 }
 
 bool has_bias(const Block& block, const Operator& op) {

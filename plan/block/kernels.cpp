@@ -24,11 +24,6 @@ Layout weight_layout(const Operator& op, const Tensor& weight, const Assignment&
   return required_input(op, weight, 0, assignment);
 }
 
-void add_memory(KernelCost& cost, double bytes, MemoryKernel kernel, const KernelContext& context) {
-  cost.time += context.device.memory_bound(Bytes(bytes), kernel);
-  cost.launches += 1;
-}
-
 MemoryKernel kernel_of(OpKind kind) {
   switch (kind) {
     case OpKind::Norm:
@@ -268,6 +263,11 @@ OperatorCost whole_cost(const Block& block, const Operator& op, const Assignment
 }  // namespace
 
 // Operators of no product make all their gradients in one kernel.
+void add_memory(KernelCost& cost, double bytes, MemoryKernel kernel, const KernelContext& context) {
+  cost.time += context.device.memory_bound(Bytes(bytes), kernel);
+  cost.launches += 1;
+}
+
 OperatorCost operator_cost(const Block& block, const Operator& op, const Assignment& assignment,
                            const KernelContext& context) {
   OperatorCost cost = whole_cost(block, op, assignment, context);

@@ -52,6 +52,10 @@ inline const models::Tensor& tensor_at(const models::Block& block, int index) {
   return block.tensors[static_cast<std::size_t>(index)];
 }
 
+// One more kernel, which moves so many bytes.
+void add_memory(KernelCost& cost, double bytes, costmodel::MemoryKernel kernel,
+                const KernelContext& context);
+
 OperatorCost operator_cost(const models::Block& block, const models::Operator& op,
                            const Assignment& assignment, const KernelContext& context);
 

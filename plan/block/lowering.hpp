@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lowers one block to the steps of one rank (block_steps.hpp): kernels in execution order with the
+// Lowers one block to the steps of one rank (steps.hpp): kernels in execution order with the
 // conversions of their operands before them, and the same backwards. Which collectives there are
 // follows from layouts alone (layout.hpp). O(operators x operands) a pass.
 #pragma once

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sizes that the memory of a block is added up from; saved_activations() of block_cost.hpp is
+// Sizes that the memory of a block is added up from; saved_activations() of cost.hpp is
 // defined beside them.
 #pragma once
 

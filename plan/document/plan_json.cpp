@@ -41,10 +41,6 @@ Json texts_to_json(const std::vector<std::string>& texts) {
   return array;
 }
 
-int degree_or(ObjectReader& object, std::string_view key, int fallback, int min = 1) {
-  return static_cast<int>(object.integer_or(key, fallback, min, limits::kMaxDevices));
-}
-
 // A workload of requests: the longest of them is the sequence.
 void read_served(const JsonReader& value, Plan& plan) {
   Serving serving;

@@ -18,7 +18,6 @@ void add_layout(const Plan& plan, const BlockPlan& layout, PlanUses& uses) {
   uses.whole_boundaries |= layout.tp > 1 && !sequence;
   uses.context_parallel |= layout.cp > 1;
   uses.ring |= ring;
-  uses.causal_ring |= ring && plan.network.spec.causal;
   uses.recomputed_ring |= ring && layout.recompute == Recompute::Full;
   uses.mix |= layout.cp > 1 && layout.context == ContextParallel::Mix;
   uses.expert_parallel |= layout.ep > 1;

@@ -15,7 +15,6 @@ struct PlanUses {
   bool gathers_again = false;     // inputs of products, where execution says so
   bool whole_boundaries = false;  // tp ranks that all hold the stream
   bool ring = false;
-  bool causal_ring = false;
   bool recomputed_ring = false;  // whole blocks run again
   bool mix = false;
   bool context_parallel = false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The blocks of a plan as templates of the flat mode: the steps of block_steps.hpp reduced to what
+// The blocks of a plan as templates of the flat mode: the steps of block/steps.hpp reduced to what
 // an engine needs beside stream order, and the data-parallel traffic of the block.
 #pragma once
 

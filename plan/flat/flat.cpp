@@ -11,6 +11,7 @@
 #include "plan/flat/passes.hpp"
 #include "plan/schedule_traits.hpp"
 #include "plan/stage/order_cache.hpp"
+#include "plan/stage/split_backward.hpp"
 #include "plan/stage/step_end.hpp"
 #include "plan/stage/transfers.hpp"
 
@@ -56,13 +57,6 @@ sim::PipelineOrder flat_order(const Plan& plan) {
               "use the hierarchical simulation");
   }
   return order;
-}
-
-bool has_split_backwards(const sim::PipelineOrder& order) {
-  return std::any_of(order.passes.begin(), order.passes.end(), [](const auto& list) {
-    return std::any_of(list.begin(), list.end(),
-                       [](const sim::Pass& pass) { return pass.kind == sim::PassKind::InputGrad; });
-  });
 }
 
 class FlatBuilder {
@@ -119,11 +113,11 @@ class FlatBuilder {
         return *known.flat;
       }
     }
-    blocks_.push_back({piece.block, piece.layout, without_tied,
-                       std::make_unique<FlatBlock>(
-                           flat_block({piece.block, piece.layout, without_tied,
-                                       options_.merge_kernels, has_split_backwards(order_)},
-                                      plan_, costs_, ranks_.program()))});
+    blocks_.push_back(
+        {piece.block, piece.layout, without_tied,
+         std::make_unique<FlatBlock>(flat_block({piece.block, piece.layout, without_tied,
+                                                 options_.merge_kernels, splits_backward(order_)},
+                                                plan_, costs_, ranks_.program()))});
     return *blocks_.back().flat;
   }
 

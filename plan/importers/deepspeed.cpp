@@ -274,7 +274,6 @@ Plan parse(std::string_view text, const std::string& where, const topologies::Cl
 extern const Importer importer_deepspeed = {
     .name = "deepspeed",
     .description = "DeepSpeed JSON configuration (the network is given apart)",
-    .needs_network = true,
     .parse = parse,
 };
 

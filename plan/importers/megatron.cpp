@@ -334,7 +334,6 @@ Plan parse(std::string_view text, const std::string& where, const topologies::Cl
 extern const Importer importer_megatron = {
     .name = "megatron",
     .description = "launch script or argument list of Megatron-LM (read, never executed)",
-    .needs_network = false,
     .parse = parse,
 };
 

@@ -97,7 +97,8 @@ class Recommendation {
       }
     }
     for (TableExchange& one : list) {
-      const bool travels = one.kind == CommKind::AllToAll;
+      // Nodes that hold more of the tables than others also reduce and gather more of their rows.
+      const bool travels = one.kind == CommKind::AllToAll || sharding == TableSharding::TableRow;
       one.imbalance = travels ? imbalance(sharding, one.of == "indices") : 1.0;
       one.time = model_.exchange_time(one, one.bytes * one.imbalance);
       cost_.exchanges.push_back(std::move(one));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Peak memory of every pipeline device by replaying two iterations and optimizer steps through the
 // caching allocator: states, then the passes of the schedule in their order, each block as the
-// sequence of allocations of block_memory.hpp, moments allocated in the first step. So allocated
+// sequence of allocations of block/memory.hpp, moments allocated in the first step. So allocated
 // and reserved peaks both come out, rounding and fragmentation included. Far dearer than
 // stage_memory(), some milliseconds a device: for plans that are reported, or would be.
 // O(micro-batches x blocks x operators) per device; micro-batches beyond the steady state of the

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What an iteration of serving costs a pipeline stage, and what its KV cache holds. The network is
 // that of training without dropout and loss: every operator but attention is lowered by the layout
-// rules for the tokens of the iteration (block_steps.hpp), so tensor parallelism, experts and
+// rules for the tokens of the iteration (block/steps.hpp), so tensor parallelism, experts and
 // vocabulary sharding need nothing of their own. Attention reads the cache:
 //
 //   decode   max(bytes of the cached keys and values / copy bandwidth, FLOPs / attention rate)
@@ -61,6 +61,13 @@ struct ServingMemory {
   std::int64_t kv_tokens = 0;  // that the cache holds
 };
 
+// Keys and values that a layer holds for one device when the cache is full.
+struct LayerCache {
+  std::int64_t tokens = 0;  // of all requests of a group: what the fullest stage has room for
+  ByteCount bytes;          // of its part of them, on the device and on the host
+  bool by_heads = false;    // tensor ranks have heads of their own
+};
+
 class ServingModel {
  public:
   explicit ServingModel(const Plan& plan);  // a plan with `serving`
@@ -80,6 +87,7 @@ class ServingModel {
   }
   Seconds transfer(int stage, const Iteration& iteration) const;
   std::vector<ServingMemory> memory();
+  std::optional<LayerCache> layer_cache(int block);  // of a block that has keys and values
   // Tokens of the largest iteration that a replica forms; of the head those it samples.
   std::int64_t most_tokens(int block) const;
   // A block as the layout rules see it where every replica in step has so many tokens.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/math.hpp"
 #include "plan/serving/cost.hpp"
@@ -66,6 +67,23 @@ std::vector<ServingMemory> ServingModel::memory() {
     result.push_back(memory);
   }
   return result;
+}
+
+std::optional<LayerCache> ServingModel::layer_cache(int index) {
+  const Block& block = network().blocks[static_cast<std::size_t>(index)];
+  if (block.kind != BlockKind::Layer || block.attention.heads == 0) {
+    return std::nullopt;
+  }
+  LayerCache cache;
+  cache.tokens = std::numeric_limits<std::int64_t>::max();
+  for (const ServingMemory& stage : memory()) {
+    cache.tokens = std::min(cache.tokens, stage.kv_tokens);
+  }
+  cache.bytes =
+      ByteCount(static_cast<std::int64_t>(as_double(cache.tokens) * kv_bytes(block) / layout_.cp));
+  cache.by_heads =
+      kv_elements(network().spec, block, layout_.tp) < kv_elements(network().spec, block, 1);
+  return cache;
 }
 
 ByteCount ServingModel::workspace(int block, std::int64_t tokens) const {

@@ -4,8 +4,7 @@
 //   in turn        one after the other, whatever they do
 //   least loaded   the one with the fewest requests that are not done; equal ones in turn
 //   prefix         of the replicas that hold the prompt's prefix, or have a request with it
-//   waiting,
-//                  the least loaded one; else the least loaded of all. While the fullest replica
+//                  waiting, the least loaded one; else the least loaded of all. While the fullest replica
 //                  has more than 64 requests more than the emptiest, and more than 1.5 times as
 //                  many, load alone decides (the cache-aware policy of SGLang's router and its
 //                  defaults, balance-abs-threshold and balance-rel-threshold).

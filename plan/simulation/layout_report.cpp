@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 
 #include "plan/block/relayout.hpp"
@@ -77,6 +78,7 @@ class Reporter {
       report.tokens = serving_->most_tokens(block);
       report.mesh = mesh_text(mesh_of(piece.layout, serving_->replicas()));
       add_collectives(serving_->collectives(block, report.tokens), report);
+      add_cache(block, piece.layout, report);
       return report;
     }
     report.tokens = context.extents.sequence;
@@ -186,14 +188,32 @@ class Reporter {
                    bool with_table, BlockReport& report) {
     HeldTensor held;
     held.name = tensor.name;
-    held.weight = tensor.kind == models::TensorKind::Weight;
+    const bool weight = tensor.kind == models::TensorKind::Weight;
+    held.kind = weight ? HeldKind::Weight : HeldKind::Activation;
     held.layout = layout_text(layout, context.mesh);
     held.layout += tensor.tied && with_table ? ", the token table of the embedding" : "";
-    held.layout += held.weight && tensor.frozen ? ", frozen" : "";
+    held.layout += weight && tensor.frozen ? ", frozen" : "";
     held.shape = shape_text(tensor, layout, context.mesh, context.extents);
     held.bytes = ByteCount(local_elements(tensor, layout, context.mesh, context.extents)) *
                  element_bytes(tensor.element, context.precision);
     report.tensors.push_back(std::move(held));
+  }
+
+  void add_cache(int block, const BlockPlan& layout, BlockReport& report) {
+    const auto cache = serving_->layer_cache(block);
+    if (!cache) {
+      return;
+    }
+    std::string parts = cache->by_heads ? "kv-head on tp" : "replicated";
+    if (layout.cp > 1) {
+      parts = (cache->by_heads ? parts + ", " : "") + "tokens on cp";
+    }
+    if (const double away = plan_.serving->options.host_cache; away > 0) {
+      parts += fmt::format("; {:.4g} % on the host", 100 * away);
+    }
+    report.tensors.push_back({"kv_cache", HeldKind::Cache, parts,
+                              fmt::format("{} tokens, keys and values", cache->tokens),
+                              cache->bytes});
   }
 
   static void add_tensors(const BlockContext& context, bool with_table, BlockReport& report) {
@@ -336,7 +356,16 @@ Bytes ring_bytes(CommKind kind, Bytes buffer, int ranks) {
   return buffer * (kind == CommKind::AllReduce ? 2 * share : share);
 }
 
-std::vector<BlockReport> report_layouts(const Plan& plan) {
+std::string_view to_text(HeldKind kind) {
+  constexpr std::array<std::string_view, 3> kNames = {"activation", "weight", "cache"};
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
+std::vector<BlockReport> report_layouts(const Plan& stated) {
+  // What travels in pieces below a kernel is part of the kernel's step, and travels all the same.
+  Plan plan = stated;
+  plan.execution.overlap_context = false;
+  plan.execution.stream_tp = false;
   Reporter reporter(plan);
   const std::vector<bool> with_table = positions_with_table(plan);
   std::vector<BlockReport> reports;

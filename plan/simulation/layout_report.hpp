@@ -3,20 +3,25 @@
 // which collectives run, forward and backward, with their buffers and counts. Nothing is timed;
 // runs of equal blocks are reported once. Of a plan with slices the tensors are those of the
 // longest slice, the collectives those of all; of a serving plan both are those of the largest
-// iteration, in which the head has the tokens that are sampled.
-// O(distinct blocks x slices x operators).
+// iteration, in which the head has the tokens that are sampled, and a layer also holds its part of
+// the full cache. O(distinct blocks x slices x operators).
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "plan/block/cost.hpp"
 
 namespace orrery::plan {
 
+enum class HeldKind : std::uint8_t { Activation, Weight, Cache };
+std::string_view to_text(HeldKind kind);
+
 struct HeldTensor {
   std::string name;
-  bool weight = false;
+  HeldKind kind = HeldKind::Activation;
   std::string layout;  // "batch: dp, head: tp, sum: tp-depth"; "replicated"
   std::string shape;   // "batch 2 x seq 2048 x head 4 x head-dim 64"
   ByteCount bytes;     // on one rank

@@ -14,6 +14,7 @@
 #include "base/error.hpp"
 #include "base/interrupt.hpp"
 #include "base/parallel.hpp"
+#include "search/mixed/options_check.hpp"
 #include "search/mixed/worker.hpp"
 #include "search/tree/drawing.hpp"
 
@@ -27,6 +28,10 @@ using Clock = std::chrono::steady_clock;
 constexpr std::uint64_t kLeastWork = 320;
 constexpr std::uint64_t kMostWork = 40'000;
 constexpr std::uint64_t kShareOfWork = 8;
+// After an early end without a plan: arrangements that are tried, nodes of each, time of all.
+constexpr std::size_t kFirstTries = 64;
+constexpr int kFirstSteps = 200;
+constexpr std::chrono::seconds kFirstTime(5);
 constexpr std::size_t kSpare = 4;  // kept for each that is listed: some fail the replay of memory
 
 struct Later {
@@ -59,7 +64,14 @@ class Search {
         progress(found_so_far());
       }
     }
+    const bool none = ranked_.empty() && is_stopped();
+    if (none) {
+      find_first();
+    }
     close(progress);
+    if (none && outcome_.best) {  // it is still below one of the open nodes
+      --(outcome_.unexplored > 0 ? outcome_.unexplored : outcome_.pruned);
+    }
     outcome_.search_time = elapsed();
     return std::move(outcome_);
   }
@@ -78,13 +90,16 @@ class Search {
 
   void open_all() {
     std::vector<MixedNode> roots(workers_.front()->space().arrangements().size());
+    std::vector<char> bounded(roots.size(), 1);  // but for those that an early end leaves
     for_each(roots.size(), [&](MixedWorker& worker, std::size_t index) {
-      roots[index] = worker.root(static_cast<int>(index));
+      bounded[index] = is_stopped() ? 0 : 1;
+      roots[index] = worker.root(static_cast<int>(index), bounded[index] != 0);
     });
-    for (const MixedNode& root : roots) {
-      if (root.plans > 0) {
-        outcome_.plans += root.plans;
-        push(root);
+    for (std::size_t index = 0; index < roots.size(); ++index) {
+      if (roots[index].plans > 0) {
+        outcome_.plans += roots[index].plans;
+        push(roots[index]);
+        roots_.push_back(roots[index]);
       }
     }
     if (outcome_.plans == 0) {
@@ -102,6 +117,7 @@ class Search {
     heap_.push(node);
   }
 
+  Seconds best_or(Seconds none) const { return ranked_.empty() ? none : best_time(); }
   Seconds best_time() const { return ranked_.front().time; }
   bool has_work() const {
     return !heap_.empty() &&
@@ -146,6 +162,47 @@ class Search {
       } else {
         heap_.push(batch[index]);
       }
+    }
+  }
+
+  // After an early end that no plan came before: the first plan below arrangements spread over all.
+  // It stays among those that the search has left open.
+  void find_first() {
+    std::sort(roots_.begin(), roots_.end(),
+              [](const MixedNode& a, const MixedNode& b) { return a.bound < b.bound; });
+    const Clock::time_point begin = Clock::now();
+    const std::size_t tries = std::min(kFirstTries, roots_.size());
+    for (std::size_t tried = 0; tried < tries && ranked_.empty(); ++tried) {
+      if (Clock::now() - begin > kFirstTime) {
+        return;
+      }
+      int steps = kFirstSteps;
+      find_below(roots_[tried * roots_.size() / tries], steps);
+    }
+  }
+
+  // Children from both ends of their bounds: the fastest, and the slowest, which hold least.
+  void find_below(const MixedNode& node, int& steps) {
+    if (--steps < 0) {
+      return;
+    }
+    MixedKnown known;
+    known.found = !outcome_.closest_overflow.empty();
+    std::vector<std::optional<MixedStep>> tried = {workers_.front()->step(node, known)};
+    reject_overflows({node}, tried);
+    MixedStep& step = *tried.front();
+    if (step.misfit) {
+      misses(*step.misfit);
+    }
+    if (step.time) {
+      ++outcome_.simulated;
+      rank({node, *step.time});
+    }
+    std::sort(step.children.begin(), step.children.end(),
+              [](const MixedNode& a, const MixedNode& b) { return a.bound < b.bound; });
+    const std::size_t count = step.children.size();
+    for (std::size_t k = 0; k < count && ranked_.empty() && steps > 0; ++k) {
+      find_below(step.children[k % 2 == 0 ? k / 2 : count - 1 - k / 2], steps);
     }
   }
 
@@ -231,7 +288,8 @@ class Search {
       outcome_.timed_out = !outcome_.interrupted;
     }
     const bool ended = outcome_.interrupted || outcome_.timed_out;
-    const Seconds open = heap_.empty() ? Seconds() : heap_.top().bound;  // the least bound left
+    // The least bound left, 0 where an early end left a root without one.
+    const Seconds open = heap_.empty() ? best_or(Seconds()) : heap_.top().bound;
     for (; !heap_.empty(); heap_.pop()) {
       const bool decided = !ranked_.empty() && heap_.top().bound >= best_time();
       (decided || !ended ? outcome_.pruned : outcome_.unexplored) += heap_.top().plans;
@@ -240,7 +298,7 @@ class Search {
       outcome_.lower_bound = open;
       return;
     }
-    outcome_.lower_bound = open.value() > 0 ? std::min(open, best_time()) : best_time();
+    outcome_.lower_bound = std::min(open, best_time());
     outcome_.gap_fraction = std::max(0.0, 1.0 - outcome_.lower_bound / best_time());
     const std::vector<MixedNode> plans = listed();
     std::vector<std::optional<MixedFound>> found(plans.size());
@@ -276,6 +334,7 @@ class Search {
   std::size_t keep_;
   std::vector<std::unique_ptr<MixedWorker>> workers_;
   std::priority_queue<MixedNode, std::vector<MixedNode>, Later> heap_;
+  std::vector<MixedNode> roots_;
   std::vector<Ranked> ranked_;
   std::int64_t nodes_ = 0;
   std::uint64_t work_ = 0;
@@ -283,61 +342,11 @@ class Search {
   MixedOutcome outcome_;
 };
 
-void check_schedules(const Constraints& constraints) {
-  std::vector<std::string_view> usable;
-  for (const sim::Schedule* schedule : sim::schedule_table()) {
-    if (runs_on_mixed(*schedule)) {
-      usable.push_back(schedule->name);
-    }
-  }
-  for (const std::string& name : constraints.named_schedules()) {
-    if (std::find(usable.begin(), usable.end(), name) == usable.end()) {
-      bad_input("schedule", fmt::format("\"{}\" is no schedule of mixed clusters", name),
-                fmt::format("take one of {}", fmt::join(usable, ", ")));
-    }
-  }
-}
-
-// Choices of the search on one kind of nodes that this one does not have.
-void check_options(const Options& options) {
-  const Constraints& constraints = options.constraints;
-  constexpr const char* kNone = "a plan document may have it: `orrery simulate`";
-  const std::pair<const char*, const char*> usual[] = {{"slices", "1"}, {"tensor_parallel", "1d"}};
-  for (const auto& [field, value] : usual) {
-    if (!constraints.admits(field, value)) {
-      bad_input("--fix", fmt::format("the search of mixed clusters has {} = {}", field, value),
-                std::string(field) == "slices" ? std::string() : std::string(kNone));
-    }
-  }
-  for (const char* field :
-       {"shard_degree", "stages", "tp_inner", "ep_inside", "ulysses_degree", "activation_cap"}) {
-    if (constraints.is_fixed(field)) {
-      bad_input("--fix", fmt::format("the search of mixed clusters has no {}", field),
-                std::string(field) == "stages" ? std::string() : std::string(kNone));
-    }
-  }
-  if (constraints.is_fixed("context") && constraints.admits("context", "mix")) {
-    bad_input("--fix", "the search of mixed clusters has no context = mix", kNone);
-  }
-  if (constraints.offload().any()) {
-    bad_input("--fix", "plans of mixed clusters offload nothing");
-  }
-  if (constraints.allows_offload() || constraints.allows_operators() ||
-      constraints.allows_meshes() || constraints.asynchronous()) {
-    bad_input("--allow", "the search of mixed clusters has no such choices");
-  }
-  if (!constraints.documents().empty()) {
-    bad_input("--schedule", "the search of mixed clusters takes registered schedules",
-              "a plan document may have its own: `orrery simulate`");
-  }
-  check_schedules(constraints);
-}
-
 }  // namespace
 
 MixedOutcome search_mixed(const plan::MixedPlan& base, const Options& options,
                           const std::function<void(const ProgressReport&)>& progress) {
-  check_options(options);
+  check_mixed_options(options);
   const models::NetworkSpec& spec = base.shape.network.spec;
   if (spec.cascade.layers > 0) {
     bad_input(spec.name, "plans of mixed clusters have one trained backbone",

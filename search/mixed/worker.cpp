@@ -51,11 +51,11 @@ const MixedFamily& MixedWorker::family_of(const MixedNode& node) {
   return choices.families[static_cast<std::size_t>(family)];
 }
 
-MixedNode MixedWorker::root(int arrangement) {
+MixedNode MixedWorker::root(int arrangement, bool bounded) {
   MixedNode node;
   node.arrangement = arrangement;
   node.plans = space_.num_members(arrangement_of(node));
-  node.bound = node.plans == 0 ? Seconds() : space_.least_time(arrangement_of(node));
+  node.bound = node.plans == 0 || !bounded ? Seconds() : space_.least_time(arrangement_of(node));
   return node;
 }
 

@@ -47,8 +47,8 @@ class MixedWorker {
   explicit MixedWorker(const MixedWorker& other);
 
   const MixedSpace& space() const { return space_; }
-  // Arrangements alone: how many plans, and their bound.
-  MixedNode root(int arrangement);
+  // Arrangements alone: how many plans, and their bound, or 0 for one.
+  MixedNode root(int arrangement, bool bounded);
   MixedStep step(const MixedNode& node, const MixedKnown& known);
   const plan::MixedPlan& configure(const MixedNode& node);
   plan::MixedSimulation simulate(const MixedNode& plan, int interval_draws,

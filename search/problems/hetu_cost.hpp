@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The problem and the cost functions of Hetu-Galvatron, Galvatron's open-source successor
 // (PKU-DAIR/Hetu-Galvatron, galvatron/core/cost_model and search_engine): for a batch,
-// micro-batches
-// ("chunks") and a pipeline degree, every layer takes one of the strategies tensor or Ulysses
+// micro-batches ("chunks") and a pipeline degree, every layer takes one of the strategies tensor or Ulysses
 // parallelism x ZeRO-2 or -3 x checkpointing: 50 for eight devices. bf16 training, 1F1B with a
 // flush, one type of layers, stages of equal depth. Units are the profile's: MiB, ms; times that
 // come out are seconds.

@@ -20,11 +20,13 @@ namespace orrery::search {
 
 namespace {
 
-bool has_plan(const plan::Plan& base, const Constraints& constraints) {
+bool has_plan(const plan::Plan& base, const Constraints& constraints) try {
   const Space space(base, constraints);
   const std::vector<Group> groups = space.groups();
   return std::any_of(groups.begin(), groups.end(),
                      [&](const Group& group) { return !space.members(group).empty(); });
+} catch (const Error&) {
+  return false;  // what is left of the fixed fields contradicts itself
 }
 
 // Model chunks that a schedule is looked at with where none are fixed: the fewest it could take.

@@ -69,7 +69,7 @@ struct ProgressReport {
   Seconds best;
   double gap_fraction = 1;
   Seconds bound = Seconds();  // no plan is faster
-  int drawn = 0;              // afterwards: draws of the errors of times (plan/interval.hpp)
+  int drawn = 0;  // afterwards: draws of the errors of times (plan/simulation/interval.hpp)
   int to_draw = 0;
 };
 

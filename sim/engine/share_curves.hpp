@@ -6,8 +6,7 @@
 //
 //   max_min_speed      one moment: the largest speed that all kernels can have together
 //   OptimalSharing     all of the work: the least time in which three kinds of work can be done
-//   when
-//                      shares may change at any time. min sum t_k, sum t_k P_c(R_ck) >= work_c,
+//                      when shares may change at any time. min sum t_k, sum t_k P_c(R_ck) >= work_c,
 //                      over all share vectors R_k. P is piecewise linear, so the vectors with all
 //                      but one share at a breakpoint suffice, and the dual, max work . y with y .
 //                      P(R_k) <= 1, has a few vertices that are found once: exact, O(vertices) a

@@ -86,16 +86,6 @@ std::vector<ListedEdge> read_edges(ObjectReader& document) {
   return edges;
 }
 
-int num_stages(const ScheduleLists& lists) {
-  int stages = 0;
-  for (const auto& list : lists.devices) {
-    for (const ListedPass& pass : list) {
-      stages = std::max(stages, pass.stage + 1);
-    }
-  }
-  return stages;
-}
-
 int num_micro_batches(const ScheduleLists& lists) {
   std::uint32_t count = 0;
   for (const auto& list : lists.devices) {
@@ -142,6 +132,16 @@ ScheduleLists read_schedule_lists(ObjectReader& object) {
                "leave \"iterations\" and \"versions\" out");
   }
   return lists;
+}
+
+int num_stages(const ScheduleLists& lists) {
+  int stages = 0;
+  for (const auto& list : lists.devices) {
+    for (const ListedPass& pass : list) {
+      stages = std::max(stages, pass.stage + 1);
+    }
+  }
+  return stages;
 }
 
 ListedSizes sizes_of(const ScheduleLists& lists) {

@@ -58,6 +58,7 @@ struct ListedSizes {
 // Reads "passes", "edges", "slices", "iterations" and "versions". Error for what is no pass.
 ScheduleLists read_schedule_lists(ObjectReader& object);
 
+int num_stages(const ScheduleLists& lists);  // virtual ones, numbered from 0 on
 ListedSizes sizes_of(const ScheduleLists& lists);
 // Copies of the network: directions in which micro-batches travel.
 int directions_of(const ScheduleLists& lists);

@@ -18,7 +18,8 @@ void check_range(const PipelineOrder& order, const ScheduleParams& params) {
   double time = 0.0;
   for (std::size_t s = 0; s < order.device_of.size(); ++s) {
     const PassTimes& of = params.times_of(s);
-    for (const SimTime each : {of.forward, of.backward(), of.weight_grad, of.send, of.send}) {
+    const SimTime cut = of.input_grad + of.weight_grad;
+    for (const SimTime each : {of.forward, std::max(of.backward(), cut), of.send, of.send}) {
       time += static_cast<double>(each.ps);
     }
   }

@@ -16,13 +16,21 @@
 namespace orrery::sim {
 namespace {
 
+// Virtual stages: those listed, of which some devices may hold one less than others.
+int listed_stages(const ScheduleLists& lists, const ScheduleParams& params) {
+  const int listed = num_stages(lists);
+  return sizes_of(lists).chunks == params.chunks && listed >= params.stages
+             ? listed
+             : params.stages * params.chunks;
+}
+
 // Turns lists into an order: sizes, placement, then each pass exactly once.
 class ListedOrder {
  public:
   ListedOrder(const ScheduleLists& lists, const ScheduleParams& params, const std::string& where)
       : lists_(lists),
         where_(where),
-        stages_(static_cast<std::size_t>(params.stages * params.chunks)),
+        stages_(static_cast<std::size_t>(listed_stages(lists, params))),
         slices_(static_cast<std::size_t>(lists.slices)),
         micro_batches_(static_cast<std::size_t>(params.micro_batches) *
                        static_cast<std::size_t>(lists.iterations)),

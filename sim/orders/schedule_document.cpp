@@ -123,9 +123,18 @@ std::string check_common(const ScheduleDocument& document, const ScheduleParams&
 }  // namespace
 
 std::string check_document(const ScheduleDocument& document, const ScheduleParams& params) {
+  if (!document.lists) {
+    return check_common(document, params);
+  }
+  const int chunks = fewest_chunks(document);
+  const int listed = num_stages(*document.lists);
   return first_broken(
-      {check_common(document, params),
-       document.lists ? check_chunks(params, fewest_chunks(document)) : std::string()});
+      {check_common(document, params), check_chunks(params, chunks),
+       listed % params.stages == 0
+           ? std::string()
+           : fmt::format("{} stages are listed, and a plan has as many on each of {} devices: list "
+                         "{}",
+                         listed, params.stages, params.stages * chunks)});
 }
 
 bool splits_backward(const ScheduleDocument& document) {

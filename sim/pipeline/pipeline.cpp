@@ -103,6 +103,19 @@ double sum(const std::vector<ByteCount>& bytes) {
   return total;
 }
 
+// A unit runs a stage's backward whole or cut.
+double sum_backwards(const PipelineCosts& costs) {
+  (void)(sum(costs.input_grad) + sum(costs.weight_grad) + sum(costs.backward));  // none negative
+  const auto of = [](const std::vector<SimTime>& times, std::size_t stage) {
+    return stage < times.size() ? static_cast<double>(times[stage].ps) : 0.0;
+  };
+  double total = 0.0;
+  for (std::size_t s = 0; s < costs.forward.size(); ++s) {
+    total += std::max(of(costs.backward, s), of(costs.input_grad, s) + of(costs.weight_grad, s));
+  }
+  return total;
+}
+
 constexpr double kMax = 9.0e18;
 
 // What passes of a unit wait for edges at most: each for one of those into it. All edges are more
@@ -128,14 +141,14 @@ double edge_waits(const PipelineOrder& order, const PipelineCosts& costs) {
 // than all activations together.
 void check_range(const PipelineOrder& order, const PipelineCosts& costs) {
   const double m = order.micro_batches;
-  const double time =
-      m * (sum(costs.forward) + sum(costs.input_grad) + sum(costs.weight_grad) +
-           sum(costs.backward) + sum(costs.send_forward) + sum(costs.send_backward) +
-           sum(costs.recompute) + sum(costs.optimizer) + edge_waits(order, costs)) +
-      sum(costs.unit_forward) + sum(costs.unit_input_grad) + sum(costs.unit_weight_grad) +
-      sum(costs.unit_backward) + sum(costs.unit_send_forward) + sum(costs.unit_send_backward) +
-      sum_added(costs.last_backward_extra, costs.backward) +
-      sum_added(costs.first_forward_extra, costs.forward);
+  const double time = m * (sum(costs.forward) + sum_backwards(costs) + sum(costs.send_forward) +
+                           sum(costs.send_backward) + sum(costs.recompute) + sum(costs.optimizer) +
+                           edge_waits(order, costs)) +
+                      sum(costs.unit_forward) + sum(costs.unit_input_grad) +
+                      sum(costs.unit_weight_grad) + sum(costs.unit_backward) +
+                      sum(costs.unit_send_forward) + sum(costs.unit_send_backward) +
+                      sum_added(costs.last_backward_extra, costs.backward) +
+                      sum_added(costs.first_forward_extra, costs.forward);
   const double bytes = m * (sum(costs.activation) + sum(costs.boundary)) +
                        sum(costs.forward_workspace) + sum(costs.backward_workspace);
   check_longest_run(time);
@@ -186,7 +199,8 @@ PipelineResult evaluate_pipeline(const PipelineOrder& order, const PipelineCosts
 
 void check_longest_run(double picoseconds) {
   if (picoseconds > kMax) {
-    bad_input("pipeline", "the run could take longer than the largest simulated time, 104 days");
+    bad_input("pipeline", "the run could take longer than the largest simulated time, 104 days",
+              "state shorter passes, say milliseconds for seconds");
   }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A pipeline: an order of passes together with the cost of each. The execution model is
-// strategies' section 3: strict list order per device, a pass starts when the device is free and
+// strict list order per device, a pass starts when the device is free and
 // its inputs have arrived; a transfer takes its latency and does not occupy the compute stream.
 // Two evaluations, tested equal to the event engine on the expanded program:
 //   evaluate_pipeline   dependency-order sweep with the exact steady-state shortcut

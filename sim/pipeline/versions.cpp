@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
+#include <utility>
 
 #include "base/error.hpp"
 #include "sim/pipeline/pass_inputs.hpp"
@@ -175,6 +177,24 @@ std::vector<SimTime> first_stage_ends(const PipelineOrder& order, const Pipeline
   return ends;
 }
 
+// From and to which of `count` units a schedule that never flushes is steady: the middle third, or
+// more of them where less is no whole number of its periods. Updates and predictions come once an
+// iteration, and with transfers 1F1B repeats what it does every as many units as it has stages.
+std::pair<std::size_t, std::size_t> steady_units(const PipelineOrder& order, std::size_t count) {
+  const auto iteration = static_cast<std::size_t>(order.micro_batches / order.iterations);
+  const auto stages = static_cast<std::size_t>(chains_of(order).front().stages);
+  const std::size_t third = count / 3;
+  for (const std::size_t period : {std::lcm(iteration, stages), stages, iteration}) {
+    for (const std::size_t margin : {third, std::min(third, stages)}) {
+      const std::size_t span = 2 * count / 3 - third + 2 * (third - margin);
+      if (span >= period) {
+        return {margin, margin + span / period * period};
+      }
+    }
+  }
+  return {third, 2 * count / 3};
+}
+
 }  // namespace
 
 double steady_period(const PipelineOrder& order, const PipelineResult& result) {
@@ -182,12 +202,7 @@ double steady_period(const PipelineOrder& order, const PipelineResult& result) {
   if (ends.size() < 3) {
     return 0.0;
   }
-  const std::size_t from = ends.size() / 3;
-  std::size_t to = 2 * ends.size() / 3;
-  const auto iteration = static_cast<std::size_t>(order.micro_batches / order.iterations);
-  if (to - from >= iteration) {  // whole iterations, as updates and predictions come once in each
-    to = from + (to - from) / iteration * iteration;
-  }
+  const auto [from, to] = steady_units(order, ends.size());
   // The chains that take units in turn have ended theirs in the same time.
   const int turns = order.chains.empty() ? 1 : order.chains.front().stride;
   return static_cast<double>((ends[to] - ends[from]).ps) / (static_cast<double>(to - from) * turns);

@@ -96,15 +96,18 @@ struct Limits {
   static constexpr double kRoom = 0.04;
 };
 
+// Lines of XML text.
 std::string hover(const Sweep& sweep, std::size_t index, const SweepPoint& point) {
   std::string text;
   for (std::size_t i = 0; i < sweep.fields.size(); ++i) {
-    text += fmt::format("{} {}\n", sweep.fields[i], sweep.points[index][i]);
+    text += xml_text(fmt::format("{} {}", sweep.fields[i], sweep.points[index][i])) + "\n";
   }
-  return text + (point.state == PointState::Found
-                     ? fmt::format("{} tokens/s, {}\n{}", format_count(point.tokens_per_s),
-                                   format_duration(Seconds(point.iteration_time_s)), point.layout)
-                     : point.message);
+  if (point.state != PointState::Found) {
+    return text + xml_text(point.message);
+  }
+  return text + fmt::format("{} tokens/s, {}\n{}", format_count(point.tokens_per_s),
+                            format_duration(Seconds(point.iteration_time_s)),
+                            xml_text(point.layout));
 }
 
 std::string label_of(const SweepPoint& point) {
@@ -189,7 +192,7 @@ class Picture {
     const SweepPoint& point = points_[index];
     body_ += fmt::format(
         "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{}\" fill=\"{}\"><title>{}</title></circle>\n", x,
-        y, radius, layouts_.colour(point.layout), xml_text(hover(sweep_, index, point)));
+        y, radius, layouts_.colour(point.layout), hover(sweep_, index, point));
   }
 
   double rate_y(double top, double rate) const {
@@ -258,7 +261,7 @@ class Picture {
           "fill-opacity=\"{}\"{}><title>{}</title></rect>\n",
           x, y, width, height, found ? layouts_.colour(point.layout) : "#e8e8e8",
           found ? kCellOpacity : 1, std::min(width, height) > kOutlined ? " stroke=\"#fff\"" : "",
-          xml_text(hover(sweep_, index, point)));
+          hover(sweep_, index, point));
       const std::string label = label_of(point);
       if (height >= 13 && width >= kCharacter * static_cast<double>(label.size())) {
         text(x + width / 2, y + height / 2 + 4, "middle", label, " font-size=\"11\"");

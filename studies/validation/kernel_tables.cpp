@@ -68,11 +68,6 @@ GemmShape gemm_shape(const Cells& cells, std::string_view m, std::string_view n,
   return shape;
 }
 
-double flops_of(const GemmShape& shape) {
-  return 2.0 * static_cast<double>(shape.groups) * static_cast<double>(shape.m) *
-         static_cast<double>(shape.n) * static_cast<double>(shape.k);
-}
-
 KernelPoint gemm_point(std::string kind, const GemmShape& shape, Seconds measured,
                        const DeviceModel& device) {
   KernelPoint point;
@@ -152,8 +147,8 @@ Point best_gemm(const Cells& cells, const DeviceModel& device) {
     return tl::unexpected(dtype.error());
   }
   shape.dtype = *dtype;
-  return gemm_point("gemm-best-shape", shape, at_rate(flops_of(shape), cells.positive("tflops")),
-                    device);
+  return gemm_point("gemm-best-shape", shape,
+                    at_rate(flops_of(shape).value(), cells.positive("tflops")), device);
 }
 
 // SimuMax: TN forward, NN input gradient, NT weight gradient, summed into `out_dtype`.
@@ -168,7 +163,7 @@ Point training_gemm(const Cells& cells, const DeviceModel& device) {
                  : layout == "NT" ? costmodel::GemmLayout::NT
                                   : costmodel::GemmLayout::TN;
   return gemm_point(fmt::format("gemm-{}", to_lower(layout)), shape,
-                    at_rate(flops_of(shape), cells.positive("tflops")), device);
+                    at_rate(flops_of(shape).value(), cells.positive("tflops")), device);
 }
 
 // SimuMax: M tokens an expert, weights of K x N, whatever the stage.
@@ -190,7 +185,7 @@ Point grouped_gemm(const Cells& cells, const DeviceModel& device) {
   }
   shape.dtype = *dtype;
   const double rate = cells.positive("efficiency") * cells.positive("peak_tflops");
-  return gemm_point("grouped-gemm", shape, at_rate(flops_of(shape), rate), device);
+  return gemm_point("grouped-gemm", shape, at_rate(flops_of(shape).value(), rate), device);
 }
 
 Point deep_gemm(const Cells& cells, const DeviceModel& device) {
@@ -198,7 +193,7 @@ Point deep_gemm(const Cells& cells, const DeviceModel& device) {
   shape.groups = cells.required_count("groups", limits::kMaxExperts);
   shape.dtype = DType::Fp8;
   return gemm_point(shape.groups > 1 ? "grouped-gemm" : "gemm", shape,
-                    at_rate(flops_of(shape), cells.positive("tflops")), device);
+                    at_rate(flops_of(shape).value(), cells.positive("tflops")), device);
 }
 
 AttentionShape attention_shape(const Cells& cells, std::string_view heads,

@@ -33,7 +33,7 @@ const std::map<std::string, std::set<std::string>> kBelow = {
     {"plan", {"base", "sim", "models", "topologies", "costmodel"}},
     {"search", {"base", "sim", "models", "topologies", "costmodel", "plan"}},
     {"studies",
-     {"base", "sim", "models", "topologies", "costmodel", "plan", "search", "traces", "calibrate"}},
+     {"base", "sim", "models", "topologies", "costmodel", "plan", "search", "calibrate"}},
     {"calibrate", {"base", "sim", "models", "topologies", "costmodel", "traces"}},
     {"cli",
      {"base", "sim", "models", "topologies", "costmodel", "plan", "search", "studies", "traces",

@@ -80,6 +80,8 @@ TEST_F(JsonReaderTest, QuantitiesNeedUnits) {
   EXPECT_THAT(fail("true", [](const JsonReader& v) { v.duration(); }),
               HasSubstr("a quantity such as \"3 us\", found true"));
   EXPECT_THAT(fail("\"0 B\"", [](const JsonReader& v) { v.bytes(); }), HasSubstr("greater than"));
+  const Json size = parse_json("\"1.3 GiB\"", "f.json");
+  EXPECT_EQ(JsonReader(size, "f.json").byte_count().value(), 1395864371);
   EXPECT_THAT(fail("\"0.3 B\"", [](const JsonReader& v) { v.byte_count(); }),
               HasSubstr("whole number of bytes"));
   EXPECT_THAT(fail("\"2e18 B\"", [](const JsonReader& v) { v.bytes(); }),

@@ -33,7 +33,6 @@ TEST(MoeBlock, FlopsParametersAndSavedActivations) {
   const double bs = kBatch * kSequence;
   EXPECT_EQ(block.experts, 8);
   EXPECT_EQ(block.top_k, 2);
-  EXPECT_EQ(block.shared_ffn, 96);
   EXPECT_EQ(operator_flops(block, "router"), 2 * bs * 64 * 8);
   EXPECT_EQ(operator_flops(block, "experts_up") + operator_flops(block, "experts_down"),
             6 * bs * 2 * 64 * 48);

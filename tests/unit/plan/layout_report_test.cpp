@@ -142,6 +142,31 @@ TEST(LayoutReport, GradientsGoWhereTheScheduleSendsThem) {
   EXPECT_EQ(sent(served, "from servers"), 2 * parameters);
 }
 
+// What a ring or streamed products hide travels all the same.
+TEST(LayoutReport, StreamedCollectivesAreListed) {
+  for (const bool ring : {true, false}) {
+    BlockPlan layout;
+    layout.tp = ring ? 1 : 4;
+    layout.cp = ring ? 4 : 1;
+    layout.context = ContextParallel::Ring;
+    layout.sequence_parallel = !ring;
+    Plan plan = one_stage_plan(layout);
+    const auto sent = [&](bool streams) {
+      plan.execution.overlap_context = streams;
+      plan.execution.stream_tp = streams;
+      Bytes bytes;
+      for (const BlockReport& block : report_layouts(plan)) {
+        for (const ReportedCollective& one : block.collectives) {
+          bytes += one.sent * static_cast<double>(block.count);
+        }
+      }
+      return bytes;
+    };
+    EXPECT_GT(sent(false).value(), 0);
+    EXPECT_EQ(sent(true), sent(false));
+  }
+}
+
 // Of the largest iteration what an iteration of that size costs: context ranks have all tokens and
 // merge their attention, the logits of the sampled tokens are gathered, and there is no loss.
 TEST(LayoutReport, ServingSendsWhatAnIterationCosts) {
@@ -160,7 +185,9 @@ TEST(LayoutReport, ServingSendsWhatAnIterationCosts) {
       EXPECT_TRUE(block.states.empty()) << block.name;
       EXPECT_EQ(block.tokens, block.name == "head" ? 64 : 512) << block.name;
       for (const HeldTensor& held : block.tensors) {
-        EXPECT_THAT(held.layout, testing::Not(HasSubstr("cp"))) << block.name << " " << held.name;
+        if (held.kind != HeldKind::Cache) {
+          EXPECT_THAT(held.layout, testing::Not(HasSubstr("cp"))) << block.name << held.name;
+        }
         EXPECT_NE(held.name, "loss");
       }
       for (const ReportedCollective& one : block.collectives) {
@@ -171,10 +198,22 @@ TEST(LayoutReport, ServingSendsWhatAnIterationCosts) {
                    static_cast<double>(one.count * block.count);
       }
     }
+    ServingModel model(plan);
+    const ServingMemory memory = model.memory().front();
+    std::int64_t cached = 0;
+    for (const BlockReport& block : report_layouts(plan)) {
+      for (const HeldTensor& held : block.tensors) {
+        if (held.kind == HeldKind::Cache) {
+          EXPECT_EQ(held.layout, cp == 1 ? "kv-head on tp" : "kv-head on tp, tokens on cp");
+          cached += held.bytes.value() * block.count;
+        }
+      }
+    }
+    EXPECT_LE(cached, memory.cache.value());
+    EXPECT_GT(cached + memory.kv_per_token.value(), memory.cache.value());
     Iteration iteration;
     iteration.prompts = {{0, 512}};
     iteration.sampled = 64;
-    ServingModel model(plan);
     EXPECT_NEAR(model.cost(0, iteration).of(ServingPart::Network).value() / network.value(), 1,
                 1e-12);
   }

@@ -94,6 +94,20 @@ TEST(Recommender, TableRowIsBoth) {
   EXPECT_NE(find(cost, "gradients of pooled rows", CommKind::AllToAll), nullptr);
 }
 
+// The node that holds the only table reduces as many of its rows as with a table on each node.
+TEST(Recommender, UnevenNodesWaitForTheFullest) {
+  const auto reduced = [](int tables) {
+    const RecommenderCost cost =
+        simulate_recommender(network_of(tables_of(TableSharding::TableRow, tables)));
+    const TableExchange* inside = find(cost, "pooled rows", CommKind::ReduceScatter);
+    return inside == nullptr ? Seconds() : inside->time;
+  };
+  EXPECT_GT(reduced(1), Seconds());
+  EXPECT_EQ(reduced(1), reduced(2));
+  EXPECT_GT(reduced(3), reduced(2));
+  EXPECT_EQ(reduced(3), reduced(4));
+}
+
 TEST(Recommender, DataParallelTablesSumTheirGradients) {
   const RecommenderCost cost = simulate_recommender(
       network_of(R"({"name": "small", "rows": 1000, "dim": 128, "sharding": "data"})"));

@@ -184,7 +184,7 @@ TEST(TensorShares, RanksHoldAllOfEveryWeight) {
   whole.blocks.front().layout = {};
   ByteCount all;
   for (const HeldTensor& tensor : report_layouts(whole).at(1).tensors) {
-    all += tensor.weight ? tensor.bytes : ByteCount();
+    all += tensor.kind == HeldKind::Weight ? tensor.bytes : ByteCount();
   }
   ByteCount held;
   for (const RankShare& rank : layer.shares) {

@@ -52,6 +52,31 @@ TEST(MixedSearch, FasterGpusTakeMoreLayersOrMoreMicroBatches) {
   EXPECT_EQ(verify(*replicas.best), "");
 }
 
+// However short the time: a plan that fits, of a space that is all counted.
+TEST(MixedSearch, AnEarlyEndHasAnAnswer) {
+  const plan::MixedPlan base = mixed_base_plan(problem_on("hgx-h100:1+dgx-a100:1"));
+  Options options = fixed_options("schedule=1f1b");
+  const MixedOutcome whole = search_mixed(base, options);
+  for (const bool by_clock : {true, false}) {
+    Options ended = options;
+    if (by_clock) {
+      ended.time_limit = Seconds(1e-9);
+    } else {
+      ended.stop = [] { return true; };
+    }
+    const MixedOutcome outcome = search_mixed(base, ended);
+    ASSERT_TRUE(outcome.best.has_value());
+    EXPECT_EQ(outcome.timed_out, by_clock);
+    EXPECT_EQ(outcome.interrupted, !by_clock);
+    EXPECT_EQ(outcome.gap_fraction, 1.0);
+    EXPECT_EQ(outcome.lower_bound, Seconds());
+    EXPECT_EQ(outcome.plans, whole.plans);
+    EXPECT_EQ(outcome.simulated + outcome.pruned + outcome.unexplored, outcome.plans);
+    EXPECT_GE(outcome.best->simulation.iteration_time, whole.best->simulation.iteration_time);
+    EXPECT_EQ(verify(*outcome.best), "");
+  }
+}
+
 // What more nodes of another kind buy, and that they are left idle where they only slow down.
 TEST(MixedSearch, SlowNodesNeverHurt) {
   const auto time = [](const std::string& cluster) {

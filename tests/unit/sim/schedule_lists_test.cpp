@@ -80,6 +80,50 @@ INSTANTIATE_TEST_SUITE_P(
       return "schedule_" + name;
     });
 
+// Three stages on two devices: one device has one less.
+TEST(ListedStages, NeedNoMultipleOfTheDevices) {
+  const std::string text = R"({"schema": "orrery-schedule", "version": 1, "name": "three",
+    "passes": [[{"pass": "F", "stage": 0, "micro_batch": 0}, {"pass": "F", "stage": 2, "micro_batch": 0},
+                {"pass": "BW", "stage": 2, "micro_batch": 0}, {"pass": "BW", "stage": 0, "micro_batch": 0}],
+               [{"pass": "F", "stage": 1, "micro_batch": 0}, {"pass": "BW", "stage": 1, "micro_batch": 0}]]})";
+  const ScheduleParams params{.stages = 2, .micro_batches = 1, .chunks = 2};
+  const PipelineOrder order = read(text, params);
+  EXPECT_EQ(order.num_virtual_stages, 3);
+  EXPECT_THAT(order.device_of, testing::ElementsAre(0, 1, 0));
+  const auto [costs, scale] = share_costs(order, {SimTime{2}, SimTime{2}, SimTime{2}, SimTime{0}});
+  EXPECT_EQ(evaluate_pipeline(order, costs).makespan.ps, 3 * (2 + 4) * scale / 2);
+  const ScheduleDocument document =
+      read_schedule_document(parse_json(text, "mine.json"), "mine.json");
+  EXPECT_EQ(check_document(document, params),
+            "3 stages are listed, and a plan has as many on each of 2 devices: list 4");
+}
+
+// With transfers 1F1B that never flushes repeats itself every p micro-batches: a cycle takes their
+// work and a round trip through all stages, 2 c (p - 1), whatever the number of iterations.
+TEST(AsynchronousPeriod, CountsTransfersOnceACycle) {
+  for (const auto& [p, m, iterations, latency] :
+       {std::tuple{8, 12, 4, 3}, {8, 12, 3, 3}, {8, 36, 3, 3}, {4, 5, 7, 2}, {2, 5, 4, 1}}) {
+    ScheduleParams params{.stages = p, .micro_batches = m};
+    params.iterations = iterations;
+    const PipelineOrder order = find_schedule("pipedream", "test").order(params);
+    const auto [costs, scale] =
+        share_costs(order, {SimTime{4}, SimTime{4}, SimTime{4}, SimTime{4 * latency}});
+    const PipelineResult result =
+        evaluate_pipeline(order, costs, {.steady_state = false, .record_spans = true});
+    EXPECT_DOUBLE_EQ(steady_period(order, result) / static_cast<double>(scale),
+                     12 + 8.0 * latency * (p - 1) / p)
+        << p << " " << m << " " << iterations;
+  }
+}
+
+// A million passes of a second each are 2.6 hours of pipeline.
+TEST(LongRuns, AreNotTakenForLongerThanTheyCanBe) {
+  const PipelineOrder order = find_schedule("1f1b", "test").order({1024, 2048});
+  const SimTime second = to_sim_time(Seconds(1));
+  const auto [costs, scale] = share_costs(order, {second, second, second, SimTime{0}});
+  EXPECT_EQ(evaluate_pipeline(order, costs).makespan, second * (3 * (2048 + 1023)) * scale);
+}
+
 std::string described(const std::string& members) {
   return R"({"schema": "orrery-schedule", "version": 1, "name": "mine", )" + members + "}";
 }
