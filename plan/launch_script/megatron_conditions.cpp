@@ -14,7 +14,10 @@ std::optional<MegatronConflict> conflict_of_joined_passes(const Plan& plan) {
     return conflict("with one chunk in a pipeline", "search with --fix chunks=2");
   }
   if (plan.blocks.front().layout.ep == 1) {
-    return conflict("without expert parallelism", "search with --forbid ep=1");
+    return conflict("without expert parallelism",
+                    plan.network.spec.moe.experts > 0
+                        ? "search with --forbid ep=1"
+                        : "search with --schedule 1f1b --schedule interleaved");
   }
   if (std::ranges::any_of(plan.blocks, [](const BlockRun& run) {
         return run.layout.recompute == Recompute::Full;

@@ -125,6 +125,11 @@ TEST(MegatronExport, AsksOfJoinedPassesAndDispatchWhatMegatronDoes) {
   EXPECT_THAT(problem([](Plan& plan) { plan.blocks.front().layout.ep = 1; }),
               AllOf(HasSubstr("without expert parallelism"), HasSubstr("--forbid ep=1")));
   EXPECT_THAT(problem([](Plan& plan) {
+                plan.blocks.front().layout.ep = 1;
+                plan.network.spec.moe = {};
+              }),
+              AllOf(HasSubstr("without expert parallelism"), HasSubstr("--schedule 1f1b")));
+  EXPECT_THAT(problem([](Plan& plan) {
                 BlockPlan full = plan.blocks.front().layout;
                 full.recompute = Recompute::Full;
                 plan.blocks = {{1, plan.blocks.front().layout}, {9, full}};
