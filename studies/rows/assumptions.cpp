@@ -139,7 +139,11 @@ class Assumptions {
     const bool recipe = mentions(row_.framework, "NeMo") ||
                         mentions(row_.framework, "Megatron-Bridge") ||
                         mentions(row_.framework, "Megatron-Core");
-    if (!row_.full && !row_.sequence_parallel && recipe && *row_.tp > 1) {
+    // Megatron trains experts on tensor ranks with it alone (NVIDIA/Megatron-LM
+    // core/transformer/moe/moe_layer.py, forward).
+    const bool experts =
+        row_.experts.value_or(0) > 0 && (recipe || mentions(row_.framework, "Megatron"));
+    if ((experts || (!row_.full && recipe)) && !row_.sequence_parallel && *row_.tp > 1) {
       row_.sequence_parallel = true;
       notes_.emplace_back("sequence parallelism");
     }

@@ -161,14 +161,18 @@ std::optional<std::int64_t> stage_of_zero(std::string_view cell) {
                                                                 {"hybridshard", 3},
                                                                 {"hybrid", 3},
                                                                 {"ddp", 0},
+                                                                {"noshard", 0},
                                                                 {"no", 0},
                                                                 {"off", 0},
                                                                 {"zerooffload", 2},
                                                                 {"shardgradop", 2},
                                                                 {"distopt", 1},
                                                                 {"distributedoptimizer", 1}});
+  // "FSDP full shard" is what its strategy is.
+  const std::string_view strategy =
+      std::string_view(key).substr(key.starts_with("fsdp") && key.ends_with("shard") ? 4 : 0);
   for (const auto& [name, stage] : kNames) {
-    if (key == name) {
+    if (key == name || strategy == name) {
       return stage;
     }
   }

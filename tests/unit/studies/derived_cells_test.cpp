@@ -131,9 +131,24 @@ TEST(DerivedCells, StagesOfZeroInOtherWords) {
   EXPECT_EQ(stage("ZeRO-Infinity"), 3);
   EXPECT_EQ(stage("ZeRO-Offload"), 2);
   EXPECT_EQ(stage("SHARD_GRAD_OP"), 2);
+  EXPECT_EQ(stage("NO_SHARD"), 0);
+  EXPECT_EQ(stage("FSDP full shard"), 3);
   EXPECT_EQ(stage("dist-opt"), 1);
   EXPECT_EQ(stage("ZeRO-30"), std::nullopt);
   EXPECT_EQ(stage("something"), std::nullopt);
+}
+
+// Megatron refuses experts on tensor ranks without it; dense networks run either way.
+TEST(DerivedCells, ExpertsOnTensorRanksAreSequenceParallel) {
+  const auto assumed = [](const std::string& experts) {
+    return predicted({{"experts", experts},
+                      {"top_k", experts.empty() ? "" : "2"},
+                      {"moe_ffn_hidden", experts.empty() ? "" : "4096"},
+                      {"sequence_parallel", ""}})
+        .assumed;
+  };
+  EXPECT_THAT(assumed("8"), Contains("sequence parallelism"));
+  EXPECT_THAT(assumed(""), testing::Not(Contains("sequence parallelism")));
 }
 
 TEST(DerivedCells, RecomputationInOtherWords) {
