@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/error.hpp"
+#include "costmodel/collective_units.hpp"
 #include "costmodel/mesh_rings.hpp"
 #include "costmodel/network_connections.hpp"
 #include "topologies/summary.hpp"
@@ -17,8 +18,6 @@ namespace {
 using sim::CommKind;
 using topologies::Wiring;
 
-constexpr double kGiga = 1e9;
-constexpr double kMicro = 1e-6;
 // Share of the nominal rate of a link that NCCL counts on: 20 of 25 GB/s of an NVLink2 or 3.
 constexpr double kMeshLinkFraction = 0.8;
 // Two PCIe GPUs of one switch reach 20 of 31.5 and 38.6 of 63 GB/s (L40S, RTX PRO 6000 logs).

@@ -262,12 +262,12 @@ OperatorCost whole_cost(const Block& block, const Operator& op, const Assignment
 
 }  // namespace
 
-// Operators of no product make all their gradients in one kernel.
 void add_memory(KernelCost& cost, double bytes, MemoryKernel kernel, const KernelContext& context) {
   cost.time += context.device.memory_bound(Bytes(bytes), kernel);
   cost.launches += 1;
 }
 
+// Operators of no product make all their gradients in one kernel.
 OperatorCost operator_cost(const Block& block, const Operator& op, const Assignment& assignment,
                            const KernelContext& context) {
   OperatorCost cost = whole_cost(block, op, assignment, context);

@@ -20,13 +20,20 @@ namespace orrery::search {
 
 namespace {
 
-bool has_plan(const plan::Plan& base, const Constraints& constraints) try {
+bool has_plan(const plan::Plan& base, const Constraints& constraints) {
   const Space space(base, constraints);
   const std::vector<Group> groups = space.groups();
   return std::any_of(groups.begin(), groups.end(),
                      [&](const Group& group) { return !space.members(group).empty(); });
-} catch (const Error&) {
-  return false;  // what is left of the fixed fields contradicts itself
+}
+
+// Not where the fields that are left contradict themselves.
+bool has_plan_without(const plan::Plan& base, const Constraints& constraints, std::size_t fixed) {
+  try {
+    return has_plan(base, constraints.without_fixed(fixed));
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 // Model chunks that a schedule is looked at with where none are fixed: the fewest it could take.
@@ -141,7 +148,7 @@ void explain_empty_space(const plan::Plan& base, const Constraints& constraints)
   }
   std::vector<std::string> culprits;
   for (std::size_t index = 0; index < fixed.size(); ++index) {
-    if (has_plan(base, constraints.without_fixed(index))) {
+    if (has_plan_without(base, constraints, index)) {
       culprits.push_back(fixed[index]);
     }
   }

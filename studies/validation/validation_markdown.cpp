@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include "studies/validation/percent.hpp"
 #include "studies/validation/validation.hpp"
 
 namespace orrery::studies {
 namespace {
-
-std::string markdown_percent(const std::optional<double>& value) {
-  return value ? fmt::format("{:.1f} %", 100 * *value) : "-";
-}
 
 bool is_used(const ErrorSummary& summary) { return summary.simulated + summary.skipped > 0; }
 
@@ -16,8 +13,8 @@ void add_errors(std::string& text, const std::string& name, const std::string& q
                 const ErrorSummary& summary) {
   if (is_used(summary)) {
     text += fmt::format("| {} | {} | {} | {} | {} | {} | {} |\n", name, quantity,
-                        markdown_percent(summary.median), markdown_percent(summary.p90),
-                        markdown_percent(summary.mean), summary.simulated, summary.skipped);
+                        percent(summary.median), percent(summary.p90), percent(summary.mean),
+                        summary.simulated, summary.skipped);
   }
 }
 
@@ -32,11 +29,10 @@ void add_judgement(std::string& text, const std::string& name, const Judgement& 
   }
   const Ranking& ranking = judgement.ranking;
   text += fmt::format(
-      "| {} | {} | {} | {} | {} | {} | {} | {} |\n", name, markdown_percent(judgement.coverage80),
-      ranking.tau ? fmt::format("{:.2f}", *ranking.tau) : "-",
-      markdown_percent(ranking.regret_median), markdown_percent(ranking.regret_worst),
-      markdown_percent(judgement.ratio.median), markdown_percent(judgement.time.mean),
-      markdown_percent(judgement.baseline.mean));
+      "| {} | {} | {} | {} | {} | {} | {} | {} |\n", name, percent(judgement.coverage80),
+      ranking.tau ? fmt::format("{:.2f}", *ranking.tau) : "-", percent(ranking.regret_median),
+      percent(ranking.regret_worst), percent(judgement.ratio.median), percent(judgement.time.mean),
+      percent(judgement.baseline.mean));
 }
 
 using Adder = void (*)(std::string&, const std::string&, const Judgement&);

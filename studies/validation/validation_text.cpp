@@ -8,14 +8,16 @@
 #include "base/quantity_text.hpp"
 #include "base/table.hpp"
 #include "base/text.hpp"
+#include "studies/validation/percent.hpp"
 #include "studies/validation/validation.hpp"
 
 namespace orrery::studies {
-namespace {
 
-std::string percent(const std::optional<double>& value) {
-  return value ? fmt::format("{:.1f} %", 100 * *value) : "-";
+std::string percent(const std::optional<double>& fraction) {
+  return fraction ? fmt::format("{:.1f} %", 100 * *fraction) : "-";
 }
+
+namespace {
 
 std::vector<std::string> cells_of(std::string name, std::string kind, const ErrorSummary& summary) {
   return {std::move(name),
