@@ -222,6 +222,8 @@ std::int64_t parse_integer(std::string_view text, std::string_view where, std::i
   return value;
 }
 
+std::string exact_bytes_text(std::int64_t bytes) { return fmt::format("{} B", bytes); }
+
 std::string quantity_text(Bytes bytes) { return exact_text(bytes.value(), kByteUnits); }
 
 std::string quantity_text(BytesPerSecond rate) { return exact_text(rate.value(), kBandwidthUnits); }

@@ -34,6 +34,7 @@ std::string format_count(double count);  // "1.2 M", "70.6 B"
 
 // Exact, for documents: a short text that parses back to the same value ("900 GB/s"),
 // with a number in [1, 1000) where that costs at most three characters.
+std::string exact_bytes_text(std::int64_t bytes);  // "1234 B": exact at any size
 std::string quantity_text(Bytes bytes);
 std::string quantity_text(BytesPerSecond rate);
 std::string quantity_text(Seconds seconds);

@@ -209,7 +209,7 @@ Extras extras_of(const PlanOptions& options, const plan::Plan& base, const searc
                  const Searched& searched, const std::vector<const search::Baseline*>& baselines) {
   Extras extras;
   const Seconds best = searched.outcome().best->simulation.iteration_time;
-  const std::vector<Compared> compared = compare_baselines(baselines, base, how);
+  const std::vector<BaselineResult> compared = compare_baselines(baselines, base, how);
   if (!compared.empty()) {
     extras.text += baselines_text(compared, best);
     extras.json.emplace_back("baselines", baselines_json(compared, best));

@@ -1,6 +1,6 @@
 # Most of the build time of a small file goes to headers. Those of the standard library and of fmt
 # are compiled once; the rooms' own, and the templates that both leave to be instantiated, are paid
-# once for eight files, whose helpers have names of their own, therefore.
+# once for eight files of a folder, whose helpers have names of their own in it, therefore.
 file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/headers.cpp CONTENT "")
 add_library(orrery_headers STATIC ${CMAKE_BINARY_DIR}/headers.cpp)
 target_include_directories(orrery_headers SYSTEM PRIVATE ${ORRERY_EXPECTED_INCLUDE})
@@ -15,6 +15,25 @@ target_precompile_headers(orrery_headers PRIVATE ${common_headers})
 set_source_files_properties(search/space/layout_fields.cpp studies/rows/assumptions.cpp studies/rows/row_cluster.cpp
                             traces/nccl_log.cpp
                             PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+
+# A file that is added or taken away moves none of another folder to other company.
+function(orrery_compile_together target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  get_target_property(sources ${target} SOURCES)
+  set(last_folder "")
+  foreach(source IN LISTS sources)
+    get_filename_component(folder "${source}" DIRECTORY)
+    if(NOT folder STREQUAL last_folder)
+      set(last_folder "${folder}")
+      set(number 0)
+    endif()
+    math(EXPR part "${number} / 8")
+    math(EXPR number "${number} + 1")
+    file(RELATIVE_PATH group "${CMAKE_SOURCE_DIR}" "${folder}")
+    string(REPLACE "/" "_" group "${group}")
+    set_source_files_properties("${source}" PROPERTIES UNITY_GROUP "${group}_${part}")
+  endforeach()
+endfunction()
 
 # One library a room, of its folder and the FOLDERS in it that are no registry; the links are the
 # whole dependency order of the rooms.
@@ -40,7 +59,7 @@ function(orrery_room name)
   endforeach()
   target_link_libraries(orrery_${name} PRIVATE $<BUILD_INTERFACE:orrery_options> fmt::fmt ${R_PRIVATE})
   target_precompile_headers(orrery_${name} REUSE_FROM orrery_headers)
-  set_target_properties(orrery_${name} PROPERTIES UNITY_BUILD ON)
+  orrery_compile_together(orrery_${name})
 endfunction()
 
 orrery_room(base PRIVATE nlohmann_json::nlohmann_json Threads::Threads)
@@ -134,5 +153,5 @@ target_link_libraries(orrery PRIVATE orrery_options orrery_malloc orrery_studies
                       CLI11::CLI11 fmt::fmt)
 # Nothing in the commands is hot.
 target_precompile_headers(orrery PRIVATE ${common_headers})
-set_target_properties(orrery PROPERTIES UNITY_BUILD ON)
+orrery_compile_together(orrery)
 target_compile_options(orrery PRIVATE $<$<CONFIG:Release>:-O1>)

@@ -18,8 +18,8 @@ namespace orrery::costmodel {
 
 namespace {
 
-constexpr std::string_view kSchema = "orrery-kernel-residuals";
-constexpr std::string_view kFolder = "costmodel/kernels";
+constexpr std::string_view kResidualsSchema = "orrery-kernel-residuals";
+constexpr std::string_view kResidualsFolder = "costmodel/kernels";
 constexpr std::array<std::string_view, kNumKernelKinds> kKinds = {
     "gemm", "grouped-gemm", "attention-forward", "attention-backward"};
 constexpr std::array<std::string_view, kNumGemmLayouts> kLayouts = {"tn", "nn", "nt"};
@@ -150,7 +150,7 @@ int num_sizes(KernelKind kind) { return kSizes[static_cast<std::size_t>(kind)]; 
 
 KernelResiduals read_kernel_residuals(const JsonReader& value, std::string name) {
   ObjectReader object(value);
-  object.expect_schema(kSchema, 1);
+  object.expect_schema(kResidualsSchema, 1);
   const int sms = static_cast<int>(object.required("sms").integer(1, 65'536));
   std::string source = object.required("source").string();
   std::vector<ResidualSet> sets;
@@ -170,7 +170,7 @@ KernelResiduals read_kernel_residuals(const JsonReader& value, std::string name)
 
 Json to_json(const KernelResiduals& residuals) {
   Json document = Json::object();
-  document.set("schema", kSchema);
+  document.set("schema", kResidualsSchema);
   document.set("version", 1);
   document.set("sms", residuals.sms());
   document.set("source", residuals.source());
@@ -188,7 +188,7 @@ Json to_json(const KernelResiduals& residuals) {
 }
 
 KernelResiduals load_kernel_residuals(const std::string& name) {
-  const std::vector<std::string> names = data_names(kFolder);
+  const std::vector<std::string> names = data_names(kResidualsFolder);
   if (std::find(names.begin(), names.end(), name) == names.end()) {
     bad_input("residuals", fmt::format("no kernel residuals are called \"{}\"", printable(name)),
               nearest_hint(name, names));
@@ -196,7 +196,7 @@ KernelResiduals load_kernel_residuals(const std::string& name) {
   // Read once: every plan and every row of a validation asks for them again.
   static std::mutex mutex;
   static std::map<std::string, KernelResiduals> loaded;
-  const std::string path = data_path(fmt::format("{}/{}.json", kFolder, name));
+  const std::string path = data_path(fmt::format("{}/{}.json", kResidualsFolder, name));
   const std::scoped_lock lock(mutex);
   auto found = loaded.find(path);
   if (found == loaded.end()) {

@@ -8,10 +8,6 @@
 namespace orrery::models {
 namespace {
 
-bool contains(const std::vector<Var>& vars, Var var) {
-  return std::find(vars.begin(), vars.end(), var) != vars.end();
-}
-
 // The dims of an operand split at `reduced`: {rows, k}.
 std::pair<Dims, Dims> split_reduced(const Dims& dims, const std::vector<Var>& reduced) {
   Dims rows;

@@ -18,6 +18,7 @@
 // - Embedding reads one row of the table a token: its traffic is twice its output, never the table.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -45,6 +46,9 @@ enum class Var : std::uint8_t {
   Rank,    // inner width of a low-rank adapter
 };
 inline constexpr int kNumVars = 14;
+inline bool contains(const std::vector<Var>& vars, Var var) {
+  return std::find(vars.begin(), vars.end(), var) != vars.end();
+}
 
 inline constexpr std::int64_t kFromWorkload = 0;
 

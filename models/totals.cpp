@@ -22,10 +22,6 @@ Workload workload_of(const Block& block, const Workload& workload) {
   return block.tokens > 0 ? Workload{workload.batch * block.items, block.tokens} : workload;
 }
 
-bool contains(const std::vector<Var>& vars, Var var) {
-  return std::find(vars.begin(), vars.end(), var) != vars.end();
-}
-
 const Tensor& tensor_of(const Block& block, int index) {
   return block.tensors[static_cast<std::size_t>(index)];
 }

@@ -19,9 +19,10 @@ double loss(const plan::Simulation& simulation, Seconds best) {
 
 }  // namespace
 
-std::vector<Compared> compare_baselines(const std::vector<const search::Baseline*>& baselines,
-                                        const plan::Plan& base, const search::Options& options) {
-  std::vector<Compared> compared;
+std::vector<BaselineResult> compare_baselines(const std::vector<const search::Baseline*>& baselines,
+                                              const plan::Plan& base,
+                                              const search::Options& options) {
+  std::vector<BaselineResult> compared;
   for (const search::Baseline* baseline : baselines) {
     if (interrupted()) {
       break;
@@ -31,7 +32,7 @@ std::vector<Compared> compare_baselines(const std::vector<const search::Baseline
   return compared;
 }
 
-std::string baselines_text(const std::vector<Compared>& compared, Seconds best) {
+std::string baselines_text(const std::vector<BaselineResult>& compared, Seconds best) {
   TextTable table({{"search"},
                    {"plans", Align::Right},
                    {"iteration", Align::Right},
@@ -62,7 +63,7 @@ std::string baselines_text(const std::vector<Compared>& compared, Seconds best) 
       table.text(), notes.empty() ? "" : "\n" + notes);
 }
 
-Json baselines_json(const std::vector<Compared>& compared, Seconds best) {
+Json baselines_json(const std::vector<BaselineResult>& compared, Seconds best) {
   Json list = Json::array();
   for (const auto& [baseline, choice] : compared) {
     Json::Object entry = {{"name", std::string(baseline->name)},

@@ -10,15 +10,16 @@
 
 namespace orrery::cli {
 
-struct Compared {
+struct BaselineResult {
   const search::Baseline* baseline = nullptr;
   search::BaselineChoice choice;
 };
-std::vector<Compared> compare_baselines(const std::vector<const search::Baseline*>& baselines,
-                                        const plan::Plan& base, const search::Options& options);
+std::vector<BaselineResult> compare_baselines(const std::vector<const search::Baseline*>& baselines,
+                                              const plan::Plan& base,
+                                              const search::Options& options);
 
 // The loss of a choice is its time over `best`, minus 1.
-std::string baselines_text(const std::vector<Compared>& compared, Seconds best);
-Json baselines_json(const std::vector<Compared>& compared, Seconds best);
+std::string baselines_text(const std::vector<BaselineResult>& compared, Seconds best);
+Json baselines_json(const std::vector<BaselineResult>& compared, Seconds best);
 
 }  // namespace orrery::cli

@@ -28,7 +28,7 @@ using search::TableFound;
 using search::TableOutcome;
 
 // Options that only plans of blocks have.
-void check_options(const PlanOptions& options) {
+void check_recommender_options(const PlanOptions& options) {
   const std::pair<const char*, bool> given[] = {
       {"--seq", !options.sequence.empty()},
       {"--forbid", !options.forbid.empty()},
@@ -227,7 +227,7 @@ bool is_recommender_file(const std::string& network) {
 }
 
 int plan_recommender(const PlanOptions& options) {
-  check_options(options);
+  check_recommender_options(options);
   const TableProblem problem = table_problem_of(options);
   search::TableSearch how;
   how.top = static_cast<std::size_t>(parse_integer(options.top, "--top", 1, 1000));

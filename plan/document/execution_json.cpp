@@ -12,10 +12,6 @@
 namespace orrery::plan {
 namespace {
 
-std::string bytes_text(std::int64_t bytes) {
-  return fmt::format("{} B", bytes);  // exact at any size
-}
-
 // The boolean members of Execution, once for both directions.
 struct Flag {
   std::string_view name;
@@ -95,13 +91,13 @@ Json to_json(const Execution& execution) {
   document.set("flash_version", execution.flash_version);
   document.set("gradient_passes", execution.gradient_passes);
   document.set("host_per_block", quantity_text(execution.host_per_block));
-  document.set("bucket", bytes_text(execution.bucket_bytes));
-  document.set("first_bucket", bytes_text(execution.first_bucket_bytes));
+  document.set("bucket", exact_bytes_text(execution.bucket_bytes));
+  document.set("first_bucket", exact_bytes_text(execution.first_bucket_bytes));
   document.set("gathers_in_flight", execution.gathers_in_flight);
   document.set("backward_prefetch", to_text(execution.backward_prefetch));
   document.set("fp8_scaling", to_text(execution.fp8_scaling));
   document.set("amax_ranks", to_text(execution.amax_ranks));
-  document.set("optimizer_state_per_parameter", bytes_text(execution.optimizer_state_bytes));
+  document.set("optimizer_state_per_parameter", exact_bytes_text(execution.optimizer_state_bytes));
   return document;
 }
 

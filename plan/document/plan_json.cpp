@@ -29,10 +29,6 @@ namespace {
 constexpr std::string_view kSchema = "orrery-plan";
 constexpr std::int64_t kVersion = 1;
 
-std::string bytes_text(std::int64_t bytes) {
-  return fmt::format("{} B", bytes);  // exact at any size
-}
-
 Json texts_to_json(const std::vector<std::string>& texts) {
   Json array = Json::array();
   for (const std::string& text : texts) {
@@ -191,7 +187,7 @@ Json to_json(const Plan& plan) {
       {"stages", std::move(stages)},
       {"blocks", std::move(blocks)},
       {"execution", to_json(plan.execution)},
-      {"memory_reserve", bytes_text(plan.memory_reserve.value())},
+      {"memory_reserve", exact_bytes_text(plan.memory_reserve.value())},
       {"network",
        Json::Object{{"document", network.is_null() ? models::to_json(plan.network.spec) : network},
                     {"overrides", texts_to_json(plan.network.overrides)}}},

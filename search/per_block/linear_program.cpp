@@ -13,7 +13,7 @@ namespace orrery::search {
 namespace {
 
 // Sums of a few thousand doubles are exact to far less than this.
-constexpr double kRounding = 1e-11;
+constexpr double kRowRounding = 1e-11;
 constexpr int kIterationsAtOnce = 200;  // between two looks whether to stop
 constexpr int kMostIterations = 4'000;
 // What missing rows by their whole bound costs: rows that are missed by a ten-thousandth of it
@@ -180,7 +180,7 @@ double LinearProgram::bound_of(const std::vector<double>& prices,
     bound += gain;
     size += std::abs(gain);
   }
-  return bound - size * kRounding;
+  return bound - size * kRowRounding;
 }
 
 std::vector<double> LinearProgram::prices() const {

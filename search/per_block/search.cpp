@@ -16,9 +16,11 @@ namespace orrery::search {
 
 namespace {
 
-constexpr std::size_t kNodesAtOnce = 16;     // fixed, so that results do not depend on threads
-constexpr int kMostDrafted = 200;            // pipelines
-constexpr std::int64_t kMostParts = 20'000;  // of pipelines
+constexpr std::size_t kNodesAtOnce = 16;      // fixed, so that results do not depend on threads
+constexpr int kMostDrafted = 200;             // pipelines
+constexpr std::int64_t kMostParts = 20'000;   // of pipelines
+constexpr std::int64_t kMostTried = 500'000;  // plans of pipelines with few
+constexpr std::int64_t kTriedAtOnce = 2'000;  // by one thread
 // Without a plan, bounds look no further than this many times the roofline.
 constexpr double kHorizon = 1e3;
 
@@ -82,7 +84,7 @@ class PerBlockSearch {
 
   // With what is known now.
   PerBlockWork work(PerBlockTask task, PerBlockNode node) const {
-    return {task, best(), until(), std::move(node), {}};
+    return {task, best(), until(), std::move(node), {}, {}};
   }
 
   void search_homogeneous() {
@@ -153,10 +155,14 @@ class PerBlockSearch {
   }
 
   void step() {
+    if (num_tried(open_.top()) >= 0) {
+      simulate(state_.pop());
+      return;
+    }
     std::vector<PerBlockNode> batch;
     const PerBlockStage stage = open_.top().stage;
     while (!open_.empty() && batch.size() < kNodesAtOnce && open_.top().bound < cutoff() &&
-           go_together(open_.top().stage, stage)) {
+           go_together(open_.top().stage, stage) && num_tried(open_.top()) < 0) {
       PerBlockNode node = state_.pop();
       if (is_settled(node)) {
         continue;
@@ -228,6 +234,38 @@ class PerBlockSearch {
 
   Pipeline pipeline_of(const PerBlockNode& node) const {
     return space_.pipelines(space_.meshes()[node.mesh])[node.pipeline];
+  }
+
+  // Of a pipeline that is to be simulated plan by plan; negative: not this one.
+  std::int64_t num_tried(const PerBlockNode& node) const {
+    if (node.stage != PerBlockStage::Done || !node.part.ranges.empty()) {
+      return -1;
+    }
+    const StageMesh& mesh = space_.meshes()[node.mesh];
+    const NumberedPlans plans(space_, mesh, pipeline_of(node));
+    const bool are_few =
+        plans.are_few(space_.micro_batches(mesh)) && result_.tried + plans.size() <= kMostTried;
+    return are_few ? plans.size() : -1;
+  }
+
+  // Every plan of a pipeline.
+  void simulate(const PerBlockNode& node) {
+    const std::int64_t plans = num_tried(node);
+    std::vector<PerBlockWork> batch;
+    for (std::int64_t first = 0; first < plans; first += kTriedAtOnce) {
+      batch.push_back(work(PerBlockTask::Simulate, node));
+      batch.back().plans = {first, std::min(kTriedAtOnce, plans - first)};
+    }
+    const std::vector<PerBlockDone> done = crew_.run(batch);
+    checkpoint_.save_before({node}, state_);
+    if (std::any_of(done.begin(), done.end(), [](const auto& one) { return !one.draft; })) {
+      state_.push(node);  // cut short
+      return;
+    }
+    result_.tried += plans;
+    for (const PerBlockDone& one : done) {
+      take(node, *one.draft);
+    }
   }
 
   // Parts of pipelines are split only.

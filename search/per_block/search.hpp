@@ -3,7 +3,8 @@
 // optimum, so its answer is never worse. Then, best bound first:
 //   mesh      bound: the work of its blocks, then a linear program over memory and time
 //   pipeline  bound: the program of per_block/bound.hpp
-//   draft     of the pipelines with the least bounds: rounded, cut and improved by simulation
+//   draft     of the pipelines with the least bounds: rounded, cut and improved by simulation;
+//             where a pipeline has few plans, all of them are simulated
 // The least bound of all meshes and pipelines certifies the answer. Deterministic at any number of
 // threads and ranks unless a time limit or an interruption ends it.
 #pragma once
@@ -23,6 +24,7 @@ struct PerBlockOutcome {
   std::int64_t pipelines = 0;  // of them, with a bound of their own
   std::int64_t drafted = 0;
   std::int64_t parts = 0;  // of pipelines, by how many blocks a stage has
+  std::int64_t tried = 0;  // plans of pipelines all of whose plans were simulated
 };
 
 PerBlockOutcome search_per_block(const plan::Plan& base, const Options& options,

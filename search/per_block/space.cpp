@@ -10,6 +10,8 @@
 
 #include "base/error.hpp"
 #include "plan/schedule_traits.hpp"
+#include "search/per_block/counts.hpp"
+#include "search/per_block/numbered_plans.hpp"
 
 namespace orrery::search {
 
@@ -18,29 +20,6 @@ namespace {
 // log10 of n over k.
 double log_choose(double n, double k) {
   return (std::lgamma(n + 1) - std::lgamma(k + 1) - std::lgamma(n - k + 1)) / std::log(10.0);
-}
-
-// Exact as long as it fits; negative beyond.
-std::int64_t product(std::int64_t a, std::int64_t b) {
-  std::int64_t result = 0;
-  return a < 0 || b < 0 || __builtin_mul_overflow(a, b, &result) ? -1 : result;
-}
-
-std::int64_t choose(std::int64_t n, std::int64_t k) {
-  std::int64_t result = 1;
-  for (std::int64_t i = 1; i <= k && result >= 0; ++i) {
-    result = product(result, n - k + i);
-    result = result < 0 ? -1 : result / i;
-  }
-  return result;
-}
-
-std::int64_t power(std::int64_t base, std::int64_t exponent) {
-  std::int64_t result = 1;
-  for (std::int64_t i = 0; i < exponent && result >= 0; ++i) {
-    result = product(result, base);
-  }
-  return result;
 }
 
 void add(SpaceSize& size, std::int64_t exact, double log10) {
@@ -120,6 +99,15 @@ std::vector<plan::BlockPlan> PerBlockSpace::strategies(const StageMesh& mesh) co
   return strategies;
 }
 
+std::int64_t PerBlockSpace::num_strategies(const StageMesh& mesh) const {
+  std::int64_t count = 0;
+  for (const Group& group : mesh.groups) {
+    count +=
+        static_cast<std::int64_t>(space_.layouts(group).size() * space_.zero_stages(group).size());
+  }
+  return count;
+}
+
 std::vector<Pipeline> PerBlockSpace::pipelines(const StageMesh& mesh) const {
   std::vector<Pipeline> pipelines;
   for (const Family& family : space_.families(mesh.groups.front())) {
@@ -177,18 +165,13 @@ std::vector<int> PerBlockSpace::first_cut(const StageMesh& mesh, const Pipeline&
 SpaceSize PerBlockSpace::size() const {
   SpaceSize size;
   size.log10 = -1e9;
-  const auto positions = static_cast<std::int64_t>(space_.base().network.chain.size());
+  const auto positions = static_cast<double>(space_.base().network.chain.size());
   for (const StageMesh& mesh : meshes_) {
-    std::int64_t of_block = 0;
-    for (const Group& group : mesh.groups) {
-      of_block += static_cast<std::int64_t>(space_.layouts(group).size() *
-                                            space_.zero_stages(group).size());
-    }
+    const auto of_block = static_cast<double>(num_strategies(mesh));
     for (const Pipeline& pipeline : pipelines(mesh)) {
-      const std::int64_t cuts = fixed_cut_ ? 0 : std::int64_t{mesh.pp} * pipeline.chunks - 1;
-      add(size, product(choose(positions - 1, cuts), power(of_block, positions)),
-          log_choose(static_cast<double>(positions - 1), static_cast<double>(cuts)) +
-              static_cast<double>(positions) * std::log10(static_cast<double>(of_block)));
+      const double cuts = fixed_cut_ ? 0 : mesh.pp * pipeline.chunks - 1;
+      add(size, NumberedPlans(*this, mesh, pipeline).size(),
+          log_choose(positions - 1, cuts) + positions * std::log10(of_block));
     }
   }
   return size;

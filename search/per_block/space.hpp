@@ -61,6 +61,7 @@ class PerBlockSpace {
     return space_.base().batch / mesh.samples;
   }
   std::vector<plan::BlockPlan> strategies(const StageMesh& mesh) const;
+  std::int64_t num_strategies(const StageMesh& mesh) const;
   std::vector<Pipeline> pipelines(const StageMesh& mesh) const;
   // Where a plan with one layout belongs; none for plans whose schedule is searched so only.
   struct Place {

@@ -37,8 +37,8 @@ void PerBlockState::write(ByteWriter& out) const {
   out.real(closed);
   out.u8(seeded ? 1 : 0);
   out.real(result.homogeneous.value());
-  for (const std::int64_t count :
-       {result.outcome.simulated, result.meshes, result.pipelines, result.drafted, result.parts}) {
+  for (const std::int64_t count : {result.outcome.simulated, result.meshes, result.pipelines,
+                                   result.drafted, result.parts, result.tried}) {
     out.u64(static_cast<std::uint64_t>(count));
   }
   out.text(result.outcome.closest_overflow);
@@ -59,7 +59,7 @@ void PerBlockState::read(ByteReader& in, const PerBlockSpace& space, const Costs
   seeded = in.u8() != 0;
   result.homogeneous = Seconds(in.real());
   for (std::int64_t* count : {&result.outcome.simulated, &result.meshes, &result.pipelines,
-                              &result.drafted, &result.parts}) {
+                              &result.drafted, &result.parts, &result.tried}) {
     *count = static_cast<std::int64_t>(in.u64());
     if (*count < 0) {
       in.fail("holds counts that cannot be");

@@ -27,8 +27,21 @@ bool can_be(const PerBlockWork& work) {
       return stage != PerBlockStage::Mesh && stage != PerBlockStage::Done;
     case PerBlockTask::Draft:
       return stage != PerBlockStage::Mesh && work.node.shares != nullptr;
+    case PerBlockTask::Simulate:
+      return stage == PerBlockStage::Done;
   }
   return false;
+}
+
+PlanRange read_range(ByteReader& in, const PerBlockNode& node, const PerBlockSpace& space) {
+  const StageMesh& mesh = space.meshes()[node.mesh];
+  const std::int64_t size = NumberedPlans(space, mesh, space.pipelines(mesh)[node.pipeline]).size();
+  const auto first = static_cast<std::int64_t>(in.u64());
+  const auto count = static_cast<std::int64_t>(in.u64());
+  if (first < 0 || count < 1 || first > size || count > size - first) {
+    in.fail("holds plans that are not of this space");
+  }
+  return {first, count};
 }
 
 }  // namespace
@@ -40,6 +53,9 @@ void write(ByteWriter& out, const PerBlockWork& work) {
   PerBlockNodeWriter().write(out, work.node);
   if (work.task == PerBlockTask::Improve) {
     write(out, work.draft);
+  } else if (work.task == PerBlockTask::Simulate) {
+    out.u64(static_cast<std::uint64_t>(work.plans.first));
+    out.u64(static_cast<std::uint64_t>(work.plans.count));
   }
 }
 
@@ -54,6 +70,8 @@ PerBlockWork read_work(ByteReader& in, const PerBlockSpace& space, const CostsOf
   }
   if (work.task == PerBlockTask::Improve) {
     work.draft = read_draft(in, draft_shape(work.node, space, costs_of));
+  } else if (work.task == PerBlockTask::Simulate) {
+    work.plans = read_range(in, work.node, space);
   }
   return work;
 }

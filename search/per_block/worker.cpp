@@ -20,7 +20,7 @@ constexpr int kRounds[] = {5, 20};
 constexpr double kAim = 0.9805;
 // Drafts of this much more than the best time are improved.
 constexpr double kPromising = 1.03;
-constexpr double kRounding = 1.0 - 1e-12;
+constexpr double kWorkRounding = 1.0 - 1e-12;
 
 }  // namespace
 
@@ -52,6 +52,9 @@ PerBlockDone PerBlockWorker::evaluate(const PerBlockWork& work) {
     case PerBlockTask::Draft:
       draft(work, done);
       break;
+    case PerBlockTask::Simulate:
+      simulate(work, done);
+      break;
   }
   return done;
 }
@@ -63,7 +66,7 @@ void PerBlockWorker::bound_mesh(const PerBlockWork& work, PerBlockDone& done) {
   }
   const StageMesh& mesh = space_.meshes()[work.node.mesh];
   const double share = static_cast<double>(space_.micro_batches(mesh)) / mesh.pp;
-  done.bound = std::max(done.bound, tools_.pricer.least_work(mesh) * share * kRounding);
+  done.bound = std::max(done.bound, tools_.pricer.least_work(mesh) * share * kWorkRounding);
   if (done.bound < work.until) {
     const MeshCosts& costs = costs_of(work.node.mesh);
     done.bound = std::max(done.bound, tools_.bounds.mesh_bound(mesh, costs, work.until));
@@ -112,6 +115,35 @@ void PerBlockWorker::draft(const PerBlockWork& work, PerBlockDone& done) {
   if (!stop_()) {
     done.draft = drafted(work, *work.node.shares, std::numeric_limits<double>::infinity());
   }
+}
+
+// Answered with a bound above all plans if every one was simulated.
+void PerBlockWorker::simulate(const PerBlockWork& work, PerBlockDone& done) {
+  const StageMesh& mesh = space_.meshes()[work.node.mesh];
+  const Pipeline pipeline = space_.pipelines(mesh)[work.node.pipeline];
+  const NumberedPlans plans(space_, mesh, pipeline);
+  DraftResult best;
+  best.time = Seconds(work.best);
+  Draft draft = plans.at(work.plans.first);
+  plan::Plan plan = space_.homogeneous().base();
+  for (std::int64_t left = work.plans.count; left > 0; --left, plans.advance(draft)) {
+    if (stop_()) {
+      return;
+    }
+    space_.configure(mesh, pipeline, costs_of(work.node.mesh).strategies, draft, plan);
+    if (!tools_.simulator.fits(plan).fits) {
+      continue;
+    }
+    ++best.simulated;
+    const Seconds time = tools_.simulator.run(plan).iteration_time;
+    if (time < best.time && replay_verdict(plan, tools_.simulator, replay_reserve_, jobs_).fits) {
+      best.fits = true;
+      best.time = time;
+      best.draft = draft;
+    }
+  }
+  done.bound = std::numeric_limits<double>::infinity();
+  done.draft = std::move(best);
 }
 
 std::optional<DraftResult> PerBlockWorker::drafted(const PerBlockWork& work, const Shares& shares,

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "search/per_block/node.hpp"
+#include "search/per_block/numbered_plans.hpp"
 #include "search/per_block/tools.hpp"
 #include "search/tree/search.hpp"
 
@@ -20,6 +21,7 @@ enum class PerBlockTask : std::uint8_t {
   Improve,        // a draft: its neighbours
   BoundPipeline,  // with more paths; a first draft as soon as there is something to round
   Draft,
+  Simulate,  // every plan of a range
 };
 
 struct PerBlockWork {
@@ -27,7 +29,8 @@ struct PerBlockWork {
   double best = 0;   // seconds of the best plan so far; infinite: none
   double until = 0;  // bounds look no further
   PerBlockNode node;
-  Draft draft;  // to improve
+  Draft draft;      // to improve
+  PlanRange plans;  // to simulate
 };
 
 struct PerBlockDone {
@@ -36,7 +39,7 @@ struct PerBlockDone {
   // Empty: those that the node has.
   std::shared_ptr<const Shares> shares;
   std::shared_ptr<const std::vector<PassPath>> paths;
-  std::optional<DraftResult> draft;
+  std::optional<DraftResult> draft;  // of a range: the best of its plans
 };
 
 class PerBlockWorker {
@@ -55,6 +58,7 @@ class PerBlockWorker {
   void improve(const PerBlockWork& work, PerBlockDone& done);
   void bound_pipeline(const PerBlockWork& work, PerBlockDone& done);
   void draft(const PerBlockWork& work, PerBlockDone& done);
+  void simulate(const PerBlockWork& work, PerBlockDone& done);
   std::optional<DraftResult> drafted(const PerBlockWork& work, const Shares& shares,
                                      double promising);
   int budget(int simulations) const { return stop_() ? 0 : simulations; }

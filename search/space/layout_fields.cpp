@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::array<std::string_view, 4> kDegrees = {"tp_rows", "tp_depth", "ulysses_degree",
                                                       "expert_cp"};
-constexpr std::array<std::string_view, 2> kFlags = {"keep_gathered", "zigzag"};
+constexpr std::array<std::string_view, 2> kSwitches = {"keep_gathered", "zigzag"};
 constexpr std::array<std::string_view, 4> kNames = {"tensor_parallel", "tp_inner", "ep_inside",
                                                     "broadcasts"};
 
@@ -41,12 +41,12 @@ std::string parse_flag(std::string_view value, std::string_view where) {
 }
 
 bool is_layout_field(std::string_view field) {
-  return contains(kDegrees, field) || contains(kFlags, field) || contains(kNames, field);
+  return contains(kDegrees, field) || contains(kSwitches, field) || contains(kNames, field);
 }
 
 std::vector<std::string> layout_field_names() {
   std::vector<std::string> names(kDegrees.begin(), kDegrees.end());
-  names.insert(names.end(), kFlags.begin(), kFlags.end());
+  names.insert(names.end(), kSwitches.begin(), kSwitches.end());
   names.insert(names.end(), kNames.begin(), kNames.end());
   return names;
 }

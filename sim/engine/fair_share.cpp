@@ -9,11 +9,11 @@
 namespace orrery::sim {
 namespace {
 
-constexpr double kTolerance = 1e-12;
+constexpr double kLevelTolerance = 1e-12;
 constexpr double kSafeSlack = 1e-9;  // of the capacity: far above the rounding of a sum
 
 bool same_level(double a, double b) {
-  return a == b || std::abs(a - b) <= kTolerance * std::min(a, b);
+  return a == b || std::abs(a - b) <= kLevelTolerance * std::min(a, b);
 }
 
 }  // namespace
@@ -241,7 +241,7 @@ void FairShare::process(ResourceId resource) {
       return;
     }
   }
-  if (state.full_epoch == epoch_ || state.full_level <= state.level * (1.0 + kTolerance)) {
+  if (state.full_epoch == epoch_ || state.full_level <= state.level * (1.0 + kLevelTolerance)) {
     saturate(resource);
   } else {
     release(resource);

@@ -10,7 +10,7 @@
 namespace orrery::sim {
 namespace {
 
-constexpr double kTolerance = 1e-9;
+constexpr double kPlaneTolerance = 1e-9;
 using Vector = std::array<double, kSharingClasses>;
 
 // A plane n . y = d that bounds the dual.
@@ -34,7 +34,7 @@ void append_vectors(const SharingCurves& curves, const std::array<bool, kSharing
     for (const ShareCurve::Point& second : curves[b]->points()) {
       const double left = 1 - first.share - second.share;
       const bool idle_runs = (!runs[a] && first.share > 0) || (!runs[b] && second.share > 0);
-      if (left < -kTolerance || idle_runs) {
+      if (left < -kPlaneTolerance || idle_runs) {
         continue;
       }
       ShareVector vector;
@@ -54,9 +54,9 @@ bool dominates(const Vector& a, const Vector& b) {
 }
 
 bool feasible(const Vector& y, const std::vector<Plane>& speeds) {
-  return std::all_of(y.begin(), y.end(), [](double value) { return value >= -kTolerance; }) &&
+  return std::all_of(y.begin(), y.end(), [](double value) { return value >= -kPlaneTolerance; }) &&
          std::all_of(speeds.begin(), speeds.end(), [&](const Plane& plane) {
-           return dot(plane.normal, y) <= plane.offset + kTolerance;
+           return dot(plane.normal, y) <= plane.offset + kPlaneTolerance;
          });
 }
 
@@ -177,7 +177,7 @@ OptimalSharing::OptimalSharing(const SharingCurves& curves) {
       const Vector ij = cross(planes[i].normal, planes[j].normal);
       for (std::size_t k = j + 1; k < planes.size(); ++k) {
         const double volume = dot(ij, planes[k].normal);
-        if (std::abs(volume) < kTolerance) {
+        if (std::abs(volume) < kPlaneTolerance) {
           continue;
         }
         const Vector jk = cross(planes[j].normal, planes[k].normal);

@@ -10,10 +10,6 @@ std::int64_t time_at(const std::vector<SimTime>& times, std::size_t s) {
   return times.empty() ? 0 : times[s].ps;
 }
 
-std::int64_t bytes_at(const std::vector<ByteCount>& bytes, std::size_t s) {
-  return bytes.empty() ? 0 : bytes[s].value();
-}
-
 std::int64_t activation_of(const StageFacts& stage, const PipelineCosts& costs) {
   return stage.by_rule ? bytes_at(costs.activation, stage.index) : 0;
 }

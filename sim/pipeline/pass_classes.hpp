@@ -7,12 +7,18 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "sim/pipeline/pipeline.hpp"
 
 namespace orrery::sim::detail {
 
 inline constexpr std::int32_t kNoLane = -1;
+
+// Of a virtual stage; lists that say nothing are of zeros.
+inline std::int64_t bytes_at(const std::vector<ByteCount>& bytes, std::size_t stage) {
+  return bytes.empty() ? 0 : bytes[stage].value();
+}
 
 // Everything about one pass that does not depend on the micro-batch.
 struct PassClass {

@@ -7,16 +7,11 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "sim/pipeline/pass_classes.hpp"
 #include "sim/pipeline/pipeline_sweep.hpp"
 
 namespace orrery::sim::detail {
-namespace {
-
-std::int64_t bytes_at(const std::vector<ByteCount>& bytes, std::size_t s) {
-  return bytes.empty() ? 0 : bytes[s].value();
-}
-
-}  // namespace
+namespace {}  // namespace
 
 // Where a pass takes another time or memory for other units, chains have other units or slices run
 // in another order, no steady state is looked for, and there are no readers.

@@ -15,7 +15,7 @@ namespace orrery::studies {
 namespace {
 
 using plan::Plan;
-using Expected = tl::expected<Plan, std::string>;
+using PlanOrReason = tl::expected<Plan, std::string>;
 
 constexpr std::int64_t kMostSequences = 64;  // of a micro-batch
 constexpr std::int64_t kMostChunks = 8;      // of a device; a stated number may be larger
@@ -123,8 +123,8 @@ class Chooser {
     assumed_ = assume_defaults(row_);
   }
 
-  Expected run() {
-    Expected usual = row_plan(row_);
+  PlanOrReason run() {
+    PlanOrReason usual = row_plan(row_);
     if (!usual || (!open_.micro_batch && !open_.chunks && !open_.recompute)) {
       return usual;
     }
@@ -134,7 +134,7 @@ class Chooser {
     OptionalCount chunks = row_.vpp;
     if (tuned) {
       for (const Measurement& other : others(*usual)) {
-        const Expected plan = row_plan(other);
+        const PlanOrReason plan = row_plan(other);
         if (!plan) {
           continue;
         }
@@ -219,7 +219,7 @@ class Chooser {
 
 }  // namespace
 
-Expected chosen_plan(Measurement& row, std::vector<std::string>& assumed) {
+PlanOrReason chosen_plan(Measurement& row, std::vector<std::string>& assumed) {
   return Chooser(row, assumed).run();
 }
 

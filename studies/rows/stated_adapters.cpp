@@ -16,7 +16,7 @@ namespace {
 using models::AdapterSpec;
 
 constexpr auto kAdapters = std::to_array<std::string_view>({"lora"});
-constexpr auto kOthers = std::to_array<std::string_view>({"qlora", "dora"});
+constexpr auto kOtherAdapters = std::to_array<std::string_view>({"qlora", "dora"});
 
 // "rank 16", "lora_rank=16", "r = 16", "dim: 16" behind the name of the adapters.
 std::int64_t rank_in(std::string_view text) {
@@ -73,7 +73,7 @@ tl::expected<AdapterSpec, std::string> stated_adapters(const Measurement& row,
   AdapterSpec adapters;
   for (const std::string* cell : {&row.variant, &row.notes, &row.model_name, &row.framework}) {
     const std::string text = asserted(to_lower(*cell));
-    if (has_word(text, kOthers)) {
+    if (has_word(text, kOtherAdapters)) {
       return tl::unexpected(
           std::string("adapters other than LoRA on 16-bit weights (QLoRA, DoRA) are not modelled"));
     }

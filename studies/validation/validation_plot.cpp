@@ -26,7 +26,7 @@ constexpr std::array<Band, 10> kBands = {{{-0.5, "below -50 %"},
                                           {0.3, "20 to 30 %"},
                                           {0.5, "30 to 50 %"},
                                           {std::numeric_limits<double>::infinity(), "above 50 %"}}};
-constexpr std::size_t kWidth = 60;
+constexpr std::size_t kBarWidth = 60;
 
 }  // namespace
 
@@ -46,7 +46,7 @@ std::string error_plot(const std::vector<RowResult>& rows) {
   const std::size_t digits = fmt::formatted_size("{}", most);
   std::string text = "\nerror (predicted / measured - 1), rows\n";
   for (std::size_t band = 0; band < kBands.size(); ++band) {
-    const std::size_t bar = (counts[band] * kWidth + most - 1) / most;
+    const std::size_t bar = (counts[band] * kBarWidth + most - 1) / most;
     text +=
         fmt::format("{:>12}  {:>{}} {:#<{}}\n", kBands[band].name, counts[band], digits, "", bar);
   }
