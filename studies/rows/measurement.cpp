@@ -13,6 +13,7 @@
 #include "base/error.hpp"
 #include "base/limits.hpp"
 #include "base/text.hpp"
+#include "studies/rows/metric_name.hpp"
 #include "studies/rows/row_words.hpp"
 #include "studies/rows/table_cells.hpp"
 
@@ -116,15 +117,20 @@ void read_hardware(const Cells& cells, Measurement& row) {
 }
 
 // "ZeRO-3 (CPU offload)" in words, or the number.
-OptionalCount read_stage(const Cells& cells) {
+void read_stage(const Cells& cells, Measurement& row) {
   constexpr std::int64_t kLast = 3;
-  const std::string text = cells.optional_text("zero_stage");
-  const OptionalCount named = stage_of_zero(text);
-  const bool words = text.find_first_of("~0123456789") != 0;
-  if (!named && words && !cells.is_open("zero_stage")) {
-    cells.refuse("zero_stage", "is no stage of ZeRO", "0 to 3, ZeRO-n or FSDP");
+  row.zero_detail = cells.optional_text("zero_stage");
+  row.zero_stage = stage_of_zero(row.zero_detail);
+  const bool words = row.zero_detail.find_first_of("~0123456789") != 0;
+  if (row.zero_stage || cells.is_open("zero_stage")) {
+    return;
   }
-  return named ? named : cells.count("zero_stage", kLast);
+  if (words) {
+    row.unknown = fmt::format("zero_stage \"{}\" is not known (0 to 3, ZeRO-n, FSDP or DDP)",
+                              printable(row.zero_detail, 60));
+  } else {
+    row.zero_stage = cells.count("zero_stage", kLast);
+  }
 }
 
 void read_plan(const Cells& cells, Measurement& row) {
@@ -136,8 +142,7 @@ void read_plan(const Cells& cells, Measurement& row) {
   row.most_chunks = cells.optional_text("vpp").starts_with("max");
   row.vpp = row.most_chunks ? std::nullopt : cells.count("vpp", limits::kMaxLayers);
   row.dp = cells.degree("dp", limits::kMaxDevices);
-  row.zero_stage = read_stage(cells);
-  row.zero_detail = cells.optional_text("zero_stage");
+  read_stage(cells, row);
   row.sequence_parallel = cells.flag("sequence_parallel");
   const RecomputeWords recompute =
       recompute_words(cells.optional_text("recompute"), cells.optional_text("recompute_detail"));
@@ -160,8 +165,9 @@ OptionalCount year_of(const Cells& cells) {
 }
 
 void read_figure(const Cells& cells, Measurement& row) {
-  row.metric = to_lower(cells.text("measured_metric"));
-  row.value = cells.positive("measured_value");
+  const MetricName metric = metric_name(cells.text("measured_metric"));
+  row.metric = metric.name;
+  row.value = cells.is_open("measured_value") ? 0 : cells.positive("measured_value") * metric.scale;
   row.aux = read_aux(cells.optional_text("aux_metrics"));
   row.flops_convention = cells.optional_text("flops_convention");
   row.inferred = cells.optional_text("inferred_fields");
@@ -192,7 +198,10 @@ bool Measurement::overlap_mentions(std::string_view phrase) const {
   return mentions(overlap, phrase);
 }
 
-bool is_measurement_table(const CsvTable& table) { return table.has_column("measured_metric"); }
+bool is_measurement_table(const CsvTable& table) {
+  return table.has_column("measured_metric") ||
+         (table.has_column("config_id") && table.has_column("measured_value"));
+}
 
 std::vector<Measurement> read_measurements(const CsvTable& table, const std::string& source) {
   check_columns(table);

@@ -76,11 +76,12 @@ struct Measurement {
   std::string overlap;
 
   std::string metric;
-  double value = 0;
+  double value = 0;                        // 0: not stated
   std::map<std::string, std::string> aux;  // "key=value;..."
   std::string flops_convention;
   std::string inferred;  // columns that the table's author filled in
   std::string notes;
+  std::string unknown;  // words of a cell that mean nothing known: the row is skipped for them
 
   // Whether a free-text column mentions the phrase (any case).
   bool notes_mention(std::string_view phrase) const;

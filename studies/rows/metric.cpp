@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/text.hpp"
+#include "studies/rows/metric_name.hpp"
 #include "studies/rows/row_cluster.hpp"
 #include "studies/rows/row_words.hpp"
 #include "topologies/cluster.hpp"
@@ -21,6 +22,12 @@ using models::Network;
 
 template <class T>
 using Expected = tl::expected<T, std::string>;
+
+std::string not_comparable(const std::string& metric) {
+  const std::string meant = likely_metric(metric);
+  return fmt::format("metric \"{}\" cannot be compared{}", printable(metric, 60),
+                     meant.empty() ? std::string() : fmt::format(" (did you mean \"{}\"?)", meant));
+}
 
 double global_batch(const Measurement& row) {
   const auto product =
@@ -145,7 +152,9 @@ std::optional<Counting> counting_of(const Measurement& row) {
       return counting == Counting::Hardware && excluded ? Counting::Model : counting;
     }
   }
-  return row.metric == "mfu" ? std::optional(Counting::Model) : std::nullopt;
+  return row.metric == "mfu"   ? std::optional(Counting::Model)
+         : row.metric == "hfu" ? std::optional(Counting::Hardware)
+                               : std::nullopt;
 }
 
 // "... peak bf16 2250e12 ...": the first number with an exponent behind the word.
@@ -219,9 +228,9 @@ Expected<double> iteration_time(const Measurement& row, const Network& network) 
   if (row.metric == "iteration_s") {
     return row.value;
   }
-  if (row.metric == "mfu") {
+  if (row.metric == "mfu" || row.metric == "hfu") {
     if (row.value > 1) {
-      return tl::unexpected(fmt::format("mfu {:g} is above 1", row.value));
+      return tl::unexpected(fmt::format("{} {:g} is above 1", row.metric, row.value));
     }
     return utilisation_time(row, network);
   }
@@ -243,7 +252,7 @@ Expected<double> iteration_time(const Measurement& row, const Network& network) 
   if (row.metric == "tokens_per_s") {
     return samples * as_double(row.seq_len) / row.value;
   }
-  return tl::unexpected(fmt::format("metric \"{}\" cannot be compared", printable(row.metric, 60)));
+  return tl::unexpected(not_comparable(row.metric));
 }
 
 // Tools print memory "GB" in units of 2^30 bytes: torch counters divided by 1024^3, nvidia-smi's
@@ -306,8 +315,7 @@ Expected<Target> measured_target(const Measurement& row, const Network& network)
     return Target{memory_quantity(row), row.value * kGibibyte};
   }
   if (is_memory_metric(row.metric)) {
-    return tl::unexpected(
-        fmt::format("metric \"{}\" cannot be compared", printable(row.metric, 60)));
+    return tl::unexpected(not_comparable(row.metric));
   }
   const Expected<double> time = iteration_time(row, network);
   if (!time) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <optional>
 #include <string_view>
 
@@ -49,8 +50,27 @@ MoeSpec mixture(const Measurement& row) {
   return moe;
 }
 
+// The layers of a row count encoder and decoder together, or those of each: whichever is nearer to
+// the stated parameters; together where none are stated.
+NetworkSpec with_layers(NetworkSpec spec, const Measurement& row) {
+  const std::int64_t layers = *row.layers;
+  const auto parameters = [&](std::int64_t of_each) {
+    spec.encoder_layers = of_each;
+    spec.layers = of_each;
+    return static_cast<double>(models::num_parameters(models::build_network(spec, row.where))) /
+           1e9;
+  };
+  const bool even = layers % 2 == 0;
+  const double together = even ? parameters(layers / 2) : 0.0;
+  const bool each = !even || (row.params_b && std::abs(parameters(layers) - *row.params_b) <
+                                                  std::abs(together - *row.params_b));
+  spec.encoder_layers = each ? layers : layers / 2;
+  spec.layers = spec.encoder_layers;
+  return spec;
+}
+
 // A T5 or ViT that no file describes: the family's large network with the widths that the row
-// states, its layers half in the encoder.
+// states.
 std::optional<NetworkSpec> widened_network(const Measurement& row) {
   const std::string family = letters_and_digits(row.model_family);
   const bool t5 = family == "t5";
@@ -58,18 +78,14 @@ std::optional<NetworkSpec> widened_network(const Measurement& row) {
     return std::nullopt;
   }
   NetworkSpec spec = models::load_network(t5 ? "t5-large" : "vit-large-16").spec;
-  if (t5 && *row.layers % 2 != 0) {
-    return std::nullopt;
-  }
   spec.name = row.model_name.empty() ? row.model_family : row.model_name;
-  spec.layers = t5 ? *row.layers / 2 : *row.layers;
-  spec.encoder_layers = *row.layers - spec.layers;
+  spec.layers = *row.layers;
   spec.hidden = *row.hidden;
   spec.heads = *row.heads;
   spec.kv_heads = row.kv_heads.value_or(spec.heads);
   spec.head_dim = row.head_dim.value_or(spec.hidden / spec.heads);
   spec.ffn_hidden = row.ffn_hidden.value_or(4 * spec.hidden);
-  return spec;
+  return t5 ? with_layers(std::move(spec), row) : spec;
 }
 
 // A family whose layers the columns do not describe: all of the network that has its name.
@@ -83,9 +99,10 @@ tl::expected<NetworkSpec, std::string> network_by_name(const Measurement& row,
     return tl::unexpected(
         fmt::format("network family \"{}\" is not modelled", printable(row.model_family, 60)));
   }
-  if (row.layers && *row.layers != spec->encoder_layers + spec->layers) {
-    return tl::unexpected(fmt::format("{} has {} layers, not {}", spec->name,
-                                      spec->encoder_layers + spec->layers, *row.layers));
+  const bool of_each = row.layers == spec->encoder_layers && row.layers == spec->layers;
+  const std::int64_t all = spec->encoder_layers + spec->layers;
+  if (row.layers && !of_each && *row.layers != all) {
+    return tl::unexpected(fmt::format("{} has {} layers, not {}", spec->name, all, *row.layers));
   }
   if (spec->family == Family::T5 && framework.short_t5_targets) {
     spec->decoder_sequence = spec->sequence / 4;

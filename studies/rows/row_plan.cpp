@@ -199,7 +199,9 @@ tl::expected<DType, std::string> precision_of(const Measurement& row) {
   try {
     return parse_dtype(row.precision == "mxfp8" ? "fp8" : row.precision, row.where);
   } catch (const Error&) {
-    return tl::unexpected(fmt::format("unknown precision \"{}\"", printable(row.precision, 60)));
+    return tl::unexpected(row.precision.empty() ? std::string("precision is not stated")
+                                                : fmt::format("unknown precision \"{}\"",
+                                                              printable(row.precision, 60)));
   }
 }
 

@@ -97,6 +97,8 @@ std::string precision_name(std::string_view cell) {
 
 std::string schedule_name(std::string_view cell) {
   constexpr auto kNames = std::to_array<WordMeaning>({{"interleaved1f1b", "interleaved"},
+                                                      {"interleave", "interleaved"},
+                                                      {"interleaving", "interleaved"},
                                                       {"1f1binterleaved", "interleaved"},
                                                       {"interleavedpipeline", "interleaved"},
                                                       {"virtualpipeline", "interleaved"},

@@ -185,8 +185,8 @@ RowResult predict_row(const CsvTable& table, std::size_t index, const std::strin
   } else {
     const std::string_view extent = system->group.nodes == 1 ? "one-node" : "several-nodes";
     const bool exchange = *kind == CommKind::AllToAll;
-    result.kind = collective;
-    result.groups = {fmt::format("{}-{}-{}", collective, system->cluster.node.name, extent),
+    result.kind = to_text(*kind);
+    result.groups = {fmt::format("{}-{}-{}", result.kind, system->cluster.node.name, extent),
                      fmt::format("{}-{}", exchange ? "all-to-all" : "collectives", extent)};
     if (exchange) {
       result.groups.emplace_back("all-to-all");

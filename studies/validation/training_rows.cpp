@@ -117,6 +117,10 @@ RowResult predict_training_row(const Measurement& stated, int interval_draws) {
   result.subject = fmt::format("{}, {} x {}", row.model_name, row.gpus.value_or(0), row.gpu);
   result.memory = is_memory_metric(row.metric);
   result.quantity = result.memory ? "memory_bytes" : "time_s";
+  if (row.value <= 0 || !row.unknown.empty()) {
+    result.skipped_because = row.unknown.empty() ? "measured_value is not stated" : row.unknown;
+    return result;
+  }
   try {
     if (is_mixed_row(row)) {
       predict_mixed_row(row, interval_draws, result);

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include "studies/rows/metric_name.hpp"
 #include "studies/rows/row_network.hpp"
 #include "tests/unit/studies/testing.hpp"
 
@@ -11,6 +12,7 @@ namespace {
 
 using testing::Changes;
 using ::testing::HasSubstr;
+using testing::predicted;
 using testing::row_of;
 
 constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
@@ -131,6 +133,29 @@ TEST(MetricTest, RefusesWhatCannotBeCompared) {
   EXPECT_THAT(target({{"measured_metric", "peak_activation_mem_gib"}}).error(),
               HasSubstr("cannot be compared"));
   EXPECT_THAT(target({{"measured_metric", "tflops_per_gpu"}}).error(), HasSubstr("counts FLOPs"));
+}
+
+TEST(MetricTest, MetricsHoweverTheyAreSpelt) {
+  const auto named = [](const std::string& text) {
+    const MetricName metric = metric_name(text);
+    return std::pair(metric.name, metric.scale);
+  };
+  for (const std::string text : {"tokens_per_s_per_gpu", "tokens/s/GPU", "tokens_per_sec_per_gpu",
+                                 "tokens per second per device", "throughput_tok_s_chip"}) {
+    EXPECT_EQ(named(text), std::pair(std::string("tokens_per_s_per_gpu"), 1.0)) << text;
+  }
+  for (const std::string text : {"iteration_s", "step_time_s", "seconds per step", "s/iter"}) {
+    EXPECT_EQ(named(text), std::pair(std::string("iteration_s"), 1.0)) << text;
+  }
+  EXPECT_EQ(named("step_time_ms"), std::pair(std::string("iteration_s"), 1e-3));
+  EXPECT_EQ(named("samples_per_sec").first, "samples_per_s");
+  EXPECT_EQ(named("TFLOP/s/GPU").first, "tflops_per_gpu");
+  EXPECT_EQ(named("max_memory_mib"), std::pair(std::string("peak_mem_gib"), 1.0 / 1024.0));
+  EXPECT_EQ(named("total_mem_gib").first, "total_mem_gib");
+  EXPECT_EQ(row_of({{"measured_metric", "step_time_ms"}, {"measured_value", "250"}}).value, 0.25);
+  EXPECT_EQ(predicted({{"measured_metric", "samples_pers"}}).skipped_because,
+            "metric \"samples_pers\" cannot be compared (did you mean \"samples_per_s\"?)");
+  EXPECT_EQ(predicted({{"measured_value", ""}}).skipped_because, "measured_value is not stated");
 }
 
 }  // namespace

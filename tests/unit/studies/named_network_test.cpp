@@ -108,10 +108,31 @@ TEST(NamedNetwork, EncoderDecodersAreTheNetworkOfThatName) {
       {"heads", "32"},        {"vocab", "32128"},           {"seq_len", "512"}};
   const RowResult row = predict_training_row(row_of(t5), 0);
   EXPECT_GT(row.predicted, 0) << row.skipped_because;
-  Changes shallow = t5;
-  shallow["layers"] = "24";
-  EXPECT_THAT(predict_training_row(row_of(shallow), 0).skipped_because,
-              HasSubstr("t5-v1.1-xl has 48 layers, not 24"));
+  Changes other = t5;
+  other["layers"] = "24";  // of encoder and decoder each
+  EXPECT_EQ(predict_training_row(row_of(other), 0).predicted, row.predicted);
+  other["layers"] = "36";
+  EXPECT_THAT(predict_training_row(row_of(other), 0).skipped_because,
+              HasSubstr("t5-v1.1-xl has 48 layers, not 36"));
+}
+
+TEST(NamedNetwork, EncodersOfStatedWidths) {
+  const Changes t5 = {{"model_family", "t5"}, {"model_name", "T5-custom"},
+                      {"layers", "32"},       {"hidden", "1024"},
+                      {"heads", "16"},        {"seq_len", "512"}};
+  const auto depth = [&t5](const std::string& layers, const std::string& params_b) {
+    Changes changes = t5;
+    changes["layers"] = layers;
+    changes["params_b"] = params_b;
+    const Measurement row = row_of(changes);
+    const auto spec = row_network(row, framework_of(row).facts);
+    return std::pair(spec->encoder_layers, spec->layers);
+  };
+  EXPECT_EQ(depth("32", ""), std::pair(std::int64_t{16}, std::int64_t{16}));
+  EXPECT_EQ(depth("31", ""), std::pair(std::int64_t{31}, std::int64_t{31}));
+  // T5-large by either way of counting.
+  EXPECT_EQ(depth("24", "0.74"), std::pair(std::int64_t{24}, std::int64_t{24}));
+  EXPECT_EQ(depth("48", "0.74"), std::pair(std::int64_t{24}, std::int64_t{24}));
 }
 
 TEST(NamedNetwork, DecoderOfT5IsAsLongAsItsTrainingHasIt) {

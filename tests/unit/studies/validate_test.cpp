@@ -101,8 +101,8 @@ TEST(ValidateTest, CollectivesFillGroupsAndKeepSmallSizesApart) {
   EXPECT_EQ(validation.small_messages.simulated, 1U);
   EXPECT_EQ(validation.overall.time.simulated, 2U);  // a reduction is the reverse of a broadcast
   EXPECT_EQ(validation.overall.time.skipped, 2U);
-  ASSERT_TRUE(validation.groups.contains("all_reduce-hgx-a100-one-node"));
-  EXPECT_LT(*validation.groups.at("all_reduce-hgx-a100-one-node").median, 0.3);
+  ASSERT_TRUE(validation.groups.contains("all-reduce-hgx-a100-one-node"));
+  EXPECT_LT(*validation.groups.at("all-reduce-hgx-a100-one-node").median, 0.3);
 }
 
 TEST(ValidateTest, CollectivesInOtherWordsAndPlaces) {
@@ -151,7 +151,7 @@ TEST(ValidateTest, CollectivesOfANamedMachine) {
       "a100-2x8-all_reduce-a.txt,A100-SXM4 (DGX A100),2,8,16,all_reduce,half,1073741824,12000\n"
       "a100-2x8-all_reduce-b.txt,A100-SXM4-80GB,2,8,16,all_reduce,half,1073741824,12000\n");
   const Validation validation = validate_files({file.path()}, {});
-  EXPECT_TRUE(validation.groups.contains("all_reduce-dgx-a100-several-nodes"));
+  EXPECT_TRUE(validation.groups.contains("all-reduce-dgx-a100-several-nodes"));
   EXPECT_LT(validation.rows[0].predicted, 0.7 * validation.rows[1].predicted);
 }
 

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "studies/rows/metric_name.hpp"
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <vector>
+
+#include "base/text.hpp"
+
+namespace orrery::studies {
+namespace {
+
+// Tools count memory "GB" in units of 2^30 bytes (metric.cpp).
+constexpr double kMebibyte = 1.0 / 1024.0;
+
+struct Spelling {
+  std::string_view words;  // in any order
+  std::string_view name;
+  double scale = 1.0;
+};
+
+constexpr auto kSpellings = std::to_array<Spelling>({
+    {"iteration s", "iteration_s"},
+    {"iteration ms", "iteration_s", 1e-3},
+    {"layer forward ms", "layer_forward_ms"},
+    {"layer backward ms", "layer_backward_ms"},
+    {"samples s", "samples_per_s"},
+    {"samples s gpu", "samples_per_s_per_gpu"},
+    {"tokens s", "tokens_per_s"},
+    {"tokens s gpu", "tokens_per_s_per_gpu"},
+    {"mfu", "mfu"},
+    {"hfu", "hfu"},
+    {"tflops gpu", "tflops_per_gpu"},
+    {"tflops s gpu", "tflops_per_gpu"},
+    {"peak mem gib", "peak_mem_gib"},
+    {"peak mem gb", "peak_mem_gb"},
+    {"peak mem mib", "peak_mem_gib", kMebibyte},
+    {"peak mem mb", "peak_mem_gb", kMebibyte},
+});
+
+struct Synonym {
+  std::string_view word;
+  std::string_view meaning;  // empty: says nothing
+};
+
+constexpr auto kSynonyms = std::to_array<Synonym>({
+    {"per", ""},
+    {"time", ""},
+    {"throughput", ""},
+    {"sec", "s"},
+    {"secs", "s"},
+    {"second", "s"},
+    {"seconds", "s"},
+    {"msec", "ms"},
+    {"millisecond", "ms"},
+    {"milliseconds", "ms"},
+    {"iter", "iteration"},
+    {"step", "iteration"},
+    {"sample", "samples"},
+    {"seq", "samples"},
+    {"sequences", "samples"},
+    {"seqs", "samples"},
+    {"token", "tokens"},
+    {"tok", "tokens"},
+    {"toks", "tokens"},
+    {"device", "gpu"},
+    {"gpus", "gpu"},
+    {"chip", "gpu"},
+    {"card", "gpu"},
+    {"tflop", "tflops"},
+    {"teraflops", "tflops"},
+    {"memory", "mem"},
+    {"max", "peak"},
+    {"maximum", "peak"},
+});
+
+std::set<std::string> words_of(std::string_view text) {
+  std::set<std::string> words;
+  std::string lower = to_lower(text);
+  std::replace_if(
+      lower.begin(), lower.end(), [](char c) { return c == '/' || c == ' ' || c == '-'; }, '_');
+  for (const std::string_view word : split(lower, '_')) {
+    const auto* found = std::find_if(kSynonyms.begin(), kSynonyms.end(),
+                                     [&](const Synonym& one) { return one.word == word; });
+    const std::string_view meaning = found == kSynonyms.end() ? word : found->meaning;
+    if (!meaning.empty()) {
+      words.emplace(meaning);
+    }
+  }
+  return words;
+}
+
+}  // namespace
+
+MetricName metric_name(std::string_view text) {
+  const std::set<std::string> words = words_of(trim(text));
+  for (const Spelling& spelling : kSpellings) {
+    const std::vector<std::string_view> own = split(spelling.words, ' ');
+    if (words.size() == own.size() && std::all_of(own.begin(), own.end(), [&](auto word) {
+          return words.contains(std::string(word));
+        })) {
+      return {std::string(spelling.name), spelling.scale};
+    }
+  }
+  return {to_lower(text), 1.0};
+}
+
+std::string likely_metric(std::string_view unknown) {
+  std::vector<std::string> names;
+  for (const Spelling& spelling : kSpellings) {
+    names.emplace_back(spelling.name);
+  }
+  return misspelt_name(unknown, names);
+}
+
+}  // namespace orrery::studies
