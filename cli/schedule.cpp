@@ -25,7 +25,6 @@
 #include "plan/schedule_traits.hpp"
 #include "sim/orders/asynchronous.hpp"
 #include "sim/orders/schedule_document.hpp"
-#include "sim/pipeline/list_name.hpp"
 #include "sim/pipeline/schedule_picture.hpp"
 #include "studies/schedule_costs.hpp"
 #include "studies/schedule_run.hpp"
@@ -104,13 +103,16 @@ std::string pieces_of(const ScheduleOptions& options) {
   return pieces;
 }
 
-std::string to_text(const studies::ScheduleMeasures& measures, const sim::PipelineOrder& order,
-                    bool synchronous, const ScheduleOptions& options) {
-  TextTable table({{std::string(sim::list_name(order, 0))},
+std::string to_text(const studies::ScheduleMeasures& measures, bool synchronous,
+                    const ScheduleOptions& options) {
+  const auto& lists = measures.lists;
+  const bool alike = std::equal(lists.begin() + 1, lists.end(), lists.begin());
+  TextTable table({{alike ? std::string(lists.front()) : "stage or stream"},
                    {"idle", Align::Right},
                    {"peak activations", Align::Right}});
   for (std::size_t stage = 0; stage < measures.idle.size(); ++stage) {
-    table.add_row({fmt::format("{}", stage), fmt::format("{:.6g}", measures.idle[stage]),
+    table.add_row({alike ? fmt::format("{}", stage) : fmt::format("{} {}", lists[stage], stage),
+                   fmt::format("{:.6g}", measures.idle[stage]),
                    fmt::format("{:.6g}", measures.peak_activations[stage])});
   }
   std::string text = fmt::format("makespan {:.6g}, bubble {}{}\n", measures.makespan,
@@ -286,7 +288,7 @@ int run_schedule(const ScheduleOptions& given) {
     picture.order = &drawn.order;
     text = sim::schedule_picture(drawn.run.result, picture) + "\n";
   }
-  print(text + to_text(drawn.run.measures, drawn.order, drawn.synchronous, completed));
+  print(text + to_text(drawn.run.measures, drawn.synchronous, completed));
   return kOk;
 }
 

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "sim/pipeline/list_name.hpp"
+
 namespace orrery::studies {
 
 namespace {
@@ -21,6 +23,7 @@ ScheduleMeasures measure_schedule(const sim::PipelineOrder& order, bool synchron
   measures.bubble_fraction = sim::bubble_fraction(order, run.result);
   const int pieces = sim::pieces_of(order);
   for (const sim::DeviceUse& use : run.result.devices) {
+    measures.lists.push_back(sim::list_name(order, measures.lists.size()));
     measures.idle.push_back(to_seconds(sim::idle_of(use)).value() / scale);
     measures.peak_activations.push_back(static_cast<double>(use.peak_chunks) / pieces);
     measures.peak_activation_bytes.push_back(use.peak_activation.value());
@@ -56,14 +59,17 @@ ScheduleRun run_schedule(const sim::PipelineOrder& order, bool synchronous,
 }
 
 Json::Object to_json(const ScheduleMeasures& measures, bool synchronous) {
+  Json lists = Json::array();
   Json idle = Json::array();
   Json peaks = Json::array();
   for (std::size_t stage = 0; stage < measures.idle.size(); ++stage) {
+    lists.push(std::string(measures.lists[stage]));
     idle.push(measures.idle[stage]);
     peaks.push(measures.peak_activations[stage]);
   }
   Json::Object object{{"makespan", measures.makespan},
                       {"bubble_fraction", measures.bubble_fraction},
+                      {"lists", std::move(lists)},
                       {"idle", std::move(idle)},
                       {"peak_activations", std::move(peaks)}};
   if (!synchronous) {

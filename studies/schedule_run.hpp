@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/json.hpp"
@@ -29,6 +30,7 @@ struct ScheduleMeasures {
   int iterations = 1;
   double makespan = 0;  // seconds, of all iterations
   double bubble_fraction = 0;
+  std::vector<std::string_view> lists;              // sim/pipeline/list_name.hpp, per device
   std::vector<double> idle;                         // seconds, per device
   std::vector<double> peak_activations;             // micro-batches, per device
   std::vector<std::int64_t> peak_activation_bytes;  // per device; 0 where no bytes are given

@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "plan/document/execution_json.hpp"
 #include "plan/document/layout_json.hpp"
+#include "plan/importer.hpp"
 
 namespace orrery::plan {
 
@@ -51,6 +52,24 @@ BlockRun with_usual(const BlockRun& run, const Field& field) {
   return read_block_run(JsonReader(document, "blocks"));
 }
 
+// Fields of the execution that our own reader of the format takes otherwise than the plan has them:
+// what the framework does by default, or ties to another option.
+std::vector<Field> read_back_otherwise(const Exporter& exporter, const Plan& plan,
+                                       const std::string& text) {
+  const auto importers = importer_table();
+  const auto found = std::find_if(importers.begin(), importers.end(),
+                                  [&](const Importer* one) { return one->name == exporter.name; });
+  if (found == importers.end()) {
+    return {};
+  }
+  try {
+    const Plan read = (*found)->read(text, "export", plan.cluster, &plan.network);
+    return differing_fields(to_json(plan.execution), to_json(read.execution));
+  } catch (const Error&) {
+    return {};
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> untold(const Exporter& exporter, const Plan& plan) {
@@ -79,6 +98,12 @@ std::vector<std::string> untold(const Exporter& exporter, const Plan& plan) {
         run = with_usual(run, field);
       }
       add_untold(field, changed);
+    }
+  }
+  for (const Field& field : read_back_otherwise(exporter, plan, text)) {
+    const std::string line = fmt::format("{} = {}", field.name, field.value.dump());
+    if (std::find(fields.begin(), fields.end(), line) == fields.end()) {
+      fields.push_back(line);
     }
   }
   return fields;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// TorchTitan: the configuration objects of torchtitan/config/configs.py, ready to be pasted into a
-// configuration function. Stages are lists of the modules of torchtitan/models/common/decoder.py.
+// TorchTitan: sections of a TOML configuration of its releases 0.2 (torchtitan/config/job_config.py
+// at v0.2.2). Stages are lists of modules (torchtitan/distributed/pipeline_parallel.py).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -59,9 +59,9 @@ std::string stage_modules(const Plan& plan) {
                  : kind == models::BlockKind::Head    ? "\"norm\", \"output\""
                                                       : fmt::format("\"layers.{}\"", layer++);
     }
-    text += fmt::format("\n        [{}],", modules);
+    text += fmt::format("\n    [{}],", modules);
   }
-  return text + "\n    ]";
+  return text + "\n]";
 }
 
 void check(const Plan& plan) {
@@ -74,17 +74,55 @@ void check(const Plan& plan) {
           "ZeRO-1 and ZeRO-2 (parameters are sharded or replicated)");
   require(layout.zero_stage == 3 || layout.cp == 1, "context parallelism without sharding");
   require(layout.cp == 1 || layout.context != ContextParallel::Ulysses, "Ulysses");
+  require(layout.cp == 1 || layout.zigzag, "context ranks with whole chunks of the sequence");
+  // parallelize_llama: "DDP has not supported > 1D parallelism".
+  require(layout.zero_stage == 3 || plan.dp == 1 || plan.dp == plan.num_gpus(),
+          "replicas without sharding beside tensor or pipeline parallelism");
+  // maybe_enable_amp (torchtitan/distributed/utils.py).
+  require(
+      plan.precision != DType::Bf16 || layout.zero_stage == 3 || (layout.tp == 1 && plan.pp == 1),
+      "mixed precision of tensor or pipeline ranks without sharding");
+  require(layout.tp == 1 || layout.sequence_parallel, "tensor without sequence parallelism");
   require(plan.precision == DType::Bf16 || plan.precision == DType::Fp32,
           fmt::format("{} training here", to_text(plan.precision)));
-  require(layout.ep == 1 || layout.expert_tp == 1 || layout.tp == 1,
-          "experts that tensor parallelism cuts");
+  require(layout.ep == 1 || layout.expert_tp <= 1 || layout.expert_tp == layout.tp,
+          "experts that tensor parallelism cuts into other parts than the rest");
   require(layout.ep == 1 || layout.expert_cp == 1 || layout.cp == 1,
           "experts that are not spread over the context ranks");
   require(!reorders_experts(layout), "expert-parallel ranks inside tensor or context ranks");
+  require(layout.recompute != Recompute::Operators, "recomputation of chosen operators");
+  require(layout.recompute != Recompute::Selective, "recomputation of the attention core alone");
 }
 
-std::string write(const Plan& plan) {
-  check(plan);
+// "key = value" lines below a header.
+class Section {
+ public:
+  explicit Section(std::string_view name) : text_(fmt::format("\n[{}]\n", name)) {}
+
+  template <typename Value>
+  Section& set(std::string_view key, const Value& value) {
+    text_ += fmt::format("{} = {}\n", key, value);
+    return *this;
+  }
+  Section& name(std::string_view key, std::string_view value) {
+    return set(key, fmt::format("\"{}\"", value));
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+std::string training(const Plan& plan) {
+  return Section("training")
+      .set("local_batch_size", plan.pp > 1 ? plan.batch / plan.dp : plan.micro_batch)
+      .set("global_batch_size", plan.batch)
+      .set("seq_len", plan.sequence)
+      .name("mixed_precision_param", plan.precision == DType::Bf16 ? "bfloat16" : "float32")
+      .text();
+}
+
+std::string parallelism(const Plan& plan) {
   const BlockPlan& layout = plan.blocks.front().layout;
   const bool sharded = layout.zero_stage == 3;
   const int ranks = plan.dp * layout.cp;
@@ -92,41 +130,47 @@ std::string write(const Plan& plan) {
   // Context-parallel ranks shard parameters, too, but are counted apart.
   require(!sharded || group % layout.cp == 0, "a sharding group that cuts context parallelism");
   const int shard = sharded ? group / layout.cp : 1;
-  std::string text = fmt::format(
-      "# {} on {}: mesh of {} ranks\nTrainingConfig(\n    local_batch_size={},\n"
-      "    global_batch_size={},\n    seq_len={},\n    mixed_precision_param=\"{}\",\n)\n",
-      printable(plan.network.spec.name), printable(plan.cluster.name), plan.num_gpus(),
-      plan.pp > 1 ? plan.batch / plan.dp : plan.micro_batch, plan.batch, plan.sequence,
-      plan.precision == DType::Bf16 ? "bfloat16" : "float32");
-  text += "ParallelismConfig(\n";
-  const auto line = [&text](std::string_view name, const auto& value) {
-    text += fmt::format("    {}={},\n", name, value);
-  };
-  line("data_parallel_replicate_degree", plan.dp / shard);
-  line("data_parallel_shard_degree", shard);
-  line("fsdp_reshard_after_forward",
-       plan.execution.reshard_after_forward ? "\"always\"" : "\"never\"");
-  line("tensor_parallel_degree", layout.tp);
-  line("enable_sequence_parallel", layout.sequence_parallel ? "True" : "False");
-  line("disable_loss_parallel", plan.execution.vocab_parallel ? "False" : "True");
-  line("enable_async_tensor_parallel", plan.execution.stream_tp ? "True" : "False");
-  line("context_parallel_degree", layout.cp);
+  Section section("parallelism");
+  section.set("data_parallel_replicate_degree", plan.dp / shard)
+      .set("data_parallel_shard_degree", shard)
+      .name("fsdp_reshard_after_forward", plan.execution.reshard_after_forward ? "always" : "never")
+      .set("tensor_parallel_degree", layout.tp)
+      .set("disable_loss_parallel", !plan.execution.vocab_parallel)
+      .set("enable_async_tensor_parallel", plan.execution.stream_tp)
+      .set("context_parallel_degree", layout.cp);
   if (layout.cp > 1) {
-    line("context_parallel_rotate_method",
-         layout.context == ContextParallel::AllGather ? "\"allgather\"" : "\"alltoall\"");
+    section.name("context_parallel_rotate_method",
+                 layout.context == ContextParallel::AllGather ? "allgather" : "alltoall");
   }
-  line("expert_parallel_degree", layout.ep);
-  line("pipeline_parallel_degree", plan.pp);
+  section.set("expert_parallel_degree", layout.ep);
+  if (layout.ep > 1) {
+    section.set("expert_tensor_parallel_degree", layout.expert_tp == 1 ? 1 : layout.tp);
+  }
+  section.set("pipeline_parallel_degree", plan.pp);
   if (plan.pp > 1) {
-    line("pipeline_parallel_schedule", fmt::format("\"{}\"", schedule_of(plan)));
-    line("pipeline_parallel_microbatch_size", plan.micro_batch);
-    text += "    # versions whose decoder names its head lm_head need that for \"output\"\n";
-    line("module_fqns_per_model_part", stage_modules(plan));
+    section.name("pipeline_parallel_schedule", schedule_of(plan))
+        .set("pipeline_parallel_microbatch_size", plan.micro_batch)
+        .set("module_fqns_per_model_part", stage_modules(plan));
   }
-  require(layout.recompute != Recompute::Operators, "recomputation of chosen operators");
-  const bool per_operator = layout.recompute == Recompute::Products;
-  text += fmt::format(")\nActivationCheckpointConfig(\n    mode=\"{}\",\n)\n",
-                      per_operator ? "selective" : to_text(layout.recompute));
+  return section.text();
+}
+
+std::string write(const Plan& plan) {
+  check(plan);
+  const Recompute recompute = plan.blocks.front().layout.recompute;
+  Section checkpointing("activation_checkpoint");
+  checkpointing.name("mode", recompute == Recompute::Products ? "selective" : to_text(recompute));
+  if (recompute == Recompute::Products) {
+    checkpointing.name("selective_ac_option", "op");
+  }
+  std::string text = fmt::format(
+      "# TorchTitan 0.2: {} on {}, {} ranks; [model], [optimizer] and "
+      "what else your run has are yours\n",
+      printable(plan.network.spec.name), printable(plan.cluster.name), plan.num_gpus());
+  text += training(plan) + parallelism(plan) + checkpointing.text();
+  if (plan.execution.stream_tp) {  // works on compiled graphs only
+    text += Section("compile").set("enable", true).text();
+  }
   return text;
 }
 
@@ -134,7 +178,7 @@ std::string write(const Plan& plan) {
 
 extern const Exporter exporter_torchtitan = {
     .name = "torchtitan",
-    .description = "TorchTitan configuration objects (TrainingConfig, ParallelismConfig, ...)",
+    .description = "TorchTitan 0.2 configuration (TOML: training, parallelism, checkpointing)",
     .write = write,
 };
 

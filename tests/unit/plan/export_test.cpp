@@ -189,27 +189,48 @@ TEST(DeepSpeedExport, ReadsBackEqual) {
 
 TEST(TorchTitanExport, PrintsTheMesh) {
   const std::string text = find_exporter("torchtitan").write(fully_sharded_plan());
-  EXPECT_THAT(text, HasSubstr("data_parallel_replicate_degree=2,"));
-  EXPECT_THAT(text, HasSubstr("data_parallel_shard_degree=8,"));
-  EXPECT_THAT(text, HasSubstr("local_batch_size=1,"));
+  EXPECT_THAT(text, HasSubstr("data_parallel_replicate_degree = 2\n"));
+  EXPECT_THAT(text, HasSubstr("data_parallel_shard_degree = 8\n"));
+  EXPECT_THAT(text, HasSubstr("local_batch_size = 1\n"));
   EXPECT_THROW((void)find_exporter("torchtitan").write(small_plan()), Error);  // ZeRO-1
+}
+
+TEST(TorchTitanExport, RefusesWhatItsReleasesDoNotRun) {
+  Plan plan = fully_sharded_plan();
+  BlockPlan& layout = plan.blocks.front().layout;
+  layout.recompute = Recompute::Selective;
+  EXPECT_THAT(refusal("torchtitan", plan), HasSubstr("the attention core alone"));
+  layout.recompute = Recompute::Products;
+  EXPECT_THAT(find_exporter("torchtitan").write(plan), HasSubstr("selective_ac_option = \"op\""));
+  layout.zero_stage = 0;
+  layout.shard_degree = 0;
+  EXPECT_THAT(find_exporter("torchtitan").write(plan),
+              HasSubstr("data_parallel_replicate_degree = 16\n"));
+  layout.tp = 2;
+  layout.sequence_parallel = true;
+  plan.dp = 8;
+  EXPECT_THAT(refusal("torchtitan", plan), HasSubstr("replicas without sharding"));
+  layout.zero_stage = 3;
+  layout.sequence_parallel = false;
+  EXPECT_THAT(refusal("torchtitan", plan), HasSubstr("without sequence parallelism"));
 }
 
 // TorchTitan by itself would take two stages a rank and cut them otherwise.
 TEST(TorchTitanExport, NamesTheModulesOfEveryStage) {
   Plan plan = small_plan();
   plan.blocks.front().layout.zero_stage = 3;
+  plan.blocks.front().layout.sequence_parallel = true;
   plan.stage_blocks = {7, 3};
   std::string text = find_exporter("torchtitan").write(plan);
-  EXPECT_THAT(text, HasSubstr("pipeline_parallel_schedule=\"1F1B\""));
-  EXPECT_THAT(text, HasSubstr("[\"layers.6\", \"layers.7\", \"norm\", \"output\"],\n    ],"));
+  EXPECT_THAT(text, HasSubstr("pipeline_parallel_schedule = \"1F1B\""));
+  EXPECT_THAT(text, HasSubstr("[\"layers.6\", \"layers.7\", \"norm\", \"output\"],\n]"));
   plan.chunks = 4;
   plan.schedule = "breadth-first";
   plan.stage_blocks = even_stages(plan.network, 8);
   text = find_exporter("torchtitan").write(plan);
-  EXPECT_THAT(text, HasSubstr("pipeline_parallel_schedule=\"LoopedBFS\""));
-  EXPECT_THAT(text, HasSubstr("        [\"tok_embeddings\", \"layers.0\"],\n"
-                              "        [\"layers.1\"],\n"));
+  EXPECT_THAT(text, HasSubstr("pipeline_parallel_schedule = \"LoopedBFS\""));
+  EXPECT_THAT(text, HasSubstr("    [\"tok_embeddings\", \"layers.0\"],\n"
+                              "    [\"layers.1\"],\n"));
   plan.schedule = "zb-h1";
   EXPECT_THAT(refusal("torchtitan", plan), HasSubstr("the schedule zb-h1"));
 }
@@ -220,7 +241,7 @@ TEST(TorchTitanExport, SaysHowContextRanksExchange) {
   plan.blocks.front().layout.cp = 4;
   plan.blocks.front().layout.context = ContextParallel::Ring;
   EXPECT_THAT(find_exporter("torchtitan").write(plan),
-              HasSubstr("context_parallel_rotate_method=\"alltoall\""));
+              HasSubstr("context_parallel_rotate_method = \"alltoall\""));
   plan.blocks.front().layout.context = ContextParallel::Ulysses;
   EXPECT_THAT(refusal("torchtitan", plan), HasSubstr("Ulysses"));
 }
@@ -339,6 +360,9 @@ TEST(Exporters, NameWhatTheyDoNotTell) {
   plan.precision = DType::Fp8;
   const Exporter& megatron_lm = find_exporter("megatron");
   EXPECT_THAT(untold(megatron_lm, plan), testing::IsEmpty());
+  Plan sharded = fully_sharded_plan();
+  sharded.execution.bucket_bytes = 0;  // DeepSpeed has one of its own
+  EXPECT_THAT(untold(find_exporter("deepspeed"), sharded), testing::Contains("bucket = \"0 B\""));
   plan.execution.fp8_gathers = false;
   plan.execution.fused_grad_accumulation = false;
   EXPECT_THAT(untold(megatron_lm, plan), testing::ElementsAre("fp8_gathers = false"));
