@@ -160,7 +160,9 @@ struct Execution {
       true;                        // ZeRO-3 frees gathered parameters between forward and backward
   Seconds host_per_block;          // host time to issue one pass of a layer; bounds small layers
   bool blocking_launches = false;  // CUDA_LAUNCH_BLOCKING: the host waits for every kernel
-  int gathers_in_flight = 2;       // ZeRO-3: gathered blocks not yet freed; 0: any number
+  // ZeRO-3, and parameters that live elsewhere: whole blocks not yet freed; 0: any number.
+  int gathers_in_flight = 2;
+  int fetched_together = 1;  // of them, where parameters live elsewhere
   BackwardPrefetch backward_prefetch = BackwardPrefetch::Pre;
   Fp8Scaling fp8_scaling = Fp8Scaling::Delayed;
   AmaxRanks amax_ranks = AmaxRanks::All;

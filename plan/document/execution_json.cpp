@@ -94,6 +94,9 @@ Json to_json(const Execution& execution) {
   document.set("bucket", exact_bytes_text(execution.bucket_bytes));
   document.set("first_bucket", exact_bytes_text(execution.first_bucket_bytes));
   document.set("gathers_in_flight", execution.gathers_in_flight);
+  if (execution.fetched_together != 1) {
+    document.set("fetched_together", execution.fetched_together);
+  }
   document.set("backward_prefetch", to_text(execution.backward_prefetch));
   document.set("fp8_scaling", to_text(execution.fp8_scaling));
   document.set("amax_ranks", to_text(execution.amax_ranks));
@@ -118,6 +121,8 @@ Execution read_execution(const JsonReader& value) {
   }
   execution.gathers_in_flight = static_cast<int>(object.integer_or(
       "gathers_in_flight", execution.gathers_in_flight, 0, 4 * limits::kMaxLayers));
+  execution.fetched_together = static_cast<int>(
+      object.integer_or("fetched_together", execution.fetched_together, 1, 4 * limits::kMaxLayers));
   if (const auto prefetch = object.optional("backward_prefetch")) {
     execution.backward_prefetch = parse_backward_prefetch(prefetch->string(), prefetch->where());
   }

@@ -225,9 +225,15 @@ constexpr std::array kValueRules = {
     ValueRule{"execution.gathers_in_flight",
               [](const PlanUses& u) { return u.plan.execution.gathers_in_flight != 2; },
               [](const PlanUses& u) {
-                return u.training && u.zero3 && u.plan.execution.overlap_param_gather;
+                return u.training &&
+                       ((u.zero3 && u.plan.execution.overlap_param_gather) || u.fetched_parameters);
               },
-              "zero_stage = 3 over several data-parallel ranks with overlap_param_gather"},
+              "zero_stage = 3 over several data-parallel ranks with overlap_param_gather, or "
+              "offload.parameters"},
+    ValueRule{"execution.fetched_together",
+              [](const PlanUses& u) { return u.plan.execution.fetched_together != 1; },
+              [](const PlanUses& u) { return u.training && u.fetched_parameters; },
+              "offload.parameters"},
     ValueRule{"execution.backward_prefetch",
               [](const PlanUses& u) {
                 return u.plan.execution.backward_prefetch != BackwardPrefetch::Pre;

@@ -33,6 +33,7 @@ void add_layout(const Plan& plan, const BlockPlan& layout, PlanUses& uses) {
   uses.scatters_gradients |=
       ranks &&
       (layout.zero_stage > 1 || (layout.zero_stage == 1 && !plan.execution.allreduce_gradients));
+  uses.fetched_parameters |= layout.offload.parameters != Tier::Device;
   (layout.offload.optimizer == Tier::Device ? uses.device_optimizer : uses.host_optimizer) = true;
 }
 

@@ -31,6 +31,7 @@ struct PlanUses {
   bool scatters_gradients = false;
   bool device_optimizer = false;
   bool host_optimizer = false;
+  bool fetched_parameters = false;  // that live off the device
   bool biases = false;
   bool eager_kinds = false;    // RMS norms, rotary positions or gated activations
   bool grouped_heads = false;  // several query heads share keys and values

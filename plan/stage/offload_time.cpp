@@ -19,7 +19,8 @@ int index_of(Tier tier) { return static_cast<int>(tier); }
 // A block of a pass: its time, what it needs from elsewhere and what it leaves there.
 struct CopiedBlock {
   SimTime time;
-  std::vector<sim::TierMove> loads;
+  std::vector<sim::TierMove> parameters;
+  std::vector<sim::TierMove> loads;  // what it saved
   std::vector<sim::TierMove> stores;
 };
 
@@ -29,28 +30,34 @@ void add_move(Tier tier, ByteCount bytes, std::vector<sim::TierMove>& moves) {
   }
 }
 
-// A pass in steady state: the tensors of its first block came during the pass before and those of
-// the next pass's first block come during this one; the last block's stores go out during the next.
-// The pass ends when its blocks and copies have ended.
-SimTime copied_pass(const std::vector<CopiedBlock>& blocks, const sim::TierGraph& graph) {
+// A pass in steady state. It begins with the block that the pass before ended with, the other way:
+// the parameters in the window are still there. What its first block saved came during the pass
+// before and that of the next pass comes during this one; the last block's stores go out during the
+// next. The pass ends when its blocks and copies have ended.
+SimTime copied_pass(const std::vector<CopiedBlock>& blocks, const sim::TierGraph& graph,
+                    const sim::TierPolicy& window) {
   std::vector<sim::TierObject> objects = {{"the pass before", ByteCount(), {}}};
   std::vector<sim::TierStep> steps = {{0, SimTime{}, blocks.back().stores}};
   for (std::size_t index = 0; index < blocks.size(); ++index) {
     const CopiedBlock& block = blocks[index];
     const bool first = index == 0;
     const bool last = index + 1 == blocks.size();
-    objects.push_back({"block", ByteCount(), first ? std::vector<sim::TierMove>() : block.loads});
+    std::vector<sim::TierMove> loads = first ? std::vector<sim::TierMove>() : block.loads;
+    if (index >= static_cast<std::size_t>(window.resident)) {
+      loads.insert(loads.end(), block.parameters.begin(), block.parameters.end());
+    }
+    objects.push_back({"block", ByteCount(), std::move(loads)});
     steps.push_back({static_cast<int>(objects.size()) - 1, block.time,
                      last ? std::vector<sim::TierMove>() : block.stores});
   }
   objects.push_back({"the next pass", ByteCount(), blocks.front().loads});
   steps.push_back({static_cast<int>(objects.size()) - 1, SimTime{}, {}});
-  return sim::run_tiers(graph, kDevice, objects, steps, {.resident = kOffloadBuffers}).drained;
+  return sim::run_tiers(graph, kDevice, objects, steps, window).drained;
 }
 
 bool copies(const std::vector<CopiedBlock>& blocks) {
   return std::any_of(blocks.begin(), blocks.end(), [](const CopiedBlock& block) {
-    return !block.loads.empty() || !block.stores.empty();
+    return !block.parameters.empty() || !block.loads.empty() || !block.stores.empty();
   });
 }
 
@@ -118,6 +125,9 @@ void add_offload(const StageContent& content, const Plan& plan, BlockCosts& cost
     return;
   }
   const bool without_tied = counts_tied_table_elsewhere(content, costs.network());
+  const int resident = blocks_on_device(content, plan.execution);
+  const sim::TierPolicy window{.resident = resident,
+                               .batch = std::min(plan.execution.fetched_together, resident)};
   std::vector<CopiedBlock> forward;
   std::vector<CopiedBlock> backward;
   for (const StagePiece& piece : content) {
@@ -128,10 +138,10 @@ void add_offload(const StageContent& content, const Plan& plan, BlockCosts& cost
         state_bytes(block, piece.layout, mesh_of(piece.layout, data_ranks_of(piece, plan)),
                     plan.execution, plan.precision, without_tied);
     const ByteCount away = away_bytes(piece, block, costs.network());
-    CopiedBlock ahead{block.forward.time, {}, {}};
-    CopiedBlock back{block.backward.time, {}, {}};
-    add_move(offload.parameters, states.fetched, ahead.loads);
-    add_move(offload.parameters, states.fetched, back.loads);
+    CopiedBlock ahead{block.forward.time, {}, {}, {}};
+    CopiedBlock back{block.backward.time, {}, {}, {}};
+    add_move(offload.parameters, states.fetched, ahead.parameters);
+    add_move(offload.parameters, states.fetched, back.parameters);
     add_move(offload.home_of_activations(), away, ahead.stores);
     add_move(offload.home_of_activations(), away, back.loads);
     add_move(offload.gradients, states.sent, back.stores);
@@ -142,13 +152,13 @@ void add_offload(const StageContent& content, const Plan& plan, BlockCosts& cost
   const sim::TierGraph graph = tier_graph(plan.cluster, costs.device().profile());
   if (copies(forward)) {
     stretch(forward, stage.forward);
-    const SimTime time = std::max(stage.forward, copied_pass(forward, graph));
+    const SimTime time = std::max(stage.forward, copied_pass(forward, graph, window));
     stage.exposed_offload_forward = to_seconds(time - stage.forward);
     stage.forward = time;
   }
   if (copies(backward)) {
     stretch(backward, stage.backward);
-    const SimTime time = std::max(stage.backward, copied_pass(backward, graph));
+    const SimTime time = std::max(stage.backward, copied_pass(backward, graph, window));
     stage.exposed_offload_backward = to_seconds(time - stage.backward);
     stage.last_backward += time - stage.backward;
     stage.backward = time;

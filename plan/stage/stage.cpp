@@ -75,19 +75,32 @@ std::size_t gathers_in_flight(const Execution& execution) {
 
 namespace {
 
-SimTime weight_casts(const StagePiece& piece, const BlockCost& block, const Mesh& mesh,
-                     const BlockCosts& costs) {
-  return to_sim_time(costs.scaled(CostClass::MemoryBound,
-                                  weight_casts_of_step(block, piece.layout, mesh, costs.precision(),
-                                                       costs.device(), costs.execution())));
-}
-
 int stage_blocks(const StageContent& content) {
   int blocks = 0;
   for (const StagePiece& piece : content) {
     blocks += piece.count;
   }
   return blocks;
+}
+
+}  // namespace
+
+int blocks_on_device(const StageContent& content, const Execution& execution) {
+  const bool fetches = std::any_of(content.begin(), content.end(), [](const StagePiece& piece) {
+    return piece.layout.offload.parameters != Tier::Device;
+  });
+  const auto blocks = static_cast<std::size_t>(stage_blocks(content));
+  return fetches ? static_cast<int>(std::min(blocks, gathers_in_flight(execution)))
+                 : kOffloadBuffers;
+}
+
+namespace {
+
+SimTime weight_casts(const StagePiece& piece, const BlockCost& block, const Mesh& mesh,
+                     const BlockCosts& costs) {
+  return to_sim_time(costs.scaled(CostClass::MemoryBound,
+                                  weight_casts_of_step(block, piece.layout, mesh, costs.precision(),
+                                                       costs.device(), costs.execution())));
 }
 
 }  // namespace
@@ -149,7 +162,7 @@ StageCost add_up_blocks(const StageContent& content, const Plan& plan, BlockCost
   stage.gathered = plan.execution.reshard_after_forward
                        ? std::min(all_gathered, largest_gathered * in_flight)
                        : all_gathered;
-  stage.gathered += largest_beside + largest_away * kOffloadBuffers;
+  stage.gathered += largest_beside + largest_away * blocks_on_device(content, plan.execution);
   return stage;
 }
 

@@ -25,6 +25,9 @@ using StageContent = std::vector<StagePiece>;
 // Blocks whose offloaded tensors are on the device: one is used, the other comes or goes.
 inline constexpr int kOffloadBuffers = 2;
 
+// Of a stage: those, or as many as may be whole at once where parameters live elsewhere.
+int blocks_on_device(const StageContent& content, const Execution& execution);
+
 // FSDP's rate limiter: a gather starts when at most this many gathered blocks are unfreed.
 std::size_t gathers_in_flight(const Execution& execution);
 

@@ -73,7 +73,7 @@ std::vector<std::string> field_names() {
   std::vector<std::string> names(kNumbers.begin(), kNumbers.end());
   names.insert(names.end(), {"recompute", "sequence_parallel", "schedule", "context", "stages",
                              "offload_activations", "offload_activations_of", "backward_prefetch",
-                             "gathers_in_flight", "tensor_shares"});
+                             "gathers_in_flight", "fetched_together", "tensor_shares"});
   names.insert(names.end(), kTiers.begin(), kTiers.end());
   for (std::string& name : layout_field_names()) {
     names.push_back(std::move(name));
@@ -130,8 +130,9 @@ std::string canonical(std::string_view field, std::string_view value, std::strin
   if (field == "backward_prefetch") {
     return std::string(plan::to_text(plan::parse_backward_prefetch(value, where)));
   }
-  if (field == "gathers_in_flight") {
-    return std::to_string(parse_integer(value, where, 0, 4 * limits::kMaxLayers));
+  if (field == "gathers_in_flight" || field == "fetched_together") {
+    const std::int64_t least = field == "fetched_together" ? 1 : 0;
+    return std::to_string(parse_integer(value, where, least, 4 * limits::kMaxLayers));
   }
   if (field == "stages") {
     return parse_name(value, where, {"even", "balanced"});
@@ -349,8 +350,9 @@ void Constraints::apply(plan::Execution& execution) const {
       execution.*flag = entry.value == "true";
     } else if (entry.field == "backward_prefetch") {
       execution.backward_prefetch = plan::parse_backward_prefetch(entry.value, "--fix");
-    } else if (entry.field == "gathers_in_flight") {
-      execution.gathers_in_flight =
+    } else if (entry.field == "gathers_in_flight" || entry.field == "fetched_together") {
+      (entry.field == "gathers_in_flight" ? execution.gathers_in_flight
+                                          : execution.fetched_together) =
           static_cast<int>(parse_integer(entry.value, "--fix", 0, 4 * limits::kMaxLayers));
     }
   }

@@ -18,7 +18,7 @@ namespace {
 constexpr std::array kOneValue = std::to_array<std::string_view>(
     {"encoder_parts", "servers", "clock_distance", "expert_cp", "shard_degree", "activation_cap",
      "tp_rows", "tp_depth", "broadcasts", "backward_prefetch", "gathers_in_flight",
-     "offload_activations_tier", "offload_parameters"});
+     "fetched_together", "offload_activations_tier", "offload_parameters"});
 
 bool is_flag(const std::string& field) {
   return execution_flag(field) != nullptr || field == "keep_gathered" || field == "zigzag";

@@ -159,6 +159,37 @@ TEST(Offload, ADelayedUpdateHidesTheHost) {
   EXPECT_GE(delayed.iteration_time.value(), serial.breakdown.optimizer.value());
 }
 
+// Superpipeline's k and k': more blocks on the device are more memory and fewer copies, and what all
+// stay never travel; a group that is exchanged together waits for all of it.
+TEST(Offload, ParametersStayInTheirWindow) {
+  Plan plan = with_link(data_parallel(0), BytesPerSecond(2e9));
+  stage_offload_of(plan).parameters = stage_offload_of(plan).optimizer = Tier::Host;
+  const auto run = [&](int resident, int together) {
+    plan.execution.gathers_in_flight = resident;
+    plan.execution.fetched_together = together;
+    check_plan(plan, "plan.json");
+    return simulate(plan);
+  };
+  const auto blocks = static_cast<int>(plan.network.chain.size());
+  Simulation before = run(1, 1);
+  for (int resident = 2; resident <= blocks; ++resident) {
+    const Simulation now = run(resident, 1);
+    EXPECT_LT(now.iteration_time, before.iteration_time) << resident;
+    EXPECT_GE(now.memory.front().total(), before.memory.front().total()) << resident;
+    if (resident > 2 && resident < blocks) {
+      EXPECT_GT(run(resident, resident).iteration_time, now.iteration_time) << resident;
+    }
+    before = now;
+  }
+  EXPECT_EQ(run(0, 1).iteration_time, before.iteration_time);  // any number: all of them
+  Plan resident = plan;
+  stage_offload_of(resident).parameters = Tier::Device;
+  EXPECT_LT(run(1, 1).memory.front().total(), simulate(resident).memory.front().total());
+  plan.execution.gathers_in_flight = 3;
+  plan.execution.fetched_together = 4;
+  EXPECT_THAT(problem(plan), ::testing::HasSubstr("fetched_together is 4, but gathers_in_flight"));
+}
+
 TEST(Offload, DocumentsKeepIt) {
   Plan plan = data_parallel(3);
   plan.cluster = topologies::load_cluster("dgx-1v:1");
@@ -171,6 +202,7 @@ TEST(Offload, DocumentsKeepIt) {
                             .optimizer = Tier::Disk};
   plan.execution.backward_prefetch = BackwardPrefetch::Post;
   plan.execution.gathers_in_flight = 3;
+  plan.execution.fetched_together = 2;
   plan.execution.first_bucket_bytes = 1 << 20;
   plan.execution.delayed_update = true;
   const Plan back = read_plan(to_json(plan), "test");
