@@ -270,7 +270,7 @@ int report_found(const PlanOptions& options, const Searched& searched, Extras ex
     note(fmt::format("searched for {}", format_duration(outcome.search_time)));
   }
   if (!options.fix.empty()) {
-    note_idle_fields(outcome.best->plan, options.output);
+    note_idle_fixes(outcome.best->plan, search_options(options).constraints, options.output);
   }
   write_files(options, *outcome.best, text);
   // A proof that was complete before Ctrl-C stands.

@@ -153,6 +153,14 @@ Offload read_offload(const JsonReader& value) {
 }
 
 void check_offload(const Plan& plan, const std::string& where) {
+  const Execution& execution = plan.execution;
+  if (execution.gathers_in_flight > 0 && execution.fetched_together > execution.gathers_in_flight) {
+    bad_input(where,
+              fmt::format("fetched_together is {}, but gathers_in_flight lets {} blocks be whole "
+                          "at once",
+                          execution.fetched_together, execution.gathers_in_flight),
+              "raise gathers_in_flight");
+  }
   int first = 0;
   for (std::size_t run = 0; run < plan.blocks.size(); ++run) {
     if (plan.blocks[run].layout.offload.any()) {

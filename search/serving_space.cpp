@@ -153,10 +153,15 @@ void fix_serving(std::string_view text, ServingFixes& fixed) {
   }
 }
 
-std::vector<Plan> serving_layouts(const Plan& base, const ServingFixes& fixed,
+std::vector<Plan> serving_layouts(const Plan& stated, const ServingFixes& fixed,
                                   std::string& reason) {
-  const int gpus = base.cluster.num_gpus();
+  const int gpus = stated.cluster.num_gpus();
   const std::vector<std::int64_t> degrees = divisors(gpus);
+  Plan base = stated;  // with what no layout can have
+  plan::ServingOptions options = stated.serving->options;
+  options.host_cache = shares_of(fixed, "host_cache").front();
+  base.serving =
+      std::make_shared<const plan::Serving>(plan::Serving{stated.serving->requests, options});
   std::vector<Plan> plans;
   for (const std::int64_t tp : values_of(fixed, "tp", degrees)) {
     for (const std::int64_t pp : values_of(fixed, "pp", degrees)) {

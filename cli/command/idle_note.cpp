@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "base/error.hpp"
 #include "plan/document/idle_fields.hpp"
 
 namespace orrery::cli {
@@ -11,6 +12,21 @@ void note_idle_fields(const plan::Plan& plan, const OutputOptions& output) {
   const std::string idle = plan::idle_fields_text(plan);
   if (!idle.empty() && !output.quiet) {
     note("orrery: without effect in this plan: " + idle);
+  }
+}
+
+void note_idle_fixes(plan::Plan plan, const search::Constraints& constraints,
+                     const OutputOptions& output) {
+  for (plan::BlockRun& run : plan.blocks) {
+    constraints.apply(run.layout);
+  }
+  try {
+    plan::check_plan(plan, "");
+    note_idle_fields(plan, output);
+  } catch (const Error& error) {  // degrees of meshes that the plan does not have
+    if (!output.quiet) {
+      note(std::string("orrery: not all of --fix has an effect in this plan: ") + error.what());
+    }
   }
 }
 

@@ -4,10 +4,15 @@
 
 #include "cli/command/common.hpp"
 #include "plan/plan.hpp"
+#include "search/space/constraints.hpp"
 
 namespace orrery::cli {
 
 // One line on standard error that names them, with what each needs.
 void note_idle_fields(const plan::Plan& plan, const OutputOptions& output);
+
+// The same of a plan that was found, and layout fields of --fix that it has no use for.
+void note_idle_fixes(plan::Plan plan, const search::Constraints& constraints,
+                     const OutputOptions& output);
 
 }  // namespace orrery::cli

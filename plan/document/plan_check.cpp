@@ -109,13 +109,6 @@ class Checker {
           "bucket, first_bucket, optimizer_state_per_parameter and gathers_in_flight must not be "
           "negative");
     }
-    if (execution.gathers_in_flight > 0 &&
-        execution.fetched_together > execution.gathers_in_flight) {
-      fail(fmt::format(
-               "fetched_together is {}, but gathers_in_flight lets {} blocks be whole at once",
-               execution.fetched_together, execution.gathers_in_flight),
-           "raise gathers_in_flight");
-    }
   }
 
   void check_counts() const {

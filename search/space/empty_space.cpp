@@ -13,6 +13,7 @@
 #include "base/math.hpp"
 #include "plan/slices.hpp"
 #include "plan/stage/plan_schedule.hpp"
+#include "search/space/layout_fields.hpp"
 #include "search/space/space.hpp"
 #include "sim/orders/schedule_document.hpp"
 
@@ -115,6 +116,37 @@ std::string mesh_reason(const plan::Plan& base, const Constraints& constraints) 
   return reason;
 }
 
+// What a plan of the space without the fixed layout field or sharding degree breaks once it has it;
+// "" where it is another field, or no such plan breaks anything.
+std::string layout_reason(const plan::Plan& base, const Constraints& constraints,
+                          std::size_t fixed) {
+  const std::string text = constraints.fixed_texts()[fixed];
+  const std::string field = text.substr(0, text.find('='));
+  const auto degree = field == "shard_degree" ? constraints.fixed_number(field) : std::nullopt;
+  if (!degree && !is_layout_field(field)) {
+    return "";
+  }
+  const Space space(base, constraints.without_fixed(fixed));
+  for (const Group& group : space.groups()) {
+    const std::vector<Member> members = space.members(group);
+    if (members.empty()) {
+      continue;
+    }
+    plan::Plan plan = base;
+    space.configure(group, members.front(), plan);
+    for (plan::BlockRun& run : plan.blocks) {
+      constraints.apply(run.layout);
+      run.layout.shard_degree = degree ? static_cast<int>(*degree) : run.layout.shard_degree;
+    }
+    try {
+      plan::check_plan(plan, "");
+    } catch (const Error& error) {
+      return error.what();
+    }
+  }
+  return "";
+}
+
 // Nothing is fixed: what is forbidden is to blame, or the batch, which no number of replicas
 // divides.
 std::string free_hint(const plan::Plan& base, const Constraints& constraints) {
@@ -158,6 +190,11 @@ void explain_empty_space(const plan::Plan& base, const Constraints& constraints)
   }
   if (reason.empty()) {
     reason = mesh_reason(base, constraints);
+  }
+  for (std::size_t index = 0; index < fixed.size() && reason.empty(); ++index) {
+    if (std::find(culprits.begin(), culprits.end(), fixed[index]) != culprits.end()) {
+      reason = layout_reason(base, constraints, index);
+    }
   }
   if (!reason.empty()) {
     bad_input("search",
