@@ -33,6 +33,28 @@ bool is_number(std::string_view word) {
          std::ranges::all_of(word, [](unsigned char c) { return std::isdigit(c) != 0; });
 }
 
+std::string_view without_stamp(std::string_view line) {
+  constexpr std::string_view kPattern = "dddd-dd-dd?dd:dd:dd";
+  if (line.size() < kPattern.size()) {
+    return line;
+  }
+  for (std::size_t at = 0; at < kPattern.size(); ++at) {
+    const bool fits = kPattern[at] == 'd'   ? is_number(line.substr(at, 1))
+                      : kPattern[at] == '?' ? line[at] == 'T' || line[at] == ' '
+                                            : line[at] == kPattern[at];
+    if (!fits) {
+      return line;
+    }
+  }
+  line.remove_prefix(std::min(line.find(' ', kPattern.size()), line.size()));
+  for (const std::string_view stream : {" stdout F ", " stderr F "}) {
+    if (line.starts_with(stream)) {
+      return line.substr(stream.size());
+    }
+  }
+  return line.substr(std::min<std::size_t>(1, line.size()));
+}
+
 std::string_view tag_of(std::string_view line) {
   constexpr std::string_view kMark = "]<stdout>:";
   const std::size_t mark = line.substr(0, 120).find(kMark);

@@ -9,6 +9,9 @@ namespace orrery::traces {
 
 std::vector<std::string_view> words_of(std::string_view line);
 bool is_number(std::string_view word);  // digits only
+// A line without the time, and the stream, that collectors of logs put before it:
+// "2025-06-01T12:00:00.123Z stdout F ...".
+std::string_view without_stamp(std::string_view line);
 // What mpirun --tag-output ("[1,0]<stdout>: ...") and srun --label ("0: ...") put before a line.
 std::string_view tag_of(std::string_view line);
 // The name in 2.x of a column of 1.x or 2.x.

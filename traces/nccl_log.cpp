@@ -68,6 +68,7 @@ class LogReader {
   }
 
   void read_tagged_line(std::string_view line) {
+    line = without_stamp(line);
     const std::string_view tag = tag_of(line);
     line = trim(line.substr(tag.size()));
     if (line.starts_with('#')) {

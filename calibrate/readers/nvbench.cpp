@@ -67,7 +67,7 @@ std::optional<DType> dtype_of(const std::map<std::string, std::string>& axes) {
 }
 
 struct State {
-  double seconds = 0;
+  std::optional<double> seconds;  // stated, whatever it is
   double p25 = 0;
   double p75 = 0;
   double bytes = 0;
@@ -86,8 +86,7 @@ State read_summaries(ObjectReader& state) {
     const std::map<std::string, std::string> data = named_values(summary.optional("data"));
     const auto value = data.find("value");
     const double number = value == data.end() ? 0 : number_of(value->second);
-    if (tag == "nv/cold/time/gpu/median" ||
-        (tag == "nv/cold/time/gpu/mean" && result.seconds == 0)) {
+    if (tag == "nv/cold/time/gpu/median" || (tag == "nv/cold/time/gpu/mean" && !result.seconds)) {
       result.seconds = number;
     } else if (tag == "nv/cold/time/gpu/q1") {
       result.p25 = number;
@@ -149,19 +148,20 @@ class FileReader {
     const auto axes = named_values(state.optional("axis_values"));
     const State result = read_summaries(state);
     state.ignore_rest();
-    if (skipped || result.seconds == 0) {
+    if (skipped || !result.seconds) {
       builder_.left_out(skipped ? "state that was skipped" : "state without a cold GPU time");
       return;
     }
-    if (!check_time(builder_, value.where(), result.seconds)) {
+    const double seconds = *result.seconds;
+    if (!check_time(builder_, value.where(), seconds)) {
       return;
     }
     SampleHeader header;
     header.device = devices_.contains(id) ? devices_[id] : builder_.device();
     header.device = header.device.empty() ? "unknown" : header.device;
     header.gpu = gpu_of(header.device);
-    Timing time = single_timing(Seconds(result.seconds), result.repetitions);
-    if (result.p25 > 0 && result.p25 <= result.seconds && result.p75 >= result.seconds) {
+    Timing time = single_timing(Seconds(seconds), result.repetitions);
+    if (result.p25 > 0 && result.p25 <= seconds && result.p75 >= seconds) {
       time.p25 = Seconds(result.p25);
       time.p75 = Seconds(result.p75);
     }

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <filesystem>
 
 #include "base/error.hpp"
@@ -33,9 +35,30 @@ bool is_one_file(const std::string& a, const std::string& b) {
 
 OutputPath json_path(const OutputOptions& output) { return {"--json", output.json ? "-" : ""}; }
 
+namespace {
+
+// Nothing that is written is one of these, whatever its name says.
+void check_format(std::string_view option, const std::string& path) {
+  constexpr auto kOthers =
+      std::to_array<std::string_view>({".png", ".jpg", ".jpeg", ".gif", ".webp", ".pdf"});
+  fs::path name(path);
+  const std::string ending = to_lower(name.extension().string());
+  if (std::find(kOthers.begin(), kOthers.end(), ending) != kOthers.end()) {
+    const bool is_picture =
+        option.find("picture") != option.npos || option == "--svg" || option == "--plot";
+    bad_input(option, fmt::format("{} is not written as {}", printable(path), ending.substr(1)),
+              is_picture ? fmt::format("pictures are SVG: call it {}",
+                                       printable(name.replace_extension(".svg").string()))
+                         : std::string("give the file another ending"));
+  }
+}
+
+}  // namespace
+
 void check_outputs(const std::vector<OutputPath>& outputs, const std::vector<std::string>& inputs) {
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     const auto& [option, path] = outputs[i];
+    check_format(option, path);
     check_writable(path);
     if (path.empty() || is_special(path)) {
       continue;

@@ -93,6 +93,23 @@ std::string message_of(const std::string& text) {
 
 constexpr const char* kHeader = "# size count type redop root time algbw busbw\n";
 
+TEST(NcclLog, ReadsLinesWithTheTimeBeforeThem) {
+  for (const std::string stamp : {"2025-06-01T12:00:00.123456789Z ", "2025-06-01 12:00:00,123 ",
+                                  "2025-06-01T12:00:00.1+00:00 stdout F "}) {
+    std::string text;
+    std::string_view left = kModern;
+    while (!left.empty()) {
+      const std::size_t end = left.find('\n') + 1;
+      text.append(stamp).append(left.substr(0, end));
+      left.remove_prefix(end);
+    }
+    const NcclLog log = parse_nccl_log(text, "log");
+    ASSERT_EQ(log.rows.size(), 2U) << stamp;
+    EXPECT_EQ(log.device, "NVIDIA H100 80GB HBM3");
+    EXPECT_DOUBLE_EQ(log.rows[1].out_of_place->time.value(), 1e-3);
+  }
+}
+
 TEST(NcclLog, RejectsWithFileAndLine) {
   using testing::HasSubstr;
   EXPECT_THAT(message_of(""), HasSubstr("no header row"));
