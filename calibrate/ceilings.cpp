@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "calibrate/ceilings.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
+#include "base/error.hpp"
+#include "base/quantity_text.hpp"
 #include "base/text.hpp"
 #include "calibrate/shapes.hpp"
 
@@ -68,6 +71,29 @@ int flag_impossible(SampleFile& file, const topologies::Gpu& gpu, double toleran
     above += sample.flags.above_ceiling ? 1 : 0;
   }
   return above;
+}
+
+std::vector<std::string> drop_impossible(SampleFile& file, const topologies::Gpu& gpu,
+                                         const std::string& path, bool partial) {
+  constexpr double kMost = 2.0;
+  std::vector<std::string> dropped;
+  std::erase_if(file.samples, [&](const Sample& sample) {
+    const Achieved reached = achieved(sample, gpu);
+    if (reached.rate.value() <= 0 || reached.fraction <= kMost) {
+      return false;
+    }
+    const Error error(
+        ErrorKind::BadInput, sample.source.empty() ? path : sample.source,
+        fmt::format("{}, but a {} computes no more than {}", format_flop_rate(reached.rate),
+                    gpu.name, format_flop_rate(reached.rate / reached.fraction)),
+        "--partial leaves such samples out");
+    if (!partial) {
+      throw error;
+    }
+    dropped.emplace_back(error.what());
+    return true;
+  });
+  return dropped;
 }
 
 std::string gpu_of_device(std::string_view device, double memory_bytes, int sm_count) {

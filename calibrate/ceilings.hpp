@@ -6,6 +6,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/units.hpp"
 #include "calibrate/samples.hpp"
@@ -25,6 +26,12 @@ Achieved achieved(const Sample& sample, const topologies::Gpu& gpu, double clock
 
 // Sets above_ceiling; returns how many samples were above by more than `tolerance`.
 int flag_impossible(SampleFile& file, const topologies::Gpu& gpu, double tolerance = 0.02);
+
+// Takes out products and attentions that are more than twice as fast as the peak, which is no
+// clock's doing; what was taken out. Error naming the first (by its own source, else `path`) unless
+// `partial`.
+std::vector<std::string> drop_impossible(SampleFile& file, const topologies::Gpu& gpu,
+                                         const std::string& path, bool partial);
 
 // "NVIDIA H100 80GB HBM3" with 79 GiB and 132 SMs is "h100-sxm5-80gb"; "" when none fits.
 std::string gpu_of_device(std::string_view device, double memory_bytes, int sm_count);

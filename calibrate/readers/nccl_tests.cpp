@@ -5,11 +5,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
+#include <map>
 #include <set>
 #include <string_view>
 
 #include "base/limits.hpp"
+#include "base/quantity_text.hpp"
 #include "base/text.hpp"
 #include "calibrate/byte_stream.hpp"
 #include "calibrate/collective_log.hpp"
@@ -49,6 +52,27 @@ std::string collective_in_name(const std::string& path) {
   return found;
 }
 
+// Where every rank is listed (publications shorten the list) and nodes have unequal numbers of
+// them, which; else empty.
+std::string uneven_nodes(const traces::NcclLog& log) {
+  std::map<int, std::string> hosts;  // once each: a test that runs again lists them again
+  std::map<std::string, int> ranks;
+  for (const traces::NcclRank& place : log.places) {
+    if (hosts.emplace(place.rank, place.host).second) {
+      ++ranks[place.host];
+    }
+  }
+  if (hosts.empty() || static_cast<int>(hosts.size()) != log.ranks) {
+    return "";
+  }
+  const auto& [first, count] = *ranks.begin();
+  const auto other = std::find_if(ranks.begin(), ranks.end(),
+                                  [&](const auto& host) { return host.second != count; });
+  return other == ranks.end() ? std::string()
+                              : fmt::format("{} ranks on {}, but {} on {}", count, first,
+                                            other->second, other->first);
+}
+
 // Nodes are the hosts of the ranks; the processes and threads tell the launch mode.
 Places places_of(const traces::NcclLog& log, ReadingBuilder& builder) {
   Places places{.ranks = log.ranks, .nodes = std::max(log.nodes, 1)};
@@ -71,6 +95,10 @@ Places places_of(const traces::NcclLog& log, ReadingBuilder& builder) {
   if (places.ranks < 1 || places.ranks % places.nodes != 0) {
     builder.fault(builder.path(), fmt::format("{} ranks on {} nodes", places.ranks, places.nodes),
                   "the lines \"# Rank ...\" or the line \"# nThread ...\" tell the ranks");
+    places.ranks = 0;
+  }
+  if (const std::string uneven = uneven_nodes(log); !uneven.empty()) {
+    builder.fault(builder.path(), uneven, "times of nodes with equally many ranks are fitted");
     places.ranks = 0;
   }
   return places;
@@ -136,6 +164,18 @@ class RowReader {
   }
 
  private:
+  // Printed bandwidths have two decimals. Versions differ in whether a size is that of one rank.
+  bool agrees(ByteCount size, const traces::NcclTiming& timing) const {
+    constexpr double kLeast = 1e9;
+    constexpr double kRounding = 0.1;
+    const double rate = size.bytes().value() / timing.time.value();
+    const auto is = [&](double factor) {
+      return std::abs(rate * factor / timing.algbw.value() - 1) < kRounding;
+    };
+    const auto ranks = static_cast<double>(places_.ranks);
+    return timing.algbw.value() < kLeast || is(1) || is(ranks) || is(1 / ranks);
+  }
+
   void report_unnamed(const traces::NcclRow& row) {
     if (!unnamed_) {
       builder_.fault(builder_.where(row.line),
@@ -157,6 +197,15 @@ class RowReader {
       return;
     }
     if (!check_time(builder_, where, timing->time.value())) {
+      return;
+    }
+    if (!agrees(row.size, *timing)) {
+      builder_.fault(
+          where,
+          fmt::format("algbw {:.2f} GB/s, but {} in {:g} s are {:.2f} GB/s",
+                      timing->algbw.value() / 1e9, format_bytes(row.size.bytes()),
+                      timing->time.value(), row.size.bytes().value() / timing->time.value() / 1e9),
+          "two runs wrote into this file, or it was edited");
       return;
     }
     builder_.add(header_,

@@ -11,6 +11,7 @@
 #include "base/error.hpp"
 #include "base/table.hpp"
 #include "base/text.hpp"
+#include "calibrate/ceilings.hpp"
 #include "calibrate/fit/kernels.hpp"
 #include "calibrate/fit/memory.hpp"
 #include "calibrate/fit/own_collectives.hpp"
@@ -153,7 +154,11 @@ Samples read_all(const FitCommandOptions& options, const topologies::Gpu& gpu) {
         samples.others[name.empty() ? header.device : name] +=
             static_cast<int>(file.samples.size());
       } else {
-        take(file, path, samples);
+        calibrate::SampleFile possible = file;
+        note_all(
+            calibrate::drop_impossible(possible, topologies::load_gpu(name), path, options.partial),
+            options.common);
+        take(possible, path, samples);
       }
     }
   }

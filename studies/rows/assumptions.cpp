@@ -12,6 +12,7 @@
 #include "base/text.hpp"
 #include "sim/schedule.hpp"
 #include "studies/rows/derived_cells.hpp"
+#include "studies/rows/flop_counting.hpp"
 #include "studies/rows/framework_facts.hpp"
 #include "studies/rows/metric.hpp"
 #include "studies/rows/named_network.hpp"
@@ -71,6 +72,7 @@ class Assumptions {
     notes_ = fill_from_cells(row_);
     precision();
     degrees();
+    chunks_of_1f1b();
     if (row_.full) {
       not_used();
     }
@@ -107,6 +109,20 @@ class Assumptions {
     }
   }
 
+  // With model chunks 1F1B is the interleaved one; other schedules of one chunk leave them out.
+  void chunks_of_1f1b() {
+    const bool plain = row_.schedule == "1f1b";
+    const bool single = plain || row_.schedule == "gpipe" || row_.schedule == "none";
+    if (row_.vpp.value_or(1) <= 1 || !single) {
+      return;
+    }
+    if (plain && row_.pp.value_or(1) > 1) {
+      note(fmt::format("schedule 1f1b with vpp {} as", *row_.vpp), row_.schedule, "interleaved");
+    } else {
+      notes_.push_back(fmt::format("schedule {} without vpp {}", row_.schedule, *row_.vpp));
+    }
+  }
+
   std::string_view usual_schedule() const {
     const bool chunks = row_.vpp.value_or(1) > 1 || row_.most_chunks;
     return row_.pp == 1 ? "none" : chunks ? "interleaved" : "1f1b";
@@ -128,9 +144,15 @@ class Assumptions {
     if (!row_.pp) {
       note("pp", row_.pp, 1);
     }
+    const std::int64_t model = *row_.tp * *row_.pp * row_.cp.value_or(1);
+    if (const std::int64_t gpus = row_.gpus.value_or(0);
+        !row_.dp && model > 0 && gpus % model == 0) {
+      row_.dp = gpus / model;  // as every plan has it
+    }
     // FSDP shards everything unless it is told otherwise (ShardingStrategy.FULL_SHARD; torchtitan:
-    // data_parallel_shard_degree = -1).
-    constexpr auto kShards = std::to_array<std::string_view>({"fsdp", "zero3", "torchtitan"});
+    // data_parallel_shard_degree = -1; MaxText: ici_fsdp_parallelism = -1; Levanter: fsdp_axis).
+    constexpr auto kShards = std::to_array<std::string_view>(
+        {"fsdp", "hsdp", "zero3", "torchtitan", "maxtext", "levanter"});
     if (!row_.zero_stage && row_.dp.value_or(1) > 1 &&
         says_any(letters_and_digits(row_.framework), kShards)) {
       note("zero_stage", row_.zero_stage, 3);

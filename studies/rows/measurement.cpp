@@ -121,7 +121,9 @@ void read_stage(const Cells& cells, Measurement& row) {
   constexpr std::int64_t kLast = 3;
   row.zero_detail = cells.optional_text("zero_stage");
   row.zero_stage = stage_of_zero(row.zero_detail);
-  const bool words = row.zero_detail.find_first_of("~0123456789") != 0;
+  const std::string_view detail = row.zero_detail;
+  const std::string_view number = trim(detail.substr(0, detail.find('(')));
+  const bool words = number.find_first_not_of("~.0123456789") != number.npos;
   if (row.zero_stage || cells.is_open("zero_stage")) {
     return;
   }
@@ -140,7 +142,7 @@ void read_plan(const Cells& cells, Measurement& row) {
   row.pp = cells.degree("pp", limits::kMaxDevices);
   // "max (1 layer per chunk)" states no number.
   row.most_chunks = cells.optional_text("vpp").starts_with("max");
-  row.vpp = row.most_chunks ? std::nullopt : cells.count("vpp", limits::kMaxLayers);
+  row.vpp = row.most_chunks ? std::nullopt : cells.degree("vpp", limits::kMaxLayers);
   row.dp = cells.degree("dp", limits::kMaxDevices);
   read_stage(cells, row);
   row.sequence_parallel = cells.flag("sequence_parallel");

@@ -3,17 +3,14 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <charconv>
 #include <cmath>
 #include <optional>
 #include <utility>
 
 #include "base/text.hpp"
+#include "studies/rows/flop_counting.hpp"
 #include "studies/rows/metric_name.hpp"
-#include "studies/rows/row_cluster.hpp"
-#include "studies/rows/row_words.hpp"
-#include "topologies/cluster.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -29,13 +26,7 @@ std::string not_comparable(const std::string& metric) {
                      meant.empty() ? std::string() : fmt::format(" (did you mean \"{}\"?)", meant));
 }
 
-double global_batch(const Measurement& row) {
-  const auto product =
-      row.micro_batch.value_or(0) * row.num_microbatches.value_or(0) * row.dp.value_or(0);
-  return static_cast<double>(row.global_batch.value_or(product));
-}
-
-double as_double(const OptionalCount& value) { return static_cast<double>(value.value_or(0)); }
+double stated_or_zero(const OptionalCount& value) { return static_cast<double>(value.value_or(0)); }
 
 std::optional<double> aux_number(const Measurement& row, const std::string& key) {
   const auto found = row.aux.find(key);
@@ -51,154 +42,6 @@ std::optional<double> aux_number(const Measurement& row, const std::string& key)
   return value;
 }
 
-// Narayanan et al. 2021: 72 B l s h^2 (1 + s/6h + V/12lh) forward and backward; 96 and V/16lh with
-// the recomputed forward.
-double narayanan(const Measurement& row, double factor, double vocab_divisor) {
-  const double l = as_double(row.layers);
-  const double h = as_double(row.hidden);
-  const double s = as_double(row.seq_len);
-  const double vocab = as_double(row.vocab);
-  return factor * global_batch(row) * l * s * h * h *
-         (1.0 + s / (6.0 * h) + vocab / (vocab_divisor * l * h));
-}
-
-// PaLM and llm-foundry: 6 N + 12 L h s per token, attention in full.
-Expected<double> six_n(const Measurement& row) {
-  if (!row.params_b) {
-    return tl::unexpected(std::string("params_b is not stated"));
-  }
-  const double s = as_double(row.seq_len);
-  const double per_token =
-      6.0 * *row.params_b * 1e9 + 12.0 * as_double(row.layers) * as_double(row.hidden) * s;
-  return per_token * s * global_batch(row);
-}
-
-// Parameters alone, in every pass: 6 of N and token, 8 with the recomputed forward.
-Expected<double> parameters_only(const Measurement& row, double factor) {
-  if (!row.params_b) {
-    return tl::unexpected(std::string("params_b is not stated"));
-  }
-  return factor * *row.params_b * 1e9 * as_double(row.seq_len) * global_batch(row);
-}
-
-enum class Counting : std::uint8_t {
-  Narayanan,            // the formula of 2021
-  NarayananRecomputed,  // with the recomputed forward
-  SixN,                 // 6 N and attention
-  Parameters,           // 6 N
-  ParametersRecomputed,
-  Hardware,  // what the run computes
-  Model,     // nothing that is recomputed
-};
-
-// "MFU (not including recompute)".
-bool excludes_recomputation(const std::string& text) {
-  constexpr std::string_view kWord = "recomput";
-  return text.find(kWord) != text.npos && asserted(text).find(kWord) == std::string::npos;
-}
-
-// A formula, or words for the usual ways of counting: "model FLOPs" and MFU count nothing that is
-// recomputed.
-std::optional<Counting> counting_of(const Measurement& row) {
-  constexpr auto kFormulas = std::to_array<std::pair<std::string_view, Counting>>(
-      {{"96*b", Counting::NarayananRecomputed},
-       {"sc21", Counting::NarayananRecomputed},
-       {"factor 4", Counting::NarayananRecomputed},
-       {"72*b", Counting::Narayanan},
-       {"narayanan formula without recompute", Counting::Narayanan}});
-  constexpr auto kWords = std::to_array<std::pair<std::string_view, Counting>>(
-      {{"palm", Counting::SixN},
-       {"nanogpt", Counting::SixN},
-       {"8nd", Counting::ParametersRecomputed},
-       {"8*n*d", Counting::ParametersRecomputed},
-       {"6nd", Counting::Parameters},
-       {"6nt", Counting::Parameters},
-       {"6*n*d", Counting::Parameters},
-       {"6*n*t", Counting::Parameters},
-       {"6pd", Counting::Parameters},
-       {"6*p", Counting::Parameters},
-       {"hardware flop", Counting::Hardware},
-       {"hardware tflop", Counting::Hardware},
-       {"hfu", Counting::Hardware},
-       {"incl. recompute", Counting::Hardware},
-       {"includes recompute", Counting::Hardware},
-       {"including recompute", Counting::Hardware},
-       {"with recompute", Counting::Hardware},
-       {"narayanan", Counting::Hardware},
-       {"model flop", Counting::Model},
-       {"model tflop", Counting::Model},
-       {"mfu", Counting::Model},
-       {"standard", Counting::Model},
-       {"no recompute", Counting::Model},
-       {"without recompute", Counting::Model}});
-  const std::string text = to_lower(row.flops_convention);
-  std::string formula = text;  // "6 N D"
-  std::erase(formula, ' ');
-  const auto found = [&](std::string_view word) {
-    return text.find(word) != text.npos || formula.find(word) != formula.npos;
-  };
-  const bool excluded = excludes_recomputation(text);
-  for (const auto& [word, counting] : kFormulas) {
-    if (found(word)) {
-      const bool recomputed = counting == Counting::NarayananRecomputed && !excluded;
-      return recomputed ? counting : Counting::Narayanan;
-    }
-  }
-  if ((found("6*n") || found("6n")) && (found("12*l") || found("attention"))) {
-    return Counting::SixN;
-  }
-  for (const auto& [word, counting] : kWords) {
-    if (found(word)) {
-      return counting == Counting::Hardware && excluded ? Counting::Model : counting;
-    }
-  }
-  return row.metric == "mfu"   ? std::optional(Counting::Model)
-         : row.metric == "hfu" ? std::optional(Counting::Hardware)
-                               : std::nullopt;
-}
-
-// "... peak bf16 2250e12 ...": the first number with an exponent behind the word.
-std::optional<double> stated_peak(std::string_view text) {
-  const std::size_t word = to_lower(text).find("peak");
-  for (std::size_t at = word; at < text.size(); ++at) {
-    double value = 0;
-    const auto read = std::from_chars(text.data() + at, text.data() + text.size(), value);
-    if (read.ec == std::errc() && value >= 1e12 && value <= 1e17) {
-      return value;
-    }
-    at = read.ec == std::errc() ? static_cast<std::size_t>(read.ptr - text.data()) : at;
-  }
-  return std::nullopt;
-}
-
-// Dense peak the source divides by: A100 and H100 as the sources of this kind print it, else as
-// stated, else the data sheet's.
-Expected<double> reference_peak(const Measurement& row) {
-  if (mentions(row.gpu, "A100") || mentions(row.gpu, "A800")) {
-    return 312e12;
-  }
-  if (mentions(row.gpu, "H100") || mentions(row.gpu, "H800")) {
-    if (row.precision == "fp8" && mentions(row.flops_convention, "fp8 1979e12")) {
-      return 1979e12;
-    }
-    return mentions(row.flops_convention, "989.5e12") ? 989.5e12 : 989e12;
-  }
-  if (const auto stated = stated_peak(row.flops_convention)) {
-    return *stated;
-  }
-  // Runs in 8 bits count against the 16-bit peak, too.
-  const DType dtype = row.precision == "fp32"   ? DType::Fp32
-                      : row.precision == "tf32" ? DType::Tf32
-                                                : DType::Fp16;
-  const std::string gpu = stated_gpu(row.gpu);
-  const double peak = gpu.empty() ? 0 : topologies::load_gpu(gpu).peak_of(dtype).value();
-  if (peak <= 0) {
-    return tl::unexpected(fmt::format("the peak rate of {} that the source divides by is not known",
-                                      printable(row.gpu, 60)));
-  }
-  return peak;
-}
-
 // Seconds of one iteration from a rate of FLOPs per second and GPU.
 Expected<double> time_of_rate(const Measurement& row, const Network& network, double rate) {
   if (const auto derived = aux_number(row, "derived_iteration_s")) {
@@ -208,7 +51,7 @@ Expected<double> time_of_rate(const Measurement& row, const Network& network, do
   if (!flops) {
     return flops;
   }
-  return *flops / (as_double(row.gpus) * rate);
+  return *flops / (stated_or_zero(row.gpus) * rate);
 }
 
 Expected<double> utilisation_time(const Measurement& row, const Network& network) {
@@ -223,7 +66,7 @@ Expected<double> utilisation_time(const Measurement& row, const Network& network
 }
 
 Expected<double> iteration_time(const Measurement& row, const Network& network) {
-  const double gpus = as_double(row.gpus);
+  const double gpus = stated_or_zero(row.gpus);
   const double samples = global_batch(row);
   if (row.metric == "iteration_s") {
     return row.value;
@@ -247,10 +90,10 @@ Expected<double> iteration_time(const Measurement& row, const Network& network) 
     return samples / (row.value * gpus);
   }
   if (row.metric == "tokens_per_s_per_gpu") {
-    return samples * as_double(row.seq_len) / (row.value * gpus);
+    return samples * stated_or_zero(row.seq_len) / (row.value * gpus);
   }
   if (row.metric == "tokens_per_s") {
-    return samples * as_double(row.seq_len) / row.value;
+    return samples * stated_or_zero(row.seq_len) / row.value;
   }
   return tl::unexpected(not_comparable(row.metric));
 }
@@ -273,36 +116,6 @@ Quantity memory_quantity(const Measurement& row) {
 }  // namespace
 
 bool is_memory_metric(const std::string& metric) { return mentions(metric, "mem"); }
-
-bool states_way_of_counting(const Measurement& row) { return counting_of(row).has_value(); }
-
-Expected<double> counted_flops(const Measurement& row, const Network& network) {
-  if (global_batch(row) == 0) {
-    return tl::unexpected(std::string("global_batch is not stated"));
-  }
-  const std::optional<Counting> counting = counting_of(row);
-  if (!counting) {
-    return tl::unexpected(std::string("the way the source counts FLOPs is not known"));
-  }
-  const bool recomputes = row.recompute == "full" || *counting == Counting::NarayananRecomputed;
-  switch (*counting) {
-    case Counting::SixN:
-      return six_n(row);
-    case Counting::Parameters:
-      return parameters_only(row, 6.0);
-    case Counting::ParametersRecomputed:
-      return parameters_only(row, 8.0);
-    case Counting::Narayanan:
-      return narayanan(row, 72.0, 12.0);
-    case Counting::NarayananRecomputed:
-    case Counting::Hardware:
-      return recomputes ? narayanan(row, 96.0, 16.0) : narayanan(row, 72.0, 12.0);
-    case Counting::Model:
-      break;
-  }
-  const models::Workload sample{1, *row.seq_len};
-  return models::model_flops(network, sample).value() * global_batch(row);
-}
 
 Expected<Target> measured_target(const Measurement& row, const Network& network) {
   if (row.metric == "layer_forward_ms") {

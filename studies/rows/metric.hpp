@@ -35,11 +35,4 @@ bool is_memory_metric(const std::string& metric);
 tl::expected<Target, std::string> measured_target(const Measurement& row,
                                                   const models::Network& network);
 
-// Whether the row says, in a formula or in words, what its FLOPs count.
-bool states_way_of_counting(const Measurement& row);
-
-// FLOPs of one iteration as the row's source counts them.
-tl::expected<double, std::string> counted_flops(const Measurement& row,
-                                                const models::Network& network);
-
 }  // namespace orrery::studies

@@ -30,6 +30,7 @@ constexpr auto kSpellings = std::to_array<Spelling>({
     {"tokens s", "tokens_per_s"},
     {"tokens s gpu", "tokens_per_s_per_gpu"},
     {"mfu", "mfu"},
+    {"mfu %", "mfu", 0.01},
     {"hfu", "hfu"},
     {"tflops gpu", "tflops_per_gpu"},
     {"tflops s gpu", "tflops_per_gpu"},
@@ -56,6 +57,8 @@ constexpr auto kSynonyms = std::to_array<Synonym>({
     {"millisecond", "ms"},
     {"milliseconds", "ms"},
     {"iter", "iteration"},
+    {"it", "iteration"},
+    {"elapsed", ""},
     {"step", "iteration"},
     {"sample", "samples"},
     {"seq", "samples"},
@@ -79,7 +82,8 @@ std::set<std::string> words_of(std::string_view text) {
   std::set<std::string> words;
   std::string lower = to_lower(text);
   std::replace_if(
-      lower.begin(), lower.end(), [](char c) { return c == '/' || c == ' ' || c == '-'; }, '_');
+      lower.begin(), lower.end(),
+      [](char c) { return std::string_view("/ -()[]").find(c) != std::string_view::npos; }, '_');
   for (const std::string_view word : split(lower, '_')) {
     const auto* found = std::find_if(kSynonyms.begin(), kSynonyms.end(),
                                      [&](const Synonym& one) { return one.word == word; });
@@ -91,10 +95,21 @@ std::set<std::string> words_of(std::string_view text) {
   return words;
 }
 
+// "it/s": not the time of one.
+bool is_iteration_rate(std::string_view text) {
+  std::string lower = to_lower(text);
+  const std::size_t step = std::min(lower.find("it"), lower.find("step"));
+  const std::size_t rate = std::min(lower.find('/'), lower.find("per"));
+  return step < rate && rate != lower.npos;
+}
+
 }  // namespace
 
 MetricName metric_name(std::string_view text) {
   const std::set<std::string> words = words_of(trim(text));
+  if (words.contains("iteration") && is_iteration_rate(text)) {
+    return {to_lower(text), 1.0};
+  }
   for (const Spelling& spelling : kSpellings) {
     const std::vector<std::string_view> own = split(spelling.words, ' ');
     if (words.size() == own.size() && std::all_of(own.begin(), own.end(), [&](auto word) {

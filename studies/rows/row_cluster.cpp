@@ -168,8 +168,51 @@ std::string usual_node(const std::string& gpu_name) {
   return found == known_nodes().end() ? std::string() : found->name;
 }
 
+namespace {
+
+// "A100 + V100": no one GPU.
+bool names_several(const std::string& text) {
+  std::string architecture;
+  std::string parts = text;
+  std::replace_if(
+      parts.begin(), parts.end(), [](char c) { return c == '/' || c == '&'; }, '+');
+  for (const std::string_view part : split(parts, '+')) {
+    const std::string gpu = topologies::similar_gpu(part);
+    if (gpu.empty()) {
+      continue;
+    }
+    const std::string now = topologies::load_gpu(gpu).architecture;
+    if (!architecture.empty() && now != architecture) {
+      return true;
+    }
+    architecture = now;
+  }
+  return false;
+}
+
+// "A100 (p4d.24xlarge)": where no memory is stated, that of the node which is named beside it.
+std::string gpu_of_named_node(const std::string& text, const std::string& gpu) {
+  const std::string node = topologies::find_node_in_words(text);
+  if (node.empty() || topologies::stated_gigabytes(text) > 0) {
+    return "";
+  }
+  const topologies::Gpu carried = topologies::load_cluster(node + ":1").gpu;
+  const bool alike = carried.architecture == topologies::load_gpu(gpu).architecture;
+  return alike ? carried.name : std::string();
+}
+
+}  // namespace
+
 // Slices of a GPU ("A100-20GB-MIG") and models of less than half its memory are other GPUs.
 std::string stated_gpu(const std::string& text) {
+  if (names_several(text)) {
+    return "";
+  }
+  if (const std::string similar = topologies::similar_gpu(text); !similar.empty()) {
+    if (std::string carried = gpu_of_named_node(text, similar); !carried.empty()) {
+      return carried;
+    }
+  }
   const std::string exact = topologies::find_gpu_in_words(text);
   if (!exact.empty()) {
     return exact;

@@ -232,6 +232,9 @@ bool fused_attention(const Measurement& row, const FrameworkFacts& framework) {
   if (words.empty() && older_than_flash(row)) {
     return false;
   }
+  if (mentions(words, "flash") && !mentions(asserted(words), "flash")) {
+    return false;  // "flash disabled"
+  }
   const bool inferred = mentions(row.inferred, "attention_impl");
   const bool separate = !mentions(words, "flash") && says_any(words, kSeparate);
   // attn_impl: torch of llm-foundry (layers/attention.py), --attention-backend local of Megatron.

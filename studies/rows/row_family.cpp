@@ -191,8 +191,9 @@ const std::vector<FamilyFacts>& family_table() {
 constexpr std::string_view kOthers =
     "albert amoebanet bart blip clip cnn convnext deit densenet diffusion dit dlrm "
     "efficientnet electra falconh falconmamba flamingo flux gemma3n griffin gru hyena "
-    "inception jamba llava lstm m2m mamba marian mbart mt5 nemotronh nllb pegasus pixart "
-    "prophetnet qwen3next recurrentgemma resnet resnext retnet rnn rwkv sd3 sora "
+    "inception jamba kimilinear llava lstm m2m mamba marian mbart mt5 nemotronh nllb pegasus "
+    "pixart "
+    "prophetnet qwen3next recurrentgemma resnet resnext retnet rnn rwkv samba sd3 sora "
     "stablediffusion swin switch t5 ul2 unet vgg vit whisper wideresnet xlstm yoco zamba";
 
 bool is_other(std::string_view text) {
@@ -253,6 +254,12 @@ const FamilyFacts* family_of(const Measurement& row) {
   const FamilyFacts* family = find_family(row.model_family);
   const FamilyFacts* named = find_family(row.model_name);
   if (family == nullptr && row.model_family.empty()) {
+    return named;
+  }
+  if (is_other(row.model_name)) {
+    return nullptr;  // whatever its publisher's other networks are
+  }
+  if (family != nullptr && named != nullptr && named->spec.family == Family::Bert) {
     return named;
   }
   // DeepSeek's first networks have the attention of LLaMA.

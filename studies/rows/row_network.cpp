@@ -96,8 +96,13 @@ tl::expected<NetworkSpec, std::string> network_by_name(const Measurement& row,
     spec = widened_network(row);
   }
   if (!spec) {
+    Measurement unnamed = row;
+    unnamed.model_name.clear();
+    const bool by_name = family_of(unnamed) != nullptr;
     return tl::unexpected(
-        fmt::format("network family \"{}\" is not modelled", printable(row.model_family, 60)));
+        by_name ? fmt::format("network \"{}\" is not modelled", printable(row.model_name, 60))
+                : fmt::format("network family \"{}\" is not modelled",
+                              printable(row.model_family, 60)));
   }
   const bool of_each = row.layers == spec->encoder_layers && row.layers == spec->layers;
   const std::int64_t all = spec->encoder_layers + spec->layers;

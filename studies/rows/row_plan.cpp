@@ -41,9 +41,6 @@ Reason missing_choice(const Measurement& row) {
       return fmt::format("{} is not stated", name);
     }
   }
-  if (row.vpp == 0) {
-    return "vpp is 0";
-  }
   if (row.recompute.empty()) {
     return "recompute is not stated";
   }

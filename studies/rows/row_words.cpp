@@ -48,7 +48,7 @@ std::size_t find_word(std::string_view text, std::string_view word) {
 std::string_view asserted_clause(std::string_view clause) {
   constexpr auto kBehind = std::to_array<std::string_view>(
       {"off", "disabled", "none", "false", "unused", "not used", "not enabled", "not applied",
-       "excluded", "not included", "not counted"});
+       "excluded", "ignored", "neglected", "not included", "not counted"});
   constexpr auto kBefore = std::to_array<std::string_view>(
       {"no", "non", "not", "without", "w/o", "never", "excluding", "excludes", "excl"});
   if (has_word(clause, kBehind)) {
@@ -137,11 +137,18 @@ std::string schedule_name(std::string_view cell) {
                                                       {"dualpipe", "dualpipe"},
                                                       {"dualpipev", "dualpipe-v"},
                                                       {"nopipeline", "none"}});
-  return spelling(before_remark(cell), kNames);
+  const std::string name = spelling(before_remark(cell), kNames);
+  const std::string key = letters_and_digits(name);
+  const bool interleaves = key.find("1f1b") != key.npos && key.find("interleav") != key.npos &&
+                           key.find("noninterleav") == key.npos;
+  return interleaves ? "interleaved" : name;  // "1F1B with interleaving"
 }
 
 std::optional<std::int64_t> stage_of_zero(std::string_view cell) {
-  const std::string key = letters_and_digits(before_remark(cell));
+  std::string key = letters_and_digits(before_remark(cell));
+  if (key.starts_with("deepspeed")) {
+    key.erase(0, std::string_view("deepspeed").size());
+  }
   for (const std::string_view prefix : {"zerostage", "zero", "stage", "z"}) {
     const char stage =
         key.starts_with(prefix) && key.size() > prefix.size() ? key[prefix.size()] : ' ';
@@ -206,7 +213,9 @@ RecomputeWords recompute_words(std::string_view cell, std::string_view detail) {
                                                       {"off", "none"},
                                                       {"false", "none"},
                                                       {"0", "none"},
+                                                      {"disabled", "none"},
                                                       {"yes", "full"},
+                                                      {"enabled", "full"},
                                                       {"on", "full"},
                                                       {"true", "full"},
                                                       {"1", "full"},
@@ -250,7 +259,7 @@ RecomputeWords recompute_words(std::string_view cell, std::string_view detail) {
   constexpr auto kSome = std::to_array<std::string_view>(
       {"selective", "per-op", "per op", "every ", "1 of ", "1/", "half of", "% of layers"});
   constexpr auto kWhole =
-      std::to_array<std::string_view>({"full", "block", "checkpoint", "all layers"});
+      std::to_array<std::string_view>({"full", "block", "checkpoint", "recomput", "all layers"});
   if (name == "sac" || name.starts_with("sac ")) {
     return {"selective", "per-op; " + std::string(detail)};
   }

@@ -5,6 +5,7 @@
 
 #include "base/error.hpp"
 #include "base/parallel.hpp"
+#include "base/quantity_text.hpp"
 #include "base/text.hpp"
 #include "plan/block/cost.hpp"
 #include "plan/replay/memory_replay.hpp"
@@ -70,9 +71,28 @@ Prediction layer_prediction(const plan::Plan& plan, bool backward, int draws) {
   return {};
 }
 
-Prediction iteration_prediction(const plan::Plan& plan, int draws) {
+// What no run on these GPUs can have measured; empty: nothing speaks against it.
+std::string impossible(const Measurement& row, const plan::Plan& plan, const Target& target) {
+  constexpr double kRounding = 1.1;
+  const topologies::Gpu& gpu = plan.cluster.gpu;
+  if (is_memory(target.quantity) && target.value > kRounding * gpu.memory.bytes().value()) {
+    return fmt::format("measured {} of memory, but a {} has {}", format_bytes(Bytes(target.value)),
+                       gpu.name, format_bytes(gpu.memory.bytes()));
+  }
+  const double peak = gpu.peak_of(plan.precision).value();
+  if (row.metric == "tflops_per_gpu" && row.value * 1e12 > kRounding * peak) {
+    return fmt::format("measured {:g} TFLOP/s, but a {} computes {} in {}", row.value, gpu.name,
+                       format_flop_rate(FlopsPerSecond(peak)), to_text(plan.precision));
+  }
+  return "";
+}
+
+Prediction iteration_prediction(const plan::Plan& plan, int draws, RowResult& result) {
   const plan::Simulation run =
       plan::simulate(plan, {.record_spans = false, .interval_draws = draws});
+  if (run.does_not_fit) {
+    result.assumed.push_back("memory beyond the card: " + *run.does_not_fit);
+  }
   if (draws == 0) {
     return {run.iteration_time.value(), std::nullopt, std::nullopt};
   }
@@ -89,10 +109,11 @@ Prediction peak_memory(const plan::Plan& plan, const Measurement& row, Quantity 
   return {peak.bytes().value(), std::nullopt, std::nullopt};
 }
 
-Prediction predict(const plan::Plan& plan, const Measurement& row, Quantity quantity, int draws) {
+Prediction predict(const plan::Plan& plan, const Measurement& row, Quantity quantity, int draws,
+                   RowResult& result) {
   switch (quantity) {
     case Quantity::IterationTime:
-      return iteration_prediction(plan, draws);
+      return iteration_prediction(plan, draws, result);
     case Quantity::LayerForwardTime:
       return layer_prediction(plan, false, draws);
     case Quantity::LayerBackwardTime:
@@ -137,7 +158,11 @@ RowResult predict_training_row(const Measurement& stated, int interval_draws) {
       result.skipped_because = target.error();
       return result;
     }
-    const Prediction prediction = predict(*plan, row, target->quantity, interval_draws);
+    if (std::string reason = impossible(row, *plan, *target); !reason.empty()) {
+      result.skipped_because = std::move(reason);
+      return result;
+    }
+    const Prediction prediction = predict(*plan, row, target->quantity, interval_draws, result);
     result.predicted = prediction.value;
     result.low = prediction.low;
     result.high = prediction.high;

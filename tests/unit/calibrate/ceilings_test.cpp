@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/error.hpp"
+
 namespace orrery::calibrate {
 namespace {
 
@@ -29,6 +31,19 @@ TEST(Ceilings, FlagsWhatNoChipCanDo) {
   // 1,100 TFLOP/s are possible at 2,100 MHz, since 989 are stated for 1,830.
   file.header.max_sm_clock_mhz = 2100;
   EXPECT_EQ(flag_impossible(file, gpu), 1);
+}
+
+TEST(Ceilings, DropsWhatIsTwiceAsFast) {
+  const topologies::Gpu gpu = topologies::load_gpu("h100-sxm5-80gb");
+  const GemmSample gemm = {.m = 4096, .n = 4096, .k = 4096};
+  SampleFile file;
+  file.samples = {sample_of(gemm, 1e-9), sample_of(gemm, 200e-6)};
+  EXPECT_THROW((void)drop_impossible(file, gpu, "x.json", false), Error);
+  const std::vector<std::string> dropped = drop_impossible(file, gpu, "x.json", true);
+  ASSERT_EQ(dropped.size(), 1U);
+  EXPECT_TRUE(dropped.front().starts_with("x.json: 137 EFLOP/s, but a h100-sxm5-80gb"))
+      << dropped.front();
+  EXPECT_EQ(file.samples.size(), 1U);
 }
 
 TEST(Ceilings, RatesByHand) {

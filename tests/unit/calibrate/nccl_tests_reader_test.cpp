@@ -140,6 +140,14 @@ TEST_F(NcclTests, RefusesWithFileAndLine) {
   EXPECT_THAT(refused(std::string("# algbw busbw") + '\0'), HasSubstr("binary"));
 }
 
+// A time that its own bandwidth contradicts, and nodes with unequal numbers of ranks.
+TEST_F(NcclTests, RefusesWhatContradictsItself) {
+  const std::string fast = replaced(text(), "14.50    0.28", "14.50   28.00");
+  EXPECT_THAT(refused(fast), HasSubstr("x.log:11: algbw 28.00 GB/s, but 4 KiB in 1.45e-05 s"));
+  const std::string uneven = replaced(text(), "Pid  12 on node1", "Pid  12 on node2");
+  EXPECT_THAT(refused(uneven), HasSubstr("1 ranks on node1, but 3 on node2"));
+}
+
 TEST_F(NcclTests, RefusesTwoRanksInOneFile) {
   std::string mixed = std::string(kTest) + kConfig + kRanks + kHeader;
   std::string_view rows = kRows;

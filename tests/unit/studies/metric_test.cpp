@@ -116,6 +116,70 @@ TEST(MetricTest, PeakOfHopperDependsOnTheSource) {
   EXPECT_NEAR(seconds(bf16_peak) / seconds(row), 1979.0 / 989.0, 1e-12);
 }
 
+// What a token uses of a mixture of experts, by whatever formula; nothing was recomputed.
+TEST(MetricTest, MixturesCountTheExpertsOfAToken) {
+  const Changes mixture = {{"model_family", "mixtral"},
+                           {"model_name", "Mixtral-8x7B"},
+                           {"layers", "32"},
+                           {"hidden", "4096"},
+                           {"heads", "32"},
+                           {"kv_heads", "8"},
+                           {"ffn_hidden", "14336"},
+                           {"moe_ffn_hidden", "14336"},
+                           {"vocab", "32000"},
+                           {"experts", "8"},
+                           {"top_k", "2"},
+                           {"params_b", "46.7"},
+                           {"measured_metric", "mfu"},
+                           {"measured_value", "0.4"},
+                           {"flops_convention", "6ND"}};
+  const double by_hand = 6 * 12.9e9 * 16 * 2048 / (8 * 0.4 * 312e12);
+  EXPECT_NEAR(seconds(mixture) / by_hand, 1.0, 0.01);
+  Changes hardware = mixture;
+  hardware["measured_metric"] = "hfu";
+  hardware["flops_convention"] = "";
+  Changes model = hardware;
+  model["measured_metric"] = "mfu";
+  EXPECT_DOUBLE_EQ(seconds(hardware), seconds(model));
+}
+
+TEST(MetricTest, WordsOfCounting) {
+  const auto counted = [](const std::string& convention) {
+    return seconds({{"measured_metric", "tflops_per_gpu"},
+                    {"measured_value", "140"},
+                    {"params_b", "1.3"},
+                    {"recompute", "full"},
+                    {"flops_convention", convention}});
+  };
+  for (const std::string alone : {"6N, attention ignored", "6N (no attention FLOPs)", "6N"}) {
+    EXPECT_DOUBLE_EQ(counted(alone), counted("6ND")) << alone;
+  }
+  for (const std::string whole : {"with activation recomputation", "counts recomputation",
+                                  "Megatron 96Blsh^2", "96 B s l h^2 (1 + s/6h + V/16lh)"}) {
+    EXPECT_DOUBLE_EQ(counted(whole), counted("SC21")) << whole;
+  }
+  EXPECT_DOUBLE_EQ(counted("6ND * 4/3"), counted("8ND"));
+  EXPECT_DOUBLE_EQ(counted("model FLOPs, 16 nodes"), counted("model FLOPs"));
+}
+
+TEST(MetricTest, PeaksAsTheyAreStated) {
+  const auto of = [](const std::string& gpu, const std::string& precision,
+                     const std::string& convention) {
+    return seconds({{"gpu", gpu},
+                    {"precision", precision},
+                    {"measured_metric", "mfu"},
+                    {"measured_value", "0.5"},
+                    {"flops_convention", convention}});
+  };
+  const double h100 = of("H100-80GB-SXM", "bf16", "MFU") * 989;
+  EXPECT_NEAR(of("H100 PCIe", "bf16", "MFU, peak 756e12") * 756, h100, 1e-9 * h100);
+  EXPECT_NEAR(of("H100 PCIe", "bf16", "MFU") * 756, h100, 1e-3 * h100);
+  EXPECT_NEAR(of("H100-80GB-SXM", "fp8", "MFU, peak 1979 TFLOPS") * 1979, h100, 1e-9 * h100);
+  EXPECT_NEAR(of("H100-80GB-SXM", "fp8", "MFU; peak bf16 989e12, fp8 1979e12") * 1979, h100,
+              1e-9 * h100);
+  EXPECT_NEAR(of("A100-80GB-SXM", "tf32", "MFU of 156e12 peak tf32") * 156, h100, 1e-9 * h100);
+}
+
 TEST(MetricTest, MemoryIsCountedInBinaryUnits) {
   const Target gib = *target({{"measured_metric", "peak_mem_gib"}, {"measured_value", "10"}});
   EXPECT_EQ(gib.quantity, Quantity::AllocatedMemory);
@@ -148,6 +212,9 @@ TEST(MetricTest, MetricsHoweverTheyAreSpelt) {
     EXPECT_EQ(named(text), std::pair(std::string("iteration_s"), 1.0)) << text;
   }
   EXPECT_EQ(named("step_time_ms"), std::pair(std::string("iteration_s"), 1e-3));
+  EXPECT_EQ(named("elapsed time per iteration (ms)"), std::pair(std::string("iteration_s"), 1e-3));
+  EXPECT_EQ(named("it/s").first, "it/s");
+  EXPECT_EQ(named("MFU (%)"), std::pair(std::string("mfu"), 0.01));
   EXPECT_EQ(named("samples_per_sec").first, "samples_per_s");
   EXPECT_EQ(named("TFLOP/s/GPU").first, "tflops_per_gpu");
   EXPECT_EQ(named("max_memory_mib"), std::pair(std::string("peak_mem_gib"), 1.0 / 1024.0));

@@ -213,7 +213,6 @@ TEST(RowPlanTest, PassesOverGradients) {
 
 TEST(RowPlanTest, SaysWhatIsNotStatedOrModelled) {
   EXPECT_EQ(refused({{"micro_batch", ""}}), "micro_batch is not stated");
-  EXPECT_EQ(refused({{"vpp", "0"}}), "vpp is 0");
   EXPECT_EQ(refused({{"recompute", ""}}), "recompute is not stated");
   EXPECT_EQ(refused({{"schedule", ""}}), "schedule is not stated");
   EXPECT_EQ(refused({{"schedule", "interleaved"}, {"vpp", ""}}), "vpp is not stated");

@@ -3,8 +3,10 @@
 // networks, GPUs without a usual node.
 #include <gmock/gmock.h>
 
+#include "studies/rows/flop_counting.hpp"
 #include "studies/rows/framework_facts.hpp"
 #include "studies/rows/metric.hpp"
+#include "studies/rows/row_choice.hpp"
 #include "studies/rows/row_cluster.hpp"
 #include "studies/rows/row_network.hpp"
 #include "studies/rows/row_plan.hpp"
@@ -282,6 +284,87 @@ TEST(UnseenRows, MicroscalingIsTakenAsFp8) {
   const RowResult result = predicted({{"precision", "mxfp8"}, {"gpu", "B200-180GB-SXM"}});
   EXPECT_GT(result.predicted, 0) << result.skipped_because;
   EXPECT_THAT(result.assumed, Contains("precision mxfp8 as fp8"));
+}
+
+// FSDP and what shards by default do so where degrees are blank.
+TEST(UnseenRows, FrameworksThatShardDoSoWithoutDegrees) {
+  for (const std::string framework :
+       {"PyTorch FSDP", "PyTorch HSDP", "DeepSpeed ZeRO-3", "MaxText", "torchtitan"}) {
+    Measurement row = row_of({{"framework", framework},
+                              {"confidence", "partial"},
+                              {"tp", ""},
+                              {"pp", ""},
+                              {"dp", ""},
+                              {"zero_stage", ""}});
+    std::vector<std::string> assumed;
+    const auto plan = chosen_plan(row, assumed);
+    ASSERT_TRUE(plan) << framework << ": " << plan.error();
+    EXPECT_EQ(plan->blocks.front().layout.zero_stage, 3) << framework;
+  }
+}
+
+TEST(UnseenRows, NetworksThatOnlyTheirNamesTell) {
+  const auto reason = [](const std::string& family, const std::string& name) {
+    return predicted({{"model_family", family}, {"model_name", name}}).skipped_because;
+  };
+  EXPECT_EQ(reason("falcon", "Falcon-Mamba-7B"), "network \"Falcon-Mamba-7B\" is not modelled");
+  EXPECT_EQ(reason("llama", "LLaVA-1.5-7B"), "network \"LLaVA-1.5-7B\" is not modelled");
+  EXPECT_EQ(reason("jamba", "Jamba"), "network family \"jamba\" is not modelled");
+  EXPECT_FALSE(
+      row_plan(row_of({{"model_family", "gpt"}, {"model_name", "BERT-2B"}}))->network.spec.causal);
+}
+
+TEST(UnseenRows, SeveralGpusAreNoOne) {
+  for (const std::string text : {"A100-40GB + V100-16GB", "A100-80GB/V100", "4x A100 + 4x V100"}) {
+    EXPECT_EQ(stated_gpu(text), "") << text;
+  }
+  EXPECT_EQ(stated_gpu("A100 (p4d.24xlarge)"), "a100-sxm4-40gb");
+  EXPECT_EQ(stated_gpu("A100-80GB (p4d.24xlarge)"), "a100-sxm4-80gb");
+  EXPECT_EQ(stated_gpu("H100/H800"), "h100-sxm5-80gb");
+}
+
+// Papers print 1F1B beside the number of model chunks.
+TEST(UnseenRows, ChunksOfOneForwardOneBackward) {
+  const RowResult row = predicted({{"pp", "2"}, {"dp", "4"}, {"schedule", "1f1b"}, {"vpp", "2"}});
+  EXPECT_THAT(row.assumed, Contains("schedule 1f1b with vpp 2 as interleaved"));
+  EXPECT_EQ(
+      row.predicted,
+      predicted({{"pp", "2"}, {"dp", "4"}, {"schedule", "interleaved"}, {"vpp", "2"}}).predicted);
+  EXPECT_THAT(predicted({{"pp", "2"}, {"dp", "4"}, {"schedule", "gpipe"}, {"vpp", "2"}}).assumed,
+              Contains("schedule gpipe without vpp 2"));
+}
+
+TEST(UnseenRows, WordsForAllOrNothing) {
+  const auto recompute = [](const std::string& cell) {
+    return row_of({{"recompute", cell}}).recompute;
+  };
+  EXPECT_EQ(recompute("enabled"), "full");
+  EXPECT_EQ(recompute("activation recomputation"), "full");
+  EXPECT_EQ(recompute("disabled"), "none");
+  const auto attention = [](const std::string& cell) {
+    const Measurement row = row_of({{"attention_impl", cell}});
+    return row_execution(row, framework_of(row).facts).fused_attention;
+  };
+  EXPECT_FALSE(attention("flash disabled"));
+  EXPECT_FALSE(attention("no flash attention"));
+  EXPECT_TRUE(attention("flash"));
+  EXPECT_EQ(row_of({{"zero_stage", "DeepSpeed ZeRO3"}}).zero_stage, 3);
+  EXPECT_EQ(row_of({{"vpp", "0"}}).vpp, std::nullopt);
+}
+
+// What no GPU of the row can have measured is not compared; what does not fit by our count says so.
+TEST(UnseenRows, FiguresBeyondTheCard) {
+  const auto reason = [](const std::string& metric, const std::string& value) {
+    return predicted({{"measured_metric", metric},
+                      {"measured_value", value},
+                      {"flops_convention", "model FLOPs"}})
+        .skipped_because;
+  };
+  EXPECT_THAT(reason("peak_mem_gib", "200"), ::testing::HasSubstr("measured 200 GiB of memory"));
+  EXPECT_THAT(reason("tflops_per_gpu", "400"), ::testing::HasSubstr("measured 400 TFLOP/s"));
+  EXPECT_EQ(reason("tflops_per_gpu", "200"), "");
+  const RowResult large = predicted({{"layers", "400"}, {"zero_stage", "0"}});
+  EXPECT_THAT(large.assumed, Contains(::testing::HasSubstr("memory beyond the card")));
 }
 
 }  // namespace
