@@ -171,7 +171,9 @@ int parse_and_run(int argc, char** argv) {
 
 int run(int argc, char** argv) {
   try {
-    return parse_and_run(argc, argv);
+    const int code = parse_and_run(argc, argv);
+    report_unprinted();
+    return code;
   } catch (const Error& error) {
     note(fmt::format("orrery: {}", error.what()));
     return exit_code(error.kind());

@@ -5,10 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <limits>
+#include <optional>
+#include <system_error>
 
 #include "base/error.hpp"
 #include "base/files.hpp"
@@ -67,9 +70,42 @@ bool wants_color(const OutputOptions& options) {
   return (no_color == nullptr || *no_color == '\0') && knows_escape_codes(STDOUT_FILENO);
 }
 
-void print(std::string_view text) { write_file_atomically("-", for_terminal(text)); }
+namespace {
 
-void print_json(const Json& document) { write_file_atomically("-", document.dump() + "\n"); }
+std::optional<Error>& unprinted() {
+  static std::optional<Error> first;
+  return first;
+}
+
+void print_all(std::string_view text) {
+  if (unprinted()) {
+    return;
+  }
+  const auto before = std::signal(SIGPIPE, SIG_IGN);
+  try {
+    write_file_atomically("-", text);
+  } catch (const Error& error) {
+    unprinted() = error;
+  }
+  std::signal(SIGPIPE, before);
+}
+
+}  // namespace
+
+void print(std::string_view text) { print_all(for_terminal(text)); }
+
+void print_json(const Json& document) { print_all(document.dump() + "\n"); }
+
+void report_unprinted() {
+  if (!unprinted()) {
+    return;
+  }
+  const std::string closed = std::make_error_code(std::errc::broken_pipe).message();
+  if (std::string_view(unprinted()->what()).find(closed) != std::string_view::npos) {
+    (void)std::raise(SIGPIPE);
+  }
+  throw *unprinted();
+}
 
 // Nobody can be told where this fails.
 void note(std::string_view text) {

@@ -25,9 +25,14 @@ void add_output_options(const Command& command, OutputOptions& options);
 // Whether to paint: a terminal that is not dumb and no NO_COLOR, unless asked.
 bool wants_color(const OutputOptions& options);
 
-void print(std::string_view text);      // standard output; Error when it cannot take it
-void print_json(const Json& document);  // likewise, with a newline
-void note(std::string_view text);       // one line on standard error
+// On standard output. Where it cannot take them, the command goes on, so that its files are
+// written; report_unprinted() tells then.
+void print(std::string_view text);
+void print_json(const Json& document);  // with a newline
+// Error for what could not be printed. Where nobody reads any more the process ends as other
+// programs do, by SIGPIPE.
+void report_unprinted();
+void note(std::string_view text);  // one line on standard error
 
 // Error(InputOutput) when the file could not be written in the end; found before long work.
 void check_writable(const std::string& path);

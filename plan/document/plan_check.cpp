@@ -253,9 +253,9 @@ class Checker {
     if (gpu.peak_of(plan_.precision).value() > 0) {
       return;
     }
-    const bool has_fp16 = gpu.peak_of(DType::Fp16).value() > 0;
+    const DType other = gpu.peak_of(DType::Fp16).value() > 0 ? DType::Fp16 : DType::Fp32;
     fail(fmt::format("{} has no {} arithmetic", gpu.name, to_text(plan_.precision)),
-         fmt::format("use --precision {}", to_text(has_fp16 ? DType::Fp16 : DType::Fp32)));
+         fmt::format("it computes in {0} (--precision {0})", to_text(other)));
   }
 
   void check_layout(std::size_t run) const;

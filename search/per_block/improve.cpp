@@ -153,7 +153,8 @@ class Drafter::Climb {
            ((moves_ == Moves::Any &&
              (sweep_runs({Blocks::ButLast, Blocks::Last}) || move_anywhere())) ||
             relieve_devices() || leave_frozen_alone() || exchange_in_chunks() ||
-            sweep_runs({Blocks::All}) || sweep_runs({Blocks::ButLast, Blocks::Last}))) {
+            sweep_runs({Blocks::All}) || sweep_runs({Blocks::ButLast, Blocks::Last}) ||
+            exchange_ends())) {
     }
     return {draft_, best_.fits, best_.time, best_.excess, drafter_.simulated_};
   }
@@ -338,6 +339,20 @@ class Drafter::Climb {
       }
     }
     return gained;
+  }
+
+  // The first block of all, and the last: embedding and head are unlike the layers beside them.
+  bool exchange_ends() {
+    for (const std::uint16_t to : costs_.shared) {
+      Lists first = lists_;
+      first.front().front() = to;
+      Lists last = lists_;
+      last.back().back() = to;
+      if (try_out(first) || try_out(last)) {
+        return true;
+      }
+    }
+    return false;
   }
 
   Drafter& drafter_;

@@ -17,6 +17,11 @@ for option in --output --trace --report; do
 done
 expect 4 $tiny --output /dev/full
 expect 4 $tiny --report /dev/full -o good.json
+# Nobody who reads the table, or no room for it: the plan is written all the same.
+"$program" $tiny -o piped.json | true
+[ -s piped.json ] || fail 'a closed pipe took the plan with it'
+"$program" $tiny -o full.json >/dev/full 2>stderr
+[ $? -eq 4 ] && [ -s full.json ] || fail "no room for the table: $(cat stderr)"
 printf 'old' >kept.json
 rejects 4 'folder does not exist' $tiny --output kept.json --trace nowhere/trace.json
 [ "$(cat kept.json)" = old ] || fail 'a failed run changed kept.json'
