@@ -163,7 +163,10 @@ int run_whatif(const WhatifOptions& options) {
   if (!options.output.quiet) {
     note(fmt::format("wrote {0}.json, {0}.csv and {0}.svg", stem));
   }
-  return interrupted() ? kInterrupted : kOk;
+  const bool none_fits = std::all_of(points.begin(), points.end(), [](const auto& point) {
+    return point.state == studies::PointState::Infeasible;
+  });
+  return interrupted() ? kInterrupted : none_fits ? kInfeasible : kOk;
 }
 
 }  // namespace

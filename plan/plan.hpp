@@ -119,21 +119,22 @@ struct Execution {
   bool attention_copies =
       false;  // q, k, v are split from one tensor by copies, context is copied back
   bool fused_cross_entropy = false;  // one kernel; else Megatron's passes over fp32 logits in place
-  bool eager_loss = false;           // PyTorch's kernels instead, with a copy of the logits each
-  bool eager_elementwise = false;    // RMS norm, rotary and gated activation as PyTorch's kernels
-  bool repeated_heads = false;       // keys and values are copied to every query head first
-  bool eager_ring = false;           // ring attention merges parts in fp32, as PyTorch does
-  bool gathered_ring = false;        // it gathers keys and values at the first part and sends their
-                                     // gradients on in fp32 after each (PyTorch)
-  bool reuses_gathered = false;      // with full recomputation, backward reads what that gathered
-                                     // (torch.compile)
-  bool overlap_context = true;       // its messages travel under the kernels of the parts
-  bool regathers_inputs = true;      // products' inputs, in the backward; else they are kept
-  bool fp8_gathers = true;           // sequence parallelism gathers what fp8 products read in fp8
-  bool cast_transposes = true;       // fp8: by TransformerEngine's kernel of both in one pass
-  bool norms_cast = true;            // fp8: norms write what fp8 products alone read
-  bool casts_weights = false;        // fp8: for every micro-batch, not once a step
-  bool fp8_inputs = true;            // fp8: products keep their inputs as they were cast
+  int loss_evaluations = 0;  // of every micro-batch, behind its backward: metrics of the training
+  bool eager_loss = false;   // PyTorch's kernels instead, with a copy of the logits each
+  bool eager_elementwise = false;  // RMS norm, rotary and gated activation as PyTorch's kernels
+  bool repeated_heads = false;     // keys and values are copied to every query head first
+  bool eager_ring = false;         // ring attention merges parts in fp32, as PyTorch does
+  bool gathered_ring = false;      // it gathers keys and values at the first part and sends their
+                                   // gradients on in fp32 after each (PyTorch)
+  bool reuses_gathered = false;    // with full recomputation, backward reads what that gathered
+                                   // (torch.compile)
+  bool overlap_context = true;     // its messages travel under the kernels of the parts
+  bool regathers_inputs = true;    // products' inputs, in the backward; else they are kept
+  bool fp8_gathers = true;         // sequence parallelism gathers what fp8 products read in fp8
+  bool cast_transposes = true;     // fp8: by TransformerEngine's kernel of both in one pass
+  bool norms_cast = true;          // fp8: norms write what fp8 products alone read
+  bool casts_weights = false;      // fp8: for every micro-batch, not once a step
+  bool fp8_inputs = true;          // fp8: products keep their inputs as they were cast
   // Router weights multiply the activations inside the experts; else what experts give back, which
   // is then kept for the weights' gradient.
   bool weighted_activations = true;

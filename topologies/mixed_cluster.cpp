@@ -344,9 +344,10 @@ Cluster network_across(const MixedCluster& cluster, const std::vector<int>& pool
 }
 
 void refuse_mixed_cluster(const std::string& where) {
-  bad_input(where, "several kinds of nodes in one cluster",
-            "`orrery plan` (without --pareto, --like and the like) and `orrery simulate` take "
-            "mixed clusters; everything else takes one kind of nodes");
+  bad_input(
+      where, "several kinds of nodes in one cluster",
+      "`orrery plan` (without --pareto, --like and the like), `orrery simulate`, `show cluster` "
+      "and `show layout` take mixed clusters; everything else takes one kind of nodes");
 }
 
 }  // namespace orrery::topologies

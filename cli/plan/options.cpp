@@ -83,7 +83,8 @@ void check_together(const PlanOptions& options) {
                                                        per_block,
                                                        {"--lengths", !options.lengths.empty()},
                                                        {"--gap", options.gap != "0"}});
-  refuse_together(pareto, {like,
+  refuse_together(pareto, {{"--top", options.top != "5"},
+                           like,
                            robust,
                            sensitivity,
                            per_block,

@@ -3,7 +3,6 @@
 // recommendation network table by table.
 #include <fmt/format.h>
 
-#include "base/files.hpp"
 #include "base/quantity_text.hpp"
 #include "base/table.hpp"
 #include "cli/show/show.hpp"
@@ -150,21 +149,21 @@ std::string ranks_text(const plan::MixedPlan& plan) {
 }  // namespace
 
 Shown show_layout(const ShowRequest& request) {
-  const Json document = read_json_file(request.name);
+  const auto [document, where] = load_plan_document(request.name);
   if (plan::is_recommender(document)) {
-    return show_recommender(document, request.name);
+    return show_recommender(document, where);
   }
   Shown shown;
   plan::Plan plan;
   if (plan::is_mixed_plan(document)) {
-    const plan::MixedPlan mixed = plan::read_mixed_plan(document, request.name);
+    const plan::MixedPlan mixed = plan::read_mixed_plan(document, where);
     plan = plan::pool_view(mixed, 0);
     plan::set_view(mixed, mixed.groups.front().micro_batches, plan);
     shown.text = ranks_text(mixed);
   } else {
-    plan = plan::read_plan(document, request.name);
+    plan = plan::read_plan(document, where);
   }
-  plan::check_layouts(plan, request.name);
+  plan::check_layouts(plan, where);
   const std::vector<plan::BlockReport> reports = plan::report_layouts(plan);
   Json slices = Json::array();
   for (const plan::Slice& slice : plan::slices_of(plan)) {

@@ -89,22 +89,6 @@ constexpr LossTraffic kMegatronLoss = {38, 14};
 constexpr LossTraffic kEagerLoss = {18, 22};
 constexpr int kLossKernels = 6;
 
-OperatorCost unfused_loss(const Block& block, const Operator& op, const Assignment& assignment,
-                          const KernelContext& context) {
-  const Tensor& logits = tensor_at(block, op.inputs.front());
-  const double count = static_cast<double>(local_elements(
-      logits, required_input(op, logits, 0, assignment), context.mesh, context.extents));
-  const LossTraffic& traffic = context.execution.eager_loss ? kEagerLoss : kMegatronLoss;
-  const auto kernels = [&](double bytes) {
-    return KernelCost{context.device.memory_bound(Bytes(bytes * count), MemoryKernel::Elementwise),
-                      Flops(), kLossKernels, CostClass::MemoryBound};
-  };
-  OperatorCost cost;
-  cost.forward = kernels(traffic.forward);
-  cost.input_grad = kernels(traffic.backward);
-  return cost;
-}
-
 // Routing by PyTorch's kernels (megatron/core/transformer/moe/moe_utils.py: the router's fused
 // forms are options), in bytes a token and expert. Forward: softmax 6, cast 6, top-k 2,
 // probabilities (zeros 2, copy 4, scatter) and map (zeros 2, int 6, copy 8, scatter, bool 5); the
@@ -242,6 +226,32 @@ int element_bytes(models::Element element, DType precision) {
 
 namespace {
 
+OperatorCost loss_cost(const Block& block, const Operator& op, const Assignment& assignment,
+                       const KernelContext& context) {
+  const Execution& execution = context.execution;
+  const Tensor& logits = tensor_at(block, op.inputs.front());
+  const double count = static_cast<double>(local_elements(
+      logits, required_input(op, logits, 0, assignment), context.mesh, context.extents));
+  const auto kernels = [&](double bytes, int passes) {
+    return KernelCost{context.device.memory_bound(Bytes(bytes * count), MemoryKernel::Elementwise),
+                      Flops(), kLossKernels * passes, CostClass::MemoryBound};
+  };
+  OperatorCost cost;
+  if (execution.fused_cross_entropy) {
+    cost = memory_cost(block, op, assignment, context);
+  } else {
+    const LossTraffic& traffic = execution.eager_loss ? kEagerLoss : kMegatronLoss;
+    cost.forward = kernels(traffic.forward, 1);
+    cost.input_grad = kernels(traffic.backward, 1);
+  }
+  if (const int again = execution.loss_evaluations; again > 0) {
+    const KernelCost evaluations = kernels(kEagerLoss.forward * again, again);
+    cost.input_grad.time += evaluations.time;
+    cost.input_grad.launches += evaluations.launches;
+  }
+  return cost;
+}
+
 OperatorCost whole_cost(const Block& block, const Operator& op, const Assignment& assignment,
                         const KernelContext& context) {
   switch (op.kind) {
@@ -253,8 +263,7 @@ OperatorCost whole_cost(const Block& block, const Operator& op, const Assignment
     case OpKind::Router:
       return router_cost(block, op, assignment, context);
     case OpKind::CrossEntropy:
-      return context.execution.fused_cross_entropy ? memory_cost(block, op, assignment, context)
-                                                   : unfused_loss(block, op, assignment, context);
+      return loss_cost(block, op, assignment, context);
     default:
       return memory_cost(block, op, assignment, context);
   }

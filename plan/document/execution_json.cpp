@@ -90,6 +90,9 @@ Json to_json(const Execution& execution) {
   }
   document.set("flash_version", execution.flash_version);
   document.set("gradient_passes", execution.gradient_passes);
+  if (execution.loss_evaluations > 0) {
+    document.set("loss_evaluations", execution.loss_evaluations);
+  }
   document.set("host_per_block", quantity_text(execution.host_per_block));
   document.set("bucket", exact_bytes_text(execution.bucket_bytes));
   document.set("first_bucket", exact_bytes_text(execution.first_bucket_bytes));
@@ -146,6 +149,8 @@ Execution read_execution(const JsonReader& value) {
   if (const auto host = object.optional("host_per_block")) {
     execution.host_per_block = host->duration();
   }
+  execution.loss_evaluations =
+      static_cast<int>(object.integer_or("loss_evaluations", execution.loss_evaluations, 0, 16));
   execution.gradient_passes =
       static_cast<int>(object.integer_or("gradient_passes", execution.gradient_passes, 0, 16));
   execution.flash_version =

@@ -87,7 +87,11 @@ std::string nearest_change(const Plan& plan, std::int64_t longest, std::int64_t 
       run.layout.tp = tp;
     }
     if (least_kv_tokens(ServingModel(wider).memory()) >= longest) {
-      return fmt::format("{}{}tp = {} would hold all of them", text, text.empty() ? "" : "; ", tp);
+      const int gpus = tp * plan.pp * plan.blocks.front().layout.cp;
+      const std::string where =
+          gpus > plan.cluster.num_gpus() ? fmt::format(" on {} GPUs or more", gpus) : std::string();
+      return fmt::format("{}{}tp = {}{} would hold all of them", text, text.empty() ? "" : "; ", tp,
+                         where);
     }
   }
   return text.empty() ? "use a GPU with more memory or more pipeline stages" : text;

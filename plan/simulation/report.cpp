@@ -102,17 +102,19 @@ void fill_rates(const Plan& plan, const StepWork& work, Simulation& result) {
   result.hfu_fraction = (work.model + work.recomputed) / (peak * result.iteration_time);
 }
 
-// Of all devices, from the first pass to the last.
+// Idle share of the device that waits longest, from its first pass to its last (as
+// sim::bubble_fraction of an order).
 double largest_bubble(const sim::PipelineResult& pipeline) {
-  double largest = 0;
+  SimTime longest;
+  double fraction = 0;
   for (const sim::DeviceUse& use : pipeline.devices) {
     const SimTime span = use.last_end - use.first_start;
-    if (span.ps > 0) {
-      largest = std::max(largest,
-                         static_cast<double>((span - use.busy).ps) / static_cast<double>(span.ps));
+    if (span - use.busy > longest) {
+      longest = span - use.busy;
+      fraction = static_cast<double>(longest.ps) / static_cast<double>(span.ps);
     }
   }
-  return largest;
+  return fraction;
 }
 
 // What a device waits for, by axis; `step_end`: for data ranks after its last pass.

@@ -20,6 +20,7 @@
 #include "studies/rows/row_network.hpp"
 #include "studies/rows/row_plan.hpp"
 #include "studies/rows/row_recompute.hpp"
+#include "studies/rows/stated_optimizer.hpp"
 #include "topologies/cluster.hpp"
 #include "topologies/documents.hpp"
 
@@ -78,6 +79,10 @@ class Assumptions {
     }
     if (row_.experts == 1) {
       note("dense: experts", row_.experts, 0);
+    }
+    if (const auto optimizer = stated_optimizer(row_)) {
+      notes_.push_back(
+          fmt::format("{}: {} B of states a parameter", optimizer->name, optimizer->state_bytes));
     }
     variant();
     counted_flops();

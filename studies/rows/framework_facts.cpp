@@ -17,8 +17,7 @@ constexpr Seconds kMegatronHost(1.2e-3);
 // Megatron-LM until 2021: all-reduce after the backward, tensor-parallel collectives in line.
 // Boundaries between stages are sent in parts, a rank each, and gathered (Megatron-LM from February
 // 2021, --no-scatter-gather-tensors-in-pipeline turns it off; DeepSpeed, is_pipe_partitioned).
-// Biases and gradient accumulation are kernels of their own and activations are [s, b, h]
-// (megatron/mpu/layers.py, megatron/model/transformer.py, distributed.py).
+// Biases and gradient accumulation are kernels; activations [s, b, h] (mpu, model/transformer.py).
 plan::Execution early_megatron() {
   plan::Execution execution;
   execution.fused_bias = false;
@@ -177,16 +176,18 @@ plan::Execution single_gpu_pytorch() {
   return execution;
 }
 
-// llm-foundry's scripts/train/benchmarking of 2023 set attn_impl to triton by default.
+// llm-foundry's scripts/train/benchmarking of 2023 set attn_impl to triton by default; the loss is
+// flash-attn's kernel, and two metrics evaluate PyTorch's (llmfoundry/models/mpt/modeling_mpt.py:
+// fused_crossentropy, use_train_metrics; Composer trainer/trainer.py, _eval_train_metrics).
 plan::Execution composer() {
   plan::Execution execution = fsdp();
+  execution.fused_cross_entropy = true;
+  execution.loss_evaluations = 2;
   execution.flash_version = 1;
   execution.eager_optimizer = true;  // DecoupledAdamW (composer/optim/decoupled_weight_decay.py)
   execution.gradient_passes = 3;     // gradient_clipping (scripts/train/yamls/pretrain)
-  // fp8: te.Linear (llmfoundry/models/layers/fc.py) behind norms of its own, called without
-  // is_first_microbatch.
-  execution.norms_cast = false;
-  execution.casts_weights = true;
+  execution.norms_cast = false;      // fp8: te.Linear behind norms of its own (layers/fc.py),
+  execution.casts_weights = true;    // called without is_first_microbatch
   return execution;
 }
 

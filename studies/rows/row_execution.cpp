@@ -12,6 +12,7 @@
 #include "studies/rows/row_cluster.hpp"
 #include "studies/rows/row_plan.hpp"
 #include "studies/rows/row_words.hpp"
+#include "studies/rows/stated_optimizer.hpp"
 #include "topologies/cluster.hpp"
 
 namespace orrery::studies {
@@ -346,6 +347,9 @@ plan::Execution row_execution(const Measurement& row, const FrameworkFacts& fram
     execution.synchronised_messages = false;
   }
   apply_compiler(row, execution);
+  if (const auto optimizer = stated_optimizer(row)) {
+    execution.optimizer_state_bytes = optimizer->state_bytes;
+  }
   return execution;
 }
 

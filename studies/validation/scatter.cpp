@@ -208,9 +208,14 @@ std::string kind_of_plan(const RowResult& row) { return row.kind.empty() ? "rows
 std::string kind_of_gpu(const RowResult& row) { return row.gpu; }
 
 std::string caption_of(const Rows& rows) {
+  // Rows of one configuration share its weight, as in the tables.
+  std::map<std::pair<std::string, std::string>, double> alike;
+  for (const RowResult* row : rows) {
+    alike[{row->source, row->config_id}] += 1;
+  }
   std::vector<WeightedValue> errors;
   for (const RowResult* row : rows) {
-    errors.push_back({std::abs(row->error()), 1.0});
+    errors.push_back({std::abs(row->error()), 1 / alike[{row->source, row->config_id}]});
   }
   return fmt::format("{} row{}, median error {:.1f} %, 90th percentile {:.1f} %", rows.size(),
                      rows.size() == 1 ? "" : "s", 100 * weighted_quantile(errors, 0.5),

@@ -362,5 +362,24 @@ TEST(BlockMemory, HoldsTheCopiesOfTheLoss) {
   EXPECT_NEAR(static_cast<double>(peak_of(plan, facts)) / logits, 16.0, 1.0);
 }
 
+// Metrics of the training: 18 bytes a logit each, at the rate of element-wise kernels.
+TEST(BlockCosts, MetricsEvaluateTheLossAgain) {
+  Plan plan = one_stage_plan(layout_of(1, false, Recompute::None));
+  plan.execution.fused_cross_entropy = true;
+  const auto backward = [&](int evaluations) {
+    plan.execution.loss_evaluations = evaluations;
+    BlockCosts costs(plan);
+    const int head = plan.network.chain.back();
+    return to_seconds(costs.of(head, plan.blocks.front().layout, plan.micro_batch).backward.time);
+  };
+  const double logits = static_cast<double>(plan.micro_batch * plan.sequence) *
+                        static_cast<double>(plan.network.spec.vocab);
+  const double once = (backward(1) - backward(0)).value();
+  const double hbm = 18 * logits / plan.cluster.gpu.hbm_bandwidth.value();
+  EXPECT_GT(once, hbm);
+  EXPECT_LT(once, 1.6 * hbm);
+  EXPECT_NEAR((backward(2) - backward(0)).value(), 2 * once, 0.1 * once);
+}
+
 }  // namespace
 }  // namespace orrery::plan

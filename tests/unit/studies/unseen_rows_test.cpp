@@ -352,6 +352,24 @@ TEST(UnseenRows, WordsForAllOrNothing) {
   EXPECT_EQ(row_of({{"vpp", "0"}}).vpp, std::nullopt);
 }
 
+TEST(UnseenRows, OptimizersOtherThanAdam) {
+  const auto memory = [](const std::string& notes) {
+    const RowResult row = predicted({{"measured_metric", "peak_mem_gib"},
+                                     {"measured_value", "60"},
+                                     {"zero_stage", "0"},
+                                     {"notes", notes}});
+    return row.predicted;
+  };
+  const double adam = memory("Adam");
+  EXPECT_EQ(adam, memory(""));
+  EXPECT_GT(adam, memory("SGD optimizer with momentum"));
+  EXPECT_GT(memory("Lion"), memory("PagedAdamW 8-bit"));
+  EXPECT_GE(memory("8bit AdamW"), memory("SGD optimizer without momentum"));
+  EXPECT_EQ(memory("Adafactor"), memory("SGD"));
+  EXPECT_THAT(predicted({{"variant", "adafactor"}}).assumed,
+              Contains("Adafactor: 0 B of states a parameter"));
+}
+
 // What no GPU of the row can have measured is not compared; what does not fit by our count says so.
 TEST(UnseenRows, FiguresBeyondTheCard) {
   const auto reason = [](const std::string& metric, const std::string& value) {
