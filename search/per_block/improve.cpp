@@ -149,12 +149,11 @@ class Drafter::Climb {
         moves_(moves) {}
 
   DraftResult run() {
-    while (budget_ > 0 &&
-           ((moves_ == Moves::Any &&
-             (sweep_runs({Blocks::ButLast, Blocks::Last}) || move_anywhere())) ||
-            relieve_devices() || leave_frozen_alone() || exchange_in_chunks() ||
-            sweep_runs({Blocks::All}) || sweep_runs({Blocks::ButLast, Blocks::Last}) ||
-            exchange_ends())) {
+    while (budget_ > 0 && ((moves_ == Moves::Any &&
+                            (sweep_runs({Blocks::ButLast, Blocks::Last}) || move_anywhere())) ||
+                           relieve_devices() || leave_frozen_alone() || exchange_in_chunks() ||
+                           sweep_runs({Blocks::All}) ||
+                           sweep_runs({Blocks::ButLast, Blocks::Last}) || exchange_ends())) {
     }
     return {draft_, best_.fits, best_.time, best_.excess, drafter_.simulated_};
   }

@@ -31,7 +31,8 @@ struct PerBlockNode {
   std::uint32_t pipeline = 0;
   PerBlockStage stage = PerBlockStage::Mesh;
   std::shared_ptr<const Shares> shares;
-  PipelinePart part;  // of the pipeline
+  PipelinePart part;       // of the pipeline
+  std::int64_t tried = 0;  // of its plans, where all are simulated
   bool operator>(const PerBlockNode& other) const {
     if (bound != other.bound) {
       return bound > other.bound;

@@ -27,6 +27,7 @@ void PerBlockNodeWriter::write(ByteWriter& out, const PerBlockNode& node) {
     return;
   }
   out.u32(node.pipeline);
+  out.u64(static_cast<std::uint64_t>(node.tried));
   search::write(out, node.part.ranges);
   shares_.write(out, node.shares);
   paths_.write(out, node.part.paths);
@@ -68,8 +69,9 @@ PerBlockNode PerBlockNodeReader::read(ByteReader& in) {
     return node;
   }
   node.pipeline = in.u32();
+  node.tried = static_cast<std::int64_t>(in.u64());
   const std::vector<Pipeline>& pipelines = pipelines_of(node.mesh);
-  if (node.pipeline >= pipelines.size()) {
+  if (node.pipeline >= pipelines.size() || node.tried < 0) {
     in.fail("holds a node that is not of this space");
   }
   const Pipeline& pipeline = pipelines[node.pipeline];

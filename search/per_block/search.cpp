@@ -20,7 +20,7 @@ constexpr std::size_t kNodesAtOnce = 16;      // fixed, so that results do not d
 constexpr int kMostDrafted = 200;             // pipelines
 constexpr std::int64_t kMostParts = 20'000;   // of pipelines
 constexpr std::int64_t kMostTried = 500'000;  // plans of pipelines with few
-constexpr std::int64_t kTriedAtOnce = 2'000;  // by one thread
+constexpr std::int64_t kTriedAtOnce = 250;    // by one thread
 // Without a plan, bounds look no further than this many times the roofline.
 constexpr double kHorizon = 1e3;
 
@@ -82,7 +82,6 @@ class PerBlockSearch {
     return checkpoint_.read(space_, costs_of, state_);
   }
 
-  // With what is known now.
   PerBlockWork work(PerBlockTask task, PerBlockNode node) const {
     return {task, best(), until(), std::move(node), {}, {}};
   }
@@ -104,7 +103,6 @@ class PerBlockSearch {
     }
   }
 
-  // Those that are left are opened best first.
   void bound_meshes() {
     std::vector<PerBlockWork> batch;
     for (std::uint32_t mesh = 0; mesh < space_.meshes().size(); ++mesh) {
@@ -248,23 +246,25 @@ class PerBlockSearch {
     return are_few ? plans.size() : -1;
   }
 
-  // Every plan of a pipeline.
-  void simulate(const PerBlockNode& node) {
+  // The next plans of a pipeline all of whose plans are simulated.
+  void simulate(PerBlockNode node) {
     const std::int64_t plans = num_tried(node);
     std::vector<PerBlockWork> batch;
-    for (std::int64_t first = 0; first < plans; first += kTriedAtOnce) {
+    for (std::int64_t first = node.tried; first < plans && batch.size() < kNodesAtOnce;
+         first += kTriedAtOnce) {
       batch.push_back(work(PerBlockTask::Simulate, node));
       batch.back().plans = {first, std::min(kTriedAtOnce, plans - first)};
     }
     const std::vector<PerBlockDone> done = crew_.run(batch);
     checkpoint_.save_before({node}, state_);
-    if (std::any_of(done.begin(), done.end(), [](const auto& one) { return !one.draft; })) {
-      state_.push(node);  // cut short
-      return;
+    for (std::size_t index = 0; index < done.size() && done[index].draft; ++index) {
+      take(node, *done[index].draft);
+      node.tried += batch[index].plans.count;
     }
-    result_.tried += plans;
-    for (const PerBlockDone& one : done) {
-      take(node, *one.draft);
+    if (node.tried < plans) {
+      state_.push(std::move(node));
+    } else {
+      result_.tried += plans;
     }
   }
 

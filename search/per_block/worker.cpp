@@ -119,17 +119,18 @@ void PerBlockWorker::draft(const PerBlockWork& work, PerBlockDone& done) {
 
 // Answered with a bound above all plans if every one was simulated.
 void PerBlockWorker::simulate(const PerBlockWork& work, PerBlockDone& done) {
+  if (stop_()) {
+    return;
+  }
   const StageMesh& mesh = space_.meshes()[work.node.mesh];
   const Pipeline pipeline = space_.pipelines(mesh)[work.node.pipeline];
   const NumberedPlans plans(space_, mesh, pipeline);
   DraftResult best;
   best.time = Seconds(work.best);
   Draft draft = plans.at(work.plans.first);
+  best.draft = draft;
   plan::Plan plan = space_.homogeneous().base();
   for (std::int64_t left = work.plans.count; left > 0; --left, plans.advance(draft)) {
-    if (stop_()) {
-      return;
-    }
     space_.configure(mesh, pipeline, costs_of(work.node.mesh).strategies, draft, plan);
     if (!tools_.simulator.fits(plan).fits) {
       continue;
