@@ -45,33 +45,10 @@ Words words_of(std::string_view text) {
   return words;
 }
 
-// Cards that are sold by another name: the V100S of PCIe has the faster memory of one V100, the
-// A100X is an A100 with a network card on it.
-std::string_view model_behind(std::string_view word) {
-  constexpr auto kNames = std::to_array<std::pair<std::string_view, std::string_view>>(
-      {{"v100s", "v100 pcie 32gb"}, {"a100x", "a100 pcie 80gb"}});
-  for (const auto& [name, model] : kNames) {
-    if (word == name) {
-      return model;
-    }
-  }
-  return word;
-}
-
-// "rtx3090" is "rtx" and "3090", "8xh100" is "h100", and "2080 ti" is "2080ti", too; the "A6000
-// Ada" is the RTX 6000 Ada.
+// "rtx3090" is "rtx" and "3090", "8xh100" is "h100", and "2080 ti" is "2080ti", too.
 Words words_of_gpu(std::string_view text) {
-  Words named;
-  for (const std::string& word : words_of(text)) {
-    for (const std::string_view part : split(model_behind(word), ' ')) {
-      named.emplace_back(part);
-    }
-  }
-  if (holds(named, "ada")) {
-    std::replace(named.begin(), named.end(), std::string("a6000"), std::string("6000"));
-  }
   Words words;
-  for (std::string word : named) {
+  for (std::string word : words_of(text)) {
     const std::size_t sign = word.find('x');
     if (sign != word.npos && is_number(std::string_view(word).substr(0, sign))) {
       word.erase(0, sign + 1);

@@ -83,7 +83,7 @@ void check_together(const PlanOptions& options) {
                                                        per_block,
                                                        {"--lengths", !options.lengths.empty()},
                                                        {"--gap", options.gap != "0"}});
-  refuse_together(pareto, {{"--top", options.top != "5"},
+  refuse_together(pareto, {{"--top", options.top != PlanOptions().top},
                            like,
                            robust,
                            sensitivity,

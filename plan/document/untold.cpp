@@ -75,11 +75,15 @@ std::vector<Field> read_back_otherwise(const Exporter& exporter, const Plan& pla
 std::vector<std::string> untold(const Exporter& exporter, const Plan& plan) {
   const std::string text = export_plan(exporter, plan);
   std::vector<std::string> fields;
+  const auto add = [&](const Field& field) {
+    std::string line = fmt::format("{} = {}", field.name, field.value.dump());
+    if (std::find(fields.begin(), fields.end(), line) == fields.end()) {
+      fields.push_back(std::move(line));
+    }
+  };
   const auto add_untold = [&](const Field& field, const Plan& changed) {
-    const std::string line = fmt::format("{} = {}", field.name, field.value.dump());
-    if (same_export(exporter, changed, text) &&
-        std::find(fields.begin(), fields.end(), line) == fields.end()) {
-      fields.push_back(line);
+    if (same_export(exporter, changed, text)) {
+      add(field);
     }
   };
   const Json execution = to_json(plan.execution);
@@ -101,10 +105,7 @@ std::vector<std::string> untold(const Exporter& exporter, const Plan& plan) {
     }
   }
   for (const Field& field : read_back_otherwise(exporter, plan, text)) {
-    const std::string line = fmt::format("{} = {}", field.name, field.value.dump());
-    if (std::find(fields.begin(), fields.end(), line) == fields.end()) {
-      fields.push_back(line);
-    }
+    add(field);
   }
   return fields;
 }

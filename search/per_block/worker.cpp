@@ -129,9 +129,10 @@ void PerBlockWorker::simulate(const PerBlockWork& work, PerBlockDone& done) {
   best.time = Seconds(work.best);
   Draft draft = plans.at(work.plans.first);
   best.draft = draft;
+  const std::vector<plan::BlockPlan>& strategies = costs_of(work.node.mesh).strategies;
   plan::Plan plan = space_.homogeneous().base();
   for (std::int64_t left = work.plans.count; left > 0; --left, plans.advance(draft)) {
-    space_.configure(mesh, pipeline, costs_of(work.node.mesh).strategies, draft, plan);
+    space_.configure(mesh, pipeline, strategies, draft, plan);
     if (!tools_.simulator.fits(plan).fits) {
       continue;
     }

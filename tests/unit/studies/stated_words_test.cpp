@@ -359,7 +359,6 @@ TEST(StatedWords, GpusByTheirModel) {
   EXPECT_EQ(stated_gpu("DGX-2"), "v100-sxm3-32gb");
   EXPECT_EQ(stated_gpu("A6000 Ada"), "rtx-6000-ada-48gb");
   EXPECT_EQ(stated_gpu("A6000"), "rtx-a6000-48gb");
-  EXPECT_EQ(stated_gpu("V100S-PCIe"), "v100-pcie-32gb");
   EXPECT_EQ(stated_gpu("A100X"), "a100-pcie-80gb");
   for (const std::string unknown : {"Ascend 910B", "Gaudi2", "B100", "MI300A", "abacus", "DGX",
                                     "A100-20GB-MIG", "A100 MIG 3g.40gb", "H100-24GB"}) {
