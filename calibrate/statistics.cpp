@@ -8,6 +8,8 @@
 #include "base/quantile.hpp"
 
 namespace orrery::calibrate {
+double rounded(double value, double per_unit) { return std::round(value * per_unit) / per_unit; }
+
 Summary summarise(std::span<const double> values) {
   ORRERY_CHECK(!values.empty(), "statistics of no values");
   std::vector<double> sorted(values.begin(), values.end());

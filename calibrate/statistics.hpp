@@ -21,6 +21,9 @@ struct Summary {
 // Quantiles interpolate linearly between order statistics. `values` must not be empty.
 Summary summarise(std::span<const double> values);
 
+// The nearest multiple of 1 / `per_unit`: what profiles state, for people to read.
+double rounded(double value, double per_unit);
+
 struct StopSettings {
   int min_repetitions = 5;
   int max_repetitions = 400;

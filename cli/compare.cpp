@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 
 #include "base/error.hpp"
@@ -69,11 +70,11 @@ bool trains_alike(const Compared& compared, const Compared& first) {
           (compared.plan.schedule == first.plan.schedule && one.staleness == other.staleness));
 }
 
-// "1.23 s (-0.2 s)"
+// "1.23 s (-0.2 s)". Times are whole picoseconds: less is rounding.
 std::string against_first(Seconds value, Seconds first, bool is_compared) {
   const std::string text = format_duration(value);
   const Seconds difference = value - first;
-  if (!is_compared || difference.value() == 0) {
+  if (!is_compared || std::abs(difference.value()) < 1e-12) {
     return text;
   }
   return fmt::format("{} ({}{})", text, difference.value() > 0 ? "+" : "",
@@ -129,11 +130,11 @@ std::string asynchronous_notes(const std::vector<Compared>& plans) {
     const plan::Simulation& simulation = plans[i].simulation;
     if (!simulation.synchronous) {
       notes += fmt::format(
-          "plan {} is asynchronous: gradients are up to {} updates late, {} versions of the "
+          "plan {} is asynchronous: gradients are up to {} update{} late, {} versions of the "
           "weights; not the same training as a synchronous schedule, another asynchronous one or "
-          "another "
-          "staleness\n",
-          i + 1, simulation.staleness, simulation.weight_versions);
+          "another staleness\n",
+          i + 1, simulation.staleness, simulation.staleness == 1 ? "" : "s",
+          simulation.weight_versions);
     }
   }
   return notes;
@@ -162,7 +163,7 @@ std::string compare_text(const std::vector<Compared>& plans) {
   });
   table.add("MFU", [](const Compared& plan) { return percent(plan.simulation.mfu_fraction); });
   table.add("HFU", [](const Compared& plan) { return percent(plan.simulation.hfu_fraction); });
-  table.add("bubble",
+  table.add("bubble of the stage that waits most",
             [](const Compared& plan) { return percent(plan.simulation.bubble_fraction); });
   table.add("peak memory", [](const Compared& plan) {
     return format_bytes(largest_memory(plan.simulation).bytes());

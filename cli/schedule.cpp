@@ -107,13 +107,24 @@ std::string to_text(const studies::ScheduleMeasures& measures, bool synchronous,
                     const ScheduleOptions& options) {
   const auto& lists = measures.lists;
   const bool alike = std::equal(lists.begin() + 1, lists.end(), lists.begin());
-  TextTable table({{alike ? std::string(lists.front()) : "stage or stream"},
-                   {"idle", Align::Right},
-                   {"peak activations", Align::Right}});
+  const std::vector<std::int64_t>& bytes = measures.peak_activation_bytes;
+  std::vector<TextTable::Column> columns = {
+      {alike ? std::string(lists.front()) : "stage or stream"},
+      {"idle", Align::Right},
+      {"peak activations", Align::Right}};
+  if (!bytes.empty()) {
+    columns.push_back({"activation bytes", Align::Right});
+  }
+  TextTable table(columns);
   for (std::size_t stage = 0; stage < measures.idle.size(); ++stage) {
-    table.add_row({alike ? fmt::format("{}", stage) : fmt::format("{} {}", lists[stage], stage),
-                   fmt::format("{:.6g}", measures.idle[stage]),
-                   fmt::format("{:.6g}", measures.peak_activations[stage])});
+    std::vector<std::string> cells = {
+        alike ? fmt::format("{}", stage) : fmt::format("{} {}", lists[stage], stage),
+        fmt::format("{:.6g}", measures.idle[stage]),
+        fmt::format("{:.6g}", measures.peak_activations[stage])};
+    if (!bytes.empty()) {
+      cells.push_back(format_bytes(Bytes(static_cast<double>(bytes[stage]))));
+    }
+    table.add_row(std::move(cells));
   }
   std::string text = fmt::format("makespan {:.6g}, bubble {}{}\n", measures.makespan,
                                  percent(measures.bubble_fraction, 2), pieces_of(options));
@@ -174,6 +185,47 @@ PicturedRun pictured(const Drawn& drawn, std::string title) {
           .synchronous = drawn.synchronous};
 }
 
+std::string comparison_table(const std::vector<Drawn>& all) {
+  const bool sized = std::any_of(all.begin(), all.end(), [](const Drawn& drawn) {
+    return !drawn.run.measures.peak_activation_bytes.empty();
+  });
+  std::vector<TextTable::Column> columns = {{"schedule"},
+                                            {"makespan", Align::Right},
+                                            {"bubble", Align::Right},
+                                            {"peak activations", Align::Right},
+                                            {"transfers", Align::Right},
+                                            {"staleness", Align::Right},
+                                            {"versions", Align::Right},
+                                            {"steady period", Align::Right}};
+  if (sized) {
+    columns.insert(columns.begin() + 4, {"activation bytes", Align::Right});
+  }
+  TextTable table(columns);
+  for (const Drawn& drawn : all) {
+    const studies::ScheduleMeasures& m = drawn.run.measures;
+    // Of several iterations neither the makespan nor its idle times are those of one.
+    const bool steady = !drawn.synchronous || m.iterations > 1;
+    const double period = drawn.synchronous
+                              ? m.iteration_period * m.iterations / drawn.order.micro_batches
+                              : m.steady_period;
+    std::vector<std::string> cells = {drawn.name + (drawn.synchronous ? "" : " (asynchronous)"),
+                                      steady ? "-" : fmt::format("{:.6g}", m.makespan),
+                                      steady ? "-" : percent(m.bubble_fraction, 2),
+                                      fmt::format("{:.6g}", largest_peak(m)),
+                                      fmt::format("{}", m.transfers),
+                                      fmt::format("{}", m.versions.staleness),
+                                      fmt::format("{}", m.versions.versions),
+                                      steady && period > 0 ? fmt::format("{:.6g}", period) : "-"};
+    if (sized) {
+      const std::vector<std::int64_t>& bytes = m.peak_activation_bytes;
+      const auto most = bytes.empty() ? 0 : *std::max_element(bytes.begin(), bytes.end());
+      cells.insert(cells.begin() + 4, format_bytes(Bytes(static_cast<double>(most))));
+    }
+    table.add_row(std::move(cells));
+  }
+  return table.text();
+}
+
 // Asynchronous schedules come last and apart: their time is not that of the same training.
 int compare(const ScheduleOptions& options) {
   std::vector<std::string> inputs = options.compared;
@@ -205,30 +257,8 @@ int compare(const ScheduleOptions& options) {
     print_json(Json::Object{{"schedules", std::move(schedules)}});
     return kOk;
   }
-  TextTable table({{"schedule"},
-                   {"makespan", Align::Right},
-                   {"bubble", Align::Right},
-                   {"peak activations", Align::Right},
-                   {"transfers", Align::Right},
-                   {"staleness", Align::Right},
-                   {"versions", Align::Right},
-                   {"steady period", Align::Right}});
-  for (const Drawn& drawn : all) {
-    const studies::ScheduleMeasures& m = drawn.run.measures;
-    // Of several iterations neither the makespan nor its idle times are those of one.
-    const bool steady = !drawn.synchronous || m.iterations > 1;
-    const double period = drawn.synchronous
-                              ? m.iteration_period * m.iterations / drawn.order.micro_batches
-                              : m.steady_period;
-    table.add_row({drawn.name + (drawn.synchronous ? "" : " (asynchronous)"),
-                   steady ? "-" : fmt::format("{:.6g}", m.makespan),
-                   steady ? "-" : percent(m.bubble_fraction, 2),
-                   fmt::format("{:.6g}", largest_peak(m)), fmt::format("{}", m.transfers),
-                   fmt::format("{}", m.versions.staleness), fmt::format("{}", m.versions.versions),
-                   steady && period > 0 ? fmt::format("{:.6g}", period) : "-"});
-  }
   const bool notes = !all.back().synchronous;
-  print(table.text() + studies::kBubbleNote + (notes ? studies::kAsynchronousNote : ""));
+  print(comparison_table(all) + studies::kBubbleNote + (notes ? studies::kAsynchronousNote : ""));
   return kOk;
 }
 

@@ -41,9 +41,8 @@ using Stated = std::pair<std::string ScheduleOptions::*, const char*>;
 // Options whose values a plan or a table of costs states already.
 void refuse_stated(const ScheduleOptions& options, std::span<const Stated> stated,
                    std::string_view by) {
-  const ScheduleOptions usual;
   for (const auto& [member, name] : stated) {
-    if (options.*member != usual.*member) {
+    if (!(options.*member).empty()) {
       bad_input(name, fmt::format("{} says this already", by), "leave it out");
     }
   }
@@ -95,7 +94,7 @@ void check_prediction(const ScheduleOptions& options) {
     return !is_document(name) && !may_be_of_plan(name, options) &&
            sim::find_schedule(name, "schedule").predicts_weights;
   });
-  if (!predicts && options.prediction != ScheduleOptions().prediction) {
+  if (!predicts && !options.prediction.empty()) {
     bad_input("--prediction", "no schedule named here predicts weights",
               fmt::format("leave it out, or name {}",
                           plan::schedules_with(&sim::Schedule::predicts_weights)));

@@ -12,22 +12,23 @@ namespace orrery::cli {
 
 class Command;
 
+// Empty where not given: what is meant then stands in the help.
 struct ScheduleOptions {
   std::string name;
   std::string stages;
   std::string micro_batches;
   std::string chunks;  // empty: the fewest that the schedule takes
-  std::string forward = "1";
-  std::string input_grad = "1";
-  std::string weight_grad = "1";
-  std::string latency = "0";
-  std::string prediction = "0";
+  std::string forward;
+  std::string input_grad;
+  std::string weight_grad;
+  std::string latency;
+  std::string prediction;
   std::string width = "120";
-  std::string warm_up = "0";
+  std::string warm_up;
   std::string slices;  // empty: 1, on plans those of the plan or one a stage
-  std::string replicas = "1";
-  std::string iterations = "0";
-  std::string rollbacks = "0";
+  std::string replicas;
+  std::string iterations;
+  std::string rollbacks;
   std::string cap;  // empty: the schedule's own
   std::string svg;
   std::string trace;

@@ -17,17 +17,25 @@
 namespace orrery::cli {
 namespace {
 
-// Largest cost: 1,000 s, so that also many times multiplied it stays in the range of times.
-SimTime cost_option(const std::string& text, const char* name) {
-  const Seconds cost = parse_time(text, name);
+// Seconds, of which `usual` where none are given. Largest cost: 1,000 s, so that also many times
+// multiplied it stays in the range of times.
+SimTime cost_option(const std::string& text, const char* name, double usual) {
+  const Seconds cost = text.empty() ? Seconds(usual) : parse_time(text, name);
   if (!(cost.value() <= 1e3)) {
     bad_input(name, fmt::format("{} is out of range (0 to 1000 s)", printable(text)));
   }
   return to_sim_time(cost);
 }
 
+int count_option(const std::string& text, const char* name, std::int64_t max) {
+  return text.empty() ? 0 : static_cast<int>(parse_integer(text, name, 0, max));
+}
+
 // "4", or by stage "15:1".
 void set_replicas(const ScheduleOptions& options, sim::ScheduleParams& params) {
+  if (options.replicas.empty()) {
+    return;
+  }
   if (options.replicas.find(':') == std::string::npos) {
     params.replicas = integer_option(options.replicas, "--replicas", limits::kMaxLayers);
     return;
@@ -41,11 +49,11 @@ void set_replicas(const ScheduleOptions& options, sim::ScheduleParams& params) {
 }  // namespace
 
 sim::PassTimes share_of(const ScheduleOptions& options) {
-  return {.forward = cost_option(options.forward, "--forward"),
-          .input_grad = cost_option(options.input_grad, "--input-grad"),
-          .weight_grad = cost_option(options.weight_grad, "--weight-grad"),
-          .send = cost_option(options.latency, "--latency"),
-          .prediction = cost_option(options.prediction, "--prediction")};
+  return {.forward = cost_option(options.forward, "--forward", 1),
+          .input_grad = cost_option(options.input_grad, "--input-grad", 1),
+          .weight_grad = cost_option(options.weight_grad, "--weight-grad", 1),
+          .send = cost_option(options.latency, "--latency", 0),
+          .prediction = cost_option(options.prediction, "--prediction", 0)};
 }
 
 sim::ScheduleParams params_of(const ScheduleOptions& options) {
@@ -54,14 +62,12 @@ sim::ScheduleParams params_of(const ScheduleOptions& options) {
   params.micro_batches = integer_option(options.micro_batches, "--microbatches", limits::kMaxBatch);
   params.chunks =
       options.chunks.empty() ? 1 : integer_option(options.chunks, "--chunks", limits::kMaxLayers);
-  params.warm_up = static_cast<int>(parse_integer(options.warm_up, "--warm-up", 0, 64));
+  params.warm_up = count_option(options.warm_up, "--warm-up", 64);
   params.slices =
       options.slices.empty() ? 1 : integer_option(options.slices, "--slices", limits::kMaxBatch);
   set_replicas(options, params);
-  params.iterations =
-      static_cast<int>(parse_integer(options.iterations, "--iterations", 0, limits::kMaxBatch));
-  params.rollbacks =
-      static_cast<int>(parse_integer(options.rollbacks, "--rollbacks", 0, limits::kMaxBatch));
+  params.iterations = count_option(options.iterations, "--iterations", limits::kMaxBatch);
+  params.rollbacks = count_option(options.rollbacks, "--rollbacks", limits::kMaxBatch);
   params.cap = cap_of(options);
   params.times = {share_of(options)};
   return params;

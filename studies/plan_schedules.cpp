@@ -41,7 +41,12 @@ void set_chunks(int chunks, plan::ModuleCut before, plan::Plan& plan) {
 // unless packs say how each is cut.
 void set_slices(const ScheduleRequest& request, plan::Plan& plan) {
   const bool cuts = plan::schedule_traits(plan).uses_slices;
-  if (request.slices > 0 && (cuts || request.slices == 1)) {
+  if (request.slices > 1 && !cuts) {
+    bad_input(
+        "--slices", fmt::format("schedule {} does not cut sequences", plan.schedule),
+        fmt::format("leave it out, or name {}", plan::schedules_with(&sim::Schedule::uses_slices)));
+  }
+  if (request.slices > 0) {
     plan.slices = request.slices;
     plan.slice_tokens.clear();
   } else if (!cuts) {

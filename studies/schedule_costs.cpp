@@ -163,7 +163,8 @@ class Shares {
       bad_input(table.where,
                 fmt::format("{} stages, but the schedule has {} devices and {} virtual stages",
                             table.stages.size(), devices, stages),
-                fmt::format("give {} or {} of them", devices, stages));
+                devices == stages ? fmt::format("give {} of them", stages)
+                                  : fmt::format("give {} or {} of them", devices, stages));
     }
   }
 

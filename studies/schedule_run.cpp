@@ -28,6 +28,10 @@ ScheduleMeasures measure_schedule(const sim::PipelineOrder& order, bool synchron
     measures.peak_activations.push_back(static_cast<double>(use.peak_chunks) / pieces);
     measures.peak_activation_bytes.push_back(use.peak_activation.value());
   }
+  if (std::all_of(measures.peak_activation_bytes.begin(), measures.peak_activation_bytes.end(),
+                  [](std::int64_t bytes) { return bytes == 0; })) {
+    measures.peak_activation_bytes.clear();
+  }
   measures.transfers = sim::num_transfers(order) / measures.iterations;
   measures.versions = sim::worst_of(sim::count_versions(order));
   if (!synchronous && run.has_spans) {
@@ -72,6 +76,13 @@ Json::Object to_json(const ScheduleMeasures& measures, bool synchronous) {
                       {"lists", std::move(lists)},
                       {"idle", std::move(idle)},
                       {"peak_activations", std::move(peaks)}};
+  if (!measures.peak_activation_bytes.empty()) {
+    Json bytes = Json::array();
+    for (const std::int64_t peak : measures.peak_activation_bytes) {
+      bytes.push(peak);
+    }
+    object.emplace_back("peak_activation_bytes", std::move(bytes));
+  }
   if (!synchronous) {
     object.emplace_back("staleness", measures.versions.staleness);
     object.emplace_back("weight_versions", measures.versions.versions);

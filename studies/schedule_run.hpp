@@ -33,7 +33,7 @@ struct ScheduleMeasures {
   std::vector<std::string_view> lists;              // sim/pipeline/list_name.hpp, per device
   std::vector<double> idle;                         // seconds, per device
   std::vector<double> peak_activations;             // micro-batches, per device
-  std::vector<std::int64_t> peak_activation_bytes;  // per device; 0 where no bytes are given
+  std::vector<std::int64_t> peak_activation_bytes;  // per device; empty where no bytes are given
   std::int64_t transfers = 0;       // between devices, activations and gradients of an iteration
   sim::VersionUseOfStage versions;  // of asynchronous schedules
   double steady_period = 0;         // seconds per micro-batch; 0: not known

@@ -54,9 +54,12 @@ class ProgramTrace {
 
   Json::Object args_of(NodeId node) const {
     const sim::Tag& tag = program_.tag(node);
-    Json::Object args = {{"micro_batch", std::int64_t{tag.micro_batch}},
-                         {"chunk", std::int64_t{tag.chunk}},
-                         {"layer", std::int64_t{tag.layer}}};
+    Json::Object args;
+    if (tag.micro_batch != sim::kAllMicroBatches) {
+      args.emplace_back("micro_batch", std::int64_t{tag.micro_batch});
+    }
+    args.emplace_back("chunk", std::int64_t{tag.chunk});
+    args.emplace_back("layer", std::int64_t{tag.layer});
     if (tag.comm != sim::CommKind::None) {
       args.emplace_back("communication", to_text(tag.comm));
     }

@@ -12,7 +12,7 @@
 namespace orrery::calibrate::cuda {
 namespace {
 
-struct Api {
+struct CudnnApi {
   decltype(&cudnnCreate) create;
   decltype(&cudnnSetStream) set_stream;
   decltype(&cudnnGetErrorString) error_string;
@@ -24,28 +24,28 @@ struct Api {
   decltype(&cudnnBackendExecute) execute;
 };
 
-const SharedLibrary& library() {
+const SharedLibrary& cudnn_library() {
   static const std::array<std::string, 1> kNames = {fmt::format("libcudnn.so.{}", CUDNN_MAJOR)};
   static const SharedLibrary kLibrary(kNames);
   return kLibrary;
 }
 
-Api load_api() {
-  Api api{};
-  library().load(api.create, "cudnnCreate");
-  library().load(api.set_stream, "cudnnSetStream");
-  library().load(api.error_string, "cudnnGetErrorString");
-  library().load(api.create_descriptor, "cudnnBackendCreateDescriptor");
-  library().load(api.destroy_descriptor, "cudnnBackendDestroyDescriptor");
-  library().load(api.set, "cudnnBackendSetAttribute");
-  library().load(api.get, "cudnnBackendGetAttribute");
-  library().load(api.finalize, "cudnnBackendFinalize");
-  library().load(api.execute, "cudnnBackendExecute");
+CudnnApi load_cudnn_api() {
+  CudnnApi api{};
+  cudnn_library().load(api.create, "cudnnCreate");
+  cudnn_library().load(api.set_stream, "cudnnSetStream");
+  cudnn_library().load(api.error_string, "cudnnGetErrorString");
+  cudnn_library().load(api.create_descriptor, "cudnnBackendCreateDescriptor");
+  cudnn_library().load(api.destroy_descriptor, "cudnnBackendDestroyDescriptor");
+  cudnn_library().load(api.set, "cudnnBackendSetAttribute");
+  cudnn_library().load(api.get, "cudnnBackendGetAttribute");
+  cudnn_library().load(api.finalize, "cudnnBackendFinalize");
+  cudnn_library().load(api.execute, "cudnnBackendExecute");
   return api;
 }
 
-const Api& api() {
-  static const Api kApi = load_api();
+const CudnnApi& cudnn_api() {
+  static const CudnnApi kApi = load_cudnn_api();
   return kApi;
 }
 
@@ -58,17 +58,17 @@ void check_dnn(cudnnStatus_t status, std::string_view what) {
   if (status == CUDNN_STATUS_SUCCESS) {
     return;
   }
-  const std::string message = fmt::format("{}: {}", what, api().error_string(status));
+  const std::string message = fmt::format("{}: {}", what, cudnn_api().error_string(status));
   if (is_unsupported(status)) {
     throw Unsupported("cuDNN", message);
   }
   throw Error(ErrorKind::DeviceMissing, "cuDNN", message);
 }
 
-cudnnHandle_t handle() {
+cudnnHandle_t cudnn_handle() {
   static const cudnnHandle_t kHandle = [] {
     cudnnHandle_t created = nullptr;
-    check_dnn(api().create(&created), "create");
+    check_dnn(cudnn_api().create(&created), "create");
     return created;
   }();
   return kHandle;
@@ -77,16 +77,16 @@ cudnnHandle_t handle() {
 class Descriptor {
  public:
   explicit Descriptor(cudnnBackendDescriptorType_t type) {
-    check_dnn(api().create_descriptor(type, &raw_), "descriptor");
+    check_dnn(cudnn_api().create_descriptor(type, &raw_), "descriptor");
   }
-  ~Descriptor() { api().destroy_descriptor(raw_); }
+  ~Descriptor() { cudnn_api().destroy_descriptor(raw_); }
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
 
   cudnnBackendDescriptor_t raw() const { return raw_; }
   void set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, std::int64_t count,
            const void* values) {
-    check_dnn(api().set(raw_, name, type, count, values),
+    check_dnn(cudnn_api().set(raw_, name, type, count, values),
               fmt::format("attribute {}", static_cast<int>(name)));
   }
   template <class T>
@@ -96,7 +96,7 @@ class Descriptor {
   void set(cudnnBackendAttributeName_t name, const Descriptor& other) {
     set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, other.raw_);
   }
-  void finalize(std::string_view what) { check_dnn(api().finalize(raw_), what); }
+  void finalize(std::string_view what) { check_dnn(cudnn_api().finalize(raw_), what); }
 
  private:
   cudnnBackendDescriptor_t raw_ = nullptr;
@@ -294,7 +294,7 @@ void CudnnGraph::reshape_into(Tensor result, Tensor x) {
 void CudnnGraph::build() {
   State& state = *state_;
   Descriptor& graph = state.add(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-  graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, handle());
+  graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, cudnn_handle());
   graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
             std::ssize(state.operations), state.operations.data());
   graph.finalize("graph");
@@ -308,15 +308,15 @@ void CudnnGraph::build() {
     found.push_back(state.add(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR).raw());
   }
   std::int64_t count = 0;
-  check_dnn(api().get(heuristic.raw(), CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                      kConfigurations, &count, found.data()),
+  check_dnn(cudnn_api().get(heuristic.raw(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                            CUDNN_TYPE_BACKEND_DESCRIPTOR, kConfigurations, &count, found.data()),
             "heuristic");
   for (std::int64_t i = 0; i < count && state.plan == nullptr; ++i) {
     Descriptor& plan = state.add(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-    plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, handle());
+    plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, cudnn_handle());
     plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR,
              found[static_cast<std::size_t>(i)]);
-    if (api().finalize(plan.raw()) == CUDNN_STATUS_SUCCESS) {
+    if (cudnn_api().finalize(plan.raw()) == CUDNN_STATUS_SUCCESS) {
       state.plan = &plan;
     }
   }
@@ -324,8 +324,8 @@ void CudnnGraph::build() {
     throw Unsupported("cuDNN", "no fused kernel for this shape");
   }
   std::int64_t bytes = 0;
-  check_dnn(api().get(state.plan->raw(), CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64,
-                      1, &count, &bytes),
+  check_dnn(cudnn_api().get(state.plan->raw(), CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
+                            CUDNN_TYPE_INT64, 1, &count, &bytes),
             "workspace size");
   state.workspace = DeviceBuffer(static_cast<std::size_t>(bytes));
   state.pack = &state.add(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
@@ -339,13 +339,14 @@ void CudnnGraph::build() {
 }
 
 void CudnnGraph::enqueue(Stream stream) const {
-  check_dnn(api().set_stream(handle(), stream), "stream");
-  check_dnn(api().execute(handle(), state_->plan->raw(), state_->pack->raw()), "attention");
+  check_dnn(cudnn_api().set_stream(cudnn_handle(), stream), "stream");
+  check_dnn(cudnn_api().execute(cudnn_handle(), state_->plan->raw(), state_->pack->raw()),
+            "attention");
 }
 
 std::string cudnn_version() {
   decltype(&cudnnGetVersion) version = nullptr;
-  if (!library() || !library().try_load(version, "cudnnGetVersion")) {
+  if (!cudnn_library() || !cudnn_library().try_load(version, "cudnnGetVersion")) {
     return "";
   }
   const std::size_t number = version();

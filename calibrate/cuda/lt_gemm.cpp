@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kWorkspace = 32 << 20;
 
-struct Api {
+struct CublasApi {
   decltype(&cublasLtCreate) create;
   decltype(&cublasLtGetVersion) version;
   decltype(&cublasLtMatmulDescCreate) desc_create;
@@ -29,33 +29,33 @@ struct Api {
   decltype(&cublasLtMatmul) matmul;
 };
 
-const SharedLibrary& library() {
+const SharedLibrary& cublas_library() {
   static const std::array<std::string, 2> kNames = {
       fmt::format("libcublasLt.so.{}", CUBLAS_VER_MAJOR), "libcublasLt.so"};
   static const SharedLibrary kLibrary(kNames);
   return kLibrary;
 }
 
-Api load_api() {
-  Api api{};
-  library().load(api.create, "cublasLtCreate");
-  library().load(api.version, "cublasLtGetVersion");
-  library().load(api.desc_create, "cublasLtMatmulDescCreate");
-  library().load(api.desc_destroy, "cublasLtMatmulDescDestroy");
-  library().load(api.desc_set, "cublasLtMatmulDescSetAttribute");
-  library().load(api.layout_create, "cublasLtMatrixLayoutCreate");
-  library().load(api.layout_destroy, "cublasLtMatrixLayoutDestroy");
-  library().load(api.layout_set, "cublasLtMatrixLayoutSetAttribute");
-  library().load(api.preference_create, "cublasLtMatmulPreferenceCreate");
-  library().load(api.preference_destroy, "cublasLtMatmulPreferenceDestroy");
-  library().load(api.preference_set, "cublasLtMatmulPreferenceSetAttribute");
-  library().load(api.heuristic, "cublasLtMatmulAlgoGetHeuristic");
-  library().load(api.matmul, "cublasLtMatmul");
+CublasApi load_cublas_api() {
+  CublasApi api{};
+  cublas_library().load(api.create, "cublasLtCreate");
+  cublas_library().load(api.version, "cublasLtGetVersion");
+  cublas_library().load(api.desc_create, "cublasLtMatmulDescCreate");
+  cublas_library().load(api.desc_destroy, "cublasLtMatmulDescDestroy");
+  cublas_library().load(api.desc_set, "cublasLtMatmulDescSetAttribute");
+  cublas_library().load(api.layout_create, "cublasLtMatrixLayoutCreate");
+  cublas_library().load(api.layout_destroy, "cublasLtMatrixLayoutDestroy");
+  cublas_library().load(api.layout_set, "cublasLtMatrixLayoutSetAttribute");
+  cublas_library().load(api.preference_create, "cublasLtMatmulPreferenceCreate");
+  cublas_library().load(api.preference_destroy, "cublasLtMatmulPreferenceDestroy");
+  cublas_library().load(api.preference_set, "cublasLtMatmulPreferenceSetAttribute");
+  cublas_library().load(api.heuristic, "cublasLtMatmulAlgoGetHeuristic");
+  cublas_library().load(api.matmul, "cublasLtMatmul");
   return api;
 }
 
-const Api& api() {
-  static const Api kApi = load_api();
+const CublasApi& cublas_api() {
+  static const CublasApi kApi = load_cublas_api();
   return kApi;
 }
 
@@ -97,10 +97,10 @@ void check_lt(cublasStatus_t status, std::string_view what) {
       fmt::format("{}: {} (status {})", what, status_name(status), static_cast<int>(status)));
 }
 
-cublasLtHandle_t handle() {
+cublasLtHandle_t cublas_handle() {
   static const cublasLtHandle_t kHandle = [] {
     cublasLtHandle_t created = nullptr;
-    check_lt(api().create(&created), "create");
+    check_lt(cublas_api().create(&created), "create");
     return created;
   }();
   return kHandle;
@@ -135,14 +135,14 @@ struct LtGemm::State {
   ~State() {
     for (const cublasLtMatrixLayout_t layout : {layout_a, layout_b, layout_c}) {
       if (layout != nullptr) {
-        api().layout_destroy(layout);
+        cublas_api().layout_destroy(layout);
       }
     }
     if (preference != nullptr) {
-      api().preference_destroy(preference);
+      cublas_api().preference_destroy(preference);
     }
     if (desc != nullptr) {
-      api().desc_destroy(desc);
+      cublas_api().desc_destroy(desc);
     }
   }
   State(const State&) = delete;
@@ -159,23 +159,25 @@ struct LtGemm::State {
       std::swap(rows, columns);
     }
     cublasLtMatrixLayout_t created = nullptr;
-    check_lt(api().layout_create(&created, data_type(dtype), static_cast<std::uint64_t>(rows),
-                                 static_cast<std::uint64_t>(columns), rows),
-             "layout");
+    check_lt(
+        cublas_api().layout_create(&created, data_type(dtype), static_cast<std::uint64_t>(rows),
+                                   static_cast<std::uint64_t>(columns), rows),
+        "layout");
     if (groups > 1) {
       const auto batch = static_cast<std::int32_t>(groups);
       const std::int64_t stride = rows * columns;
-      check_lt(api().layout_set(created, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch, sizeof(batch)),
+      check_lt(cublas_api().layout_set(created, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch,
+                                       sizeof(batch)),
                "batch");
-      check_lt(api().layout_set(created, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride,
-                                sizeof(stride)),
+      check_lt(cublas_api().layout_set(created, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                       &stride, sizeof(stride)),
                "batch stride");
     }
     return created;
   }
 
   void set(cublasLtMatmulDescAttributes_t attribute, const auto& value) const {
-    check_lt(api().desc_set(desc, attribute, &value, sizeof(value)), "attribute");
+    check_lt(cublas_api().desc_set(desc, attribute, &value, sizeof(value)), "attribute");
   }
 
   DeviceBuffer a;
@@ -196,7 +198,7 @@ LtGemm::LtGemm(const GemmSample& gemm) : state_(std::make_unique<State>(gemm)) {
   State& state = *state_;
   const cublasComputeType_t compute =
       gemm.dtype == DType::Tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
-  check_lt(api().desc_create(&state.desc, compute, CUDA_R_32F), "descriptor");
+  check_lt(cublas_api().desc_create(&state.desc, compute, CUDA_R_32F), "descriptor");
   const bool first_transposed = gemm.layout == GemmLayout::TN;
   const bool second_transposed = gemm.layout == GemmLayout::NT;
   const cublasOperation_t first = first_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -210,13 +212,14 @@ LtGemm::LtGemm(const GemmSample& gemm) : state_(std::make_unique<State>(gemm)) {
   state.layout_a = state.layout(gemm.dtype, gemm.n, gemm.k, first_transposed, gemm.groups);
   state.layout_b = state.layout(gemm.dtype, gemm.k, gemm.m, second_transposed, gemm.groups);
   state.layout_c = state.layout(gemm.output, gemm.n, gemm.m, false, gemm.groups);
-  check_lt(api().preference_create(&state.preference), "preference");
-  check_lt(api().preference_set(state.preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                &kWorkspace, sizeof(kWorkspace)),
+  check_lt(cublas_api().preference_create(&state.preference), "preference");
+  check_lt(cublas_api().preference_set(state.preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                       &kWorkspace, sizeof(kWorkspace)),
            "workspace");
   int found = 0;
-  check_lt(api().heuristic(handle(), state.desc, state.layout_a, state.layout_b, state.layout_c,
-                           state.layout_c, state.preference, 1, &state.choice, &found),
+  check_lt(cublas_api().heuristic(cublas_handle(), state.desc, state.layout_a, state.layout_b,
+                                  state.layout_c, state.layout_c, state.preference, 1,
+                                  &state.choice, &found),
            "heuristic");
   if (found == 0 || state.choice.state != CUBLAS_STATUS_SUCCESS) {
     throw Unsupported("cuBLASLt", "no kernel for this shape");
@@ -228,18 +231,18 @@ LtGemm::~LtGemm() = default;
 void LtGemm::enqueue(Stream stream) const {
   const State& state = *state_;
   const float alpha = 1;
-  check_lt(
-      api().matmul(handle(), state.desc, &alpha, state.a.data(), state.layout_a, state.b.data(),
-                   state.layout_b, &state.beta, state.c.data(), state.layout_c, state.c.data(),
-                   state.layout_c, &state.choice.algo, state.workspace.data(), kWorkspace, stream),
-      "matmul");
+  check_lt(cublas_api().matmul(cublas_handle(), state.desc, &alpha, state.a.data(), state.layout_a,
+                               state.b.data(), state.layout_b, &state.beta, state.c.data(),
+                               state.layout_c, state.c.data(), state.layout_c, &state.choice.algo,
+                               state.workspace.data(), kWorkspace, stream),
+           "matmul");
 }
 
 std::string lt_version() {
-  if (!library()) {
+  if (!cublas_library()) {
     return "";
   }
-  const std::size_t version = api().version();
+  const std::size_t version = cublas_api().version();
   return fmt::format("{}.{}.{}", version / 10'000, version / 100 % 100, version % 100);
 }
 

@@ -14,6 +14,7 @@
 #include "base/random.hpp"
 #include "calibrate/fit/memory.hpp"
 #include "calibrate/fit/robust_fit.hpp"
+#include "calibrate/statistics.hpp"
 #include "costmodel/device_model.hpp"
 
 namespace orrery::calibrate {
@@ -51,8 +52,6 @@ Casts casts_of(std::string_view operation, std::span<const Sample> samples, std:
   }
   return casts;
 }
-
-double rounded(double value, double digits) { return std::round(value * digits) / digits; }
 
 CastParameters parameters_of(const std::vector<double>& x) {
   return {.launch = Seconds(rounded(x[0] * 1e6, 1e3) / 1e6),

@@ -8,6 +8,7 @@
 #include "base/parallel.hpp"
 #include "base/quantile.hpp"
 #include "calibrate/fit/collectives.hpp"
+#include "calibrate/statistics.hpp"
 #include "costmodel/collective_model.hpp"
 
 namespace orrery::calibrate {
@@ -16,8 +17,6 @@ namespace {
 using costmodel::CollectiveModel;
 using costmodel::Profile;
 using sim::CommKind;
-
-double rounded(double share) { return std::round(share * 1e4) / 1e4; }
 
 std::vector<double> errors_of(const CollectiveLog& log, const FamilyFit& fit, Profile profile) {
   fit.apply(profile, log.gpu);
@@ -125,8 +124,8 @@ std::vector<costmodel::CollectiveError> summed_up(std::span<const LogError> erro
   }
   std::vector<costmodel::CollectiveError> result;
   for (const auto& [group, entry] : groups) {
-    result.push_back({group, rounded(quantile_of(entry.second, 0.5)),
-                      rounded(quantile_of(entry.second, 0.9)), entry.first,
+    result.push_back({group, rounded(quantile_of(entry.second, 0.5), 1e4),
+                      rounded(quantile_of(entry.second, 0.9), 1e4), entry.first,
                       static_cast<int>(entry.second.size())});
   }
   return result;

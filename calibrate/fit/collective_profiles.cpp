@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <set>
 #include <utility>
@@ -12,6 +11,7 @@
 #include "base/error.hpp"
 #include "base/files.hpp"
 #include "calibrate/gpu_names.hpp"
+#include "calibrate/statistics.hpp"
 
 namespace orrery::calibrate {
 namespace {
@@ -97,7 +97,7 @@ double spread_of(std::span<const LogError> errors, const std::string& family,
   }
   const double spread =
       quantile_of(std::move(all), 0.8) / kIn80Percent * (own ? 1 : kForeignSpread);
-  return std::round(spread * 1e3) / 1e3;
+  return rounded(spread, 1e3);
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 
 #include <cmath>
 
+#include "calibrate/statistics.hpp"
+
 namespace orrery::calibrate {
 namespace {
 
@@ -20,8 +22,6 @@ CollectiveParameters& own_parameters(Profile& profile, FabricClass fabric) {
   profile.collectives.fabrics.push_back({fabric, profile.inter_node});
   return profile.collectives.fabrics.back().parameters;
 }
-
-double rounded(double value, double per_unit) { return std::round(value * per_unit) / per_unit; }
 
 }  // namespace
 

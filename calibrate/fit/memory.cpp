@@ -10,6 +10,7 @@
 
 #include "base/quantile.hpp"
 #include "calibrate/fit/casts.hpp"
+#include "calibrate/statistics.hpp"
 #include "costmodel/device_model.hpp"
 
 namespace orrery::calibrate {
@@ -68,7 +69,7 @@ void fit_memory(const topologies::Gpu& gpu, std::span<const Sample> samples, Ker
       shares.push_back(std::min(1.0, stream.bytes / moving / gpu.hbm_bandwidth.value()));
     }
     std::sort(shares.begin(), shares.end());
-    const double share = std::round(1e3 * nearest_quantile(shares, 0.5)) / 1e3;
+    const double share = rounded(nearest_quantile(shares, 0.5), 1e3);
     fit.profile.memory.fraction[static_cast<std::size_t>(i)] = std::max(1e-3, share);
     std::vector<double> errors;
     const std::string name(costmodel::to_text(kernel));
@@ -79,9 +80,8 @@ void fit_memory(const topologies::Gpu& gpu, std::span<const Sample> samples, Ker
     }
     std::sort(errors.begin(), errors.end());
     const auto at = [&](double q) {
-      return std::round(1e4 * errors[static_cast<std::size_t>(
-                                  q * static_cast<double>(errors.size() - 1) + 0.5)]) /
-             1e4;
+      return rounded(
+          errors[static_cast<std::size_t>(q * static_cast<double>(errors.size() - 1) + 0.5)], 1e4);
     };
     const auto [least, most] =
         std::minmax_element(streams.begin(), streams.end(),

@@ -11,6 +11,7 @@
 #include "calibrate/fit/collective_sections.hpp"
 #include "calibrate/fit/collectives.hpp"
 #include "calibrate/fit/five_factors.hpp"
+#include "calibrate/statistics.hpp"
 #include "costmodel/collective_model.hpp"
 
 namespace orrery::calibrate {
@@ -256,10 +257,9 @@ void set_errors(std::span<const CollectiveLog> logs, const std::vector<LeftOut>&
   for (const LeftOut& point : points) {
     errors[point.kernel].push_back(std::abs(point.predicted / point.measured - 1));
   }
-  const auto rounded_share = [](double share) { return std::round(share * 1e4) / 1e4; };
   for (const auto& [group, of] : errors) {
     const auto in_group = [&group](const CollectiveLog& log) { return error_group(log) == group; };
-    rows[group] = {group, rounded_share(quantile_of(of, 0.5)), rounded_share(quantile_of(of, 0.9)),
+    rows[group] = {group, rounded(quantile_of(of, 0.5), 1e4), rounded(quantile_of(of, 0.9), 1e4),
                    static_cast<int>(std::count_if(logs.begin(), logs.end(), in_group)),
                    static_cast<int>(of.size())};
   }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "base/error.hpp"
 #include "base/interrupt.hpp"
@@ -124,16 +125,21 @@ std::string outcome_text(const search::MixedOutcome& outcome) {
                    {"GPUs", Align::Right},
                    {"layout"}});
   TextTable replicas({{"#", Align::Right}, {"replicas"}});  // a column of their own is too wide
-  const auto add = [&](std::size_t rank, const search::MixedFound& found) {
-    table.add_row({fmt::format("{}", rank), format_duration(found.simulation.iteration_time),
+  std::vector<const search::MixedFound*> rows = {&*outcome.best};
+  std::vector<const plan::Plan*> shapes = {&outcome.best->plan.shape};
+  for (const search::MixedFound& found : outcome.alternatives) {
+    rows.push_back(&found);
+    shapes.push_back(&found.plan.shape);
+  }
+  const std::vector<std::string> layouts = plan::layout_texts(shapes);
+  for (std::size_t row = 0; row < rows.size(); ++row) {
+    const search::MixedFound& found = *rows[row];
+    const std::string rank = fmt::format("{}", row + 1);
+    table.add_row({rank, format_duration(found.simulation.iteration_time),
                    interval_text(found.simulation.interval_low, found.simulation.interval_high),
                    percent(found.simulation.mfu_fraction), fmt::format("{}", found.plan.num_gpus()),
-                   plan::layout_text(found.plan.shape)});
-    replicas.add_row({fmt::format("{}", rank), plan::replicas_text(found.plan)});
-  };
-  add(1, *outcome.best);
-  for (std::size_t index = 0; index < outcome.alternatives.size(); ++index) {
-    add(index + 2, outcome.alternatives[index]);
+                   layouts[row]});
+    replicas.add_row({rank, plan::replicas_text(found.plan)});
   }
   const std::string counts = fmt::format(
       "{}: {} pruned by bound, {}, {} simulated{}", counted(outcome.plans, "plan"),
@@ -145,8 +151,13 @@ std::string outcome_text(const search::MixedOutcome& outcome) {
           ? "no plan in this space is faster"
           : fmt::format("no plan in this space takes less than {} ({} below the best found)",
                         format_duration(outcome.lower_bound), percent(outcome.gap_fraction, 2));
-  return fmt::format("{}\n\n{}\n{}\n{}; {}.\n\n{}", mixed_subject_text(outcome.best->plan),
-                     table.text(), replicas.text(), counts, proof,
+  const bool all_known = outcome.pruned == outcome.infeasible && outcome.unexplored == 0;
+  const char* others = outcome.alternatives.empty() || all_known
+                           ? ""
+                           : "The others are the best of those simulated before the proof was "
+                             "complete; plans pruned by bound may lie between them.\n";
+  return fmt::format("{}\n\n{}\n{}\n{}; {}.\n{}\n{}", mixed_subject_text(outcome.best->plan),
+                     table.text(), replicas.text(), counts, proof, others,
                      device_table(outcome.best->plan, outcome.best->simulation));
 }
 

@@ -231,9 +231,7 @@ std::string cost_text(const plan::Plan& plan, const plan::Simulation& simulation
                  : std::string();
 }
 
-}  // namespace
-
-std::vector<TimeShare> time_shares(const plan::Simulation& simulation) {
+std::vector<TimeShare> known_shares(const plan::Simulation& simulation) {
   const plan::TimeBreakdown& breakdown = simulation.breakdown;
   std::vector<TimeShare> shares = {{"compute", "compute", breakdown.compute}};
   for (const auto& [key, time] : breakdown.exposed_communication) {
@@ -241,10 +239,22 @@ std::vector<TimeShare> time_shares(const plan::Simulation& simulation) {
   }
   shares.push_back({"bubble", "bubble", breakdown.bubble});
   shares.push_back({"optimizer", "optimizer", breakdown.optimizer});
+  return shares;
+}
+
+}  // namespace
+
+Seconds other_time(const plan::Simulation& simulation) {
   Seconds rest = simulation.iteration_time;
-  for (const TimeShare& share : shares) {
+  for (const TimeShare& share : known_shares(simulation)) {
     rest -= share.time;
   }
+  return std::abs(rest.value()) < 1e-12 ? Seconds() : rest;  // times are whole picoseconds
+}
+
+std::vector<TimeShare> time_shares(const plan::Simulation& simulation) {
+  std::vector<TimeShare> shares = known_shares(simulation);
+  const Seconds rest = other_time(simulation);
   if (std::abs(rest / simulation.iteration_time) > 5e-4) {
     shares.push_back({"other", "slowdown by overlap and waiting", rest});
   }

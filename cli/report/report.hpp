@@ -20,6 +20,9 @@ struct TimeShare {
 // Parts of the iteration on the busiest stage; they sum to the iteration time.
 std::vector<TimeShare> time_shares(const plan::Simulation& simulation);
 
+// What is left of the iteration time: slowdown by overlap, and waiting.
+Seconds other_time(const plan::Simulation& simulation);
+
 // US dollars for 10^12 tokens; nothing when the price of the GPU is not known.
 std::optional<double> dollars_per_trillion_tokens(const plan::Plan& plan,
                                                   const plan::Simulation& simulation);

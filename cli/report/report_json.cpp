@@ -62,6 +62,7 @@ Json::Object simulation_json(const plan::Plan& plan, const plan::Simulation& sim
       {"recompute_s", breakdown.recompute.value()},
       {"bubble_s", breakdown.bubble.value()},
       {"optimizer_s", breakdown.optimizer.value()},
+      {"other_s", other_time(simulation).value()},
       {"exposed_communication_s", std::move(exposed)},
       {"fits", !simulation.does_not_fit.has_value()},
       {"peak_memory_bytes", std::move(peaks)},

@@ -141,13 +141,18 @@ FlatBlock flat_block(const FlatBlockRequest& request, const Plan& plan, BlockCos
                            const std::vector<Step>& before) {
     const Seconds kernels = kernel_time(list) + kernel_time(before);
     return FlatList{Reducer(list, request.merge_kernels, program).reduce(),
-                    host > kernels ? host : Seconds()};
+                    host > kernels ? host : Seconds(), Seconds()};
   };
   const Seconds replay = cost.recompute.host;
   const Seconds host = cost.backward.host - replay;
   block.forward = list_of(steps.forward, cost.forward.host, {});
   block.recompute = list_of(steps.recompute, Seconds(), {});
   block.backward = list_of(steps.backward, replay + host, steps.recompute);
+  block.mesh = mesh_of(request.layout, plan.dp);
+  const StateTraffic traffic =
+      state_traffic(cost, request.layout, block.mesh, costs, request.without_tied);
+  block.forward.copies = traffic.copy_forward;
+  block.backward.copies = traffic.copy_backward;
   if (request.split_backward) {
     const SplitSteps split = split_steps(steps.backward);
     block.input_grad =
@@ -155,12 +160,12 @@ FlatBlock flat_block(const FlatBlockRequest& request, const Plan& plan, BlockCos
                 steps.recompute);
     block.weight_grad =
         list_of(split.weight_grad, host * host_share(split.weight_grad, steps.backward), {});
+    const double share = kernel_time(split.weight_grad) / kernel_time(steps.backward);
+    block.weight_grad.copies = traffic.copy_backward * share;
+    block.input_grad.copies = traffic.copy_backward - block.weight_grad.copies;
   }
   block.serial =
       is_serial(steps.forward) && is_serial(steps.recompute) && is_serial(steps.backward);
-  block.mesh = mesh_of(request.layout, plan.dp);
-  const StateTraffic traffic =
-      state_traffic(cost, request.layout, block.mesh, costs, request.without_tied);
   block.gather = traffic.gather;
   block.gather_backward = traffic.gather_backward;
   block.reduce = traffic.reduce;

@@ -27,6 +27,7 @@ struct FlatList {
   // To issue all kernels, where that is longer than they take; else 0. Of a backward from the
   // start of its recomputation on.
   Seconds host;
+  Seconds copies;  // of whole parameters and gradients, after the kernels
 };
 
 struct FlatBlock {

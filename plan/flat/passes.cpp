@@ -43,7 +43,8 @@ FlatPasses::FlatPasses(const Plan& plan, const sim::PipelineOrder& order,
             program.add_name("optimizer"),
             program.add_name("host"),
             program.add_name("largest magnitudes"),
-            program.add_name("cast weights")};
+            program.add_name("cast weights"),
+            program.add_name("copy parameters and gradients")};
 }
 
 std::size_t FlatPasses::index(std::size_t stage, std::size_t micro_batch) const {
@@ -159,6 +160,7 @@ void FlatPasses::reduce_after_all(Device& device, std::size_t device_index) {
   for (std::size_t stage = 0; stage < stages_.size(); ++stage) {
     if (order_.device_of[stage] == device_index && !stages_[stage].reduces_every_pass) {
       sim::Tag tag;
+      tag.micro_batch = sim::kAllMicroBatches;
       tag.chunk = static_cast<std::uint16_t>(stage);
       add_reductions(device, stages_[stage], tag);
     }
@@ -221,6 +223,8 @@ void FlatPasses::add_list(Device& device, const FlatList& list, const FlatBlock&
   if (!list.steps.empty()) {
     device.front = now;
   }
+  tag.name = names_.copies;
+  add_alone(device, to_sim_time(list.copies), tag);
 }
 
 Spread FlatPasses::add_gather(Device& device, const FlatStage::Item& item, sim::Tag tag,

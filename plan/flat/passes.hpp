@@ -98,7 +98,7 @@ class FlatPasses {
   std::vector<int> forwards_left_;
   std::vector<int> backwards_left_;
   struct Names {
-    std::uint32_t gather, reduce, send, tied, norm, optimizer, host, amax, casts;
+    std::uint32_t gather, reduce, send, tied, norm, optimizer, host, amax, casts, copies;
   };
   Names names_{};
 };

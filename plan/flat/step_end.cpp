@@ -7,6 +7,7 @@ namespace orrery::plan {
 
 Spread FlatPasses::add_tied_sum(Seconds time) {
   sim::Tag tag;
+  tag.micro_batch = sim::kAllMicroBatches;
   tag.pass = sim::PassKind::Communication;
   tag.comm = sim::CommKind::AllReduce;
   tag.name = names_.tied;
@@ -26,6 +27,7 @@ Spread FlatPasses::add_tied_sum(Seconds time) {
 
 Spread FlatPasses::add_norm(const Spread& tied) {
   sim::Tag tag;
+  tag.micro_batch = sim::kAllMicroBatches;
   tag.pass = sim::PassKind::Communication;
   tag.name = names_.norm;
   std::vector<sim::StreamId> streams;
@@ -45,6 +47,7 @@ Spread FlatPasses::add_norm(const Spread& tied) {
 void FlatPasses::add_optimizer(std::size_t device_index, Seconds time, const Spread& norm) {
   Device& device = devices_[device_index];
   sim::Tag tag;
+  tag.micro_batch = sim::kAllMicroBatches;
   tag.pass = sim::PassKind::Optimizer;
   tag.name = names_.optimizer;
   const Spread optimizer = ranks_.add_kernel(device.streams, Lane::Compute, time, tag);
@@ -58,7 +61,8 @@ void FlatPasses::add_optimizer(std::size_t device_index, Seconds time, const Spr
       continue;
     }
     for (const FlatStage::Item& item : stages_[stage].blocks) {
-      ranks_.depend(add_gather(device, item, {}, false), optimizer);
+      tag.chunk = static_cast<std::uint16_t>(stage);
+      ranks_.depend(add_gather(device, item, tag, false), optimizer);
     }
   }
 }

@@ -131,7 +131,9 @@ std::string node_text(const Program& program, NodeId node) {
   } else {
     text = to_text(tag.pass);
   }
-  text += fmt::format(" of micro-batch {}", tag.micro_batch);
+  if (tag.micro_batch != kAllMicroBatches) {
+    text += fmt::format(" of micro-batch {}", tag.micro_batch);
+  }
   if (tag.chunk != 0) {
     text += fmt::format(", chunk {}", tag.chunk);
   }

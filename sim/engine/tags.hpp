@@ -37,6 +37,9 @@ enum class CommKind : std::uint8_t {
 std::string_view to_text(PassKind kind);  // "forward", "input-grad", ...
 std::string_view to_text(CommKind kind);  // "all-reduce", ...
 
+// Of a node that belongs to the whole step.
+inline constexpr std::uint32_t kAllMicroBatches = 0xffffffff;
+
 struct Tag {
   PassKind pass = PassKind::Other;
   CommKind comm = CommKind::None;

@@ -339,7 +339,11 @@ TEST(Flat, TagsSayWhatEachNodeIs) {
     const sim::Tag& tag = program.tag(node);
     passes.insert(tag.pass);
     layers.insert(tag.layer);
-    EXPECT_LT(tag.micro_batch, plan.num_micro_batches());
+    if (tag.pass == sim::PassKind::Optimizer) {
+      EXPECT_EQ(tag.micro_batch, sim::kAllMicroBatches);
+    } else if (tag.pass != sim::PassKind::Communication) {
+      EXPECT_LT(tag.micro_batch, plan.num_micro_batches());
+    }
     EXPECT_LT(tag.chunk, plan.pp * plan.chunks);
   }
   EXPECT_EQ(layers.size(), plan.network.chain.size());
@@ -349,6 +353,20 @@ TEST(Flat, TagsSayWhatEachNodeIs) {
                                        sim::PassKind::Communication, sim::PassKind::Transfer}));
   EXPECT_THAT(program.names(), ::testing::Contains("reduce gradients"));
   EXPECT_THAT(program.names(), ::testing::Contains("gather parameters"));
+}
+
+// Copies of gathered parameters and of gradients (FSDP) take as long as in the hierarchy.
+TEST(Flat, HoldsTheCopiesOfShardedParameters) {
+  Plan plan = small_plan();
+  plan.blocks.front().layout.zero_stage = 3;
+  const auto both = [&] {
+    return std::pair(simulate_flat(plan).iteration_time, simulate(plan).iteration_time);
+  };
+  const auto [flat, hierarchical] = both();
+  plan.execution.copies_gathered = true;
+  const auto [flat_copied, hierarchical_copied] = both();
+  EXPECT_GT(hierarchical_copied, hierarchical * 1.001);
+  EXPECT_NEAR((flat_copied - flat) / (hierarchical_copied - hierarchical), 1.0, 0.05);
 }
 
 TEST(Flat, RefusesWhatIsTooLargeToExpand) {
