@@ -40,6 +40,13 @@ struct LinearProgram::Solver {
     glp_set_obj_dir(problem, GLP_MIN);
   }
   ~Solver() { glp_delete_prob(problem); }
+  // Begins anew with the same program, and leaves the old one, which GLPK has broken, to the
+  // thread.
+  void replace() {
+    glp_prob* const broken = problem;
+    problem = glp_create_prob();
+    glp_copy_prob(problem, broken, GLP_OFF);
+  }
   Solver(const Solver&) = delete;
   Solver& operator=(const Solver&) = delete;
   glp_prob* problem = nullptr;
@@ -274,7 +281,11 @@ bool LinearProgram::optimise(bool after_rows) {
   // New rows leave the prices of the old ones feasible.
   parameters.meth = after_rows ? GLP_DUALP : GLP_PRIMAL;
   for (int done = 0; done < kMostIterations; done += kIterationsAtOnce) {
-    const int code = glp_simplex(problem, &parameters);
+    int code = 0;
+    if (!survives_glpk([&] { code = glp_simplex(problem, &parameters); })) {
+      solver_->replace();
+      return false;
+    }
     if (code != GLP_EITLIM) {
       return code == 0 && glp_get_status(problem) == GLP_OPT;
     }
@@ -303,14 +314,13 @@ bool LinearProgram::wake(const std::vector<double>& reduced) {
 }
 
 LinearProgram::Answer LinearProgram::solve() {
-  glp_prob* problem = solver_->problem;
   glp_term_out(GLP_OFF);
   bool after_rows = solver_->solved;
   if (!solver_->solved) {
     after_rows = take_basis();
-    glp_scale_prob(problem, GLP_SF_AUTO);
+    glp_scale_prob(solver_->problem, GLP_SF_AUTO);
     if (!after_rows) {
-      glp_adv_basis(problem, 0);
+      glp_adv_basis(solver_->problem, 0);
     }
   }
   Answer answer;
@@ -319,20 +329,21 @@ LinearProgram::Answer LinearProgram::solve() {
   for (int waking = 0;; ++waking) {
     solver_->solved = optimise(after_rows);
     if (!solver_->solved && !(stop_ && stop_())) {  // in circles from there: from the beginning
-      glp_adv_basis(problem, 0);
+      glp_adv_basis(solver_->problem, 0);
       solver_->solved = optimise(false);
     }
     answer.bound = std::max(answer.bound, bound_of(prices(), reduced));
     if (!solver_->solved || waking == kMostWakings || (stop_ && stop_()) ||
         answer.bound >= enough_ ||
-        glp_get_obj_val(problem) - answer.bound <= kPrecision * std::abs(answer.bound) ||
+        glp_get_obj_val(solver_->problem) - answer.bound <= kPrecision * std::abs(answer.bound) ||
         !wake(reduced)) {
       break;
     }
     after_rows = false;
   }
   for (const Variable& variable : variables_) {
-    answer.values.push_back(variable.column > 0 ? glp_get_col_prim(problem, variable.column) : 0.0);
+    answer.values.push_back(
+        variable.column > 0 ? glp_get_col_prim(solver_->problem, variable.column) : 0.0);
   }
   const double missed = answer.values[static_cast<std::size_t>(missing_)];
   answer.solved = solver_->solved && missed <= kMissed;

@@ -53,7 +53,7 @@ class PerBlockSearch {
       bound_meshes();
       checkpoint_.save(state_);
     }
-    if (!state_.seeded) {
+    if (!state_.seeded && !stopped()) {  // the costs of a mesh alone may take seconds
       improve_seeds();
       checkpoint_.save(state_);
     }

@@ -76,8 +76,10 @@ PerBlockSpace::PerBlockSpace(const plan::Plan& base, const Constraints& constrai
     }
   }
   for (auto& entry : by_key) {
+    entry.second.index = meshes_.size();
     meshes_.push_back(std::move(entry.second));
   }
+  num_strategies_ = std::make_unique<std::atomic<std::int64_t>[]>(meshes_.size());
 }
 
 std::vector<plan::BlockPlan> PerBlockSpace::strategies(const StageMesh& mesh) const {
@@ -100,11 +102,16 @@ std::vector<plan::BlockPlan> PerBlockSpace::strategies(const StageMesh& mesh) co
 }
 
 std::int64_t PerBlockSpace::num_strategies(const StageMesh& mesh) const {
-  std::int64_t count = 0;
+  std::atomic<std::int64_t>& known = num_strategies_[mesh.index];
+  std::int64_t count = known.load(std::memory_order_relaxed);
+  if (count > 0) {
+    return count;
+  }
   for (const Group& group : mesh.groups) {
     count +=
         static_cast<std::int64_t>(space_.layouts(group).size() * space_.zero_stages(group).size());
   }
+  known.store(count, std::memory_order_relaxed);
   return count;
 }
 

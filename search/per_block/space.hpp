@@ -9,7 +9,9 @@
 // their homogeneous plans belong to what search_per_block looks through.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,6 +24,7 @@ struct StageMesh {
   int pp = 1;
   std::int64_t samples = 1;   // of a micro-batch, over all data ranks
   std::vector<Group> groups;  // of the homogeneous space
+  std::size_t index = 0;      // of meshes()
 };
 
 struct Pipeline {
@@ -85,6 +88,8 @@ class PerBlockSpace {
   bool fixed_cut_ = false;
   bool balanced_cut_ = false;
   std::vector<StageMesh> meshes_;
+  // By mesh, counted when first asked for; 0: not yet. To count takes as long as to list them.
+  std::unique_ptr<std::atomic<std::int64_t>[]> num_strategies_;
 };
 
 }  // namespace orrery::search

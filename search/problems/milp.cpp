@@ -93,7 +93,7 @@ double Milp::factor_of(const Row& row) const {
 std::optional<Milp::Answer> Milp::solve(double share) const {
   free_glpk_with_thread();
   const double unit = this->unit();
-  const std::unique_ptr<glp_prob, void (*)(glp_prob*)> problem(glp_create_prob(), glp_delete_prob);
+  std::unique_ptr<glp_prob, void (*)(glp_prob*)> problem(glp_create_prob(), glp_delete_prob);
   glp_term_out(GLP_OFF);
   glp_set_obj_dir(problem.get(), GLP_MIN);
   glp_add_cols(problem.get(), static_cast<int>(variables_.size()));
@@ -134,7 +134,10 @@ std::optional<Milp::Answer> Milp::solve(double share) const {
       std::clamp(share * std::min(kMaxNodes, kMaxWork / std::max(1.0, size)), 1.0, kMaxNodes))};
   parameters.cb_func = count_node;
   parameters.cb_info = &nodes;
-  glp_intopt(problem.get(), &parameters);
+  if (!survives_glpk([&] { glp_intopt(problem.get(), &parameters); })) {
+    (void)problem.release();  // the thread frees it
+    return Answer{0, {}, false};
+  }
   const int found = glp_mip_status(problem.get());
   if (found != GLP_OPT && found != GLP_FEAS) {
     return nodes.ended ? std::optional(Answer{0, {}, false}) : std::nullopt;

@@ -2,6 +2,7 @@
 // Programs are solved on threads that come and go: none leaves memory behind.
 #include "search/problems/glpk_thread.hpp"
 
+#include <glpk.h>
 #include <gtest/gtest.h>
 #include <malloc.h>
 
@@ -51,6 +52,18 @@ TEST(GlpkThread, LeavesNothingBehind) {
     solve_on_a_thread();
   }
   EXPECT_LT(heap_bytes() - before, 1e6);
+}
+
+// By itself it ends the process.
+TEST(GlpkThread, GoesOnAfterAnErrorOfGlpk) {
+  free_glpk_with_thread();
+  glp_prob* const broken = glp_create_prob();
+  EXPECT_FALSE(survives_glpk([&] { glp_set_obj_coef(broken, 99, 1.0); }));
+  EXPECT_TRUE(survives_glpk([] {}));
+  LinearProgram program;
+  const int x = program.add_variable(1.0, 1.0);
+  program.add_row({{x, 1.0}}, 0.5);
+  EXPECT_NEAR(program.solve().bound, 0.5, 1e-9);
 }
 
 }  // namespace
