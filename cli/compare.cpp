@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 
 #include "base/error.hpp"
@@ -70,11 +69,11 @@ bool trains_alike(const Compared& compared, const Compared& first) {
           (compared.plan.schedule == first.plan.schedule && one.staleness == other.staleness));
 }
 
-// "1.23 s (-0.2 s)". Times are whole picoseconds: less is rounding.
+// "1.23 s (-0.2 s)"
 std::string against_first(Seconds value, Seconds first, bool is_compared) {
   const std::string text = format_duration(value);
   const Seconds difference = value - first;
-  if (!is_compared || std::abs(difference.value()) < 1e-12) {
+  if (!is_compared || is_rounding(difference)) {
     return text;
   }
   return fmt::format("{} ({}{})", text, difference.value() > 0 ? "+" : "",

@@ -192,13 +192,12 @@ std::string comparison_table(const std::vector<Drawn>& all) {
   std::vector<TextTable::Column> columns = {{"schedule"},
                                             {"makespan", Align::Right},
                                             {"bubble", Align::Right},
-                                            {"peak activations", Align::Right},
-                                            {"transfers", Align::Right},
-                                            {"staleness", Align::Right},
-                                            {"versions", Align::Right},
-                                            {"steady period", Align::Right}};
+                                            {"peak activations", Align::Right}};
   if (sized) {
-    columns.insert(columns.begin() + 4, {"activation bytes", Align::Right});
+    columns.push_back({"activation bytes", Align::Right});
+  }
+  for (const char* title : {"transfers", "staleness", "versions", "steady period"}) {
+    columns.push_back({title, Align::Right});
   }
   TextTable table(columns);
   for (const Drawn& drawn : all) {
@@ -211,16 +210,16 @@ std::string comparison_table(const std::vector<Drawn>& all) {
     std::vector<std::string> cells = {drawn.name + (drawn.synchronous ? "" : " (asynchronous)"),
                                       steady ? "-" : fmt::format("{:.6g}", m.makespan),
                                       steady ? "-" : percent(m.bubble_fraction, 2),
-                                      fmt::format("{:.6g}", largest_peak(m)),
-                                      fmt::format("{}", m.transfers),
-                                      fmt::format("{}", m.versions.staleness),
-                                      fmt::format("{}", m.versions.versions),
-                                      steady && period > 0 ? fmt::format("{:.6g}", period) : "-"};
+                                      fmt::format("{:.6g}", largest_peak(m))};
     if (sized) {
       const std::vector<std::int64_t>& bytes = m.peak_activation_bytes;
       const auto most = bytes.empty() ? 0 : *std::max_element(bytes.begin(), bytes.end());
-      cells.insert(cells.begin() + 4, format_bytes(Bytes(static_cast<double>(most))));
+      cells.push_back(format_bytes(Bytes(static_cast<double>(most))));
     }
+    cells.push_back(fmt::format("{}", m.transfers));
+    cells.push_back(fmt::format("{}", m.versions.staleness));
+    cells.push_back(fmt::format("{}", m.versions.versions));
+    cells.push_back(steady && period > 0 ? fmt::format("{:.6g}", period) : "-");
     table.add_row(std::move(cells));
   }
   return table.text();

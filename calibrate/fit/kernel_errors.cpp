@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/quantile.hpp"
+#include "calibrate/statistics.hpp"
 
 namespace orrery::calibrate {
 namespace {
@@ -51,11 +52,9 @@ double nearest_of(std::vector<double> errors, double share) {
 // what another software stack would change.
 // The 90th percentile of fewer products, of which the other layouts have more, is one outlier.
 constexpr std::size_t kFewestPoints = 20;
-double spread_of(double p90) { return rounded_error(std::hypot(p90 / 1.645, kSoftwareSpread)); }
+double spread_of(double p90) { return rounded(std::hypot(p90 / 1.645, kSoftwareSpread), 1e4); }
 
 }  // namespace
-
-double rounded_error(double value) { return std::round(value * 1e4) / 1e4; }
 
 void KernelErrors::add(const KernelPointOf& point, double predicted) {
   const double error = std::abs(predicted / point.seconds - 1);
@@ -74,9 +73,9 @@ void KernelErrors::tell(costmodel::Profile& profile) const {
     const double p90 = nearest_of(of.all, 0.9);
     profile.kernels.accuracy.push_back({.kernel = name,
                                         .points = static_cast<int>(of.all.size()),
-                                        .median = rounded_error(nearest_of(of.all, 0.5)),
-                                        .p90 = rounded_error(p90),
-                                        .large_median = rounded_error(nearest_of(of.large, 0.5)),
+                                        .median = rounded(nearest_of(of.all, 0.5), 1e4),
+                                        .p90 = rounded(p90, 1e4),
+                                        .large_median = rounded(nearest_of(of.large, 0.5), 1e4),
                                         .measured = measured_range(of.points)});
     const bool bf16 = of.all.size() >= kFewestPoints &&
                       (name.starts_with("gemm bf16") || name.starts_with("gemm fp16"));

@@ -28,7 +28,4 @@ class KernelErrors {
   std::map<std::string, Errors> by_class_;
 };
 
-// Errors and spreads as profiles state them, in ten-thousandths.
-double rounded_error(double value);
-
 }  // namespace orrery::calibrate

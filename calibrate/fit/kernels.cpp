@@ -19,6 +19,7 @@
 #include "calibrate/fit/robust_fit.hpp"
 #include "calibrate/fit/surface_points.hpp"
 #include "calibrate/fit/unmeasured.hpp"
+#include "calibrate/statistics.hpp"
 
 namespace orrery::calibrate {
 
@@ -351,8 +352,8 @@ void transfer_kernels(const Profile& from, Profile& to) {
     to.casts = from.casts;
     set_source(to, "casts", fmt::format("transferred from {}", from.name));
   }
-  to.spread.gemm = rounded_error(from.spread.gemm * costmodel::kSpreadWidening);
-  to.spread.attention = rounded_error(from.spread.attention * costmodel::kSpreadWidening);
+  to.spread.gemm = rounded(from.spread.gemm * costmodel::kSpreadWidening, 1e4);
+  to.spread.attention = rounded(from.spread.attention * costmodel::kSpreadWidening, 1e4);
   const std::string text = fmt::format("transferred from {}", from.name);
   for (const auto& section : {"gemm", "attention", "kernels"}) {
     const auto found = std::find_if(from.sources.begin(), from.sources.end(),

@@ -151,13 +151,11 @@ std::string outcome_text(const search::MixedOutcome& outcome) {
           ? "no plan in this space is faster"
           : fmt::format("no plan in this space takes less than {} ({} below the best found)",
                         format_duration(outcome.lower_bound), percent(outcome.gap_fraction, 2));
-  const bool all_known = outcome.pruned == outcome.infeasible && outcome.unexplored == 0;
-  const char* others = outcome.alternatives.empty() || all_known
-                           ? ""
-                           : "The others are the best of those simulated before the proof was "
-                             "complete; plans pruned by bound may lie between them.\n";
+  const bool all_known = outcome.alternatives.empty() ||
+                         (outcome.pruned == outcome.infeasible && outcome.unexplored == 0);
   return fmt::format("{}\n\n{}\n{}\n{}; {}.\n{}\n{}", mixed_subject_text(outcome.best->plan),
-                     table.text(), replicas.text(), counts, proof, others,
+                     table.text(), replicas.text(), counts, proof,
+                     others_text(all_known, /*proven=*/false, /*can_prove=*/false),
                      device_table(outcome.best->plan, outcome.best->simulation));
 }
 

@@ -74,6 +74,19 @@ std::string progress_text(const search::ProgressReport& report) {
                      format_duration(report.bound), percent(report.gap_fraction));
 }
 
+std::string others_text(bool all_known, bool proven, bool can_prove) {
+  if (all_known) {
+    return "";
+  }
+  if (proven) {
+    return "Nor is any that is not listed faster than the last one listed.\n";
+  }
+  return fmt::format(
+      "The others are the best of those simulated before the proof was complete; plans pruned by "
+      "bound may lie between them{}.\n",
+      can_prove ? " (--prove-top)" : "");
+}
+
 std::string outcome_text(const search::Outcome& outcome) {
   TextTable table({{"#", Align::Right},
                    {"iteration", Align::Right},
@@ -93,15 +106,14 @@ std::string outcome_text(const search::Outcome& outcome) {
   for (std::size_t i = 0; i < rows.size(); ++i) {
     add_row(table, i + 1, *rows[i], layouts[i]);
   }
-  const bool all_known = outcome.pruned == outcome.infeasible && outcome.unexplored == 0;
-  const char* others = outcome.alternatives.empty() || all_known ? ""
-                       : outcome.top_is_proven
-                           ? "Nor is any that is not listed faster than the last one listed.\n"
-                           : "The others are the best of those simulated before the proof was "
-                             "complete; plans pruned "
-                             "by bound may lie between them (--prove-top).\n";
-  return fmt::format("{}\n\n{}\n{}{}", subject_text(outcome.best->plan), table.text(),
-                     proof_text(outcome), others);
+  const bool all_known = outcome.alternatives.empty() ||
+                         (outcome.pruned == outcome.infeasible && outcome.unexplored == 0);
+  const char* draws = outcome.best->simulation.has_interval()
+                          ? ""
+                          : "stopped early: the errors of times were not drawn.\n";
+  return fmt::format("{}\n\n{}\n{}{}{}", subject_text(outcome.best->plan), table.text(),
+                     proof_text(outcome), draws,
+                     others_text(all_known, outcome.top_is_proven, /*can_prove=*/true));
 }
 
 Json outcome_json(const search::Outcome& outcome, const search::Outcome* apart) {

@@ -244,12 +244,14 @@ std::vector<TimeShare> known_shares(const plan::Simulation& simulation) {
 
 }  // namespace
 
+bool is_rounding(Seconds difference) { return std::abs(difference.value()) < 1e-12; }
+
 Seconds other_time(const plan::Simulation& simulation) {
   Seconds rest = simulation.iteration_time;
   for (const TimeShare& share : known_shares(simulation)) {
     rest -= share.time;
   }
-  return std::abs(rest.value()) < 1e-12 ? Seconds() : rest;  // times are whole picoseconds
+  return is_rounding(rest) ? Seconds() : rest;
 }
 
 std::vector<TimeShare> time_shares(const plan::Simulation& simulation) {

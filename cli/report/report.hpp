@@ -20,6 +20,8 @@ struct TimeShare {
 // Parts of the iteration on the busiest stage; they sum to the iteration time.
 std::vector<TimeShare> time_shares(const plan::Simulation& simulation);
 
+// Less than a picosecond, the unit of simulated time: two ways of adding up the same.
+bool is_rounding(Seconds difference);
 // What is left of the iteration time: slowdown by overlap, and waiting.
 Seconds other_time(const plan::Simulation& simulation);
 

@@ -160,7 +160,8 @@ FlatBlock flat_block(const FlatBlockRequest& request, const Plan& plan, BlockCos
                 steps.recompute);
     block.weight_grad =
         list_of(split.weight_grad, host * host_share(split.weight_grad, steps.backward), {});
-    const double share = kernel_time(split.weight_grad) / kernel_time(steps.backward);
+    const Seconds whole = kernel_time(steps.backward);
+    const double share = whole.value() > 0 ? kernel_time(split.weight_grad) / whole : 0.0;
     block.weight_grad.copies = traffic.copy_backward * share;
     block.input_grad.copies = traffic.copy_backward - block.weight_grad.copies;
   }
