@@ -125,6 +125,16 @@ if(ORRERY_HAS_CUDA)
   orrery_registry(TARGET orrery_calibrate FOLDER calibrate/cuda/benchmarks TYPE Benchmark
                   PREFIX benchmark HEADER calibrate/cuda/benchmark.hpp
                   NAMESPACE orrery::calibrate::cuda)
+  # nvcc reads the headers four times for every file: all kernels are one file to it, a ninth of the
+  # time. Their helpers have names of their own, therefore, those of the registry's entries too.
+  file(GLOB kernels CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/calibrate/cuda/*.cu"
+       "${CMAKE_SOURCE_DIR}/calibrate/cuda/benchmarks/*.cu")
+  set_source_files_properties(${kernels} PROPERTIES HEADER_FILE_ONLY ON)
+  list(TRANSFORM kernels REPLACE "^.+$" "#include \"\\0\"")
+  list(JOIN kernels "\n" kernels)
+  set(all_kernels "${CMAKE_BINARY_DIR}/generated/calibrate/cuda/kernels.cu")
+  file(CONFIGURE OUTPUT "${all_kernels}" CONTENT "${kernels}\n" @ONLY)
+  target_sources(orrery_calibrate PRIVATE "${all_kernels}")
 else()
   target_sources(orrery_calibrate PRIVATE "${CMAKE_SOURCE_DIR}/calibrate/cuda/no_device.cpp")
 endif()

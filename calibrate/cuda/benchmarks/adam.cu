@@ -58,8 +58,8 @@ __global__ void adam(Tensors t) {
   }
 }
 
-struct Operands {
-  explicit Operands(std::int64_t each) {
+struct AdamOperands {
+  explicit AdamOperands(std::int64_t each) {
     const auto all = static_cast<std::size_t>(each * kTensors);
     for (DeviceBuffer* buffer : {&master, &first, &second, &gradient}) {
       *buffer = random_buffer(all, DType::Fp32, 1);
@@ -92,7 +92,7 @@ std::vector<Case> adam_cases(const BenchmarkContext&) {
     shape.columns = each;
     shape.dtype = DType::Fp32;
     cases.push_back(memory_case(shape, [each] {
-      const auto operands = std::make_shared<Operands>(each);
+      const auto operands = std::make_shared<AdamOperands>(each);
       return Launch{.enqueue = [operands](Stream stream) {
         const Tensors& tensors = operands->tensors;
         const std::int64_t jobs = (tensors.elements + kChunk - 1) / kChunk * kTensors;

@@ -52,17 +52,17 @@ __global__ void quantise(const __nv_bfloat16* from, uint2* to, float scale, floa
   }
 }
 
-enum class Kind { Widen, Narrow, Quantise };
+enum class Cast { Widen, Narrow, Quantise };
 
-void add(std::vector<Case>& cases, Kind kind, std::int64_t elements) {
+void add_cast(std::vector<Case>& cases, Cast kind, std::int64_t elements) {
   const std::int64_t packs = elements / kLanes;
-  const char* operation = kind == Kind::Widen    ? "bf16-to-fp32"
-                          : kind == Kind::Narrow ? "fp32-to-bf16"
+  const char* operation = kind == Cast::Widen    ? "bf16-to-fp32"
+                          : kind == Cast::Narrow ? "fp32-to-bf16"
                                                  : "bf16-to-fp8";
-  const std::int64_t read = (kind == Kind::Narrow ? 4 : 2) * elements;
-  const std::int64_t written = (kind == Kind::Widen ? 4 : kind == Kind::Narrow ? 2 : 1) * elements;
+  const std::int64_t read = (kind == Cast::Narrow ? 4 : 2) * elements;
+  const std::int64_t written = (kind == Cast::Widen ? 4 : kind == Cast::Narrow ? 2 : 1) * elements;
   MemorySample shape = memory_sample("cast", operation, read, written, false);
-  if (kind == Kind::Quantise) {
+  if (kind == Cast::Quantise) {
     shape.dtype = DType::Fp8;
   }
   cases.push_back(memory_case(shape, [=] {
@@ -76,9 +76,9 @@ void add(std::vector<Case>& cases, Kind kind, std::int64_t elements) {
     return Launch{.enqueue = [o, kind, packs](Stream stream) {
       const unsigned blocks = grid_for(packs);
       auto* half = o->half.as<__nv_bfloat16>();
-      if (kind == Kind::Widen) {
+      if (kind == Cast::Widen) {
         widen<<<blocks, kThreads, 0, stream>>>(half, o->full.as<float4>(), packs);
-      } else if (kind == Kind::Narrow) {
+      } else if (kind == Cast::Narrow) {
         narrow<<<blocks, kThreads, 0, stream>>>(o->full.as<float4>(), half, packs);
       } else {
         quantise<<<blocks, kThreads, 0, stream>>>(half, o->full.as<uint2>(), 2.0F,
@@ -92,10 +92,10 @@ void add(std::vector<Case>& cases, Kind kind, std::int64_t elements) {
 std::vector<Case> cast_cases(const BenchmarkContext& context) {
   std::vector<Case> cases;
   for (const std::int64_t bytes : memory_sizes()) {
-    add(cases, Kind::Widen, bytes / 2);
-    add(cases, Kind::Narrow, bytes / 2);
+    add_cast(cases, Cast::Widen, bytes / 2);
+    add_cast(cases, Cast::Narrow, bytes / 2);
     if (context.device.has(DType::Fp8)) {
-      add(cases, Kind::Quantise, bytes / 2);
+      add_cast(cases, Cast::Quantise, bytes / 2);
     }
   }
   return cases;

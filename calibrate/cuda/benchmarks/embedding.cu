@@ -8,8 +8,8 @@
 namespace orrery::calibrate::cuda {
 namespace {
 
-constexpr int kWidth = 4096;
-constexpr int kPacks = kWidth / kLanes;
+constexpr int kEmbeddingWidth = 4096;
+constexpr int kEmbeddingPacks = kEmbeddingWidth / kLanes;
 constexpr std::int64_t kVocabulary = 65'536;
 
 // Tokens spread over the table like a hash: no two neighbours read the same row.
@@ -20,17 +20,19 @@ __device__ std::int64_t token_at(std::int64_t position) {
 
 __global__ void gather(const __nv_bfloat16* table, __nv_bfloat16* out, std::int64_t tokens) {
   float values[kLanes];
-  for (std::int64_t i = global_thread(); i < tokens * kPacks; i += num_threads()) {
-    load(table, token_at(i / kPacks) * kPacks + i % kPacks, values);
+  for (std::int64_t i = global_thread(); i < tokens * kEmbeddingPacks; i += num_threads()) {
+    load(table, token_at(i / kEmbeddingPacks) * kEmbeddingPacks + i % kEmbeddingPacks, values);
     store(out, i, values);
   }
 }
 
 __global__ void scatter(const __nv_bfloat16* gradient, __nv_bfloat162* table, std::int64_t tokens) {
   float values[kLanes];
-  for (std::int64_t i = global_thread(); i < tokens * kPacks; i += num_threads()) {
+  for (std::int64_t i = global_thread(); i < tokens * kEmbeddingPacks; i += num_threads()) {
     load(gradient, i, values);
-    __nv_bfloat162* row = table + (token_at(i / kPacks) * kPacks + i % kPacks) * (kLanes / 2);
+    __nv_bfloat162* row =
+        table +
+        (token_at(i / kEmbeddingPacks) * kEmbeddingPacks + i % kEmbeddingPacks) * (kLanes / 2);
     for (int pair = 0; pair < kLanes / 2; ++pair) {
       atomicAdd(row + pair, __floats2bfloat162_rn(values[2 * pair], values[2 * pair + 1]));
     }
@@ -40,21 +42,22 @@ __global__ void scatter(const __nv_bfloat16* gradient, __nv_bfloat162* table, st
 std::vector<Case> embedding_cases(const BenchmarkContext&) {
   std::vector<Case> cases;
   for (const std::int64_t bytes : memory_sizes()) {
-    const std::int64_t tokens = bytes / (2 * kWidth);
+    const std::int64_t tokens = bytes / (2 * kEmbeddingWidth);
     for (const bool backward : {false, true}) {
       MemorySample shape =
           memory_sample("embedding", "embedding", (backward ? 2 : 1) * bytes, bytes, backward);
       shape.rows = tokens;
-      shape.columns = kWidth;
+      shape.columns = kEmbeddingWidth;
       cases.push_back(memory_case(shape, [tokens, backward] {
-        const auto table = std::make_shared<DeviceBuffer>(bf16_buffer(kVocabulary * kWidth, 1));
-        const auto rows = std::make_shared<DeviceBuffer>(bf16_buffer(tokens * kWidth, 2));
+        const auto table =
+            std::make_shared<DeviceBuffer>(bf16_buffer(kVocabulary * kEmbeddingWidth, 1));
+        const auto rows = std::make_shared<DeviceBuffer>(bf16_buffer(tokens * kEmbeddingWidth, 2));
         return Launch{.enqueue = [table, rows, tokens, backward](Stream stream) {
           if (backward) {
-            scatter<<<grid_for(tokens * kPacks), kThreads, 0, stream>>>(
+            scatter<<<grid_for(tokens * kEmbeddingPacks), kThreads, 0, stream>>>(
                 rows->as<__nv_bfloat16>(), table->as<__nv_bfloat162>(), tokens);
           } else {
-            gather<<<grid_for(tokens * kPacks), kThreads, 0, stream>>>(
+            gather<<<grid_for(tokens * kEmbeddingPacks), kThreads, 0, stream>>>(
                 table->as<__nv_bfloat16>(), rows->as<__nv_bfloat16>(), tokens);
           }
           check_launch("embedding");

@@ -88,8 +88,8 @@ __global__ void norm_backward(const __nv_bfloat16* x, const __nv_bfloat16* weigh
   }
 }
 
-struct Operands {
-  Operands(std::int64_t num_rows, int width)
+struct NormOperands {
+  NormOperands(std::int64_t num_rows, int width)
       : rows(num_rows),
         columns(width),
         x(bf16_buffer(rows * width, 1)),
@@ -125,7 +125,8 @@ struct Operands {
   DeviceBuffer dweight;
 };
 
-void add(std::vector<Case>& cases, bool centred, bool backward, std::int64_t bytes, int columns) {
+void add_norm(std::vector<Case>& cases, bool centred, bool backward, std::int64_t bytes,
+              int columns) {
   const std::int64_t rows = bytes / (2 * columns);
   if (rows == 0) {
     return;
@@ -135,7 +136,7 @@ void add(std::vector<Case>& cases, bool centred, bool backward, std::int64_t byt
   shape.rows = rows;
   shape.columns = columns;
   cases.push_back(memory_case(shape, [=] {
-    const auto operands = std::make_shared<Operands>(rows, columns);
+    const auto operands = std::make_shared<NormOperands>(rows, columns);
     return Launch{.enqueue = [=](Stream stream) {
       if (centred) {
         operands->enqueue<true>(backward, stream);
@@ -150,10 +151,10 @@ std::vector<Case> norm_cases(const BenchmarkContext&) {
   std::vector<Case> cases;
   for (const std::int64_t bytes : memory_sizes()) {
     for (const bool backward : {false, true}) {
-      add(cases, false, backward, bytes, 4096);
+      add_norm(cases, false, backward, bytes, 4096);
       if (bytes >= 1 << 24) {
-        add(cases, true, backward, bytes, 4096);
-        add(cases, false, backward, bytes, 8192);
+        add_norm(cases, true, backward, bytes, 4096);
+        add_norm(cases, false, backward, bytes, 8192);
       }
     }
   }

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kHeadDim = 128;
 constexpr int kHeads = 32;
-constexpr int kPacks = kHeadDim / 2 / kLanes;  // of half a head
+constexpr int kRotaryPacks = kHeadDim / 2 / kLanes;  // of half a head
 
 // A thread rotates one pack of the first half of a head with its partner in the second half. The
 // tables of cosines and sines stay in the cache.
@@ -19,13 +19,13 @@ __global__ void rotate(const __nv_bfloat16* x, const float* cosines, const float
                        __nv_bfloat16* y, std::int64_t heads) {
   float a[kLanes];
   float b[kLanes];
-  for (std::int64_t i = global_thread(); i < heads * kPacks; i += num_threads()) {
-    const std::int64_t head = i / kPacks;
-    const int pack = static_cast<int>(i % kPacks);
-    const std::int64_t first = head * 2 * kPacks + pack;
+  for (std::int64_t i = global_thread(); i < heads * kRotaryPacks; i += num_threads()) {
+    const std::int64_t head = i / kRotaryPacks;
+    const int pack = static_cast<int>(i % kRotaryPacks);
+    const std::int64_t first = head * 2 * kRotaryPacks + pack;
     const std::int64_t angle = head / kHeads % 4096 * (kHeadDim / 2) + pack * kLanes;
     load(x, first, a);
-    load(x, first + kPacks, b);
+    load(x, first + kRotaryPacks, b);
     for (int lane = 0; lane < kLanes; ++lane) {
       const float c = cosines[angle + lane];
       const float s = sines[angle + lane];
@@ -34,7 +34,7 @@ __global__ void rotate(const __nv_bfloat16* x, const float* cosines, const float
       a[lane] = turned;
     }
     store(y, first, a);
-    store(y, first + kPacks, b);
+    store(y, first + kRotaryPacks, b);
   }
 }
 
@@ -56,7 +56,7 @@ std::vector<Case> rotary_cases(const BenchmarkContext&) {
       buffers->cosines = random_buffer(kAngles, DType::Fp32, 3);
       buffers->sines = random_buffer(kAngles, DType::Fp32, 4);
       return Launch{.enqueue = [buffers, heads](Stream stream) {
-        rotate<<<grid_for(heads * kPacks), kThreads, 0, stream>>>(
+        rotate<<<grid_for(heads * kRotaryPacks), kThreads, 0, stream>>>(
             buffers->x.as<__nv_bfloat16>(), buffers->cosines.as<float>(),
             buffers->sines.as<float>(), buffers->y.as<__nv_bfloat16>(), heads);
         check_launch("rotary");

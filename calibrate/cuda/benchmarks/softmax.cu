@@ -96,8 +96,8 @@ __global__ void cross_entropy_backward(const __nv_bfloat16* logits, const float2
   }
 }
 
-struct Operands {
-  Operands(std::int64_t num_rows, int width, bool second, bool written)
+struct SoftmaxOperands {
+  SoftmaxOperands(std::int64_t num_rows, int width, bool second, bool written)
       : rows(static_cast<unsigned>(num_rows)),
         columns(width),
         x(bf16_buffer(num_rows * width, 1)),
@@ -114,7 +114,7 @@ struct Operands {
   DeviceBuffer loss;
 };
 
-void enqueue(const Operands& o, bool vocabulary, bool backward, Stream stream) {
+void enqueue(const SoftmaxOperands& o, bool vocabulary, bool backward, Stream stream) {
   auto* x = o.x.as<__nv_bfloat16>();
   auto* y = o.y.as<__nv_bfloat16>();
   if (vocabulary && backward) {
@@ -131,8 +131,8 @@ void enqueue(const Operands& o, bool vocabulary, bool backward, Stream stream) {
   check_launch("softmax");
 }
 
-void add(std::vector<Case>& cases, std::int64_t bytes, int columns, bool vocabulary,
-         bool backward) {
+void add_softmax(std::vector<Case>& cases, std::int64_t bytes, int columns, bool vocabulary,
+                 bool backward) {
   const std::int64_t rows = bytes / (2 * columns);
   if (rows == 0) {
     return;
@@ -146,7 +146,7 @@ void add(std::vector<Case>& cases, std::int64_t bytes, int columns, bool vocabul
   shape.rows = rows;
   shape.columns = columns;
   cases.push_back(memory_case(shape, [=] {
-    const auto operands = std::make_shared<Operands>(rows, columns, second, written);
+    const auto operands = std::make_shared<SoftmaxOperands>(rows, columns, second, written);
     return Launch{
         .enqueue = [=](Stream stream) { enqueue(*operands, vocabulary, backward, stream); }};
   }));
@@ -156,9 +156,9 @@ std::vector<Case> softmax_cases(const BenchmarkContext&) {
   std::vector<Case> cases;
   for (const std::int64_t bytes : memory_sizes()) {
     for (const bool backward : {false, true}) {
-      add(cases, bytes, 2048, false, backward);
-      add(cases, bytes, 51'200, true, backward);
-      add(cases, bytes, 128'256, true, backward);
+      add_softmax(cases, bytes, 2048, false, backward);
+      add_softmax(cases, bytes, 51'200, true, backward);
+      add_softmax(cases, bytes, 128'256, true, backward);
     }
   }
   return cases;
