@@ -4,13 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
-#include "base/axis.hpp"
 #include "base/quantity_text.hpp"
 #include "base/svg.hpp"
 #include "base/text.hpp"
 #include "plan/document/plan_text.hpp"
+#include "studies/label_places.hpp"
+#include "studies/picture_scale.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -25,26 +25,14 @@ constexpr double kPlotHeight = 320;
 constexpr double kWidth = kLeft + kPlotWidth + 40;
 constexpr double kGibibyte = 1024.0 * 1024.0 * 1024.0;
 constexpr double kLine = 17;
-constexpr double kRoom = 0.05;         // of the plot, free at either end
-constexpr double kNear = 18;           // pixels within which a number would cover the one before
+constexpr double kNear = 18;  // pixels within which a tick's label would cover another
+constexpr double kDot = 4;    // radius
+constexpr double kNumberFont = 11;
 constexpr double kTickSpacing = 0.13;  // of the axis across, between labels
 constexpr double kTickSpacingUp = 0.06;
 constexpr int kMostTitle = 68;  // characters that fit beside the margin
 constexpr double kListFont = 11;
 constexpr std::size_t kMostListed = 40;
-
-// Logarithmic place between two values, or in the middle when they are equal.
-struct Scale {
-  double low = 0;
-  double high = 0;
-  double place(double value) const {
-    return high > low ? kRoom + (1 - 2 * kRoom) * std::log(value / low) / std::log(high / low)
-                      : 0.5;
-  }
-  double at(double place) const {
-    return high > low ? low * std::pow(high / low, (place - kRoom) / (1 - 2 * kRoom)) : low;
-  }
-};
 
 class Picture {
  public:
@@ -52,11 +40,9 @@ class Picture {
     for (const ParetoPoint& point : frontier.points) {
       prices_.push_back(price(point));
       times_.push_back(point.found.simulation.iteration_time.value());
+      across_.add(prices_.back());
+      up_.add(times_.back());
     }
-    const auto [cheap, dear] = std::minmax_element(prices_.begin(), prices_.end());
-    const auto [fast, slow] = std::minmax_element(times_.begin(), times_.end());
-    across_ = {*cheap, *dear};
-    up_ = {*fast, *slow};
   }
 
   std::string svg() {
@@ -73,6 +59,7 @@ class Picture {
     axes();
     steps();
     dots();
+    numbers();
     const double bottom = list();
     return svg_document(kWidth, bottom + 12, body_);
   }
@@ -124,7 +111,7 @@ class Picture {
     text(kLeft + kPlotWidth / 2, kTop + kPlotHeight + 40, "middle", below);
     text(16, kTop + kPlotHeight / 2, "middle", "iteration time",
          fmt::format(" transform=\"rotate(-90 16 {:.1f})\"", kTop + kPlotHeight / 2));
-    for (const double time : logarithmic_ticks(up_.at(0), up_.at(1), kTickSpacingUp)) {
+    for (const double time : up_.ticks(kTickSpacingUp)) {
       grid(kLeft, y(time), fmt::format("H{}", kLeft + kPlotWidth));
       text(kLeft - 6, y(time) + 4, "end", format_duration(Seconds(time)), " font-size=\"10\"");
     }
@@ -147,13 +134,7 @@ class Picture {
     if (frontier_.kind == ParetoKind::Gpus) {
       return spaced(prices_);
     }
-    const double unit = frontier_.kind == ParetoKind::Memory ? kGibibyte : 1;
-    std::vector<double> ticks =
-        logarithmic_ticks(across_.at(0) / unit, across_.at(1) / unit, kTickSpacing);
-    for (double& tick : ticks) {
-      tick *= unit;
-    }
-    return ticks;
+    return across_.ticks(kTickSpacing, frontier_.kind == ParetoKind::Memory ? kGibibyte : 1);
   }
 
   // Those of the falling values whose labels do not touch the one before.
@@ -179,19 +160,38 @@ class Picture {
   }
 
   void dots() {
-    double before = kLeft + 2 * kPlotWidth;
     for (std::size_t i = 0; i < prices_.size(); ++i) {
       const ParetoPoint& point = frontier_.points[i];
       body_ += fmt::format(
-          "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\" "
+          "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{}\" "
           "fill=\"#4477aa\"><title>{}</title></circle>\n",
-          x(prices_[i]), y(times_[i]),
+          x(prices_[i]), y(times_[i]), kDot,
           xml_text(fmt::format("{}: {}, {}\n{}", i + 1, named_price(prices_[i]),
                                format_duration(Seconds(times_[i])),
                                plan::layout_text(point.found.plan))));
-      if (before - x(prices_[i]) >= kNear) {
-        before = x(prices_[i]);
-        text(before + 6, y(times_[i]) - 7, "middle", fmt::format("{}", i + 1), " font-size=\"11\"");
+    }
+  }
+
+  // A number for every dot, with a line to it where dots are crowded.
+  void numbers() {
+    LabelPlaces places({kLeft, kTop, kLeft + kPlotWidth, kTop + kPlotHeight});
+    for (std::size_t i = 0; i < prices_.size(); ++i) {
+      const double at_x = x(prices_[i]);
+      const double at_y = y(times_[i]);
+      places.keep_free({at_x - kDot, at_y - kDot, at_x + kDot, at_y + kDot});
+      const double step_end = i == 0 ? kLeft + kPlotWidth : x(prices_[i - 1]);
+      const double step_foot = i == 0 ? at_y : y(times_[i - 1]);
+      places.keep_free({at_x, at_y - 1, step_end, at_y + 1});
+      places.keep_free({step_end - 1, at_y, step_end + 1, step_foot});
+    }
+    for (std::size_t i = 0; i < prices_.size(); ++i) {
+      const std::string number = fmt::format("{}", i + 1);
+      const auto place = places.place(x(prices_[i]), y(times_[i]),
+                                      text_width(number, kNumberFont) + 2, kNumberFont, kPlotWidth);
+      if (place) {
+        body_ += label_line(x(prices_[i]), y(times_[i]), *place);
+        text((place->left + place->right) / 2, place->bottom - 1.5, "middle", number,
+             " font-size=\"11\"");
       }
     }
   }
@@ -223,8 +223,8 @@ class Picture {
   const search::ParetoFrontier& frontier_;
   std::vector<double> prices_;
   std::vector<double> times_;
-  Scale across_;
-  Scale up_;
+  PictureScale across_;
+  PictureScale up_;
   std::string body_;
 };
 

@@ -8,6 +8,7 @@
 
 #include "plan/document/plan_text.hpp"
 #include "tests/unit/search/small_search.hpp"
+#include "tests/unit/studies/pictures.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -49,6 +50,24 @@ TEST(ParetoPictureTest, LabelsOfTheAxisDiffer) {
     EXPECT_TRUE(labels.insert(svg.substr(begin, at - begin)).second);
   }
   EXPECT_FALSE(labels.empty());
+}
+
+// Once beside its dot, once in the list; a line leads to those that have no room at their dot.
+TEST(ParetoPictureTest, EveryCrowdedDotHasItsNumber) {
+  search::ParetoFrontier frontier = frontier_of_memory();
+  const search::ParetoPoint point = frontier.points.front();
+  frontier.points.assign(30, point);
+  for (int i = 0; i < 30; ++i) {
+    const bool far = i == 29;
+    search::ParetoPoint& one = frontier.points[static_cast<std::size_t>(i)];
+    one.memory = ByteCount(far ? 1'000'000'000 : 2'000'000'000 - i * 1'000'000);
+    one.found.simulation.iteration_time = Seconds(far ? 2 : 1 + 1e-4 * i);
+  }
+  const std::string svg = pareto_svg(frontier);
+  for (int i = 1; i <= 30; ++i) {
+    EXPECT_EQ(count_in(svg, ">" + std::to_string(i) + "</text>"), 2U) << i;
+  }
+  EXPECT_GE(count_in(svg, "stroke=\"#666\""), 10U);
 }
 
 TEST(ParetoPictureTest, NoPointsStillMakeADocument) {

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "studies/validation/scatter_axis.hpp"
+#include "tests/unit/studies/pictures.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -22,14 +23,6 @@ RowResult row(const std::string& id, double predicted, double measured) {
   result.predicted = predicted;
   result.measured = measured;
   return result;
-}
-
-std::size_t count(const std::string& text, const std::string& part) {
-  std::size_t found = 0;
-  for (std::size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) {
-    ++found;
-  }
-  return found;
 }
 
 TEST(LogAxisTest, PlacesDecadesEvenly) {
@@ -65,7 +58,7 @@ TEST(ScatterTest, HoldsADotForEachRowWithItsText) {
   EXPECT_EQ(pictures[0].name, "table-time");
   EXPECT_EQ(pictures[1].name, "table-memory");
   const std::string& svg = pictures[0].svg;
-  EXPECT_EQ(count(svg, "<title>"), 2U);
+  EXPECT_EQ(count_in(svg, "<title>"), 2U);
   EXPECT_THAT(svg, HasSubstr("a: predicted 1 s, measured 1.2 s, -16.7 %"));
   EXPECT_THAT(svg, HasSubstr("&lt;8&gt; GPUs &amp; &quot;more&quot;"));
   EXPECT_THAT(svg, Not(HasSubstr("<8>")));
@@ -86,8 +79,8 @@ TEST(ScatterTest, ThePageHoldsEveryPictureAndNeedsNothingElse) {
   other.source = "other";
   other.plan = "tp 1";
   const std::string page = scatter_page(summarise({row("a", 1, 1.2), other}));
-  EXPECT_EQ(count(page, "<svg"), 3U);  // both, and all training runs
-  EXPECT_EQ(count(page, "http"), 3U);  // the name spaces
+  EXPECT_EQ(count_in(page, "<svg"), 3U);  // both, and all training runs
+  EXPECT_EQ(count_in(page, "http"), 3U);  // the name spaces
   EXPECT_THAT(page, Not(HasSubstr("<script")));
   EXPECT_EQ(scatters(summarise({})).size(), 0U);
   EXPECT_THAT(scatter_page(summarise({})), HasSubstr("No row could be simulated"));
