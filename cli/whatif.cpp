@@ -73,14 +73,38 @@ void write_tables(const studies::Sweep& sweep, const std::vector<studies::SweepP
   write_file_atomically(stem + ".csv", studies::sweep_csv(sweep, points));
 }
 
-std::string point_text(const studies::SweepPoint& point) {
+// Numbers the messages of failed points, each once.
+class Failures {
+ public:
+  std::size_t number(const std::string& message) {
+    const auto found = std::find(messages_.begin(), messages_.end(), message);
+    const auto index = static_cast<std::size_t>(found - messages_.begin());
+    if (found == messages_.end()) {
+      messages_.push_back(message);
+    }
+    return index + 1;
+  }
+  // A line each.
+  std::string text() const {
+    std::string lines;
+    for (std::size_t i = 0; i < messages_.size(); ++i) {
+      lines += fmt::format("({}) {}\n", i + 1, messages_[i]);
+    }
+    return lines.empty() ? lines : "\n" + lines;
+  }
+
+ private:
+  std::vector<std::string> messages_;
+};
+
+std::string point_text(const studies::SweepPoint& point, Failures& failures) {
   switch (point.state) {
     case studies::PointState::Found:
       return point.layout;
     case studies::PointState::Infeasible:
       return "nothing fits";
     case studies::PointState::Failed:
-      return "failed: " + point.message;
+      return fmt::format("failed ({})", failures.number(point.message));
     case studies::PointState::Pending:
       break;
   }
@@ -98,16 +122,17 @@ std::string results_text(const studies::Sweep& sweep,
   }
   columns.push_back({"plan"});
   TextTable table(columns);
+  Failures failures;
   for (std::size_t i = 0; i < std::min(points.size(), kRowsPrinted); ++i) {
     const studies::SweepPoint& point = points[i];
     std::vector<std::string> row = sweep.points[i];
     const bool found = point.state == studies::PointState::Found;
     row.push_back(found ? format_duration(Seconds(point.iteration_time_s)) : "");
     row.push_back(found ? format_count(point.tokens_per_s) : "");
-    row.push_back(point_text(point));
+    row.push_back(point_text(point, failures));
     table.add_row(row);
   }
-  std::string text = table.text();
+  std::string text = table.text() + failures.text();
   if (points.size() > kRowsPrinted) {
     text += fmt::format("... and {} more points in the files\n", points.size() - kRowsPrinted);
   }

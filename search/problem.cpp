@@ -22,7 +22,7 @@ Overrides split_overrides(const std::vector<std::string>& settings) {
     const std::size_t equals = setting.find('=');
     if (equals == std::string::npos || equals == 0) {
       bad_input("--set", fmt::format("\"{}\" has no value", printable(setting)),
-                "write path=value, for example --set gpu.hbm_bandwidth=\"6 TB/s\"");
+                "write path=value, for example gpu.hbm_bandwidth=\"6 TB/s\"");
     }
     const std::string_view path = trim(std::string_view(setting).substr(0, equals));
     const std::string value = setting.substr(equals + 1);

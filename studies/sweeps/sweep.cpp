@@ -14,6 +14,7 @@
 #include "base/quantity_text.hpp"
 #include "base/random.hpp"
 #include "base/text.hpp"
+#include "studies/sweeps/member_errors.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -152,7 +153,11 @@ void for_each_text(ObjectReader& object, std::string_view key,
   }
   const auto use_one = [&](const JsonReader& entry) {
     const std::string text = entry.string();
-    in_file(entry.where(), [&] { use(text); });
+    try {
+      use(text);
+    } catch (const Error& error) {
+      throw Error(error.kind(), entry.where(), without_option(error));
+    }
   };
   if (value->json().is_string()) {
     use_one(*value);
@@ -221,6 +226,9 @@ Sweep read_sweep(const Json& document, const std::string& where) {
       axis.fail(fmt::format("the field \"{}\" stands twice", printable(field)));
     }
     sweep.fields.push_back(field);
+    sweep.scales.push_back(!axes.back().is_range()   ? FieldScale::Listed
+                           : axes.back().logarithmic ? FieldScale::Logarithmic
+                                                     : FieldScale::Linear);
   }
   if (axes.empty()) {
     list.fail("no fields to sweep");

@@ -16,6 +16,9 @@
 
 namespace orrery::studies {
 
+// How the values of a field lie along an axis: side by side, or by their numbers.
+enum class FieldScale { Listed, Linear, Logarithmic };
+
 struct Sweep {
   Json document;  // as read
   std::string name;
@@ -23,6 +26,7 @@ struct Sweep {
   search::Constraints constraints;
   Seconds time_limit;  // of a point; 0: none
   std::vector<std::string> fields;
+  std::vector<FieldScale> scales;  // of each field; ranges of a random design are not listed
   std::vector<std::vector<std::string>> points;  // a value for each field
 };
 
@@ -63,7 +67,7 @@ std::vector<std::size_t> frontier(const std::vector<SweepPoint>& points);
 std::vector<double> costs_of(const std::vector<SweepPoint>& points);
 bool all_priced(const std::vector<SweepPoint>& points);
 
-// Where the best plan changes, by the first one or two fields, and the frontier.
+// Where the best plan changes, by the first fields (docs/whatif.md), and the frontier.
 std::string sweep_svg(const Sweep& sweep, const std::vector<SweepPoint>& points);
 
 }  // namespace orrery::studies

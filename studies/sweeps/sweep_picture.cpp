@@ -2,99 +2,40 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <map>
+#include <numeric>
+#include <optional>
 
-#include "base/axis.hpp"
 #include "base/quantity_text.hpp"
 #include "base/svg.hpp"
 #include "base/text.hpp"
+#include "studies/label_places.hpp"
+#include "studies/picture_scale.hpp"
+#include "studies/sweeps/picture_panels.hpp"
+#include "studies/sweeps/strategy_colours.hpp"
 #include "studies/sweeps/sweep.hpp"
-#include "studies/sweeps/value_labels.hpp"
 
 namespace orrery::studies {
 namespace {
 
 constexpr double kLeft = 90;
-constexpr double kTop = 72;
+constexpr double kTitleSize = 12;
+constexpr double kTitleLine = 18;
 constexpr double kPlotWidth = 520;
 constexpr double kPlotHeight = 320;
-constexpr double kGap = 80;  // between the two plots, for labels
+constexpr double kPanelRow = 26;     // height of a row of one of several panels
+constexpr double kLeastPanel = 160;  // height
+constexpr double kGap = 80;          // between two plots, for labels
 constexpr double kLegendLine = 18;
 constexpr double kWidth = kLeft + kPlotWidth + 40;
-constexpr std::size_t kMostLabels = 14;      // beside an axis
-constexpr std::size_t kMostCharacters = 24;  // of a label below an axis
-constexpr double kCellOpacity = 0.55;        // of a map, under numbers; the legend has it, too
-constexpr double kCharacter = 6.4;           // width of a character of 11 pixels
+constexpr double kCellOpacity = 0.55;  // of a map, under numbers; the legend has it, too
+constexpr double kCellCharacter = 6.4;
 constexpr double kOutlined = 15;       // side of a cell that keeps its colour beside an outline
 constexpr double kTickSpacing = 0.08;  // of a logarithmic axis
-
-// A layout without its data-parallel degree, which follows the size of the cluster.
-std::string strategy_of(const std::string& layout) {
-  const std::size_t begin = layout.find(", dp ");
-  const std::size_t end = begin == std::string::npos ? begin : layout.find(',', begin + 1);
-  return begin == std::string::npos
-             ? layout
-             : layout.substr(0, begin) + (end == std::string::npos ? "" : layout.substr(end));
-}
-
-// Strategies by how often they win; the last colour stands for all others.
-class Layouts {
- public:
-  explicit Layouts(const std::vector<SweepPoint>& points) {
-    std::map<std::string, int> counts;
-    for (const SweepPoint& point : points) {
-      if (point.state == PointState::Found) {
-        ++counts[strategy_of(point.layout)];
-      }
-    }
-    names_.assign(counts.begin(), counts.end());
-    std::stable_sort(names_.begin(), names_.end(),
-                     [](const auto& a, const auto& b) { return a.second > b.second; });
-  }
-  std::size_t size() const { return std::min(names_.size(), kPictureColours.size()); }
-  std::string label(std::size_t index) const {
-    const bool rest = index + 1 == kPictureColours.size() && names_.size() > size();
-    return rest ? fmt::format("{} other strategies", names_.size() - size() + 1)
-                : names_[index].first;
-  }
-  std::string_view colour(const std::string& layout) const {
-    for (std::size_t i = 0; i + 1 < size(); ++i) {
-      if (names_[i].first == strategy_of(layout)) {
-        return kPictureColours[i];
-      }
-    }
-    return kPictureColours[size() - 1];
-  }
-
- private:
-  std::vector<std::pair<std::string, int>> names_;
-};
-
-struct Limits {
-  double low = 0;
-  double high = 0;
-  bool empty = true;
-  void add(double value) {
-    low = empty ? value : std::min(low, value);
-    high = empty ? value : std::max(high, value);
-    empty = false;
-  }
-  // Logarithmic place between the ends, with a little room at both.
-  double place(double value) const {
-    const double span = high > low ? std::log(high / low) : 1;
-    return high > low ? kRoom + (1 - 2 * kRoom) * std::log(value / low) / span : 0.5;
-  }
-  double at(double place) const {
-    return high > low ? low * std::pow(high / low, (place - kRoom) / (1 - 2 * kRoom)) : low;
-  }
-  std::vector<double> ticks() const {
-    return empty ? std::vector<double>{} : logarithmic_ticks(at(0), at(1), kTickSpacing);
-  }
-
- private:
-  static constexpr double kRoom = 0.04;
-};
+constexpr double kPointRadius = 4.5;
+constexpr std::size_t kMostNumbered = 400;  // points beside which their numbers stand
+constexpr double kNumberReach = 20;         // pixels between a point and its number
+constexpr double kNumberSize = 10;
+constexpr const char* kNoPlan = "#e8e8e8";
 
 // Lines of XML text.
 std::string hover(const Sweep& sweep, std::size_t index, const SweepPoint& point) {
@@ -124,31 +65,40 @@ std::string label_of(const SweepPoint& point) {
   return "not searched";
 }
 
-// Both plots and the legend, top down.
+// Plots and the legend, top down.
 class Picture {
  public:
   Picture(const Sweep& sweep, const std::vector<SweepPoint>& points)
-      : sweep_(sweep), points_(points), layouts_(points) {
-    for (const SweepPoint& point : points) {
-      if (point.state == PointState::Found) {
-        rate_.add(point.tokens_per_s);
+      : sweep_(sweep), points_(points), costs_(costs_of(points)), panels_(sweep, points) {
+    for (std::size_t i = 0; i < points.size(); ++i) {
+      if (points[i].state == PointState::Found) {
+        rate_.add(points[i].tokens_per_s);
+        cost_.add(costs_[i]);
       }
     }
+    std::vector<std::size_t> drawn = panels_.all_points();
+    if (has_edge()) {  // which draws all
+      drawn.resize(points.size());
+      std::iota(drawn.begin(), drawn.end(), 0U);
+    }
+    colours_.emplace(points, drawn);
   }
 
   std::string svg() {
     text(kLeft, 22, "start", printable(sweep_.name, 60), " font-size=\"15\" font-weight=\"bold\"");
-    text(kLeft, 42, "start", printable(subject(), 90), " fill=\"#555\"");
-    text(kLeft, 60, "start",
-         sweep_.fields.size() == 1
-             ? "colours: strategy of the fastest plan; x: no plan"
-             : "colours: strategy of the fastest plan; numbers: tokens/s; light grey: no plan",
-         " fill=\"#555\"");
-    bottom_ = kTop;
-    if (sweep_.fields.size() == 1) {
+    bottom_ = 42;
+    for (const std::string& paragraph : {printable(subject(), 90), explanation()}) {
+      for (const std::string& line : text_lines(paragraph, kPlotWidth + 40, kTitleSize)) {
+        text(kLeft, bottom_, "start", line, " fill=\"#555\"");
+        bottom_ += kTitleLine;
+      }
+    }
+    bottom_ -= 6;
+    if (is_line()) {
       line();
-    } else {
-      map();
+    }
+    for (std::size_t panel = 0; !is_line() && panel < panels_.size(); ++panel) {
+      map(panel);
     }
     edge();
     legend();
@@ -156,6 +106,9 @@ class Picture {
   }
 
  private:
+  bool is_line() const { return sweep_.fields.size() == 1; }
+  bool has_edge() const { return !cost_.is_point(); }
+
   void text(double x, double y, std::string_view anchor, std::string_view content,
             std::string_view style = "") {
     body_ += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\"{}>{}</text>\n", x, y,
@@ -179,20 +132,32 @@ class Picture {
     return said;
   }
 
-  void frame(double top, const std::string& below, const std::string& beside) {
+  // What the picture shows of its points.
+  std::string explanation() const {
+    if (is_line()) {
+      return "colours: strategy of the fastest plan; x: no plan";
+    }
+    const std::string remark = panels_.remark();
+    return "colours: strategy of the fastest plan; numbers: tokens/s; light grey: no plan" +
+           (remark.empty() ? remark : "; " + remark);
+  }
+
+  void frame(double top, double height, const std::string& below, const std::string& beside) {
     body_ += fmt::format(
         "<rect x=\"{}\" y=\"{:.1f}\" width=\"{}\" height=\"{}\" fill=\"none\" stroke=\"#888\"/>\n",
-        kLeft, top, kPlotWidth, kPlotHeight);
-    text(kLeft + kPlotWidth / 2, top + kPlotHeight + 40, "middle", below);
-    text(16, top + kPlotHeight / 2, "middle", beside,
-         fmt::format(" transform=\"rotate(-90 16 {:.1f})\"", top + kPlotHeight / 2));
+        kLeft, top, kPlotWidth, height);
+    text(kLeft + kPlotWidth / 2, top + height + 40, "middle", below);
+    text(16, top + height / 2, "middle", beside,
+         fmt::format(" transform=\"rotate(-90 16 {:.1f})\"", top + height / 2));
   }
 
   void dot(double x, double y, std::size_t index, double radius) {
     const SweepPoint& point = points_[index];
+    const bool found = point.state == PointState::Found;
     body_ += fmt::format(
-        "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{}\" fill=\"{}\"><title>{}</title></circle>\n", x,
-        y, radius, layouts_.colour(point.layout), hover(sweep_, index, point));
+        "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{}\" fill=\"{}\"{}><title>{}</title></circle>\n",
+        x, y, radius, found ? colours_->colour(point.layout) : kNoPlan,
+        found ? "" : " stroke=\"#999\"", hover(sweep_, index, point));
   }
 
   double rate_y(double top, double rate) const {
@@ -200,38 +165,45 @@ class Picture {
   }
 
   void rate_labels(double top) {
-    for (const double rate : rate_.ticks()) {
+    for (const double rate : rate_.ticks(kTickSpacing)) {
       body_ += fmt::format("<path d=\"M{} {:.1f}h{}\" stroke=\"#ddd\"/>\n", kLeft,
                            rate_y(top, rate), kPlotWidth);
       text(kLeft - 6, rate_y(top, rate) + 4, "end", format_count(rate), " font-size=\"10\"");
     }
   }
 
-  // One field: throughput over its values in their order.
+  void field_labels(double bottom) {
+    for (const AxisLabel& label : panels_.axis(0).labels_across(kPlotWidth)) {
+      text(kLeft + kPlotWidth * label.place, bottom + 16, "middle", label.text,
+           " font-size=\"10\"");
+    }
+  }
+
+  // One field: throughput over its values.
   void line() {
     const double top = bottom_;
-    const std::vector<std::string> values = values_of(0);
-    const double step = kPlotWidth / static_cast<double>(values.size());
-    const auto x = [&](std::size_t i) { return kLeft + (static_cast<double>(i) + 0.5) * step; };
-    frame(top, sweep_.fields[0], "tokens/s");
+    frame(top, kPlotHeight, sweep_.fields[0], "tokens/s");
     rate_labels(top);
     std::string before;
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      const std::size_t index = first_point_with(values[i]);
+    double before_x = 0;
+    for (const std::string& value : panels_.axis(0).values()) {
+      const std::size_t index = first_point_with(value);
       const SweepPoint& point = points_[index];
+      const double x = kLeft + kPlotWidth * panels_.axis(0).place(value);
       if (point.state != PointState::Found) {
-        text(x(i), top + kPlotHeight - 6, "middle", "x", " fill=\"#a00\"");
+        text(x, top + kPlotHeight - 6, "middle", "x", " fill=\"#a00\"");
         continue;
       }
       if (!before.empty() && strategy_of(point.layout) != before) {
         body_ += fmt::format(
             "<path d=\"M{:.1f} {:.1f}v{}\" stroke=\"#bbb\" stroke-dasharray=\"3 3\"/>\n",
-            x(i) - step / 2, top, kPlotHeight);
+            (before_x + x) / 2, top, kPlotHeight);
       }
       before = strategy_of(point.layout);
-      dot(x(i), rate_y(top, point.tokens_per_s), index, 4.5);
+      before_x = x;
+      dot(x, rate_y(top, point.tokens_per_s), index, kPointRadius);
     }
-    axis_labels(values, top + kPlotHeight + 16, x);
+    field_labels(top + kPlotHeight);
     bottom_ = top + kPlotHeight + kGap;
   }
 
@@ -243,144 +215,133 @@ class Picture {
     return static_cast<std::size_t>(found - sweep_.points.begin());
   }
 
-  // Two fields or more: a cell for each pair of values of the first two. Of several points in one
-  // cell the fastest is shown.
-  void map() {
-    const std::vector<std::string> columns = values_of(0);
-    const std::vector<std::string> rows = values_of(1);
+  // Two fields or more: over the first two, the third in panels.
+  void map(std::size_t panel) {
+    double height = kPlotHeight;
+    if (panels_.size() > 1) {
+      height = std::clamp(kPanelRow * static_cast<double>(panels_.axis(1).values().size()),
+                          kLeastPanel, kPlotHeight);
+      bottom_ += panel == 0 ? kTitleLine : 0;
+      text(kLeft, bottom_ - 8, "start", panels_.title(panel), " font-weight=\"bold\"");
+    }
     const double top = bottom_;
-    const double width = kPlotWidth / static_cast<double>(columns.size());
-    const double height = kPlotHeight / static_cast<double>(rows.size());
-    for (const auto& [cell, index] : best_by_cell()) {
-      const double x = kLeft + width * static_cast<double>(cell.first);
-      const double y = top + kPlotHeight - height * static_cast<double>(cell.second + 1);
+    if (panels_.has_cells()) {
+      cells(panels_.points(panel), top, height);
+    } else {
+      scatter(panels_.points(panel), top, height);
+    }
+    frame(top, height, sweep_.fields[0], sweep_.fields[1]);
+    field_labels(top + height);
+    for (const AxisLabel& label : panels_.axis(1).labels_up(height)) {
+      text(kLeft - 6, top + height * (1 - label.place) + 4, "end", label.text, " font-size=\"10\"");
+    }
+    bottom_ = top + height + kGap;
+  }
+
+  void cells(const std::vector<std::size_t>& indices, double top, double plot_height) {
+    const double width = kPlotWidth / static_cast<double>(panels_.axis(0).values().size());
+    const double height = plot_height / static_cast<double>(panels_.axis(1).values().size());
+    for (const std::size_t index : indices) {
+      const double x = x_of(index) - width / 2;
+      const double y = y_of(index, top, plot_height) - height / 2;
       const SweepPoint& point = points_[index];
       const bool found = point.state == PointState::Found;
       body_ += fmt::format(
           "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"{}\" "
           "fill-opacity=\"{}\"{}><title>{}</title></rect>\n",
-          x, y, width, height, found ? layouts_.colour(point.layout) : "#e8e8e8",
+          x, y, width, height, found ? colours_->colour(point.layout) : kNoPlan,
           found ? kCellOpacity : 1, std::min(width, height) > kOutlined ? " stroke=\"#fff\"" : "",
           hover(sweep_, index, point));
       const std::string label = label_of(point);
-      if (height >= 13 && width >= kCharacter * static_cast<double>(label.size())) {
+      if (height >= 13 && width >= kCellCharacter * static_cast<double>(label.size())) {
         text(x + width / 2, y + height / 2 + 4, "middle", label, " font-size=\"11\"");
       }
     }
-    frame(top, sweep_.fields[0], sweep_.fields[1]);
-    axis_labels(columns, top + kPlotHeight + 16,
-                [&](std::size_t i) { return kLeft + width * (static_cast<double>(i) + 0.5); });
-    const std::size_t stride = rows.size() / kMostLabels + 1;
-    for (std::size_t i = 0; i < rows.size(); i += stride) {
-      text(kLeft - 6, top + kPlotHeight - height * (static_cast<double>(i) + 0.5) + 4, "end",
-           printable(short_label(rows[i]), 12), " font-size=\"10\"");
+  }
+
+  // Every point where its numbers are, with its throughput beside it where there is room.
+  void scatter(const std::vector<std::size_t>& indices, double top, double height) {
+    LabelPlaces places({kLeft, top, kLeft + kPlotWidth, top + height});
+    for (const std::size_t index : indices) {
+      const double x = x_of(index);
+      const double y = y_of(index, top, height);
+      dot(x, y, index, kPointRadius);
+      places.keep_free({x - kPointRadius, y - kPointRadius, x + kPointRadius, y + kPointRadius});
     }
-    bottom_ = top + kPlotHeight + kGap;
+    for (const std::size_t index : indices) {
+      if (points_[index].state != PointState::Found || indices.size() > kMostNumbered) {
+        continue;
+      }
+      const double x = x_of(index);
+      const double y = y_of(index, top, height);
+      const std::string number = format_count(points_[index].tokens_per_s);
+      if (const auto place =
+              places.place(x, y, text_width(number, kNumberSize), kNumberSize, kNumberReach)) {
+        body_ += label_line(x, y, *place);
+        text((place->left + place->right) / 2, place->bottom - 1, "middle", number,
+             " font-size=\"10\"");
+      }
+    }
+  }
+
+  double x_of(std::size_t index) const {
+    return kLeft + kPlotWidth * panels_.axis(0).place(sweep_.points[index][0]);
+  }
+  double y_of(std::size_t index, double top, double height) const {
+    return top + height * (1 - panels_.axis(1).place(sweep_.points[index][1]));
   }
 
   // Throughput against cost, with the points that no other beats in both joined.
   void edge() {
-    const std::vector<double> costs = costs_of(points_);
-    Limits cost;
-    for (std::size_t i = 0; i < points_.size(); ++i) {
-      if (points_[i].state == PointState::Found) {
-        cost.add(costs[i]);
-      }
-    }
-    if (cost.empty || cost.low == cost.high) {
+    if (!has_edge()) {
       return;
     }
     const double top = bottom_;
-    const auto x = [&](double value) { return kLeft + kPlotWidth * cost.place(value); };
-    const bool priced = all_priced(points_);
-    frame(top, priced ? "USD per hour" : "GPUs", "tokens/s");
+    const auto x = [&](double value) { return kLeft + kPlotWidth * cost_.place(value); };
+    frame(top, kPlotHeight, all_priced(points_) ? "USD per hour" : "GPUs", "tokens/s");
     rate_labels(top);
     text(kLeft, top - 8, "start", "frontier", " font-weight=\"bold\"");
-    for (const double value : cost.ticks()) {
+    for (const double value : cost_.ticks(kTickSpacing)) {
       body_ += fmt::format("<path d=\"M{:.1f} {:.1f}v{}\" stroke=\"#ddd\"/>\n", x(value), top,
                            kPlotHeight);
       text(x(value), top + kPlotHeight + 16, "middle", format_count(value), " font-size=\"10\"");
     }
     std::string path;
     for (const std::size_t i : frontier(points_)) {
-      path += fmt::format("{}{:.1f} {:.1f}", path.empty() ? "M" : "L", x(costs[i]),
+      path += fmt::format("{}{:.1f} {:.1f}", path.empty() ? "M" : "L", x(costs_[i]),
                           rate_y(top, points_[i].tokens_per_s));
     }
     body_ += fmt::format("<path d=\"{}\" fill=\"none\" stroke=\"#888\"/>\n", path);
     for (std::size_t i = 0; i < points_.size(); ++i) {
       if (points_[i].state == PointState::Found) {
-        dot(x(costs[i]), rate_y(top, points_[i].tokens_per_s), i, 3.5);
+        dot(x(costs_[i]), rate_y(top, points_[i].tokens_per_s), i, 3.5);
       }
     }
     bottom_ = top + kPlotHeight + kGap;
   }
 
   void legend() {
+    const double opacity = panels_.has_cells() ? kCellOpacity : 1;
     bottom_ -= kGap / 2 - 22;
-    for (std::size_t i = 0; i < layouts_.size(); ++i) {
+    for (std::size_t i = 0; i < colours_->size(); ++i) {
       body_ += fmt::format(
           "<rect x=\"{}\" y=\"{:.1f}\" width=\"12\" height=\"12\" fill=\"{}\" "
           "fill-opacity=\"{}\"/>\n",
-          kLeft, bottom_, kPictureColours[i], sweep_.fields.size() > 1 ? kCellOpacity : 1);
-      for (const std::string& line : text_lines(layouts_.label(i), kPlotWidth, 12)) {
+          kLeft, bottom_, kPictureColours[i], opacity);
+      for (const std::string& line : text_lines(colours_->label(i), kPlotWidth, 12)) {
         text(kLeft + 20, bottom_ + 10.5, "start", line);
         bottom_ += kLegendLine;
       }
     }
   }
 
-  // The values of a field in the order of their first point, those of a random design by size.
-  std::vector<std::string> values_of(std::size_t field) const {
-    std::vector<std::string> values;
-    for (const std::vector<std::string>& point : sweep_.points) {
-      if (std::find(values.begin(), values.end(), point[field]) == values.end()) {
-        values.push_back(point[field]);
-      }
-    }
-    if (sweep_.document.find("random") != nullptr) {
-      sort_by_number(values);
-    }
-    return values;
-  }
-
-  std::map<std::pair<std::size_t, std::size_t>, std::size_t> best_by_cell() const {
-    std::map<std::string, std::size_t> places[2];
-    for (std::size_t field = 0; field < 2; ++field) {
-      for (const std::string& value : values_of(field)) {
-        places[field].emplace(value, places[field].size());
-      }
-    }
-    std::map<std::pair<std::size_t, std::size_t>, std::size_t> best;
-    for (std::size_t i = 0; i < points_.size(); ++i) {
-      const std::pair cell(places[0].at(sweep_.points[i][0]), places[1].at(sweep_.points[i][1]));
-      const auto [entry, added] = best.try_emplace(cell, i);
-      if (!added && points_[i].tokens_per_s > points_[entry->second].tokens_per_s) {
-        entry->second = i;
-      }
-    }
-    return best;
-  }
-
-  template <typename Place>
-  void axis_labels(const std::vector<std::string>& values, double y, const Place& x) {
-    const double width = kPlotWidth / static_cast<double>(values.size());
-    std::size_t longest = 1;
-    for (const std::string& value : values) {
-      longest = std::max(longest, std::min(short_label(value).size(), kMostCharacters));
-    }
-    const auto stride =
-        static_cast<std::size_t>(kCharacter * static_cast<double>(longest + 1) / width) + 1;
-    const auto room = static_cast<int>(width * static_cast<double>(stride) / kCharacter);
-    for (std::size_t i = 0; i < values.size(); i += stride) {
-      text(x(i), y, "middle", printable(short_label(values[i]), std::max(room, 3)),
-           " font-size=\"10\"");
-    }
-  }
-
   const Sweep& sweep_;
   const std::vector<SweepPoint>& points_;
-  Layouts layouts_;
-  Limits rate_;
+  std::vector<double> costs_;
+  PicturePanels panels_;
+  std::optional<StrategyColours> colours_;
+  PictureScale rate_;
+  PictureScale cost_;
   std::string body_;
   double bottom_ = 0;
 };

@@ -12,6 +12,7 @@
 #include "base/quantity_text.hpp"
 #include "plan/document/plan_text.hpp"
 #include "search/tree/search.hpp"
+#include "studies/sweeps/member_errors.hpp"
 #include "studies/sweeps/sweep.hpp"
 
 namespace orrery::studies {
@@ -79,10 +80,10 @@ SweepPoint result_of(const search::Outcome& outcome) {
   return point;
 }
 
-SweepPoint failed(const std::exception& error) {
+SweepPoint failed(const Error& error) {
   SweepPoint point;
   point.state = PointState::Failed;
-  point.message = error.what();
+  point.message = member_message(error);
   return point;
 }
 

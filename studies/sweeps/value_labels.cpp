@@ -36,6 +36,11 @@ std::string short_label(const std::string& value) {
              : value;
 }
 
+std::pair<double, std::string_view> number_and_unit(std::string_view value) {
+  const auto quantity = quantity_of(value);
+  return quantity ? std::pair(quantity->number, quantity->unit) : std::pair(0.0, value);
+}
+
 void sort_by_number(std::vector<std::string>& values) {
   const auto unit = [](const std::string& value) {
     const auto quantity = quantity_of(value);

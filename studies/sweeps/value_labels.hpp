@@ -3,12 +3,17 @@
 #pragma once
 
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace orrery::studies {
 
 // "132.082 GB" as "132 GB"; short values and names stay as they are.
 std::string short_label(const std::string& value);
+
+// The number of a value and what stands behind it (" GB"); 0 and the whole of a name.
+std::pair<double, std::string_view> number_and_unit(std::string_view value);
 
 // By their numbers where all values are numbers of the same unit; else the order is kept.
 void sort_by_number(std::vector<std::string>& values);

@@ -84,7 +84,7 @@ cat >sweep.json <<'END'
 {"schema": "orrery-sweep", "version": 1, "network": "gpt2", "cluster": "hgx-h100:1",
  "set": ["layers=4", "layers=5"], "axes": [{"field": "batch", "values": [8, 16]}]}
 END
-rejects 2 'sweep.json: /set/1: --set: layers is set to both 4 and 5' whatif sweep.json
+rejects 2 'sweep.json: /set/1: layers is set to both 4 and 5' whatif sweep.json
 # A byte order mark is no part of the text.
 printf '\xef\xbb\xbfSwitchName=leaf1 Nodes=node[1-4]\n' >topology.conf
 expect 0 show cluster hgx-h100@topology.conf

@@ -13,12 +13,14 @@
 #include "base/csv.hpp"
 #include "base/error.hpp"
 #include "studies/sweeps/value_labels.hpp"
+#include "tests/unit/studies/pictures.hpp"
 
 namespace orrery::studies {
 namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 std::string document(const std::string& axes, const std::string& more = "") {
   return R"({"schema": "orrery-sweep", "version": 1, "network": "llama3-8b",
@@ -201,6 +203,100 @@ TEST(SweepTest, LegendOfAMapHasTheColoursOfItsCells) {
     in_both += uses[colour] > 1 ? 1 : 0;
   }
   EXPECT_GE(in_both, 1);
+}
+
+// Results without a search: every point found with a strategy of the given name, `rate` tokens/s.
+SweepPoint found_point(const std::string& strategy, double rate) {
+  SweepPoint point;
+  point.state = PointState::Found;
+  point.layout = strategy + ", dp 8";
+  point.tokens_per_s = rate;
+  point.gpus = 8;
+  return point;
+}
+
+constexpr const char* kTwoFields = R"({"field": "batch", "values": [16, 32]},
+                                      {"field": "nodes", "values": [1, 2]})";
+
+TEST(SweepTest, AThirdFieldHasAPanelForEachValue) {
+  const Sweep sweep = sweep_of(document(
+      std::string(kTwoFields) + R"(, {"field": "sequence", "values": [1024, 2048, 4096]})"));
+  std::vector<SweepPoint> points;
+  for (std::size_t i = 0; i < sweep.points.size(); ++i) {
+    points.push_back(found_point("tp 1", 1000 + static_cast<double>(i)));
+  }
+  const std::string svg = sweep_svg(sweep, points);
+  for (const char* title : {">sequence 1024<", ">sequence 2048<", ">sequence 4096<"}) {
+    EXPECT_THAT(svg, HasSubstr(title));
+  }
+  EXPECT_EQ(count_in(svg, "<title>"), 12U);  // a cell for every point
+  EXPECT_THAT(svg, Not(HasSubstr("fastest over")));
+}
+
+TEST(SweepTest, FieldsThatSharePanelsAreNamedAndLosersHaveNoColour) {
+  const Sweep sweep = sweep_of(document(std::string(kTwoFields) +
+                                        R"(, {"field": "sequence", "values": [1024]},
+                                             {"field": "precision", "values": ["bf16", "fp16"]})"));
+  std::vector<SweepPoint> points;
+  for (const std::vector<std::string>& values : sweep.points) {
+    points.push_back(values[3] == "bf16" ? found_point("fast", 2000) : found_point("slow", 1000));
+  }
+  const std::string svg = sweep_svg(sweep, points);
+  EXPECT_THAT(svg, HasSubstr("fastest over precision"));
+  EXPECT_THAT(svg, HasSubstr(">fast<"));
+  EXPECT_THAT(svg, Not(HasSubstr(">slow<")));
+  points.back().gpus = 16;  // throughput against cost shows all of them
+  EXPECT_THAT(sweep_svg(sweep, points), HasSubstr(">slow<"));
+}
+
+std::vector<double> circles(const std::string& svg, const std::string& coordinate) {
+  const std::regex circle("<circle [^>]*" + coordinate + "=\"([0-9.]+)\"");
+  std::vector<double> numbers;
+  for (std::sregex_iterator at(svg.begin(), svg.end(), circle); at != std::sregex_iterator();
+       ++at) {
+    numbers.push_back(std::stod((*at)[1]));
+  }
+  return numbers;
+}
+
+TEST(SweepTest, RangesOfARandomDesignAreAxesOfNumbers) {
+  Sweep sweep = sweep_of(document(R"({"field": "gpu.memory", "from": "10 GB", "to": "90 GB"},
+      {"field": "gpu.hbm_bandwidth", "from": "1 TB/s", "to": "8 TB/s", "scale": "log"})",
+                                  R"(, "random": {"points": 4, "seed": 3})"));
+  sweep.points = {
+      {"10 GB", "1 TB/s"}, {"20 GB", "4 TB/s"}, {"90 GB", "2 TB/s"}, {"20 GB", "1 TB/s"}};
+  std::vector<SweepPoint> points(4, found_point("tp 1", 1000));
+  points.back() = {};
+  points.back().state = PointState::Infeasible;
+  const std::string svg = sweep_svg(sweep, points);
+  const std::vector<double> x = circles(svg, "cx");
+  const std::vector<double> y = circles(svg, "cy");
+  ASSERT_EQ(x.size(), 4U);  // with the one where nothing fits
+  EXPECT_NEAR((x[1] - x[0]) / (x[2] - x[0]), 0.125, 0.01);
+  EXPECT_NEAR((y[2] - y[0]) / (y[1] - y[0]), 0.5, 0.01);
+  EXPECT_EQ(count_in(svg, ">1 k</text>"), 3U);
+  EXPECT_THAT(svg, HasSubstr(">60 GB</text>"));
+}
+
+TEST(SweepTest, ARandomRangeIsAnAxisOfNumbers) {
+  Sweep sweep = sweep_of(document(R"({"field": "gpu.memory", "from": "10 GB", "to": "90 GB"})",
+                                  R"(, "random": {"points": 3, "seed": 3})"));
+  sweep.points = {{"90 GB"}, {"10 GB"}, {"20 GB"}};
+  const std::vector<SweepPoint> points(3, found_point("tp 1", 1000));
+  const std::vector<double> x = circles(sweep_svg(sweep, points), "cx");
+  ASSERT_EQ(x.size(), 3U);  // by size
+  EXPECT_NEAR((x[1] - x[0]) / (x[2] - x[0]), 0.125, 0.01);
+}
+
+TEST(SweepTest, FailuresSpeakOfMembersOfTheDocument) {
+  const Sweep sweep = sweep_of(R"({"schema": "orrery-sweep", "version": 1, "network": "gpt2",
+      "cluster": "hgx-h100:1", "batch": 8, "axes": [{"field": "sequence", "values": [9000]}]})");
+  const std::vector<SweepPoint> points = run(sweep, 1);
+  EXPECT_THAT(points[0].message, testing::StartsWith("sequence: "));
+  EXPECT_THAT(points[0].message, Not(HasSubstr("--")));
+  EXPECT_THAT(
+      error_of(document(kBatches, R"(, "set": ["layers"])")),
+      testing::AllOf(HasSubstr("s.json: /set/0: \"layers\" has no value"), Not(HasSubstr("--"))));
 }
 
 TEST(ValueLabelsTest, LongNumbersAreShortenedAndNamesAreNot) {
