@@ -102,6 +102,8 @@ class RunRows {
   double seconds() const { return to_seconds(result_.makespan).value() / divisor_; }
   bool sliced() const { return order_.slices > 1; }
   const UsedPaints& used() const { return used_; }
+  // Whether a box had room for its number.
+  bool numbered() const { return numbered_; }
 
   // With room for the labels of most boxes on an axis of `seconds`, where a picture that is not too
   // wide has it.
@@ -188,6 +190,7 @@ class RunRows {
     if (width >= label_width_ + 2) {
       add_text(x + width / 2, y + 14, label_of(span.pass),
                " text-anchor=\"middle\" font-size=\"11\"");
+      numbered_ = true;
     }
   }
 
@@ -230,11 +233,13 @@ class RunRows {
   double top_ = 0;                    // of the rows
   TimeUnit unit_{"s", 1};             // of the ticks
   bool has_titles_ = true;
+  bool numbered_ = false;
   UsedPaints used_{};
   std::string text_;
 };
 
-// What the colours of the pictures mean, at the height `y`.
+// What the colours of the pictures mean, at the height `y`, and what their numbers count, "" where
+// none are drawn.
 std::string legend_text(double y, const UsedPaints& used, std::string_view numbers) {
   std::string text;
   double x = kLeft;
@@ -259,10 +264,11 @@ std::string legend_text(double y, const UsedPaints& used, std::string_view numbe
     }
   }
   entry("idle", {kIdle});
-  return text + text_at(x, y,
-                        fmt::format("{}numbers: {}",
-                                    any_dark ? "dark: further chunks of a device; " : "", numbers),
-                        " font-size=\"11\" fill=\"#555\"");
+  const std::string_view dark = any_dark ? "dark: further chunks of a device" : "";
+  const std::string remark =
+      numbers.empty() ? std::string(dark)
+                      : fmt::format("{}{}numbers: {}", dark, any_dark ? "; " : "", numbers);
+  return remark.empty() ? text : text + text_at(x, y, remark, " font-size=\"11\" fill=\"#555\"");
 }
 
 // Lines of a title from the height `y` on, which it moves below them.
@@ -288,7 +294,10 @@ std::string schedule_svg(const PipelineOrder& order, const PipelineResult& resul
   double y = kTitleLine;
   std::string text = title_text(title, width, 14, y);
   text += rows.draw(y + 24, pixels_of(width, rows.seconds()));
-  text += legend_text(y, rows.used(), rows.sliced() ? "slices of micro-batches" : "micro-batches");
+  text += legend_text(y, rows.used(),
+                      !rows.numbered() ? ""
+                      : rows.sliced()  ? "slices of micro-batches"
+                                       : "micro-batches");
   return svg_document(kLeft + width + 40, rows.bottom() + 34, text);
 }
 
@@ -317,16 +326,17 @@ std::string schedules_svg(const std::vector<SchedulePanel>& panels, const std::s
     text += title_text(panels[k].title, width, 12, y);
     text += rows[k].draw(y - 8, pixels_of(width, seconds[panels[k].synchronous ? 1 : 0]));
     y = rows[k].bottom() + kPanelGap + 16;
-    (rows[k].sliced() ? sliced : whole) = true;
+    (rows[k].sliced() ? sliced : whole) |= rows[k].numbered();
     for (std::size_t paint = 0; paint < used.size(); ++paint) {
       used[paint][0] = used[paint][0] || rows[k].used()[paint][0];
       used[paint][1] = used[paint][1] || rows[k].used()[paint][1];
     }
   }
   text += legend_text(legend, used,
-                      !sliced ? "micro-batches"
-                      : whole ? "micro-batches, or slices of them"
-                              : "slices of micro-batches");
+                      sliced && whole ? "micro-batches, or slices of them"
+                      : sliced        ? "slices of micro-batches"
+                      : whole         ? "micro-batches"
+                                      : "");
   return svg_document(kLeft + width + 40, y - 16, text);
 }
 

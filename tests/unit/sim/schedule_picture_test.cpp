@@ -120,6 +120,11 @@ std::string svg_of(const char* name, const ScheduleParams& params) {
   return schedule_svg(run.order, run.result, name, 1);
 }
 
+std::string panel_of(const char* name, const ScheduleParams& params) {
+  const Run run(name, params);
+  return schedules_svg({{.order = &run.order, .result = &run.result, .title = name}}, "one");
+}
+
 // Passes beside the layers' have letters of their own, and only those that are drawn are explained.
 TEST(SchedulePicture, OtherPassesHaveLetters) {
   const std::string shared = picture_of("vocab-1", {2, 3, 1, 0});
@@ -169,6 +174,15 @@ TEST(ScheduleSvg, IsAsWideAsNumbersNeed) {
   EXPECT_THAT(many, HasSubstr(">15</text>"));
   const std::string narrow = svg_of("1f1b", {4, 200, 1, 0});
   EXPECT_THAT(narrow, AllOf(HasSubstr("width=\"1210\""), Not(HasSubstr(">15</text>"))));
+}
+
+TEST(ScheduleSvg, ExplainsNumbersWhereTheyAreDrawn) {
+  EXPECT_THAT(svg_of("1f1b", {2, 3, 1, 0}), HasSubstr("numbers: micro-batches"));
+  EXPECT_THAT(svg_of("1f1b", {4, 200, 1, 0}), Not(HasSubstr("numbers:")));
+  EXPECT_THAT(svg_of("interleaved", {4, 200, 2, 0}),
+              AllOf(HasSubstr(">dark: further chunks of a device<"), Not(HasSubstr("numbers:"))));
+  EXPECT_THAT(panel_of("1f1b", {4, 200, 1, 0}), Not(HasSubstr("numbers:")));
+  EXPECT_THAT(panel_of("1f1b", {2, 3, 1, 0}), HasSubstr("numbers: micro-batches"));
 }
 
 // The second direction has the second half of the micro-batches.
