@@ -33,14 +33,14 @@ class ByteStream::Buffer : public std::streambuf {
   explicit Buffer(const std::string& path) : path_(path), bytes_(kBufferBytes) {
     struct stat status = {};
     if (::stat(path.c_str(), &status) != 0) {
-      fail(std::strerror(errno));
+      fail(errno);
     }
     if (S_ISDIR(status.st_mode)) {
-      fail("is a folder, not a file");
+      fail(EISDIR);
     }
     file_ = gzopen(path.c_str(), "rb");
     if (file_ == nullptr) {
-      fail(std::strerror(errno));
+      fail(errno);
     }
     gzbuffer(file_, kBufferBytes);
   }
@@ -74,8 +74,9 @@ class ByteStream::Buffer : public std::streambuf {
   }
 
  private:
-  [[noreturn]] void fail(const char* message) const {
-    throw Error(ErrorKind::InputOutput, path_, message);
+  [[noreturn]] void fail(int error_number) const {
+    throw Error(ErrorKind::InputOutput, path_,
+                fmt::format("cannot read: {}", std::strerror(error_number)));
   }
 
   std::string path_;

@@ -6,6 +6,7 @@ rejects 4 'missing.json' simulate missing.json
 rejects 4 'missing.json' plan missing.json hgx-h100:1 --batch 8
 rejects 4 'missing.json' plan corpus/tiny-network.json missing.json --batch 8
 rejects 4 'missing.csv' validate missing.csv
+rejects 4 'missing.csv: cannot read: No such file' calibrate fit missing.csv --gpu l40s
 rejects 4 'missing.sh' import missing.sh --from megatron --cluster dgx-a100:1
 mkdir folder.json
 rejects 4 'folder.json' simulate folder.json
