@@ -65,7 +65,7 @@ void write_files(const PlanOptions& options, const search::Found& best, const st
     write_result(options.plan_path, plan::to_json(best.plan).dump() + "\n", options.output);
   }
   if (!options.trace_path.empty()) {
-    write_result(options.trace_path, plan_trace_text(best.plan), options.output);
+    write_plan_trace(options.trace_path, best.plan, TraceDetail::Auto, options.output);
   }
   if (!options.report_path.empty()) {
     const plan::Simulation detailed =
@@ -375,12 +375,7 @@ void add_plan(const Command& app, Action& chosen) {
   command.add_option("--memory-reserve", options->memory_reserve,
                      "memory to keep free on every GPU, e.g. \"4 GiB\"");
   command.add_option("--profile", options->profile, "cost profile: name or JSON file");
-  command.add_option("--top", options->top, "plans to print (5)");
-  command.add_flag("--prove-top", options->prove_top,
-                   "go on until no other plan is faster than the last one printed");
-  command.add_option("--gap", options->gap,
-                     "stop when no plan can be faster by more than this fraction (0)");
-  command.add_option("--time-limit", options->time_limit, "seconds, or with a unit: \"2 min\"");
+  add_end_options(command, *options);
   add_scale_options(command, options->scale);
   command.add_option("-j,--jobs", options->jobs, "threads (all cores)");
   command.add_option("-o,--output", options->plan_path, "plan document (plan.json)");
@@ -391,7 +386,8 @@ void add_plan(const Command& app, Action& chosen) {
   command.callback([options, &chosen] {
     chosen = [options] {
       return run_with_ranks(
-          options->scale, [&](search::Ranks* ranks) { return run_plan(*options, ranks); },
+          options->scale, options->output,
+          [&](search::Ranks* ranks) { return run_plan(*options, ranks); },
           [&](search::Ranks& ranks) { return follow(*options, ranks); });
     };
   });

@@ -109,7 +109,7 @@ int simulate_training(const plan::Plan& plan, const std::string& where,
     write_result(options.report_path, text, options.output);
   }
   if (!options.trace_path.empty()) {
-    write_result(options.trace_path, plan_trace_text(plan, detail), options.output);
+    write_plan_trace(options.trace_path, plan, detail, options.output);
   }
   if (simulation.does_not_fit) {
     note(fmt::format("orrery: this plan does not fit: {}", *simulation.does_not_fit));

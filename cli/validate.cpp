@@ -57,6 +57,17 @@ void write_pictures(const studies::Validation& validation, const ValidateOptions
   }
 }
 
+// Nothing but skipped rows is no score; the result says why each was.
+void check_some_simulated(const studies::Validation& validation, const std::string& where) {
+  const auto& rows = validation.rows;
+  if (std::any_of(rows.begin(), rows.end(), [](const auto& row) { return row.simulated(); })) {
+    return;
+  }
+  bad_input(where,
+            fmt::format("no row was simulated, {} skipped", counted(std::ssize(rows), "row")),
+            rows.empty() ? std::string() : "the first: " + rows.front().skipped_because);
+}
+
 int run_validate(const ValidateOptions& options) {
   check_outputs({{"--report", options.report_path},
                  {"--html", options.html_path},
@@ -90,6 +101,7 @@ int run_validate(const ValidateOptions& options) {
     write_result(options.markdown_path, studies::to_markdown(validation), options.output);
   }
   write_pictures(validation, options);
+  check_some_simulated(validation, options.files.size() == 1 ? options.files.front() : "validate");
   return kOk;
 }
 

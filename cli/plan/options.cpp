@@ -43,6 +43,17 @@ void add_space_options(const Command& command, PlanOptions& options) {
       .one_value_each();
 }
 
+void add_end_options(const Command& command, PlanOptions& options) {
+  command.add_option("--top", options.top, "plans to print (5)");
+  command.add_flag("--prove-top", options.prove_top,
+                   "go on until no other plan is faster than the last one printed");
+  command.add_option("--gap", options.gap,
+                     "stop when no plan can be faster by more than this fraction (0)");
+  command.add_option(
+      "--time-limit", options.time_limit,
+      "seconds, or with a unit: \"2 min\"; of --pareto that of each of its searches");
+}
+
 void group_plan_options(const Command& command) {
   struct Group {
     const char* title;

@@ -52,6 +52,9 @@ struct PlanOptions {
 // Which plans are searched, and of what: --space, --fix and the like.
 void add_space_options(const Command& command, PlanOptions& options);
 
+// When the search ends, and with how many plans: --top, --gap and the like.
+void add_end_options(const Command& command, PlanOptions& options);
+
 // Sorts the options of the help by what they are for. Call it when all are declared.
 void group_plan_options(const Command& command);
 

@@ -75,7 +75,8 @@ LongSearch search_long(const plan::Plan& base, search::Options how, const ScaleO
   return result;
 }
 
-int run_with_ranks(const ScaleOptions& options, const std::function<int(search::Ranks*)>& lead,
+int run_with_ranks(const ScaleOptions& options, const OutputOptions& output,
+                   const std::function<int(search::Ranks*)>& lead,
                    const std::function<int(search::Ranks&)>& follow) {
   std::unique_ptr<search::Ranks> ranks;
   try {
@@ -85,6 +86,11 @@ int run_with_ranks(const ScaleOptions& options, const std::function<int(search::
       return kBadInput;  // rank 0 says it
     }
     throw;
+  }
+  if (ranks && ranks->size() == 1) {
+    note_all({"orrery: --mpi: this process is the only rank (start several: mpirun -n COUNT "
+              "orrery plan ...)"},
+             output);
   }
   return ranks && ranks->rank() > 0 ? follow(*ranks) : lead(ranks.get());
 }

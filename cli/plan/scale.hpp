@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/command/common.hpp"
 #include "search/tree/projection.hpp"
 #include "search/tree/ranks.hpp"
 
@@ -41,8 +42,9 @@ LongSearch search_long(const plan::Plan& base, search::Options how, const ScaleO
                        const std::function<void(const search::ProgressReport&)>& progress);
 
 // Runs `lead`, with the other processes where an MPI launcher started several, or works for the
-// process that does. Only that one prints.
-int run_with_ranks(const ScaleOptions& options, const std::function<int(search::Ranks*)>& lead,
+// process that does. Only that one prints. Says, unless quiet, where --mpi found no other process.
+int run_with_ranks(const ScaleOptions& options, const OutputOptions& output,
+                   const std::function<int(search::Ranks*)>& lead,
                    const std::function<int(search::Ranks&)>& follow);
 
 }  // namespace orrery::cli

@@ -3,6 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <tuple>
+#include <utility>
+#include <vector>
+
 #include "base/error.hpp"
 #include "base/text.hpp"
 #include "plan/flat/flat.hpp"
@@ -120,6 +124,23 @@ traces::Trace trace_of_passes(const plan::Plan& plan) {
   return trace;
 }
 
+// Of Auto: what is drawn, and the remark about it.
+std::pair<TraceDetail, std::string> choose_detail(const plan::Plan& plan) {
+  if (!plan::can_expand(plan)) {
+    return {TraceDetail::Passes,
+            "the trace shows passes: kernels of such a plan or schedule are not laid out"};
+  }
+  const std::int64_t kernels = count_kernels(plan);
+  if (kernels <= kMaxSpansOfAuto) {
+    return {TraceDetail::Kernels, fmt::format("the trace shows {} (no more than {})",
+                                              counted(kernels, "kernel"), kMaxSpansOfAuto)};
+  }
+  return {TraceDetail::Passes,
+          fmt::format("the trace shows passes: its {} kernels are more than {} (orrery simulate "
+                      "--trace-detail kernels draws up to {})",
+                      kernels, kMaxSpansOfAuto, kMaxSpans)};
+}
+
 }  // namespace
 
 TraceDetail parse_trace_detail(const std::string& text) {
@@ -133,16 +154,18 @@ TraceDetail parse_trace_detail(const std::string& text) {
             nearest_hint(text, names));
 }
 
-std::string plan_trace_text(const plan::Plan& plan, TraceDetail detail) {
-  const bool draws_kernels =
-      detail == TraceDetail::Kernels || (detail == TraceDetail::Auto && plan::can_expand(plan) &&
-                                         count_kernels(plan) <= kMaxSpansOfAuto);
-  if (draws_kernels) {
-    check_spans(count_kernels(plan), "kernels");
-    return traces::chrome_trace_text(trace_of_kernels(plan));
+void write_plan_trace(const std::string& path, const plan::Plan& plan, TraceDetail detail,
+                      const OutputOptions& output) {
+  std::vector<std::string> remarks;
+  if (detail == TraceDetail::Auto) {
+    std::tie(detail, remarks.emplace_back()) = choose_detail(plan);
   }
-  check_spans(count_passes(plan), "passes");
-  return traces::chrome_trace_text(trace_of_passes(plan));
+  const bool draws_kernels = detail == TraceDetail::Kernels;
+  check_spans(draws_kernels ? count_kernels(plan) : count_passes(plan),
+              draws_kernels ? "kernels" : "passes");
+  const traces::Trace trace = draws_kernels ? trace_of_kernels(plan) : trace_of_passes(plan);
+  write_result(path, traces::chrome_trace_text(trace), output);
+  note_all(remarks, output);
 }
 
 }  // namespace orrery::cli

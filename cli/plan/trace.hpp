@@ -8,6 +8,7 @@
 
 #include <string>
 
+#include "cli/command/common.hpp"
 #include "plan/plan.hpp"
 
 namespace orrery::cli {
@@ -15,6 +16,9 @@ namespace orrery::cli {
 enum class TraceDetail { Auto, Passes, Kernels };  // Auto: kernels of short iterations
 
 TraceDetail parse_trace_detail(const std::string& text);
-std::string plan_trace_text(const plan::Plan& plan, TraceDetail detail = TraceDetail::Auto);
+// Writes the trace, and says on standard error unless quiet what Auto chose and why. Error
+// (BadInput) for an iteration that is too long or that has no kernels to draw, Error(InputOutput).
+void write_plan_trace(const std::string& path, const plan::Plan& plan, TraceDetail detail,
+                      const OutputOptions& output);
 
 }  // namespace orrery::cli

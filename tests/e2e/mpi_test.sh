@@ -67,4 +67,14 @@ cp "$program" lonely
 OMPI_COMM_WORLD_SIZE=2 ./lonely $search >stdout 2>stderr
 [ $? -eq 2 ] || fail 'a missing module is no error'
 grep -q 'MPI is not there' stderr || fail "no word of the missing module: $(cat stderr)"
+# Asked for without a launcher: the answer of one process, and a word.
+search="plan llama3-8b hgx-h100:1 --batch 64 --fix tp=2,pp=1,cp=1 --json --jobs 1"
+expect 0 $search -q
+without_time stdout >alone
+expect 0 $search --mpi
+without_time stdout >several
+same several alone '--mpi alone'
+grep -q -- '--mpi: this process is the only rank' stderr || fail "--mpi alone says: $(cat stderr)"
+expect 0 $search --mpi -q
+[ ! -s stderr ] || fail "--mpi -q says: $(cat stderr)"
 finish

@@ -45,6 +45,16 @@ rejects 2 'warm-up' schedule 1f1b --stages 2 --microbatches 4 --warm-up x
 runs="$here/../data/measurements/training_runs.csv"
 head -n 1 "$runs" >header.csv
 rejects 2 'header.csv: there are no rows' validate header.csv
+# Rows without a figure are skipped; with others beside them there is a score.
+columns=id,config_id,source,model_family,model_name,layers,hidden,heads,vocab,seq_len,precision,gpu
+columns=$columns,gpus,framework,tp,pp,micro_batch,confidence,measured_metric,measured_value
+cells=s,llama,llama3-8b,32,4096,32,128256,8192,bf16,A100,8,Megatron-LM,1,1,1,full,iteration_s
+printf '%s\n' $columns 1,1,$cells, 2,2,$cells, >blank.csv
+expect 2 validate blank.csv
+grep -q 'blank.csv: no row was simulated, 2 rows skipped (the first: measured_value' stderr ||
+  fail "no row simulated: $(cat stderr)"
+grep -q 'skipped because' stdout || fail 'no reasons of skipped rows'
+expect 0 validate blank.csv "$runs"
 expect 0 validate "$runs" --groups --worst 2 --markdown table.md --html page.html --plot plots
 sed -n '/^worst rows/,$p' stdout | grep '_bytes ' | grep -qv ' [KMGT]iB ' && fail 'bytes without a unit'
 grep -q '|' table.md || fail '--markdown writes no table'
@@ -144,6 +154,12 @@ for detail in passes kernels; do
   expect 0 simulate plan.json --trace $detail.json --trace-detail $detail
 done
 [ "$(wc -c <kernels.json)" -gt "$(wc -c <passes.json)" ] || fail '--trace-detail adds nothing'
+grep -q 'the trace shows' stderr && fail '--trace-detail says what was asked for'
+expect 0 simulate plan.json --trace auto.json
+same auto.json kernels.json 'the trace of a short iteration'
+grep -Eq 'the trace shows [0-9]+ kernels' stderr || fail "auto says: $(cat stderr)"
+expect 0 simulate plan.json --trace auto.json --quiet
+[ ! -s stderr ] || fail "--quiet says: $(cat stderr)"
 rm -f plan.json
 
 # Numbers are decimal and in range, and an empty value is a variable that a script did not set.

@@ -73,6 +73,8 @@ for command in plan simulate compare validate export import schedule show list; 
   expect 0 $command --help
   grep -q "  orrery $command" stdout || fail "no example in $command --help"
 done
+expect 0 plan --help
+grep -q 'of --pareto that of each of its searches' stdout || fail '--time-limit does not say of what'
 # Examples that need no file of somebody else run as they are shown.
 for command in generate list show schedule; do
   expect 0 $command --help
