@@ -76,8 +76,13 @@ std::string group_text(const plan::Plan& plan, const std::string& key) {
     stride = std::int64_t{layout.tp} * layout.cp * plan.dp;
     degree = plan.pp;
   }
-  const bool inside = stride * degree <= plan.cluster.node.gpus;
-  return fmt::format("{} ranks {}", degree, inside ? "in one node" : "across nodes");
+  const std::int64_t span = stride * degree;
+  const int gpus = plan.cluster.node.gpus;
+  const bool aligned = gpus % span == 0 || plan.cluster.num_nodes == 1;
+  return fmt::format("{} ranks {}", degree,
+                     span > gpus ? "across nodes"
+                     : aligned   ? "in one node"
+                                 : "in one node, but of some groups across two");
 }
 
 std::string interconnect_note(const plan::Plan& plan, const TimeShare& share,

@@ -54,6 +54,12 @@ expect 0 plan llama3-8b hgx-h100:2 --batch 128 --fix pp=4,tp=2,cp=1,zero=1 --sch
   --report report.txt
 grep -q '^vocabulary-parallel communication, exposed .* 4 ranks across nodes' report.txt ||
   fail 'wrong group of vocabulary-parallel communication'
+# Groups that do not divide a node's GPUs do not all lie in one node.
+expect 0 plan corpus/tiny-network.json hgx-h100:4 --batch 24 --set node.gpus=6 -q -o sixes.json \
+  --fix tp=4,pp=1,cp=1
+expect 0 simulate sixes.json
+grep -q 'tensor-parallel .* 4 ranks in one node, but of some groups across two' stdout ||
+  fail "groups of 4 on nodes of 6: $(grep tensor-parallel stdout)"
 
 expect 0 plan llama3-8b hgx-h100:4 --batch 128 --fix pp=2,tp=2,zero=1,cp=1 --schedule 1f1b \
   --schedule interleaved
