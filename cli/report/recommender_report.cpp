@@ -190,7 +190,7 @@ Json::Object recommender_json(const plan::Recommender& network, const plan::Reco
 Shown show_recommender(const Json& document, const std::string& where) {
   const plan::Recommender network = plan::read_recommender(document, where);
   const plan::RecommenderCost cost = plan::simulate_recommender(network);
-  return {recommender_text(network, cost), to_json(cost)};
+  return {recommender_text(network, cost), to_json(cost), ""};
 }
 
 int simulate_recommender(const Json& document, const std::string& where,

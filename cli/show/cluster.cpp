@@ -12,6 +12,7 @@
 #include "cli/command/common.hpp"
 #include "cli/show/show.hpp"
 #include "search/problem.hpp"
+#include "studies/cluster_picture.hpp"
 #include "topologies/builder.hpp"
 #include "topologies/graph.hpp"
 #include "topologies/mixed_cluster.hpp"
@@ -184,6 +185,14 @@ Shown show_mixed_cluster(const ShowRequest& request) {
         fmt::format("{} are in the same nodes: {} GPUs over {}, {} each\n", names, joined.gpus,
                     joined.scale_up.link, format_bandwidth(joined.scale_up.bandwidth_per_gpu));
   }
+  if (request.picture) {
+    std::vector<topologies::Cluster> pools;
+    for (const topologies::Pool& pool : cluster.pools) {
+      pools.push_back(pool.cluster);
+      pools.back().name = pool.name;
+    }
+    shown.svg = studies::cluster_svg(cluster.name, pools);
+  }
   shown.json = Json::Object{
       {"name", cluster.name}, {"num_gpus", cluster.num_gpus()}, {"cluster", cluster.document}};
   return shown;
@@ -209,6 +218,7 @@ Shown show_cluster(const ShowRequest& request) {
     shown.text += fabric_table(cluster) + "\n";
   }
   shown.text += graph_text(cluster);
+  shown.svg = request.picture ? studies::cluster_svg(cluster.name, {cluster}) : std::string();
   const DType precision = search::default_precision(cluster.gpu);
   shown.json = Json::Object{
       {"name", cluster.name},

@@ -11,6 +11,7 @@
 #include "cli/command/common.hpp"
 #include "cli/show/show.hpp"
 #include "search/problem.hpp"
+#include "studies/network_picture.hpp"
 
 namespace orrery::cli {
 namespace {
@@ -164,6 +165,7 @@ Shown show_network(const ShowRequest& request) {
   for (const models::Block& block : network.blocks) {
     shown.text += fmt::format("\n{}", operator_table(block, workload));
   }
+  shown.svg = request.picture ? studies::network_svg(network) : std::string();
   shown.json = Json::Object{
       {"name", spec.name},
       {"parameters", models::num_parameters(network)},

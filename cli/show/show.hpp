@@ -13,11 +13,13 @@ struct ShowRequest {
   std::string name;
   std::vector<std::string> settings;  // --set
   bool color = false;
+  bool picture = false;  // --svg
 };
 
 struct Shown {
   std::string text;
   Json json;
+  std::string svg;  // where asked for
 };
 
 Shown show_network(const ShowRequest& request);

@@ -143,6 +143,16 @@ grep -qF 'profiles: no profile of a GPU of the logs' stderr || fail "profiles: $
 expect 0 show profile h100-sxm5-80gb
 grep -q '^schema \{50,\}orrery-profile' stdout || fail 'show profile'
 
+# Pictures of a network and of a cluster; other things have none.
+for kind in network/gpt2 cluster/hgx-h100:2 cluster/hgx-h100:1+dgx-a100:1; do
+  expect 0 show "${kind%/*}" "${kind#*/}" --svg shown.svg
+  grep -q '^<svg' shown.svg || fail "no picture of $kind"
+  grep -q 'wrote shown.svg' stderr || fail "no word of the picture of $kind"
+  rm -f shown.svg
+done
+rejects 2 '--svg: a gpu has no picture' show gpu h100-sxm5-80gb --svg shown.svg
+rejects 4 'folder does not exist' show network gpt2 --svg nowhere/shown.svg
+
 expect 0 calibrate fit --gpu h200-sxm5-141gb --kernels-from h100-sxm5-80gb -o h200.json
 grep -q 'transferred from h100-sxm5-80gb' h200.json || fail '--kernels-from transfers nothing'
 
