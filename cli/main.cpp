@@ -84,7 +84,8 @@ std::string option_hint(const std::string& word, const CLI::App& command) {
 }
 
 // CLI11's words for what is wrong with an option's value, in the words of the other messages.
-[[noreturn]] void explain_value(const std::string& message, const std::string& usage) {
+[[noreturn]] void explain_value(const std::string& message, const CLI::App& command,
+                                const std::string& usage) {
   const std::string option = message.substr(0, message.find(':'));
   const std::size_t set = message.find(" not in {");
   if (set != message.npos) {
@@ -103,7 +104,12 @@ std::string option_hint(const std::string& word, const CLI::App& command) {
   if (message.find("At Most 1 required but received") != message.npos) {
     bad_input("", option + " is given more than once", usage);
   }
-  bad_input("", message, usage);
+  const std::string missing = message.substr(0, message.find(" is required"));
+  const CLI::Option* const required =
+      missing.size() < message.size() ? command.get_option_no_throw(missing) : nullptr;
+  bad_input(
+      "", message,
+      required == nullptr ? usage : fmt::format("{}; {}", required->get_description(), usage));
 }
 
 // What CLI11 rejected, as Error: an unknown option goes before what it may have displaced.
@@ -137,7 +143,7 @@ std::string option_hint(const std::string& word, const CLI::App& command) {
   if (!names.empty()) {
     bad_input("", "no sub-command", fmt::format("one of {}", fmt::join(names, ", ")));
   }
-  explain_value(error.what(), usage);
+  explain_value(error.what(), *command, usage);
 }
 
 int parse_and_run(int argc, char** argv) {

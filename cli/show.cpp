@@ -57,6 +57,9 @@ const Kind& find_kind(const std::string& name) {
 
 int run_show(ShowOptions options) {
   const Kind& kind = find_kind(options.kind);
+  if (options.request.name.empty()) {
+    bad_input("show", "NAME is required", fmt::format("orrery show {} NAME", kind.name));
+  }
   if (!kind.has_settings && !options.request.settings.empty()) {
     bad_input("--set", fmt::format("a {} has no fields to override here", kind.name));
   }
@@ -88,8 +91,8 @@ void add_show(const Command& app, Action& chosen) {
   command.footer(kShowExamples);
   command.add_option("KIND", options->kind, "network, cluster, gpu, profile, layout or schedule")
       .required();
-  command.add_option("NAME", options->request.name, "name, or file where one is possible")
-      .required();
+  // Required, but an unknown KIND is said first.
+  command.add_option("NAME", options->request.name, "name, or file where one is possible");
   command
       .add_option("--set", options->request.settings, "override a field: path=value (repeatable)")
       .one_value_each();

@@ -132,7 +132,7 @@ std::pair<TraceDetail, std::string> choose_detail(const plan::Plan& plan) {
   }
   const std::int64_t kernels = count_kernels(plan);
   if (kernels <= kMaxSpansOfAuto) {
-    return {TraceDetail::Kernels, fmt::format("the trace shows {} (no more than {})",
+    return {TraceDetail::Kernels, fmt::format("the trace shows {}, as there are no more than {}",
                                               counted(kernels, "kernel"), kMaxSpansOfAuto)};
   }
   return {TraceDetail::Passes,
