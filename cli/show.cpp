@@ -92,7 +92,8 @@ void add_show(const Command& app, Action& chosen) {
   command.add_option("KIND", options->kind, "network, cluster, gpu, profile, layout or schedule")
       .required();
   // Required, but an unknown KIND is said first.
-  command.add_option("NAME", options->request.name, "name, or file where one is possible");
+  command.add_option("NAME", options->request.name,
+                     "name, or file where one is possible; required");
   command
       .add_option("--set", options->request.settings, "override a field: path=value (repeatable)")
       .one_value_each();

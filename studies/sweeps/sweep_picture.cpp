@@ -125,8 +125,10 @@ class Picture {
       const bool swept =
           std::find(sweep_.fields.begin(), sweep_.fields.end(), member) != sweep_.fields.end();
       if (value != nullptr && !swept && (value->is_string() || value->is_integer())) {
-        said += said.empty() ? "" : *before == 'o' ? " " : ", ";
-        said += before + (value->is_string() ? value->as_string() : value->dump());
+        const bool on = *before == 'o';
+        said += said.empty() ? "" : on ? " " : ", ";
+        said += (said.empty() && on ? "" : before) +
+                (value->is_string() ? value->as_string() : value->dump());
       }
     }
     return said;
