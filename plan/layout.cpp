@@ -98,7 +98,9 @@ bool iterates_over(const Operator& op, VarBits space, Var var) {
   // Between dispatch and combination every operator works on the copies of its experts.
   const bool on_copies = var == Var::Expert && op.kind != OpKind::Permute &&
                          op.kind != OpKind::Router && space.has(Var::Choice);
-  return on_copies || space.has(var);
+  // The router makes all choices of a token at once.
+  const bool at_once = var == Var::Choice && op.kind == OpKind::Router;
+  return on_copies || (space.has(var) && !at_once);
 }
 
 }  // namespace
