@@ -262,7 +262,7 @@ Step StepList::collective(std::string_view name, const MergedConversion& merged,
     step.pieces = step.group.ranks;
     step.time =
         broadcast_time(step.bytes / step.pieces, step.group) * static_cast<double>(step.pieces);
-  } else if (merged.routed && context_.execution.deduplicated_dispatch) {
+  } else if (is_sent_once(step, context_.execution)) {
     step.time = routed_time(step, *network.collectives);
   } else {
     step.time = network.collectives->time(merged.kind, step.bytes, step.group);
@@ -297,22 +297,24 @@ double nodes_of_token(const models::Block& block, int nodes) {
 
 }  // namespace
 
-// Dispatch and combine by kernels that send a token once to every node that has one of its experts
-// and fan it out inside the node (DeepEP): of k copies spread evenly over n nodes,
-// n (1 - (1 - 1/n)^k) nodes are met, so that share of the buffer crosses; the copies inside the
-// node travel meanwhile. Where experts are in groups, n are the nodes of the groups
-// that a token goes to: those that its copies meet are that many at most.
+double crossing_share(const models::Block& block, int nodes) {
+  const auto copies = static_cast<double>(std::max<std::int64_t>(1, block.top_k));
+  const double reached = nodes_of_token(block, nodes);
+  const double met = reached * (1.0 - std::pow(1.0 - 1.0 / reached, copies));
+  return std::min(1.0, met / copies);
+}
+
+bool is_sent_once(const Step& step, const Execution& execution) {
+  return execution.deduplicated_dispatch && is_routed(step) && step.comm == CommKind::AllToAll &&
+         step.group.nodes > 1;
+}
+
+// The copies inside a node travel while others cross.
 Seconds StepList::routed_time(const Step& step,
                               const costmodel::CollectiveModel& collectives) const {
-  const auto copies = static_cast<double>(std::max<std::int64_t>(1, context_.block.top_k));
   const costmodel::GroupShape& group = step.group;
-  if (group.nodes < 2) {
-    return collectives.time(CommKind::AllToAll, step.bytes, group);
-  }
-  const double nodes = nodes_of_token(context_.block, group.nodes);
-  const double met = nodes * (1.0 - std::pow(1.0 - 1.0 / nodes, copies));
-  const Seconds across =
-      collectives.time(CommKind::AllToAll, step.bytes * std::min(1.0, met / copies), group);
+  const Seconds across = collectives.time(
+      CommKind::AllToAll, step.bytes * crossing_share(context_.block, group.nodes), group);
   costmodel::GroupShape inside = group;
   inside.ranks = group.ranks_per_node;
   inside.nodes = 1;

@@ -13,6 +13,7 @@
 #include "plan/schedule_traits.hpp"
 #include "plan/serving/cost.hpp"
 #include "plan/simulation/layout_text.hpp"
+#include "plan/simulation/reported_collectives.hpp"
 #include "plan/stage/servers.hpp"
 #include "plan/stage/shared_output.hpp"
 #include "plan/stage/stage.hpp"
@@ -27,33 +28,6 @@ using models::Operator;
 using models::Tensor;
 using sim::CommKind;
 using sim::PassKind;
-
-// Equal collectives of one pass count once.
-void add(std::vector<ReportedCollective>& list, ReportedCollective one) {
-  const auto same = std::find_if(list.begin(), list.end(), [&](const ReportedCollective& known) {
-    return known.pass == one.pass && known.kind == one.kind && known.axes == one.axes &&
-           known.bytes.value() == one.bytes.value() && known.pieces == one.pieces;
-  });
-  if (same == list.end()) {
-    list.push_back(std::move(one));
-  } else {
-    same->count += one.count;
-    same->sent += one.sent;
-  }
-}
-
-ReportedCollective reported(const Step& step) {
-  ReportedCollective one;
-  one.pass = step.pass == PassKind::WeightGrad ? PassKind::InputGrad : step.pass;
-  one.kind = step.comm;
-  one.axes = axes_text(step.axes);
-  one.ranks = step.group.ranks;
-  one.tensor = step.name;
-  one.pieces = step.pieces;
-  one.bytes = step.bytes;
-  one.sent = ring_bytes(step.comm, step.bytes, step.group.ranks);
-  return one;
-}
 
 class Reporter {
  public:
@@ -77,7 +51,8 @@ class Reporter {
     if (serving_) {
       report.tokens = serving_->most_tokens(block);
       report.mesh = mesh_text(mesh_of(piece.layout, serving_->replicas()));
-      add_collectives(serving_->collectives(block, report.tokens), report);
+      add_collectives_of(serving_->collectives(block, report.tokens), context.block,
+                         plan_.execution, report.collectives);
       add_cache(block, piece.layout, report);
       return report;
     }
@@ -89,9 +64,9 @@ class Reporter {
         continue;
       }
       const BlockSteps steps = steps_of(piece, slice);
-      add_collectives(steps.forward, report);
-      add_collectives(steps.recompute, report);
-      add_collectives(steps.backward, report);
+      for (const std::vector<Step>* pass : {&steps.forward, &steps.recompute, &steps.backward}) {
+        add_collectives_of(*pass, context.block, plan_.execution, report.collectives);
+      }
     }
     add_states(piece, context.mesh, with_table, report);
     return report;
@@ -115,7 +90,7 @@ class Reporter {
           one.bytes =
               stream_bytes(step.kind == CommKind::AllGather ? target : source, here, stream, slice);
           one.sent = ring_bytes(step.kind, one.bytes, one.ranks);
-          add(report.conversion, std::move(one));
+          add_collective(std::move(one), report.conversion);
         }
       }
     };
@@ -159,15 +134,7 @@ class Reporter {
       one.tensor = shard.of;
       one.bytes = shard.bytes;
       one.sent = ring_bytes(one.kind, one.bytes, one.ranks);
-      add(report.collectives, std::move(one));
-    }
-  }
-
-  static void add_collectives(const std::vector<Step>& steps, BlockReport& report) {
-    for (const Step& step : steps) {
-      if (step.collective) {
-        add(report.collectives, reported(step));
-      }
+      add_collective(std::move(one), report.collectives);
     }
   }
 
@@ -290,7 +257,7 @@ class Reporter {
     one.tensor = pass == PassKind::Forward ? "parameters" : "gradients";
     one.bytes = bytes;
     one.sent = ring_bytes(kind, bytes, ranks);
-    add(report.states, std::move(one));
+    add_collective(std::move(one), report.states);
   }
 
   void add_states(const StagePiece& piece, const Mesh& mesh, bool with_table, BlockReport& report) {
@@ -323,7 +290,7 @@ class Reporter {
       one.tensor = state.use == StateCollective::Use::Reduce ? "gradients" : "parameters";
       one.bytes = Bytes(state.bytes);
       one.sent = ring_bytes(one.kind, one.bytes, one.ranks);
-      add(report.states, std::move(one));
+      add_collective(std::move(one), report.states);
     }
   }
 
@@ -349,12 +316,6 @@ std::vector<bool> positions_with_table(const Plan& plan) {
 }
 
 }  // namespace
-
-Bytes ring_bytes(CommKind kind, Bytes buffer, int ranks) {
-  const double n = ranks;
-  const double share = kind == CommKind::SendReceive ? 1 : (n - 1) / n;
-  return buffer * (kind == CommKind::AllReduce ? 2 * share : share);
-}
 
 std::string_view to_text(HeldKind kind) {
   constexpr std::array<std::string_view, 3> kNames = {"activation", "weight", "cache"};

@@ -30,7 +30,7 @@ struct HeldTensor {
 struct ReportedCollective {
   sim::PassKind pass = sim::PassKind::Forward;
   sim::CommKind kind = sim::CommKind::None;
-  std::string axes;  // "tp", "cp x dp"
+  std::string axes;  // "tp", "cp x dp", "ep, across nodes"
   int ranks = 1;
   std::string tensor;  // first of them
   int count = 1;       // of equal ones
@@ -63,8 +63,5 @@ struct BlockReport {
 };
 
 std::vector<BlockReport> report_layouts(const Plan& plan);
-
-// Bytes that a rank sends in a bandwidth-optimal ring.
-Bytes ring_bytes(sim::CommKind kind, Bytes buffer, int ranks);
 
 }  // namespace orrery::plan

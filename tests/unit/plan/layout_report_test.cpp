@@ -167,6 +167,44 @@ TEST(LayoutReport, StreamedCollectivesAreListed) {
   }
 }
 
+// A token goes once to each node that has one of its experts: of two copies on two nodes 1.5 are
+// met, three quarters of the buffer cross, half of them to the other node; inside copies travel
+// each.
+TEST(LayoutReport, TokensCrossOnceToANode) {
+  models::NetworkSpec spec = small_spec();
+  spec.moe.experts = 16;
+  spec.moe.top_k = 2;
+  spec.moe.ffn_hidden = 512;
+  Plan plan = small_plan(spec);
+  BlockPlan layout;
+  layout.ep = 16;
+  plan.pp = 1;
+  plan.dp = 16;
+  plan.stage_blocks = even_stages(plan.network, 1);
+  plan.blocks = {{static_cast<int>(plan.network.chain.size()), layout}};
+  const auto exchanges = [&](bool deduplicated) {
+    plan.execution.deduplicated_dispatch = deduplicated;
+    std::vector<ReportedCollective> list = report_layouts(plan)[1].collectives;
+    std::erase_if(list, [](const ReportedCollective& one) {
+      return one.kind != sim::CommKind::AllToAll || one.pass != sim::PassKind::Forward;
+    });
+    return list;
+  };
+  const std::vector<ReportedCollective> plain = exchanges(false);
+  ASSERT_EQ(plain.size(), 1U);
+  EXPECT_EQ(plain[0].axes, "ep");
+  const std::vector<ReportedCollective> once = exchanges(true);
+  ASSERT_EQ(once.size(), 2U);
+  EXPECT_EQ(once[0].axes, "ep, across nodes");
+  EXPECT_EQ(once[0].ranks, 2);
+  EXPECT_EQ(once[0].count, plain[0].count);
+  EXPECT_EQ(once[0].bytes, plain[0].bytes * 0.75);
+  EXPECT_EQ(once[0].sent, plain[0].bytes * (0.75 / 2 * once[0].count));
+  EXPECT_EQ(once[1].axes, "ep, inside a node");
+  EXPECT_EQ(once[1].ranks, 8);
+  EXPECT_EQ(once[1].bytes, plain[0].bytes);
+}
+
 // Of the largest iteration what an iteration of that size costs: context ranks have all tokens and
 // merge their attention, the logits of the sampled tokens are gathered, and there is no loss.
 TEST(LayoutReport, ServingSendsWhatAnIterationCosts) {
