@@ -122,9 +122,7 @@ void DeviceReplay::finish_roots() {
   root_sharded_ = 0;
   memory_.release(reducing_);
   memory_.release(root_);
-  memory_.release(prefetched_);
-  memory_.release(fetched_);
-  reducing_ = root_ = prefetched_ = fetched_ = -1;
+  reducing_ = root_ = -1;
 }
 
 }  // namespace orrery::plan

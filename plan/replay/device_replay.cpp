@@ -4,15 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "plan/block/states.hpp"
-
 namespace orrery::plan {
-
-namespace {
-
-constexpr int kGather = 1;
-
-}  // namespace
 
 MemoryPeak DeviceReplay::run(const std::vector<sim::Pass>& passes) {
   for (const sim::Pass& pass : passes) {
@@ -91,92 +83,6 @@ bool DeviceReplay::keep(const MemoryEvent& event) {
 
 Buffer DeviceReplay::take(std::vector<Buffer>& buffers, std::int32_t index) {
   return index >= 0 ? buffers[static_cast<std::size_t>(index)] : -1;
-}
-
-bool DeviceReplay::in_root(const Position& position) const {
-  return facts_.ends_form_root && position.end;
-}
-std::int64_t DeviceReplay::gathered_bytes(const Position& position) const {
-  return position.stays_packed ? position.packed
-                               : position.whole * parameter_bytes(plan_.precision);
-}
-
-// Fetched shards land beside the buffer of the gather, which is theirs where nobody shares them
-// (runtime/zero/partitioned_param_coordinator.py of DeepSpeed). Quantised parameters are gathered
-// as 8-bit integers and dequantised into the unit (partition_parameters.py, quantized weights).
-void DeviceReplay::begin_gather(const Position& position) {
-  const std::int64_t bytes = gathered_bytes(position);
-  if (position.fetched > 0 && position.fetched < bytes) {
-    memory_.release(fetched_);
-    fetched_ = memory_.allocate(position.fetched);
-  }
-  prefetched_ = memory_.allocate(position.packed, kGather);
-}
-
-void DeviceReplay::gather(const Position& position) {
-  if (!position.gathered || in_root(position) || held_units_.contains(&position)) {
-    return;
-  }
-  if (prefetched_ < 0) {
-    begin_gather(position);
-  }
-  memory_.release(fetched_);
-  fetched_ = -1;
-  if (facts_.gathers_into_copy || position.packed < gathered_bytes(position)) {
-    unit_ = memory_.allocate(gathered_bytes(position));
-    memory_.release(prefetched_);
-  } else {
-    unit_ = prefetched_;
-  }
-  prefetched_ = -1;
-}
-
-void DeviceReplay::prefetch(const Position* next) {
-  if (next != nullptr && next->gathered && !in_root(*next) && !held_units_.contains(next)) {
-    begin_gather(*next);
-  }
-}
-
-void DeviceReplay::free_unit() {
-  memory_.release(unit_);
-  unit_ = -1;
-}
-
-void DeviceReplay::end_forward(const Position& position) {
-  if (plan_.execution.reshard_after_forward || position.frozen || !position.gathered ||
-      in_root(position)) {
-    free_unit();
-    return;
-  }
-  HeldUnit& held = held_units_[&position];
-  if (unit_ >= 0) {
-    held.unit = std::exchange(unit_, -1);
-  }
-  ++held.micro_batches;
-}
-
-void DeviceReplay::end_backward(const Position& position) {
-  free_unit();
-  memory_.release(columns_);
-  columns_ = -1;
-  const auto held = held_units_.find(&position);
-  if (held != held_units_.end() && --held->second.micro_batches == 0) {
-    memory_.release(held->second.unit);
-    held_units_.erase(held);
-  }
-}
-
-void DeviceReplay::gather_root() {
-  if (!facts_.ends_form_root || root_ >= 0) {
-    return;
-  }
-  std::int64_t bytes = 0;
-  for (const auto& [index, stage] : stages) {
-    for (const Position& position : stage.positions) {
-      bytes += position.end && position.gathered ? gathered_bytes(position) : 0;
-    }
-  }
-  root_ = memory_.allocate(bytes);
 }
 
 Unit DeviceReplay::unit_of(int stage, std::uint32_t unit) const {
@@ -289,7 +195,7 @@ void DeviceReplay::forward(int stage, std::uint32_t micro_batch, bool runs_again
     std::vector<Buffer>& buffers = live.buffers[index];
     buffers.assign(static_cast<std::size_t>(memory.num_buffers), -1);
     gather(positions[index]);
-    prefetch(index + 1 < positions.size() ? &positions[index + 1] : nullptr);
+    prefetch(positions, index, false);
     if (memory.input >= 0) {
       if (index == 0) {
         current = repeated ? std::exchange(live.input, -1) : -1;
@@ -346,7 +252,7 @@ void DeviceReplay::backward(int stage, std::uint32_t micro_batch, bool cut) {
     }
     gather(positions[index]);
     columns_ = memory_.allocate(positions[index].columns);
-    prefetch(index > 0 ? &positions[index - 1] : nullptr);
+    prefetch(positions, index, true);
     if (memory.output_gradient >= 0) {
       buffers[static_cast<std::size_t>(memory.output_gradient)] = gradient;
     }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // One pipeline device of replay/memory_replay.hpp: its states, passes and optimizer steps through
-// the caching allocator. Parameters of a unit are gathered one ahead and gradients reduced behind,
-// as pytorch/pytorch torch/distributed/fsdp does.
+// the caching allocator. Parameters of a unit are gathered ahead (Execution::gathers_in_flight) and
+// gradients reduced behind, as pytorch/pytorch torch/distributed/fsdp does.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <set>
 #include <utility>
@@ -126,9 +127,11 @@ class DeviceReplay {
   static Buffer take(std::vector<Buffer>& buffers, std::int32_t index);
   bool in_root(const Position& position) const;
   std::int64_t gathered_bytes(const Position& position) const;
-  // Gathered parameters of a unit; the next one's buffer is there before this one is used.
+  // Gathered parameters of a unit; the buffers of the next ones are there before it is used, so
+  // many that Execution::gathers_in_flight units are whole.
   void gather(const Position& position);
-  void prefetch(const Position* next);
+  void prefetch(const std::vector<Position>& positions, std::size_t index, bool backward);
+  bool is_gathered_for_pass(const Position& position) const;
   // The buffer that the gather fills, beside the shard that was fetched for it.
   void begin_gather(const Position& position);
   // Buffers of quantised exchanges of whole gradients, freed before the shard is there.
@@ -189,8 +192,12 @@ class DeviceReplay {
   std::set<std::pair<std::int32_t, std::int64_t>> kept_;  // buffers that are left to all blocks
   Buffer received_ = -1;  // the gradient that the last backward received, and that it sent
   Buffer sent_ = -1;
-  Buffer prefetched_ = -1;
-  Buffer fetched_ = -1;
+  struct ComingUnit {
+    const Position* of = nullptr;
+    Buffer fetched = -1;
+    Buffer gathered = -1;
+  };
+  std::deque<ComingUnit> coming_;  // in the order of their use
   Buffer unit_ = -1;
   Buffer columns_ = -1;
   struct HeldUnit {

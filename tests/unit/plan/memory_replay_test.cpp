@@ -179,6 +179,29 @@ double allocated(const Plan& plan) {
   return static_cast<double>(replay_memory(plan).front().allocated.value());
 }
 
+// Units that are whole at a time, the one that runs among them: each more is a layer of 12 h^2
+// parameters, until all of them are.
+TEST(MemoryReplay, GathersInFlightAreBuffers) {
+  Plan plan = small_plan();
+  BlockPlan layout;
+  layout.zero_stage = 3;
+  layout.recompute = Recompute::Full;
+  plan.pp = 1;
+  plan.dp = 16;
+  plan.stage_blocks = even_stages(plan.network, 1);
+  plan.blocks = {{static_cast<int>(plan.network.chain.size()), layout}};
+  const auto with = [&](int in_flight) {
+    plan.execution.gathers_in_flight = in_flight;
+    return allocated(plan);
+  };
+  const double layer = 2.0 * 12 * 1024 * 1024;
+  for (const int in_flight : {1, 2, 3, 4}) {
+    EXPECT_NEAR(with(in_flight + 1) - with(in_flight), layer, 0.01 * layer) << in_flight;
+  }
+  EXPECT_EQ(with(0), with(100));
+  EXPECT_GT(with(0), with(5));
+}
+
 // Without resharding after the forward every unit waits for the backward, once for all
 // micro-batches in flight.
 TEST(MemoryReplay, UnitsThatAreNotReshardedStay) {
