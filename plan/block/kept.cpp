@@ -16,8 +16,9 @@ namespace {
 bool is_absent(const BlockContext& context, const Saved& saved, Recompute recompute) {
   const Execution& execution = context.execution;
   const bool fused = execution.fused_attention;
-  return (saved.attention_core && (fused || recompute == Recompute::Selective)) ||
-         (saved.fused_only && !fused) || (saved.unweighted && execution.weighted_activations);
+  const bool again = recompute == Recompute::Selective;
+  return (saved.attention_core && (fused || again)) || (saved.fused_only && (!fused || again)) ||
+         (saved.unweighted && execution.weighted_activations);
 }
 
 bool is_recomputed(const BlockContext& context, const Operator& op, Recompute recompute) {

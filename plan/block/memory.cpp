@@ -172,7 +172,8 @@ void BlockEvents::move_input(std::size_t index, int tensor, const Layout& to, Ke
   group_ = group_of(block_, op);
   const int producer = attention_of(tensor);
   const bool chosen = keep == Keep::Chosen && producer >= 0 && !chosen_.loses[slot_of(producer)];
-  if (producer >= 0 && (keep == Keep::Saved || chosen)) {
+  const bool saved = keep == Keep::Saved && context_.layout.recompute != Recompute::Selective;
+  if (producer >= 0 && (saved || chosen)) {
     extras_[slot_of(producer)].push_back(buffer_of_[slot]);
     is_kept_[slot] = is_kept_[slot] && !keeps_result(producer);
   } else if (keep == Keep::Products && is_kept_[slot] && !keeps_reduced_alone(context_, tensor)) {

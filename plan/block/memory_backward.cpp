@@ -51,8 +51,7 @@ void BlockEvents::operator_backward(std::size_t index) {
     if (loss_backward(loss_memory(), fp32_logits(index), temporaries)) {
       release_all(extras_[index]);
     }
-  } else if (op.attention_core && context_.layout.recompute == Recompute::Selective &&
-             !context_.execution.fused_attention) {
+  } else if (op.attention_core && context_.layout.recompute == Recompute::Selective) {
     replay_core(index, temporaries);
   }
   if (passes_through(op)) {
@@ -149,8 +148,16 @@ void BlockEvents::gather_gradients(const Operator& op, std::vector<std::int32_t>
 }
 
 void BlockEvents::replay_core(std::size_t index, std::vector<std::int32_t>& temporaries) {
-  for (const Saved& saved : block_.operators[index].saved) {
-    if (saved.attention_core) {
+  const Operator& op = block_.operators[index];
+  const bool fused = context_.execution.fused_attention;
+  for (const int output : op.outputs) {  // a fused kernel's backward reads its result
+    const auto slot = slot_of(output);
+    if (fused) {
+      temporaries.push_back(allocate(bytes_of(block_.tensors[slot], produced_[slot])));
+    }
+  }
+  for (const Saved& saved : op.saved) {
+    if (fused ? saved.fused_only && !contains(op.outputs, saved.tensor) : saved.attention_core) {
       temporaries.push_back(allocate(extra_bytes(index, saved)));
     }
   }

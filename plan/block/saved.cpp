@@ -184,7 +184,8 @@ ByteCount saved_activations(const BlockContext& context, Recompute recompute) {
     for (const Saved& saved : kept_by(context, op, recompute)) {
       total += saved_bytes(context, op, saved, assignment, produced);
     }
-    total += exchanged_result(context, op, produced);
+    total +=
+        recompute == Recompute::Selective ? ByteCount() : exchanged_result(context, op, produced);
   }
   return total;
 }

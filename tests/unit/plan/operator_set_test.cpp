@@ -128,16 +128,32 @@ TEST(OperatorSet, AllGroupsAreFullRecomputation) {
   EXPECT_GT(operators.recompute.flops.value(), 0.6 * full.recompute.flops.value());
 }
 
-// The core alone is Megatron's selective recomputation.
+// The core alone is Megatron's selective recomputation, which checkpoints it whatever its kernel:
+// of a fused one the log-sum-exp of each row is not kept, and its result only where others read it.
 TEST(OperatorSet, TheCoreIsSelectiveRecomputation) {
-  Plan plan = one_stage("gpt3-1.3b", 4, true);
-  plan.execution.fused_attention = false;
-  recompute(plan, set_of({OperatorGroup::AttentionCore}));
-  const BlockCost core = layer_cost(plan);
-  plan.blocks.front().layout.recompute = Recompute::Selective;
-  const BlockCost selective = layer_cost(plan);
-  EXPECT_EQ(core.saved, selective.saved);
-  EXPECT_EQ(core.recompute.time, selective.recompute.time);
+  for (const bool fused : {false, true}) {
+    for (const int cp : {1, 4}) {
+      Plan plan = one_stage("gpt3-1.3b", 4, true);
+      plan.execution.fused_attention = fused;
+      BlockPlan& layout = plan.blocks.front().layout;
+      layout.cp = cp;
+      layout.context = ContextParallel::Ulysses;
+      plan.dp /= cp;
+      const BlockCost kept = layer_cost(plan);
+      recompute(plan, set_of({OperatorGroup::AttentionCore}));
+      const BlockCost core = layer_cost(plan);
+      layout.recompute = Recompute::Selective;
+      const BlockCost selective = layer_cost(plan);
+      EXPECT_EQ(core.saved, selective.saved) << fused << cp;
+      EXPECT_EQ(core.recompute.time, selective.recompute.time) << fused << cp;
+      const models::NetworkSpec& spec = plan.network.spec;
+      const std::int64_t rows = plan.micro_batch * plan.sequence * spec.heads / 4 / cp;
+      const std::int64_t result = cp > 1 ? rows * spec.head_dim * 2 : 0;
+      if (fused) {
+        EXPECT_EQ((kept.saved - selective.saved).value(), 4 * rows + result) << cp;
+      }
+    }
+  }
 }
 
 TEST(OperatorSet, TheReplayHoldsWhatTheFormulaSays) {
