@@ -280,20 +280,40 @@ std::int64_t whole_number(const Json* value) {
   return value != nullptr && value->is_integer() ? value->as_integer() : 0;
 }
 
+// Of a node that is not validated yet; 0 where they are missing.
+struct NodeParts {
+  std::int64_t gpus = 0;
+  std::int64_t nics = 0;
+};
+
+NodeParts parts_of(const Json& document) {
+  const Json* node = document.find("node");
+  const Json* out = node == nullptr ? nullptr : node->find("scale_out");
+  return {node == nullptr ? 0 : whole_number(node->find("gpus")),
+          out == nullptr ? 0 : whole_number(out->find("nics"))};
+}
+
 // A part of a node brings its part of the NICs.
 void scale_nics(Json& document, std::int64_t gpus_before) {
-  Json* node = document.find("node");
-  Json* out = node == nullptr ? nullptr : node->find("scale_out");
-  const std::int64_t gpus = node == nullptr ? 0 : whole_number(node->find("gpus"));
-  const std::int64_t nics = out == nullptr ? 0 : whole_number(out->find("nics"));
-  if (gpus > 0 && gpus_before > 0 && nics > 0 && gpus < gpus_before) {
-    out->set("nics", std::max<std::int64_t>(1, nics * gpus / gpus_before));
+  const NodeParts now = parts_of(document);
+  if (now.gpus > 0 && gpus_before > 0 && now.nics > 0 && now.gpus < gpus_before) {
+    document.find("node")
+        ->find("scale_out")
+        ->set("nics", std::max<std::int64_t>(1, now.nics * now.gpus / gpus_before));
   }
 }
 
-std::int64_t gpus_of(const Json& document) {
-  const Json* node = document.find("node");
-  return node == nullptr ? 0 : whole_number(node->find("gpus"));
+// With more NICs a GPU than before, a rail's leaf holds as many nodes as its ports do.
+void fit_leaves(Json& document, const NodeParts& before) {
+  const NodeParts now = parts_of(document);
+  Json* fabric = document.find("fabric");
+  const auto a_gpu = [](const NodeParts& parts) {
+    return static_cast<double>(parts.nics) / static_cast<double>(parts.gpus);
+  };
+  if (fabric != nullptr && fabric->is_object() && now.nics > now.gpus &&
+      a_gpu(now) > a_gpu(before)) {
+    fabric->set("nodes_per_leaf", 0);
+  }
 }
 
 }  // namespace
@@ -301,10 +321,11 @@ std::int64_t gpus_of(const Json& document) {
 void apply_overrides(Json& document, const std::vector<std::string>& overrides,
                      const std::string& where) {
   const bool rings_follow = !states_rings(overrides);
+  const NodeParts usual = parts_of(document);
   for (const std::string& override_text : overrides) {
     const bool links = rings_follow && path_of(override_text) == kLinkPath;
     const double before = links ? link_bandwidth(document, where) : 0;
-    const std::int64_t gpus_before = gpus_of(document);
+    const std::int64_t gpus_before = parts_of(document).gpus;
     apply(document, override_text, where);
     if (path_of(override_text) == "node.gpus" && !states(overrides, "node.scale_out.nics")) {
       scale_nics(document, gpus_before);
@@ -312,6 +333,10 @@ void apply_overrides(Json& document, const std::vector<std::string>& overrides,
     if (links) {
       scale_rings(document, before, where);
     }
+  }
+  if (states(overrides, "node.scale_out.nics") && !states(overrides, "fabric.nodes_per_leaf") &&
+      !states(overrides, "fabric")) {
+    fit_leaves(document, usual);
   }
 }
 

@@ -297,9 +297,6 @@ std::vector<std::string> network_overrides(const StatedNetwork& stated, const Cl
   std::vector<std::string> overrides = {
       fmt::format("node.scale_out.nics={}", nics),
       fmt::format("node.scale_out.nic_bandwidth={} Gbit/s", rate)};
-  if (nics > gpus) {
-    overrides.emplace_back("fabric.nodes_per_leaf=0");  // that of one adapter a rail does not hold
-  }
   if (!stated.link.empty() && !mentions(out.link, stated.link)) {
     overrides.push_back(fmt::format("node.scale_out.link={}", stated.link));
     overrides.push_back(fmt::format("node.scale_out.latency={}", latency_of(stated.link)));

@@ -9,6 +9,7 @@
 #include <functional>
 
 #include "base/error.hpp"
+#include "topologies/clos.hpp"
 
 namespace orrery::topologies {
 namespace {
@@ -79,6 +80,25 @@ TEST(LoadCluster, RefusesAFabricThatDoesNotFitTheNodes) {
   EXPECT_EQ(fabric("torus", "[4,4,4]"), "no error");
   EXPECT_THAT(load_message("hgx-h100:64", {"fabric.radix=4"}),
               HasSubstr("cluster \"hgx-h100:64\": /fabric: 32 nodes on a leaf need 32 ports of 4"));
+}
+
+// Two NICs a GPU take two ports of a rail's leaf, which then holds half as many nodes, as its ports
+// say; what is stated of the fabric stands.
+TEST(LoadCluster, LeavesFollowTheNicsOfANode) {
+  const std::string nics = "node.scale_out.nics=16";
+  EXPECT_EQ(load_cluster("hgx-h100:64", {"node.scale_out.nics=4"}).fabric.nodes_per_leaf, 32);
+  EXPECT_EQ(load_cluster("hgx-h100:64", {"node.scale_out.nics=8"}).fabric.nodes_per_leaf, 32);
+  const Cluster wider = load_cluster("hgx-h100:64", {nics});
+  EXPECT_EQ(wider.fabric.nodes_per_leaf, 0);
+  const ClosShape shape = clos_shape(wider, true);
+  EXPECT_EQ(shape.per_leaf, 16);
+  EXPECT_EQ(shape.width, 2);
+  for (const std::string fabric : {"fabric.nodes_per_leaf=8", "fabric.nodes_per_leaf=16"}) {
+    const Cluster stated = load_cluster("hgx-h100:64", {fabric, nics});
+    EXPECT_EQ(fabric, "fabric.nodes_per_leaf=" + std::to_string(stated.fabric.nodes_per_leaf));
+  }
+  EXPECT_THAT(load_message("hgx-h100:64", {nics, "fabric.nodes_per_leaf=32"}),
+              HasSubstr("a leaf needs 64 ports down and 64 up, it has 64"));
 }
 
 TEST(LoadCluster, OverridesReachEveryPart) {
