@@ -108,6 +108,30 @@ class Checker {
   }
 
   std::string check_pass(std::size_t device, const Pass& pass) {
+    if (std::string wrong = check_place(device, pass); !wrong.empty()) {
+      return wrong;
+    }
+    Listed& listed = listed_[pass.virtual_stage * units_ + pass.micro_batch];
+    const bool again = pass.kind == PassKind::Recompute;
+    if (again && listed.gradient()) {
+      return names_.of(pass) + " is listed after the backward that needs it";
+    }
+    if ((pass.joined || again || pass.kind == PassKind::Optimizer) && !order_.extended) {
+      return names_.of(pass) + " needs an extended order";
+    }
+    const std::string_view missing = missing_before(pass, listed);
+    if (is_listed_twice(pass.kind, listed)) {
+      return names_.of(pass) + " is listed twice";
+    }
+    // With edges instead where the passes of a unit are on several lists.
+    const bool split = !order_.gradient_device_of.empty() || !order_.weight_grad_device_of.empty();
+    return missing.empty() || split
+               ? ""
+               : fmt::format("{} is listed before what it needs: its {}", names_.of(pass), missing);
+  }
+
+  // Whether a pass is one of the order and the device may list it.
+  std::string check_place(std::size_t device, const Pass& pass) const {
     const std::size_t stage = pass.virtual_stage;
     if (stage >= stages_ || pass.micro_batch >= inputs_.units(stage)) {
       return names_.of(pass) + " does not exist";
@@ -120,61 +144,49 @@ class Checker {
         inputs_.forward_only(stage)) {
       return names_.of(pass) + " belongs to a chain without backward";
     }
-    Listed& listed = listed_[stage * units_ + pass.micro_batch];
-    bool twice = false;
-    // With edges instead where the passes of a unit are on several lists.
-    const bool split = !order_.gradient_device_of.empty() || !order_.weight_grad_device_of.empty();
-    bool early = !listed.forward;
-    std::string_view needed = "forward";
-    const auto needs_later_slice = [&] {
-      if (!early && later_slice_misses(pass)) {
-        early = true;
-        needed = "micro-batch's next slice, of which the gradient comes first";
-      }
-    };
-    bool special = pass.joined;
+    return pass.kind > PassKind::Optimizer
+               ? fmt::format("{} is no pass of a pipeline order", to_text(pass.kind))
+               : "";
+  }
+
+  // What a pass needs that is not listed yet, if anything.
+  std::string_view missing_before(const Pass& pass, const Listed& listed) const {
     switch (pass.kind) {
       case PassKind::Forward:
-        early = slice_misses(pass, -1, [](const Listed& other) { return other.forward; });
-        needed = "micro-batch's slice before";
-        twice = std::exchange(listed.forward, true);
-        break;
-      case PassKind::InputGrad:
-        twice = std::exchange(listed.input_grad, true) || listed.backward;
-        needs_later_slice();
-        break;
+        return slice_misses(pass, -1, [](const Listed& other) { return other.forward; })
+                   ? "micro-batch's slice before"
+                   : "";
       case PassKind::WeightGrad:
-        early = !listed.input_grad;
-        needed = "input gradient";
-        twice = std::exchange(listed.weight_grad, true) || listed.backward;
-        break;
+        return listed.input_grad ? "" : "input gradient";
+      case PassKind::InputGrad:
       case PassKind::Backward:
-        twice = std::exchange(listed.backward, true) || listed.input_grad;
-        needs_later_slice();
-        break;
-      case PassKind::Recompute:
-        special = true;
-        if (listed.gradient()) {
-          return names_.of(pass) + " is listed after the backward that needs it";
+        if (listed.forward && later_slice_misses(pass)) {
+          return "micro-batch's next slice, of which the gradient comes first";
         }
-        twice = std::exchange(listed.recompute, true);
-        break;
-      case PassKind::Optimizer:
-        special = true;
-        early = false;
-        break;
+        [[fallthrough]];
+      case PassKind::Recompute:
+        return listed.forward ? "" : "forward";
       default:
-        return fmt::format("{} is no pass of a pipeline order", to_text(pass.kind));
+        return "";  // of an update
     }
-    if (special && !order_.extended) {
-      return names_.of(pass) + " needs an extended order";
+  }
+
+  // Notes a pass.
+  static bool is_listed_twice(PassKind kind, Listed& listed) {
+    switch (kind) {
+      case PassKind::Forward:
+        return std::exchange(listed.forward, true);
+      case PassKind::InputGrad:
+        return std::exchange(listed.input_grad, true) || listed.backward;
+      case PassKind::WeightGrad:
+        return std::exchange(listed.weight_grad, true) || listed.backward;
+      case PassKind::Backward:
+        return std::exchange(listed.backward, true) || listed.input_grad;
+      case PassKind::Recompute:
+        return std::exchange(listed.recompute, true);
+      default:
+        return false;  // updates are numbered apart
     }
-    if (twice) {
-      return names_.of(pass) + " is listed twice";
-    }
-    return early && !split
-               ? fmt::format("{} is listed before what it needs: its {}", names_.of(pass), needed)
-               : "";
   }
 
   // Keys and values: a slice needs the one before it forward, and the one after it backward.

@@ -132,7 +132,12 @@ class PipelineSweep {
   // The same for any order (pipeline_sweep_extended.cpp).
   bool run_extended_to(std::size_t device, std::size_t goal);
   bool has_missing_input(DeviceState& device, const Pass& pass, Demand& missing);
+  // The passes at the device's position that start together; false where they are not the next
+  // units of their lanes but have to be.
   bool execute_block(DeviceState& device);
+  // Puts the start off until the inputs of a pass are there, the end being that of the last one.
+  void wait_for_inputs(const Pass& pass, Meetings::Arrival& start);
+  void book_block(DeviceState& device, std::size_t length, std::int64_t start);
   std::int64_t unit_duration(const PassClass& pass_class, const Pass& pass,
                              std::uint32_t earlier = 0) const;
   std::int64_t latency_of(const PassClass& pass_class, const Pass& pass) const;

@@ -11,7 +11,6 @@
 #include "sim/pipeline/pipeline_sweep.hpp"
 
 namespace orrery::sim::detail {
-namespace {}  // namespace
 
 // Where a pass takes another time or memory for other units, chains have other units or slices run
 // in another order, no steady state is looked for, and there are no readers.
@@ -126,50 +125,39 @@ std::int64_t PipelineSweep::latency_of(const PassClass& pass_class, const Pass& 
                                         : costs_.send_backward_of(s, pass.micro_batch).ps;
 }
 
-bool PipelineSweep::execute_block(DeviceState& device) {
-  const std::size_t length = block_length(device);
-  std::int64_t start = device.free;
-  std::int64_t input_end = 0;  // of the input that arrives last
-  for (std::size_t k = 0; k < length; ++k) {
-    const Pass& pass = device.list[device.position + k];
-    const auto lane = static_cast<std::size_t>(pass_class(pass).lane);
-    ORRERY_CHECK(pass.micro_batch < micro_batches_, "unit of a pass beyond the last one");
-    if (in_order_ && done_[lane] != pass.micro_batch) {
-      return false;
+void PipelineSweep::wait_for_inputs(const Pass& pass, Meetings::Arrival& start) {
+  const PassClass& of_pass = pass_class(pass);
+  const auto wait_until = [&start](std::int64_t at, std::int64_t end) {
+    if (at > start.at) {
+      start = {at, end};
     }
-    const auto wait_for = [&](const PassInput& input) {
-      const std::size_t from =
-          static_cast<std::size_t>(input.lane) * num_stages_ + input.virtual_stage;
-      const std::int64_t end = end_[from * stride_ + input.unit];
-      std::int64_t latency = latency_of(pass_class(pass), pass);
-      if (input.edge != kNeighbour) {
-        latency = costs_.edge_latency.empty()
-                      ? 0
-                      : costs_.edge_latency[static_cast<std::size_t>(input.edge)].ps;
-      }
-      if (end + latency > start) {
-        start = end + latency;
-        input_end = end;
-      }
-      return true;
-    };
-    if (meetings_ == nullptr || meetings_->of(lane) == Meetings::kNone) {
-      inputs_->for_each(pass, wait_for);
-      continue;
+  };
+  const auto wait_for = [&](const PassInput& input) {
+    const std::size_t from =
+        static_cast<std::size_t>(input.lane) * num_stages_ + input.virtual_stage;
+    const std::int64_t end = end_[from * stride_ + input.unit];
+    std::int64_t latency = latency_of(of_pass, pass);
+    if (input.edge != kNeighbour) {
+      latency = costs_.edge_latency.empty()
+                    ? 0
+                    : costs_.edge_latency[static_cast<std::size_t>(input.edge)].ps;
     }
-    (void)inputs_->visit_neighbour(pass, wait_for);
-    const Meetings::Arrival last = meetings_->last_arrival(
-        lane, pass.micro_batch,
-        [&](std::size_t from) { return end_[from * stride_ + pass.micro_batch]; });
-    if (last.at > start) {
-      start = last.at;
-      input_end = last.end;
-    }
+    wait_until(end + latency, end);
+    return true;
+  };
+  const auto lane = static_cast<std::size_t>(of_pass.lane);
+  if (meetings_ == nullptr || meetings_->of(lane) == Meetings::kNone) {
+    inputs_->for_each(pass, wait_for);
+    return;
   }
-  if (start > device.free) {
-    const Pass& pass = device.list[device.position];
-    book_wait(device, pass_class(pass), pass, start, input_end);
-  }
+  (void)inputs_->visit_neighbour(pass, wait_for);
+  const Meetings::Arrival last = meetings_->last_arrival(
+      lane, pass.micro_batch,
+      [&](std::size_t from) { return end_[from * stride_ + pass.micro_batch]; });
+  wait_until(last.at, last.end);
+}
+
+void PipelineSweep::book_block(DeviceState& device, std::size_t length, std::int64_t start) {
   std::int64_t leaves = start;
   std::int64_t held = device.live_bytes;  // by all passes of the block until it ends
   for (std::size_t k = 0; k < length; ++k) {
@@ -191,6 +179,24 @@ bool PipelineSweep::execute_block(DeviceState& device) {
     book(device, pass_class(pass), pass, start, end, leaves);
     start = end;
   }
+}
+
+bool PipelineSweep::execute_block(DeviceState& device) {
+  const std::size_t length = block_length(device);
+  Meetings::Arrival start{device.free, 0};
+  for (std::size_t k = 0; k < length; ++k) {
+    const Pass& pass = device.list[device.position + k];
+    ORRERY_CHECK(pass.micro_batch < micro_batches_, "unit of a pass beyond the last one");
+    if (in_order_ && done_[static_cast<std::size_t>(pass_class(pass).lane)] != pass.micro_batch) {
+      return false;
+    }
+    wait_for_inputs(pass, start);
+  }
+  if (start.at > device.free) {
+    const Pass& pass = device.list[device.position];
+    book_wait(device, pass_class(pass), pass, start.at, start.end);
+  }
+  book_block(device, length, start.at);
   return true;
 }
 
