@@ -2,31 +2,14 @@
 #include "plan/block/states.hpp"
 
 #include <algorithm>
-#include <array>
-#include <span>
 
 #include "base/math.hpp"
 #include "plan/block/quantised_casts.hpp"
+#include "plan/block/reduced_axes.hpp"
 
 namespace orrery::plan {
 
 namespace {
-
-using sim::CommKind;
-
-// Axes over which the states may be sharded, and those that only replicate them.
-constexpr std::array<Axis, 4> kShardAxes = {Axis::ContextHeads, Axis::Context, Axis::Expert,
-                                            Axis::Shard};
-
-std::vector<Axis> shard_axes(const StateGroup& group, const Mesh& mesh) {
-  std::vector<Axis> axes;
-  for (const Axis axis : kShardAxes) {
-    if (group.reduced_over(axis) && mesh.of(axis) > 1) {
-      axes.push_back(axis);
-    }
-  }
-  return axes;
-}
 
 // The copy of a parameter that lasts from step to step.
 int stored_bytes(const Execution& execution, DType precision) {
@@ -113,6 +96,17 @@ bool casts_replace(const BlockCost& block, const Offload& offload, const Executi
 
 }  // namespace
 
+std::vector<Axis> reduced_axes(const StateGroup& group, const Mesh& mesh,
+                               std::span<const Axis> among) {
+  std::vector<Axis> axes;
+  for (const Axis axis : among) {
+    if (group.reduced_over(axis) && mesh.of(axis) > 1) {
+      axes.push_back(axis);
+    }
+  }
+  return axes;
+}
+
 std::int64_t num_shards(const StateGroup& group, const Mesh& mesh) {
   std::int64_t shards = 1;
   for (const Axis axis : kShardAxes) {
@@ -196,199 +190,117 @@ ByteCount unit_bytes(const StateGroup& group, const BlockPlan& layout, const Mes
                                 static_cast<double>(group.transposed) * column_bytes));
 }
 
+// Adds up what one rank holds, a group at a time.
+class StateSum {
+ public:
+  StateSum(const BlockCost& block, const BlockPlan& layout, const Mesh& mesh,
+           const Execution& execution, DType precision, int gpus_per_node)
+      : block_(block),
+        layout_(layout),
+        mesh_(mesh),
+        execution_(execution),
+        precision_(precision),
+        gpus_per_node_(gpus_per_node) {}
+
+  void add(const StateGroup& group) {
+    const std::int64_t shards = num_shards(group, mesh_);
+    const std::int64_t sharded = ceil_div(group.elements, shards);
+    const auto held = [&](int from_stage) {
+      return layout_.zero_stage >= from_stage ? sharded : group.elements;
+    };
+    const Offload& offload = layout_.offload;
+    const auto [stored, gradient, optimizer] = element_bytes_of(group, execution_, precision_);
+    const ByteCount parameters = ByteCount(held(3)) * stored;
+    place(offload.parameters, parameters, total_.parameters, total_);
+    place(offload.gradients, ByteCount(held(2)) * gradient, total_.gradients, total_);
+    place(offload.optimizer, ByteCount(held(1)) * optimizer, total_.optimizer, total_);
+    const std::int64_t updated = group.frozen ? 0 : held(1);
+    const GroupBytes bytes{
+        ByteCount(updated) * stored,
+        ByteCount(held(3)) * parameter_bytes(precision_),
+        ByteCount(updated) * gradient,
+        ByteCount(updated) * optimizer,
+        unit_bytes(group, layout_, mesh_, execution_, precision_, block_.quantised.column_bytes),
+        ByteCount(group.elements) * gradient};
+    add_offload(offload, bytes, updated, total_);
+    total_.frozen += group.frozen && on_device() ? parameters : ByteCount();
+    add_casts(group, stored);
+    add_whole(group, bytes, shards);
+  }
+
+  StateBytes take() {
+    if (casts_in_passes(block_, layout_, mesh_, execution_, precision_)) {
+      total_.pass_casts = block_.quantised.largest_cast;
+    }
+    return total_;
+  }
+
+ private:
+  bool on_device() const { return layout_.offload.parameters == Tier::Device; }
+
+  // Under ZeRO-3 or elsewhere shards are cast, or what was gathered or fetched for every pass.
+  void add_casts(const StateGroup& group, int stored) {
+    if (layout_.zero_stage == 3 || !on_device()) {
+      return;
+    }
+    total_.cast_weights += cast_weight_bytes(group, block_.quantised);
+    if (casts_replace(block_, layout_.offload, execution_, precision_)) {
+      total_.replaced +=
+          ByteCount(quantised_gather_elements(group, layout_, mesh_, execution_, precision_)) *
+          stored;
+    }
+  }
+
+  // What is whole for a while: parameters that a pass gathers, gradients before they are sharded.
+  void add_whole(const StateGroup& group, const GroupBytes& bytes, std::int64_t shards) {
+    if (shards == 1) {
+      // Nothing is sharded, so nothing is put together; gradients that leave are made first.
+      total_.unreduced +=
+          layout_.offload.gradients != Tier::Device ? bytes.whole_gradients : ByteCount();
+      return;
+    }
+    if (layout_.zero_stage == 3 && on_device()) {
+      total_.gathered += bytes.whole_parameters;
+      total_.parameters += second_shard(group);
+    }
+    if (layout_.zero_stage >= 2) {
+      total_.unreduced += bytes.whole_gradients;
+    }
+  }
+
+  // Of a node, which the backward gathers from; inside one node it is the first.
+  ByteCount second_shard(const StateGroup& group) const {
+    if (!execution_.hierarchical_gather || group.forward_only) {
+      return ByteCount();
+    }
+    const auto ranks = group_of(mesh_, reduced_axes(group, mesh_, kShardAxes), gpus_per_node_);
+    return ranks.nodes == 1
+               ? ByteCount()
+               : ByteCount(ceil_div(group.elements, std::int64_t{ranks.ranks_per_node})) *
+                     parameter_bytes(precision_);
+  }
+
+  const BlockCost& block_;
+  const BlockPlan& layout_;
+  const Mesh& mesh_;
+  const Execution& execution_;
+  DType precision_;
+  int gpus_per_node_;
+  StateBytes total_{};
+};
+
 }  // namespace
 
 StateBytes state_bytes(const BlockCost& block, const BlockPlan& layout, const Mesh& mesh,
                        const Execution& execution, DType precision, bool without_tied,
                        int gpus_per_node) {
-  StateBytes total{};
-  for (const StateGroup& group : block.states) {
-    if (group.tied && without_tied) {
-      continue;
-    }
-    const std::int64_t shards = num_shards(group, mesh);
-    const std::int64_t sharded = ceil_div(group.elements, shards);
-    const auto held = [&](int from_stage) {
-      return layout.zero_stage >= from_stage ? sharded : group.elements;
-    };
-    const Offload& offload = layout.offload;
-    const auto [stored, gradient, optimizer] = element_bytes_of(group, execution, precision);
-    const ByteCount parameters = ByteCount(held(3)) * stored;
-    place(offload.parameters, parameters, total.parameters, total);
-    place(offload.gradients, ByteCount(held(2)) * gradient, total.gradients, total);
-    place(offload.optimizer, ByteCount(held(1)) * optimizer, total.optimizer, total);
-    const std::int64_t updated = group.frozen ? 0 : held(1);
-    const GroupBytes bytes{
-        ByteCount(updated) * stored,
-        ByteCount(held(3)) * parameter_bytes(precision),
-        ByteCount(updated) * gradient,
-        ByteCount(updated) * optimizer,
-        unit_bytes(group, layout, mesh, execution, precision, block.quantised.column_bytes),
-        ByteCount(group.elements) * gradient};
-    add_offload(offload, bytes, updated, total);
-    total.frozen += group.frozen && offload.parameters == Tier::Device ? parameters : ByteCount();
-    // Else shards are cast, or what was gathered or fetched for every pass.
-    if (layout.zero_stage < 3 && offload.parameters == Tier::Device) {
-      total.cast_weights += cast_weight_bytes(group, block.quantised);
-      if (casts_replace(block, offload, execution, precision)) {
-        total.replaced +=
-            ByteCount(quantised_gather_elements(group, layout, mesh, execution, precision)) *
-            stored;
-      }
-    }
-    if (shards == 1) {
-      // Nothing is sharded, so nothing is put together; gradients that leave are made first.
-      total.unreduced += offload.gradients != Tier::Device ? bytes.whole_gradients : ByteCount();
-      continue;
-    }
-    if (layout.zero_stage == 3 && offload.parameters == Tier::Device) {
-      total.gathered += bytes.whole_parameters;
-      if (execution.hierarchical_gather && !group.forward_only) {
-        const auto ranks = group_of(mesh, shard_axes(group, mesh), gpus_per_node);
-        // Inside one node the second shard is the first.
-        total.parameters +=
-            ranks.nodes == 1
-                ? ByteCount()
-                : ByteCount(ceil_div(group.elements, std::int64_t{ranks.ranks_per_node})) *
-                      parameter_bytes(precision);
-      }
-    }
-    if (layout.zero_stage >= 2) {
-      total.unreduced += bytes.whole_gradients;
-    }
-  }
-  if (casts_in_passes(block, layout, mesh, execution, precision)) {
-    total.pass_casts = block.quantised.largest_cast;
-  }
-  return total;
-}
-
-costmodel::GroupShape StateCollective::group(const Mesh& mesh, int gpus_per_node) const {
-  costmodel::GroupShape group = group_of(mesh, axes, gpus_per_node);
-  if (span == Span::InsideNode) {
-    group.ranks = group.ranks_per_node;
-    group.nodes = 1;
-  } else if (span == Span::AcrossNodes) {
-    group.groups_per_node *= group.ranks_per_node;
-    group.ranks = group.nodes;
-    group.ranks_per_node = 1;
-  }
-  return group;
-}
-
-namespace {
-
-using Use = StateCollective::Use;
-using Span = StateCollective::Span;
-
-// Bytes of an element on the wire under ZeRO++ (Wang et al. 2023, arXiv 2306.10209): gradients in
-// blocks of 4-bit integers, whose scales are not counted.
-constexpr double kQuantisedGradient = 0.5;
-
-class StateList {
- public:
-  StateList(const BlockPlan& layout, const Mesh& mesh, const Execution& execution, DType precision,
-            int gpus_per_node)
-      : layout_(layout),
-        mesh_(mesh),
-        execution_(execution),
-        gpus_per_node_(gpus_per_node),
-        gradient_(gradient_bytes(execution, precision)),
-        precision_(precision) {}
-
-  void add(const StateGroup& group) {
-    const double gathered = gathered_bytes(group, layout_, mesh_, execution_, precision_);
-    const std::vector<Axis> shards = shard_axes(group, mesh_);
-    const double elements = static_cast<double>(group.elements);
-    if (!group.frozen) {
-      reduce(group, shards, elements);
-    }
-    if (layout_.zero_stage == 3 || (layout_.zero_stage > 0 && !group.frozen)) {
-      add(CommKind::AllGather, shards, gathered, Use::Gather);
-    }
-    if (layout_.zero_stage == 3 && !group.forward_only) {
-      add(CommKind::AllGather, shards, gathered, Use::BackwardGather,
-          execution_.hierarchical_gather ? Span::InsideNode : Span::All);
-    }
-    if (!group.frozen) {
-      add(CommKind::AllReduce, reduced_axes(group, kTensorAxes), elements * gradient_, Use::Reduce);
-    }
-  }
-
-  std::vector<StateCollective> take() { return std::move(all_); }
-
- private:
-  std::vector<Axis> reduced_axes(const StateGroup& group, std::span<const Axis> among) const {
-    std::vector<Axis> axes;
-    for (const Axis axis : among) {
-      if (group.reduced_over(axis) && mesh_.of(axis) > 1) {
-        axes.push_back(axis);
-      }
-    }
-    return axes;
-  }
-
-  // Over the ranks that hold parts of the data.
-  void reduce(const StateGroup& group, const std::vector<Axis>& shards, double elements) {
-    const std::vector<Axis> replicas = reduced_axes(group, std::array{Axis::Replica});
-    const double gradients = elements * gradient_;
-    const bool whole = layout_.zero_stage == 1 && execution_.allreduce_gradients;
-    if (layout_.zero_stage == 0 || whole) {
-      std::vector<Axis> both = shards;
-      both.insert(both.end(), replicas.begin(), replicas.end());
-      add(CommKind::AllReduce, both, gradients, Use::Reduce);
-    } else {
-      reduce_to_shards(shards, elements);
-      add(CommKind::AllReduce, replicas, gradients / static_cast<double>(num_shards(group, mesh_)),
-          Use::Reduce);
-    }
-  }
-
-  // Quantised: exchanged inside the node, added up, and what is left exchanged between nodes.
-  void reduce_to_shards(const std::vector<Axis>& shards, double elements) {
-    if (!execution_.quantised_reduce || shards.empty()) {
-      add(CommKind::ReduceScatter, shards, elements * gradient_, Use::Reduce);
-      return;
-    }
-    const auto group = group_of(mesh_, shards, gpus_per_node_);
-    const double bytes = elements * kQuantisedGradient;
-    if (group.ranks_per_node > 1) {
-      add(CommKind::AllToAll, shards, bytes, Use::Reduce, Span::InsideNode);
-    }
-    if (group.nodes > 1) {
-      add(CommKind::AllToAll, shards, bytes / group.ranks_per_node, Use::Reduce, Span::AcrossNodes);
-    }
-  }
-
-  void add(CommKind kind, const std::vector<Axis>& axes, double bytes, Use use,
-           Span span = Span::All) {
-    if (!axes.empty() && bytes > 0) {
-      all_.push_back({kind, axes, bytes, use, span});
-    }
-  }
-
-  const BlockPlan& layout_;
-  const Mesh& mesh_;
-  const Execution& execution_;
-  int gpus_per_node_;
-  double gradient_;
-  DType precision_;
-  std::vector<StateCollective> all_;
-};
-
-}  // namespace
-
-std::vector<StateCollective> state_collectives(const BlockCost& block, const BlockPlan& layout,
-                                               const Mesh& mesh, const Execution& execution,
-                                               DType precision, bool without_tied,
-                                               int gpus_per_node) {
-  StateList list(layout, mesh, execution, precision, gpus_per_node);
+  StateSum sum(block, layout, mesh, execution, precision, gpus_per_node);
   for (const StateGroup& group : block.states) {
     if (!group.tied || !without_tied) {
-      list.add(group);
+      sum.add(group);
     }
   }
-  return list.take();
+  return sum.take();
 }
 
 }  // namespace orrery::plan
