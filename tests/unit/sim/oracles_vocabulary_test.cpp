@@ -121,6 +121,30 @@ TEST(VocabularyOracles, OneMoreMicroBatchPerBarrier) {
   }
 }
 
+// With collectives that take no time both take a device's work for each micro-batch more, layers
+// and its shard of an output layer as heavy. They differ by their ends alone: with two barriers the
+// last gradient waits for T, too, which one barrier puts off.
+TEST(VocabularyOracles, ABarrierMoreCostsNothingInTheSteadyState) {
+  int pieces = 1;
+  for (const int p : {2, 3, 4, 6, 8, 16}) {
+    for (const int chunks : {1, 2}) {
+      const auto run = [&](const char* name, int m) {
+        return unit_run(name, {p, m, chunks, 0}, pieces).makespan.ps;
+      };
+      const std::int64_t unit = std::int64_t{p} * chunks;
+      for (const char* name : {"vocab-1", "vocab-2"}) {
+        EXPECT_EQ(run(name, 8 * p) - run(name, 4 * p), 4 * (3 * p + 3) * unit) << name << p;
+      }
+      const std::int64_t more = run("vocab-1", 4 * p) - run("vocab-2", 4 * p);
+      EXPECT_EQ(run("vocab-1", 8 * p) - run("vocab-2", 8 * p), more) << p;
+      if (chunks == 1) {
+        EXPECT_GE(more, 2) << p;  // T, of a share of p
+        EXPECT_LE(more, 3) << p;  // S and T
+      }
+    }
+  }
+}
+
 // All passes of V-Half take as long, so that devices stop together without waiting and hold no
 // more: each micro-batch adds a pth of an output layer as heavy as a device's layers.
 TEST(VocabularyOracles, InterlacedVHalfStopsBetweenSlots) {
