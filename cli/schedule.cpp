@@ -74,7 +74,7 @@ Drawn run_one(const std::string& name, const ScheduleOptions& options, bool with
   Drawn drawn = order_of(name, params);
   if (!options.costs.empty()) {
     const studies::CostTable table = studies::read_cost_table(options.costs);
-    params.times = studies::table_times(drawn.order, table);
+    studies::plan_with_table(drawn.order, table, params);
     drawn.order = order_of(name, params).order;  // schedules may plan with times
     const sim::ShareCosts given = studies::table_costs(drawn.order, table);
     drawn.run =

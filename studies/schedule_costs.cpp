@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <cstdint>
 #include <optional>
 
 #include "base/csv.hpp"
@@ -20,6 +22,8 @@ namespace orrery::studies {
 
 namespace {
 
+constexpr int kActivationParts = 1 << 20;  // that a schedule sees of what a forward keeps
+constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;
 constexpr double kLongest = 1e3;  // seconds: many times multiplied it stays in the range of times
 
 SimTime duration_of(const JsonReader& value) {
@@ -67,6 +71,12 @@ CostTable read_json_table(const std::string& path) {
     if (const auto bytes = reader.optional("activation")) {
       row.activation = bytes->byte_count(true);
     }
+    if (const auto bytes = reader.optional("weight_grad_activation")) {
+      row.weight_grad_activation = bytes->byte_count(true);
+      if (*row.weight_grad_activation > row.activation) {
+        bytes->fail("more than the activation", "the part that only the weight gradient frees");
+      }
+    }
     reader.finish();
     table.stages.push_back(row);
   }
@@ -90,7 +100,7 @@ CostTable read_json_table(const std::string& path) {
 
 constexpr auto kColumns = std::to_array<std::string_view>(
     {"stage", "micro_batch", "forward_s", "input_grad_s", "weight_grad_s", "send_s", "prediction_s",
-     "reduce_s", "activation_bytes"});
+     "reduce_s", "activation_bytes", "weight_grad_activation_bytes"});
 
 CostTable read_csv_table(const std::string& path) {
   CostTable table;
@@ -133,7 +143,14 @@ CostTable read_csv_table(const std::string& path) {
     row.send = time("send_s", SimTime{});
     row.prediction = time("prediction_s", SimTime{});
     row.reduce = time("reduce_s", SimTime{});
-    row.activation = ByteCount(cells.count("activation_bytes", std::int64_t{1} << 50).value_or(0));
+    row.activation = ByteCount(cells.count("activation_bytes", kMostBytes).value_or(0));
+    if (const auto bytes = cells.count("weight_grad_activation_bytes", kMostBytes)) {
+      row.weight_grad_activation = ByteCount(*bytes);
+      if (*row.weight_grad_activation > row.activation) {
+        bad_input(csv.where(line, "weight_grad_activation_bytes"), "more than activation_bytes",
+                  "the part that only the weight gradient frees");
+      }
+    }
     table.stages.push_back(row);
   }
   return table;
@@ -232,6 +249,11 @@ void set_units(const sim::PipelineOrder& order, const CostTable& table, const Sh
 
 }  // namespace
 
+bool CostTable::splits_activations() const {
+  return std::any_of(stages.begin(), stages.end(),
+                     [](const Row& row) { return row.weight_grad_activation.has_value(); });
+}
+
 CostTable read_cost_table(const std::string& path) {
   CostTable table = path.ends_with(".csv") ? read_csv_table(path) : read_json_table(path);
   table.where = path;
@@ -254,7 +276,14 @@ sim::ShareCosts table_costs(const sim::PipelineOrder& order, const CostTable& ta
     costs.input_grad.push_back(row.input_grad * parts);
     costs.weight_grad.push_back(row.weight_grad * parts);
     costs.backward.push_back((row.input_grad + row.weight_grad) * parts);
-    costs.activation.push_back(ByteCount(row.activation.value() / shares.scale() * parts));
+    const auto of_stage = [&](ByteCount bytes) {
+      return ByteCount(bytes.value() / shares.scale() * parts);
+    };
+    costs.activation.push_back(of_stage(row.activation));
+    if (table.splits_activations()) {
+      costs.weight_grad_activation.push_back(
+          of_stage(row.weight_grad_activation.value_or(row.activation)));
+    }
     if (s + 1 < stages) {
       costs.send_forward.push_back(shares.send(s, s + 1));
     }
@@ -274,15 +303,24 @@ sim::ShareCosts table_costs(const sim::PipelineOrder& order, const CostTable& ta
   return result;
 }
 
-std::vector<sim::PassTimes> table_times(const sim::PipelineOrder& order, const CostTable& table) {
-  const sim::ShareCosts given = table_costs(order, table);
-  std::vector<sim::PassTimes> times;
-  for (std::size_t s = 0; s < given.costs.forward.size(); ++s) {
-    times.push_back(
-        {given.costs.forward[s], given.costs.input_grad[s], given.costs.weight_grad[s],
-         s < given.costs.send_forward.size() ? given.costs.send_forward[s] : SimTime{}});
+void plan_with_table(const sim::PipelineOrder& order, const CostTable& table,
+                     sim::ScheduleParams& params) {
+  const sim::PipelineCosts costs = table_costs(order, table).costs;
+  params.times.clear();
+  for (std::size_t s = 0; s < costs.forward.size(); ++s) {
+    params.times.push_back({costs.forward[s], costs.input_grad[s], costs.weight_grad[s],
+                            s < costs.send_forward.size() ? costs.send_forward[s] : SimTime{}});
   }
-  return times;
+  if (!table.splits_activations()) {
+    return;
+  }
+  params.activation = kActivationParts;
+  for (std::size_t s = 0; s < costs.activation.size(); ++s) {
+    const auto all = static_cast<double>(costs.activation[s].value());
+    const auto late = static_cast<double>(costs.weight_grad_activation[s].value());
+    const double part = all > 0 ? late / all : 1.0;
+    params.weight_grad_activations.push_back(std::llround(part * kActivationParts));
+  }
 }
 
 }  // namespace orrery::studies

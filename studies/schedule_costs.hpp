@@ -4,7 +4,7 @@
 // for single micro-batches that differ. O(virtual stages x micro-batches) when some do.
 #pragma once
 
-#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,17 +22,21 @@ struct CostTable {
     SimTime weight_grad;
     SimTime send;          // to the next stage, when it is on another device
     ByteCount activation;  // of one micro-batch
+    // The part of it that only the weight gradient frees; none: all of it.
+    std::optional<ByteCount> weight_grad_activation{};
     SimTime prediction{};  // of the parameters, where the schedule predicts them
     SimTime reduce{};      // all-reduce of the gradients, where the stage is on several devices
   };
   struct UnitRow {
     int stage = 0;
     int micro_batch = 0;
-    Row row;  // `send` and `activation` are those of the stage
+    Row row;  // `send` and the activations are those of the stage
   };
   std::string where;
   std::vector<Row> stages;
   std::vector<UnitRow> units;
+  // Whether some stage states what the weight gradient frees.
+  bool splits_activations() const;
 };
 
 // By the file's ending: .csv, else JSON.
@@ -42,7 +46,9 @@ CostTable read_cost_table(const std::string& path);
 // replicated stages one per stage.
 sim::ShareCosts table_costs(const sim::PipelineOrder& order, const CostTable& table);
 
-// What a schedule that plans with times is given: per virtual stage of `order`.
-std::vector<sim::PassTimes> table_times(const sim::PipelineOrder& order, const CostTable& table);
+// What a schedule that plans with times is given: per virtual stage of `order` its times and the
+// part of its activations that only the weight gradient frees; all keep as much.
+void plan_with_table(const sim::PipelineOrder& order, const CostTable& table,
+                     sim::ScheduleParams& params);
 
 }  // namespace orrery::studies

@@ -98,6 +98,36 @@ TEST(ScheduleCosts, AChunkTakesItsPartOfADevice) {
   EXPECT_EQ(table_costs(order, uniform).scale, 1);
 }
 
+// What the weight gradient does not free the input gradient does: zb-h1 holds less, and with as
+// much room for twice the stages' micro-batches zb-2p begins more of them.
+TEST(ScheduleCosts, TheWeightGradientFreesItsPartOfTheActivations) {
+  const auto run = [](const char* name, const std::string& bytes) {
+    std::string csv =
+        "stage,forward_s,input_grad_s,weight_grad_s,activation_bytes,"
+        "weight_grad_activation_bytes\n";
+    for (int s = 0; s < 4; ++s) {
+      csv += std::to_string(s) + ",0.010,0.010,0.010,3000," + bytes + "\n";
+    }
+    const CostTable table = read_cost_table(file("parts.csv", csv));
+    sim::ScheduleParams params{.stages = 4, .micro_batches = 12};
+    const sim::Schedule& schedule = sim::find_schedule(name, "test");
+    plan_with_table(schedule.order(params), table, params);
+    const sim::PipelineOrder order = schedule.order(params);
+    const sim::ShareCosts given = table_costs(order, table);
+    return run_schedule(order, true, given.costs, given.scale, true).measures;
+  };
+  const auto peak = [&](const std::string& bytes) {
+    return run("zb-h1", bytes).peak_activation_bytes.back();
+  };
+  EXPECT_EQ(peak(""), peak("3000"));
+  EXPECT_LT(peak("1000"), peak("3000"));
+  const ScheduleMeasures part = run("zb-2p", "1000");
+  const ScheduleMeasures whole = run("zb-2p", "");
+  EXPECT_EQ(part.peak_activation_bytes.front(), 2 * 4 * 3000);
+  EXPECT_EQ(whole.peak_activation_bytes.front(), 2 * 4 * 3000);
+  EXPECT_GT(part.peak_activations.front(), whole.peak_activations.front());
+}
+
 // Of two stages the first predicts, once in each of four iterations but the first.
 TEST(ScheduleCosts, PredictionsAreThoseOfTheTable) {
   const sim::PipelineOrder order =
@@ -126,6 +156,10 @@ TEST(ScheduleCosts, BadTablesAreRefused) {
   };
   EXPECT_THAT(message("a.csv", "stage,forward_s,input_grad_s\n1,1,1\n"),
               HasSubstr("a.csv:2: stage: stage 1 is out of order"));
+  EXPECT_THAT(message("a.csv",
+                      "stage,forward_s,input_grad_s,activation_bytes,weight_grad_activation_bytes\n"
+                      "0,1,1,10,11\n"),
+              HasSubstr("a.csv:2: weight_grad_activation_bytes: more than activation_bytes"));
   EXPECT_THAT(message("a.csv", "stage,forward_s,input_grad_s\n0,1,1\n"), HasSubstr("give 2"));
   // A misspelt or missing column is never a time of zero.
   EXPECT_THAT(message("a.csv", "stage,forwrd_s,input_grad_s\n0,1,1\n"),
