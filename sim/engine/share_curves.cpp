@@ -117,26 +117,6 @@ const ShareCurve& network_curve() {
   return curve;
 }
 
-double max_min_speed(std::span<const ShareCurve* const> kernels) {
-  const auto shares = [&](double speed) {
-    double sum = 0;
-    for (const ShareCurve* curve : kernels) {
-      sum += curve->share(speed);
-    }
-    return sum;
-  };
-  if (shares(1) <= 1) {
-    return 1;
-  }
-  double low = 0;
-  double high = 1;
-  for (int step = 0; step < 60; ++step) {  // to the precision of a double
-    const double middle = (low + high) / 2;
-    (shares(middle) <= 1 ? low : high) = middle;
-  }
-  return low;
-}
-
 std::vector<ShareVector> share_vectors(const SharingCurves& curves,
                                        const std::array<bool, kSharingClasses>& runs) {
   std::vector<ShareVector> all;

@@ -4,13 +4,11 @@
 // all kernels that run together sum to at most 1 (NanoFlow, arXiv 2408.12757, sections 3.3 and 4.2,
 // which measures R as what is left for a GEMM; P = R for GEMMs by definition).
 //
-//   max_min_speed      one moment: the largest speed that all kernels can have together
-//   OptimalSharing     all of the work: the least time in which three kinds of work can be done
-//                      when shares may change at any time. min sum t_k, sum t_k P_c(R_ck) >= work_c,
-//                      over all share vectors R_k. P is piecewise linear, so the vectors with all
-//                      but one share at a breakpoint suffice, and the dual, max work . y with y .
-//                      P(R_k) <= 1, has a few vertices that are found once: exact, O(vertices) a
-//                      call.
+// OptimalSharing is the least time in which three kinds of work can be done when shares may change
+// at any time: min sum t_k, sum t_k P_c(R_ck) >= work_c, over all share vectors R_k. P is piecewise
+// linear, so the vectors with all but one share at a breakpoint suffice, and the dual, max work . y
+// with y . P(R_k) <= 1, has a few vertices that are found once: exact, O(vertices) a call. Kernels
+// that run at one moment share a device in sim/engine/device_sharing.hpp.
 #pragma once
 
 #include <array>
@@ -43,9 +41,6 @@ class ShareCurve {
 const ShareCurve& gemm_curve();
 const ShareCurve& memory_curve();   // GEMV-like kernels: decode attention
 const ShareCurve& network_curve();  // collectives
-
-// Speed of each of the kernels when all get the same; at most 1.
-double max_min_speed(std::span<const ShareCurve* const> kernels);
 
 inline constexpr std::size_t kSharingClasses = 3;
 using SharedWork = std::array<Seconds, kSharingClasses>;  // stand-alone times

@@ -35,18 +35,6 @@ TEST(ShareCurve, RefusesWhatIsNoCurve) {
   EXPECT_THROW(ShareCurve(Points{{0, 0}, {0.4, 0.5}, {0.6, 0.4}, {1, 1}}, "curve"), Error);
 }
 
-// Two GEMMs halve each other; a GEMM beside decode attention is better off than that.
-TEST(ShareCurve, MaxMinSpeeds) {
-  const std::array<const ShareCurve*, 2> gemms = {&gemm_curve(), &gemm_curve()};
-  EXPECT_NEAR(max_min_speed(gemms), 0.5, 1e-12);
-  const std::array<const ShareCurve*, 2> mixed = {&gemm_curve(), &memory_curve()};
-  const double speed = max_min_speed(mixed);
-  EXPECT_NEAR(gemm_curve().share(speed) + memory_curve().share(speed), 1, 1e-9);
-  EXPECT_GT(speed, 0.6);
-  const std::array<const ShareCurve*, 1> alone = {&network_curve()};
-  EXPECT_EQ(max_min_speed(alone), 1);
-}
-
 double best(double gemm, double memory, double network) {
   return nano_batch_sharing().time({Seconds(gemm), Seconds(memory), Seconds(network)}).value();
 }
