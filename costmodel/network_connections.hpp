@@ -16,6 +16,7 @@ struct ConnectionRates {
   double peer = 0;  // of a pair of ranks; 0: what the NIC carries
   double ring = 0;  // of a communicator, whose like all groups of its node use at once
 };
+// Between nodes of this kind, where `groups_per_node` communicators share the NICs of one.
 ConnectionRates connection_rates(const topologies::Node& node, int groups_per_node);
 
 // How many NICs NCCL sees as one: the plug-in of EFA, which declares its latency, shows the rails

@@ -19,6 +19,7 @@ struct Exporter {
 };
 
 std::span<const Exporter* const> exporter_table();  // generated
+// Error with the nearest name where none is called so.
 const Exporter& find_exporter(std::string_view name);
 // What the exporter writes; Error for what no framework here expresses (slices of sequences).
 std::string export_plan(const Exporter& exporter, const Plan& plan);

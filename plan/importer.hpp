@@ -27,6 +27,7 @@ struct Importer {
 };
 
 std::span<const Importer* const> importer_table();  // generated
+// Error with the nearest name where none is called so.
 const Importer& find_importer(std::string_view name);
 
 }  // namespace orrery::plan

@@ -39,6 +39,7 @@ struct CollectiveAlgorithm {
 };
 
 std::span<const CollectiveAlgorithm* const> collective_table();  // generated; sorted by file name
+// Error (citing `where`) with the nearest name where none is called so.
 const CollectiveAlgorithm& find_collective(std::string_view name, std::string_view where);
 
 // All messages in order of step. Bad input when there are more than limits allow.

@@ -10,6 +10,7 @@
 
 namespace orrery::plan {
 
+// Errors name the place in the document, also where the record and the document differ.
 models::Network read_embedded_network(const JsonReader& value);
 topologies::Cluster read_embedded_cluster(const JsonReader& value);
 

@@ -7,6 +7,8 @@
 
 namespace orrery::plan {
 
+// Fields that few plans state only where they differ from their defaults. Read, a field that is
+// left out has its default; Errors name unknown and unusable ones.
 Json to_json(const Execution& execution);
 Execution read_execution(const JsonReader& value);
 

@@ -7,7 +7,10 @@
 
 namespace orrery::plan {
 
+// A degree from `min` on, `fallback` where the member is left out; Error otherwise.
 int degree_or(ObjectReader& object, std::string_view key, int fallback, int min = 1);
+// Members that few plans state only where they differ from their defaults. Errors name unknown and
+// unusable members.
 Json to_json(const BlockRun& run);
 BlockRun read_block_run(const JsonReader& value);
 

@@ -8,6 +8,7 @@
 
 namespace orrery::plan {
 
+// Adds the arguments of a network that has a window.
 void write_megatron_window(const models::NetworkSpec& spec, FlagList& flags);
 
 // Sets sliding_window and global_attention_interval where the arguments state a window; the layers

@@ -50,6 +50,7 @@ Taken opposite(Taken taken);
 // [ A = B ], [[ A -gt B ]], test -n A; anything else is Maybe.
 Taken evaluate_test(const Values& words);
 
+// Of a variable's name: letters, underscores and behind the first digits.
 bool is_name_start(char c);
 bool is_name(char c);
 bool is_blank(char c);  // space, tab, carriage return

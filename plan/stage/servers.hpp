@@ -17,6 +17,7 @@
 
 namespace orrery::plan {
 
+// Server processes, one a node.
 int num_servers(const Plan& plan);
 // "" when the plan's fields suit its schedule, else the smallest change.
 std::string servers_problem(const Plan& plan);

@@ -7,6 +7,8 @@
 
 namespace orrery::sim {
 
+// One chain of p stages with as many micro-batches as all iterations have; the params pass
+// check_without_flush.
 PipelineOrder without_flush(const ScheduleParams& params, int per_update, Versions versions);
 
 // The lists of such a pipeline with an update after each backward and at most the micro-batches of

@@ -59,6 +59,7 @@ struct ListedSizes {
 ScheduleLists read_schedule_lists(ObjectReader& object);
 
 int num_stages(const ScheduleLists& lists);  // virtual ones, numbered from 0 on
+// Micro-batches and iterations that the passes are of.
 ListedSizes sizes_of(const ScheduleLists& lists);
 // Copies of the network: directions in which micro-batches travel.
 int directions_of(const ScheduleLists& lists);

@@ -21,6 +21,7 @@ int most_in_flight(const ScheduleParams& params);
 // After so many micro-batches devices are dealt the same again.
 std::int64_t turns_of(const ScheduleParams& params);
 
+// Whether some stage is on several devices.
 bool has_replicated_stages(const ScheduleParams& params);
 
 // An update of a stage after `per_update` micro-batches, at least one of each replica.
