@@ -48,8 +48,8 @@ class Assumptions {
         notes_.push_back(fmt::format("GPU {} as {}", printable(row_.gpu, 60), gpu));
       }
     }
-    if (std::string parts = nodes_in_part(row_); !parts.empty()) {
-      notes_.push_back(std::move(parts));
+    for (std::string& note : cluster_notes(row_)) {
+      notes_.push_back(std::move(note));
     }
     if (const std::string_view family = standing_family(row_); !family.empty()) {
       notes_.push_back(
@@ -270,8 +270,9 @@ class Assumptions {
   void recompute() {
     const FrameworkFacts& framework = framework_of(row_).facts;
     if (row_.recompute == "custom" && !stated_recompute(row_, framework)) {
-      notes_.push_back(
-          fmt::format("recomputation \"{}\" as not stated", printable(row_.recompute_detail, 60)));
+      const std::string& words =
+          row_.recompute_detail.empty() ? row_.recompute : row_.recompute_detail;
+      notes_.push_back(fmt::format("recomputation \"{}\" as not stated", printable(words, 60)));
       row_.recompute.clear();
       row_.recompute_detail.clear();
     }

@@ -37,6 +37,14 @@ void fill_form(Measurement& row, Notes& notes) {
   }
 }
 
+// "A100" beside a p4d is the one that this node carries.
+void fill_variant(Measurement& row, Notes& notes) {
+  if (std::string carried = gpu_of_stated_node(row); !carried.empty()) {
+    notes.push_back(fmt::format("GPU {} as {}", printable(row.gpu, 60), carried));
+    row.gpu = std::move(carried);
+  }
+}
+
 void fill_micro_batch(Measurement& row, Notes& notes) {
   if (row.micro_batch || !row.global_batch || !row.dp || !row.num_microbatches) {
     return;
@@ -58,10 +66,11 @@ void fill_degree(std::string_view name, OptionalCount& degree, std::int64_t othe
 }
 
 // All degrees state it where they are all there: some sources print the ranks that share an expert.
-void fill_data_parallel(Measurement& row, Notes& notes) {
+// A blank `cp` is what dp leaves over, as long as it may be.
+void fill_data_parallel(Measurement& row, bool cp_may_fill, Notes& notes) {
   const std::int64_t others = row.tp.value_or(0) * row.pp.value_or(0) * row.cp.value_or(1);
   const std::int64_t gpus = row.gpus.value_or(0);
-  const bool open = !row.dp || row.cp;  // else dp tells the context ranks
+  const bool open = !row.dp || row.cp || !cp_may_fill;
   if (others == 0 || gpus == 0 || gpus % others != 0 || !open || row.dp == gpus / others) {
     return;
   }
@@ -87,11 +96,13 @@ void fill_degrees(Measurement& row, Notes& notes) {
 }  // namespace
 
 std::vector<std::string> fill_from_cells(Measurement& row) {
-  Notes notes;
+  Notes notes = row.remarks;
   fill_form(row, notes);
-  fill_data_parallel(row, notes);
+  fill_variant(row, notes);
+  fill_data_parallel(row, true, notes);
   fill_micro_batch(row, notes);
   fill_degrees(row, notes);
+  fill_data_parallel(row, false, notes);
   return notes;
 }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <span>
 #include <string>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "base/limits.hpp"
 #include "base/text.hpp"
 #include "studies/rows/metric_name.hpp"
+#include "studies/rows/recompute_words.hpp"
 #include "studies/rows/row_words.hpp"
 #include "studies/rows/table_cells.hpp"
 
@@ -75,6 +77,65 @@ std::map<std::string, std::string> read_aux(const std::string& cell) {
   return aux;
 }
 
+// "4K", "1M": a remark says what it is taken as.
+OptionalCount round_count(const Cells& cells, std::string_view column, std::int64_t max,
+                          NumberUnits units, Measurement& row) {
+  const OptionalCount value = cells.count(column, max, units);
+  const std::string cell = cells.optional_text(column);
+  const bool has_unit = std::any_of(units.begin(), units.end(), [&](const NumberUnit& unit) {
+    return value && to_lower(cell).find(unit.letter) != cell.npos;
+  });
+  if (has_unit) {
+    row.remarks.push_back(fmt::format("{} {} as {}", column, printable(cell, 60), *value));
+  }
+  return value;
+}
+
+// Lengths, widths and machines are powers of two: 4K is 4096.
+constexpr auto kBinary = std::to_array<NumberUnit>({{'k', 1024}});
+constexpr auto kLengths = std::to_array<NumberUnit>({{'k', 1024}, {'m', 1024.0 * 1024}});
+constexpr auto kTokens =
+    std::to_array<NumberUnit>({{'k', 1024}, {'m', 1024.0 * 1024}, {'b', 1024.0 * 1024 * 1024}});
+
+// "32K" entries are a power of two, "50K" are thousands.
+OptionalCount read_vocab(const Cells& cells, Measurement& row) {
+  constexpr auto kPlain = std::to_array<NumberUnit>({{'k', 1}});
+  constexpr auto kThousands = std::to_array<NumberUnit>({{'k', 1000}});
+  const auto printed = static_cast<std::int64_t>(cells.number("vocab", kPlain).value_or(0));
+  const bool power = printed > 0 && (printed & (printed - 1)) == 0;
+  return round_count(cells, "vocab", limits::kMaxVocab,
+                     power ? NumberUnits(kBinary) : NumberUnits(kThousands), row);
+}
+
+// In billions: "7B", "345M" and 1.3e9 are numbers of parameters.
+std::optional<double> read_parameters(const Cells& cells) {
+  constexpr auto kUnits = std::to_array<NumberUnit>({{'b', 1}, {'m', 1e-3}, {'t', 1e3}});
+  constexpr double kMostBillions = 1e6;
+  const std::optional<double> value = cells.number("params_b", kUnits);
+  return value && *value > kMostBillions ? *value / 1e9 : value;
+}
+
+// Sequences, or "4M tokens": as many sequences as hold them.
+OptionalCount read_batch(const Cells& cells, std::string_view column, Measurement& row) {
+  constexpr std::string_view kNoun = "tokens";
+  const std::string cell = cells.optional_text(column);
+  if (!to_lower(cell).ends_with(kNoun)) {
+    const OptionalCount value = round_count(cells, column, limits::kMaxBatch, kBinary, row);
+    return value == 0 ? std::nullopt : value;
+  }
+  const OptionalCount tokens =
+      cells.count(column, limits::kMaxBatch * limits::kMaxSequence, kTokens);
+  if (!tokens || row.seq_len.value_or(0) == 0) {
+    row.unknown = fmt::format("{} \"{}\" without seq_len", column, printable(cell, 60));
+    return std::nullopt;
+  }
+  const std::int64_t sequences =
+      std::max<std::int64_t>(1, (*tokens + *row.seq_len / 2) / *row.seq_len);
+  row.remarks.push_back(
+      fmt::format("{} {} as {} sequences", column, printable(cell, 60), sequences));
+  return sequences;
+}
+
 void read_network(const Cells& cells, Measurement& row) {
   constexpr auto kGated = std::to_array<std::string_view>({"gated", "swiglu", "geglu"});
   constexpr auto kPlain = std::to_array<std::string_view>({"gelu", "relu", "squared relu"});
@@ -82,22 +143,44 @@ void read_network(const Cells& cells, Measurement& row) {
   constexpr auto kUntied = std::to_array<std::string_view>({"untied"});
   row.model_family = to_lower(cells.text("model_family"));
   row.model_name = cells.optional_text("model_name");
-  row.params_b = cells.number("params_b");
+  row.params_b = read_parameters(cells);
   row.layers = cells.count("layers", limits::kMaxLayers);
-  row.hidden = cells.count("hidden", limits::kMaxHidden);
+  row.hidden = round_count(cells, "hidden", limits::kMaxHidden, kBinary, row);
   row.heads = cells.count("heads", limits::kMaxHeads);
   row.kv_heads = cells.count("kv_heads", limits::kMaxHeads);
   row.head_dim = cells.count("head_dim", limits::kMaxHidden);
-  row.ffn_hidden = cells.count("ffn_hidden", limits::kMaxFfn);
+  row.ffn_hidden = round_count(cells, "ffn_hidden", limits::kMaxFfn, kBinary, row);
   row.gated_mlp = cells.flag("gated_mlp", {kGated, kPlain});
-  row.vocab = cells.count("vocab", limits::kMaxVocab);
-  row.seq_len = cells.count("seq_len", limits::kMaxSequence);
+  row.vocab = read_vocab(cells, row);
+  row.seq_len = round_count(cells, "seq_len", limits::kMaxSequence, kLengths, row);
   row.tied_embeddings = cells.flag("tied_embeddings", {kTied, kUntied});
   row.experts = cells.count("experts", limits::kMaxExperts);
   row.top_k = cells.count("top_k", limits::kMaxExperts);
   row.moe_ffn_hidden = cells.count("moe_ffn_hidden", limits::kMaxFfn);
   row.shared_expert_ffn = cells.count("shared_expert_ffn", limits::kMaxFfn);
   row.first_dense_layers = cells.count("first_dense_layers", limits::kMaxLayers);
+}
+
+// "16x8" are 16 nodes of 8 GPUs.
+OptionalCount read_gpus(const Cells& cells, Measurement& row) {
+  const std::string cell = cells.optional_text("gpus");
+  std::int64_t product = 1;
+  const std::vector<std::string_view> factors = split(cell, 'x');
+  for (const std::string_view factor : factors) {
+    const std::string_view digits = trim(factor);
+    std::int64_t value = 0;
+    const char* const end = digits.data() + digits.size();
+    const auto read = std::from_chars(digits.data(), end, value);
+    if (factors.size() != 2 || read.ec != std::errc() || read.ptr != end || value < 1 ||
+        value > limits::kMaxDevices) {
+      return round_count(cells, "gpus", limits::kMaxDevices, kBinary, row);
+    }
+    product *= value;
+  }
+  if (product > limits::kMaxDevices) {
+    cells.refuse("gpus", "is not a count", fmt::format("at most {}", limits::kMaxDevices));
+  }
+  return product;
 }
 
 void read_hardware(const Cells& cells, Measurement& row) {
@@ -108,7 +191,7 @@ void read_hardware(const Cells& cells, Measurement& row) {
     row.precision_detail = precision;  // "fp8 (rowwise)"
   }
   row.gpu = cells.text("gpu");
-  row.gpus = cells.count("gpus", limits::kMaxDevices);
+  row.gpus = read_gpus(cells, row);
   row.gpus_per_node = cells.degree("gpus_per_node", limits::kMaxDevices);
   row.intra_node = cells.optional_text("intra_node");
   row.inter_node = cells.optional_text("inter_node");
@@ -135,6 +218,22 @@ void read_stage(const Cells& cells, Measurement& row) {
   }
 }
 
+// "Interleaved 1F1B (vpp=5)" states model chunks that the column of their number may leave blank.
+void read_schedule(const Cells& cells, Measurement& row) {
+  const std::string cell = cells.optional_text("schedule");
+  row.schedule = schedule_name(cell);
+  const OptionalCount chunks = chunks_in_schedule(cell);
+  if (!chunks || row.vpp == chunks) {
+    return;
+  }
+  if (row.vpp) {
+    row.remarks.push_back(
+        fmt::format("vpp {}, not the {} of \"{}\"", *row.vpp, *chunks, printable(cell, 60)));
+  } else if (!row.most_chunks) {
+    row.vpp = chunks;
+  }
+}
+
 void read_plan(const Cells& cells, Measurement& row) {
   row.tp = cells.degree("tp", limits::kMaxDevices);
   row.cp = cells.degree("cp", limits::kMaxDevices);
@@ -150,11 +249,11 @@ void read_plan(const Cells& cells, Measurement& row) {
       recompute_words(cells.optional_text("recompute"), cells.optional_text("recompute_detail"));
   row.recompute = recompute.name;
   row.recompute_detail = recompute.detail;
-  row.schedule = schedule_name(cells.optional_text("schedule"));
+  read_schedule(cells, row);
   row.variant = cells.optional_text("variant");
-  row.micro_batch = cells.degree("micro_batch", limits::kMaxBatch);
+  row.micro_batch = read_batch(cells, "micro_batch", row);
   row.num_microbatches = cells.degree("num_microbatches", limits::kMaxBatch);
-  row.global_batch = cells.degree("global_batch", limits::kMaxBatch);
+  row.global_batch = read_batch(cells, "global_batch", row);
   row.overlap = cells.optional_text("overlap");
 }
 

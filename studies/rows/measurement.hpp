@@ -82,6 +82,8 @@ struct Measurement {
   std::string inferred;  // columns that the table's author filled in
   std::string notes;
   std::string unknown;  // words of a cell that mean nothing known: the row is skipped for them
+  // How cells were read that can be read in more than one way: "seq_len 4K as 4096".
+  std::vector<std::string> remarks;
 
   // Whether a free-text column mentions the phrase (any case).
   bool notes_mention(std::string_view phrase) const;

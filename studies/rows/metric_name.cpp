@@ -29,6 +29,7 @@ constexpr auto kSpellings = std::to_array<Spelling>({
     {"samples s gpu", "samples_per_s_per_gpu"},
     {"tokens s", "tokens_per_s"},
     {"tokens s gpu", "tokens_per_s_per_gpu"},
+    {"tgs", "tokens_per_s_per_gpu"},  // tokens a GPU and second
     {"mfu", "mfu"},
     {"mfu %", "mfu", 0.01},
     {"hfu", "hfu"},

@@ -120,7 +120,10 @@ class Chooser {
  public:
   Chooser(Measurement& row, std::vector<std::string>& assumed)
       : row_(row), assumed_(assumed), open_(row) {
+    const std::string stated = row_.recompute;
     assumed_ = assume_defaults(row_);
+    // Words that mean no operators and no layers leave it open, too.
+    open_.recompute |= !row_.full && stated == "custom" && row_.recompute == "none";
   }
 
   PlanOrReason run() {

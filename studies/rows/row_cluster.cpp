@@ -27,6 +27,7 @@ struct KnownNode {
   std::string gpu;
   int gpus = 0;
   topologies::Wiring wiring = topologies::Wiring::Crossbar;
+  std::string network;
 };
 
 // Of the registry, by name.
@@ -35,7 +36,8 @@ const std::vector<KnownNode>& known_nodes() {
     std::vector<KnownNode> nodes;
     for (const std::string& name : topologies::node_names()) {
       const Cluster cluster = topologies::load_cluster(name + ":1");
-      nodes.push_back({name, cluster.gpu.name, cluster.node.gpus, cluster.node.scale_up.wiring});
+      nodes.push_back({name, cluster.gpu.name, cluster.node.gpus, cluster.node.scale_up.wiring,
+                       cluster.node.scale_out.link});
     }
     return nodes;
   }();
@@ -121,6 +123,17 @@ std::string network_of(const std::string& gpu, const std::string& text) {
   return std::string(parts.front().substr(0, bracket + 1)).append(chosen);
 }
 
+// EFA is the network of one cloud: its node of the GPU. "" where there is none.
+std::string node_with_efa(const ClusterRequest& request, const std::string& gpu) {
+  constexpr auto kEfa = std::to_array<std::string_view>({"efa"});
+  const auto has_efa = [&](const KnownNode& node) {
+    return node.gpu == gpu && node.network == kEfa.front();
+  };
+  const auto found = std::find_if(known_nodes().begin(), known_nodes().end(), has_efa);
+  const bool stated = has_word(to_lower(request.inter_node), kEfa);
+  return stated && found != known_nodes().end() ? found->name : std::string();
+}
+
 // The node that the row names, if it carries the GPU, else a board or the usual one.
 std::string node_of(const ClusterRequest& request, const std::string& gpu) {
   for (const std::string* text : {&request.gpu, &request.intra_node, &request.inter_node}) {
@@ -128,6 +141,9 @@ std::string node_of(const ClusterRequest& request, const std::string& gpu) {
     if (!node.empty() && topologies::load_cluster(node + ":1").gpu.name == gpu) {
       return node;
     }
+  }
+  if (std::string node = node_with_efa(request, gpu); !node.empty()) {
+    return node;
   }
   std::string board = board_without_switch(request, gpu);
   return board.empty() ? usual_node(gpu) : board;
@@ -294,16 +310,42 @@ tl::expected<Cluster, std::string> row_cluster(const Measurement& row) {
   return make_cluster(request_of(row));
 }
 
-std::string nodes_in_part(const Measurement& row) {
+std::string gpu_of_stated_node(const Measurement& row) {
+  constexpr auto kForms = std::to_array<std::string_view>({"mixed", "pci", "nvl"});
+  const std::string stated = stated_gpu(row.gpu);
+  const bool says_more = stated.empty() || topologies::stated_gigabytes(row.gpu) > 0 ||
+                         !topologies::find_node_in_words(row.gpu).empty() ||
+                         says_any(to_lower(row.gpu), kForms);
+  const auto model = [](const std::string& gpu) { return gpu.substr(0, gpu.find('-')); };
+  for (const std::string* text : {&row.intra_node, &row.inter_node}) {
+    const std::string node = says_more ? "" : topologies::find_node_in_words(*text);
+    const std::string carried = node.empty() ? "" : topologies::load_cluster(node + ":1").gpu.name;
+    if (!carried.empty() && carried != stated && model(carried) == model(stated)) {
+      return carried;
+    }
+  }
+  return "";
+}
+
+std::vector<std::string> cluster_notes(const Measurement& row) {
   const ClusterRequest request = request_of(row);
   const auto usual = usual_cluster(request);
   if (request.gpus == 0 || !usual || is_domain(*usual)) {
     return {};
   }
+  std::vector<std::string> notes;
   const auto [whole, used] = node_parts(request, *usual);
-  return request.gpus > whole && used < whole
-             ? fmt::format("{} GPUs of every {} in use", used, whole)
-             : std::string();
+  if (request.gpus > whole && used < whole) {
+    notes.push_back(fmt::format("{} GPUs of every {} in use", used, whole));
+  }
+  const std::string& words = request.inter_node;
+  const bool named = topologies::find_node_in_words(words) == usual->node.name;
+  if (request.gpus > used && !named && !topologies::parse_network(words)) {
+    notes.push_back(words.empty() ? fmt::format("network of {}", usual->node.name)
+                                  : fmt::format("inter_node \"{}\" as the network of {}",
+                                                printable(words, 60), usual->node.name));
+  }
+  return notes;
 }
 
 }  // namespace orrery::studies

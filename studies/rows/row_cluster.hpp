@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <tl/expected.hpp>
+#include <vector>
 
 #include "studies/rows/measurement.hpp"
 #include "topologies/cluster.hpp"
@@ -29,9 +30,13 @@ struct ClusterRequest {
 tl::expected<topologies::Cluster, std::string> make_cluster(const ClusterRequest& request);
 tl::expected<topologies::Cluster, std::string> row_cluster(const Measurement& row);
 
-// How a row's GPUs lie on several nodes that they do not fill ("" where they fill them, and in
-// NVLink domains, where jobs usually do not). There is no cluster where less than half of each
-// would be in use.
-std::string nodes_in_part(const Measurement& row);
+// The GPU of the node that the row names beside a GPU of which it states only the model: "A100" on
+// a p4d has 40 GB. "" where there is none or the cell says more.
+std::string gpu_of_stated_node(const Measurement& row);
+
+// What of the row's cluster is not as the row states it, in words: GPUs that do not fill their
+// nodes (in NVLink domains jobs usually do not, and there is no cluster where less than half of
+// each node would be in use), and a network between nodes of which the row states no rate.
+std::vector<std::string> cluster_notes(const Measurement& row);
 
 }  // namespace orrery::studies

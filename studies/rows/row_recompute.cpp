@@ -109,9 +109,14 @@ LayerShare share_of_percent(std::string_view detail) {
   if (sign == detail.npos) {
     return {};
   }
+  const std::string_view number = trim(detail.substr(0, sign));
   const std::string_view rest = trim(detail.substr(sign + 1));
-  const bool of_layers = rest.starts_with("of") && rest.find("layer") != rest.npos;
-  return rest.empty() || of_layers ? reduced(number_before(detail, sign), 100) : LayerShare();
+  constexpr auto kEnds = std::to_array<char>({';', ',', ')'});  // "(50%)"
+  const bool alone =
+      rest.empty() || std::find(kEnds.begin(), kEnds.end(), rest.front()) != kEnds.end();
+  const bool of_layers =
+      (rest.starts_with("of") && rest.find("layer") != rest.npos) || rest.starts_with("layer");
+  return alone || of_layers ? reduced(number_before(number, number.size()), 100) : LayerShare();
 }
 
 // "1 of 3 layers", "2/3 of layers".
@@ -163,11 +168,23 @@ LayerShare stated_share(std::string_view detail, bool whole_layers) {
   return {};
 }
 
+// "8 layers", as --recompute-num-layers counts them; 0 where the text says something else, as
+// "every 8 layers", "all 32 layers" and "3 of 8 layers" do.
+int layers_alone(std::string_view detail) {
+  constexpr auto kOthers =
+      std::to_array<std::string_view>({"every", "all", "uniform", " of ", "/", "%", "each"});
+  const std::size_t noun = detail.find(" layer");
+  return noun == detail.npos || says_any(detail, kOthers) ? 0 : number_before(detail, noun);
+}
+
 // Megatron-LM's --recompute-method block with --recompute-num-layers; 0 where all layers are meant.
 int layers_of_a_stage(std::string_view detail) {
   constexpr auto kPer = std::to_array<std::string_view>({"layers per", "layer per"});
   if (says_any(detail, kPer)) {  // "8 layers per stage"
     return first_number(detail);
+  }
+  if (const int layers = layers_alone(detail); layers > 0) {
+    return layers;
   }
   for (const std::string_view phrase : {"num_layers", "num-layers", "block", "first "}) {
     const std::size_t found = detail.find(phrase);
@@ -224,6 +241,12 @@ tl::expected<StatedRecompute, std::string> stated_recompute(const Measurement& r
   }
   if (row.recompute != "custom") {
     return StatedRecompute{row.recompute, 1, 0};
+  }
+  if (const auto [share, every] = stated_share(detail, false); every > 1) {
+    return StatedRecompute{whole_layer(row, framework), every, 0, share};
+  }
+  if (const int first = layers_of_a_stage(detail); first > 0) {
+    return StatedRecompute{whole_layer(row, framework), 1, first, 1};
   }
   std::string operators = operators_of(detail);
   if (operators.empty()) {

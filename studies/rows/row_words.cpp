@@ -7,31 +7,15 @@
 #include <vector>
 
 #include "base/text.hpp"
-#include "plan/operator_set.hpp"
+#include "sim/schedule.hpp"
 #include "studies/rows/measurement.hpp"
 
 namespace orrery::studies {
 namespace {
 
-using WordMeaning = std::pair<std::string_view, std::string_view>;
-
-// As plans spell what a cell says in other words.
-template <std::size_t kSize>
-std::string spelling(std::string_view cell, const std::array<WordMeaning, kSize>& words) {
-  const std::string key = letters_and_digits(cell);
-  for (const auto& [word, name] : words) {
-    if (key == word) {
-      return std::string(name);
-    }
-  }
-  return to_lower(cell);
-}
-
-std::string_view before_remark(std::string_view cell) {
-  return trim(cell.substr(0, cell.find('(')));
-}
-
-bool is_letter_or_digit(char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); }
+bool is_letter(char c) { return c >= 'a' && c <= 'z'; }
+bool is_number(char c) { return c >= '0' && c <= '9'; }
+bool is_letter_or_digit(char c) { return is_letter(c) || is_number(c); }
 
 std::size_t find_word(std::string_view text, std::string_view word) {
   for (std::size_t at = text.find(word); at != text.npos; at = text.find(word, at + 1)) {
@@ -67,6 +51,20 @@ std::string_view asserted_clause(std::string_view clause) {
 
 }  // namespace
 
+std::string spelling(std::string_view cell, std::span<const WordMeaning> words) {
+  const std::string key = letters_and_digits(cell);
+  for (const auto& [word, name] : words) {
+    if (key == word) {
+      return std::string(name);
+    }
+  }
+  return to_lower(cell);
+}
+
+std::string_view before_remark(std::string_view cell) {
+  return trim(cell.substr(0, cell.find('(')));
+}
+
 // Of a mixture of 8 and 16 bits the shorter one. Microscaling formats keep their names.
 std::string precision_name(std::string_view cell) {
   constexpr auto kFormats = std::to_array<WordMeaning>({{"mxfp8", "mxfp8"},
@@ -92,8 +90,43 @@ std::string precision_name(std::string_view cell) {
       return std::string(name);
     }
   }
-  return to_lower(cell);
+  const bool mixed = key.starts_with("mixed") || key == "automaticmixedprecision";
+  return mixed ? "mixed" : to_lower(cell);  // of which formats it does not say
 }
+
+namespace {
+
+// With model chunks or expressly without, in sentences: "1F1B with interleaving", "vpp=5",
+// "non-interleaved 1F1B", "1F1B, no interleaving"; no value where the text says neither or means
+// another schedule.
+std::optional<std::string> interleaving_of(std::string_view name) {
+  constexpr auto kOthers =
+      std::to_array<std::string_view>({"zb", "zerobubble", "gpipe", "dual", "chimera", "breadth"});
+  constexpr auto kChunks = std::to_array<std::string_view>({"interleav", "vpp", "virtual"});
+  const std::string key = letters_and_digits(name);
+  if (says_any(key, kOthers) || !says_any(key, kChunks)) {
+    return std::nullopt;
+  }
+  const bool chunks =
+      key.find("noninterleav") == key.npos && says_any(letters_and_digits(asserted(name)), kChunks);
+  return chunks                         ? std::optional<std::string>("interleaved")
+         : key.find("1f1b") != key.npos ? std::optional<std::string>("1f1b")
+                                        : std::nullopt;
+}
+
+// "SlimPipe", "PipeDream 2BW": a schedule of the registry, whatever stands between its words; ""
+// where there is none.
+std::string registered_schedule(std::string_view text) {
+  const std::string key = letters_and_digits(text);
+  for (const sim::Schedule* known : sim::schedule_table()) {
+    if (letters_and_digits(known->name) == key) {
+      return std::string(known->name);
+    }
+  }
+  return "";
+}
+
+}  // namespace
 
 std::string schedule_name(std::string_view cell) {
   constexpr auto kNames = std::to_array<WordMeaning>({{"interleaved1f1b", "interleaved"},
@@ -137,11 +170,58 @@ std::string schedule_name(std::string_view cell) {
                                                       {"dualpipe", "dualpipe"},
                                                       {"dualpipev", "dualpipe-v"},
                                                       {"nopipeline", "none"}});
-  const std::string name = spelling(before_remark(cell), kNames);
-  const std::string key = letters_and_digits(name);
-  const bool interleaves = key.find("1f1b") != key.npos && key.find("interleav") != key.npos &&
-                           key.find("noninterleav") == key.npos;
-  return interleaves ? "interleaved" : name;  // "1F1B with interleaving"
+  std::string name = spelling(before_remark(cell), kNames);
+  // "Zero Bubble (ZB-H1)": the bracket says which.
+  const std::string detail = letters_and_digits(cell.substr(std::min(cell.size(), cell.find('('))));
+  const auto* const one = std::find_if(kNames.begin(), kNames.end(),
+                                       [&](const auto& known) { return known.first == detail; });
+  if (letters_and_digits(before_remark(cell)) == "zerobubble" && one != kNames.end()) {
+    return std::string(one->second);
+  }
+  if (std::string registered = registered_schedule(name); !registered.empty()) {
+    return registered;
+  }
+  return interleaving_of(name).value_or(name);
+}
+
+// "vpp=5", "VP 2", "virtual stages: 4", "2 model chunks", "interleaved x 4"; the digits of "1F1B"
+// count nothing.
+std::optional<std::int64_t> chunks_in_schedule(std::string_view cell) {
+  constexpr auto kBefore =
+      std::to_array<std::string_view>({"vpp", "vp", "v", "stages", "chunks", "factor", "degree",
+                                       "size", "interleaved", "interleaving", "interleave"});
+  constexpr auto kBehind = std::to_array<std::string_view>(
+      {"chunks", "model chunks", "virtual", "vpp", "x interleaved", "way interleaved"});
+  constexpr auto kInterleaves =
+      std::to_array<std::string_view>({"vpp", "vp", "v", "virtual", "chunk", "interleav"});
+  constexpr std::string_view kDigits = "0123456789";
+  const std::string text = to_lower(cell);
+  if (!says_any(text, kInterleaves)) {
+    return std::nullopt;
+  }
+  for (std::size_t at = text.find_first_of(kDigits); at != text.npos;) {
+    const std::size_t end = std::min(text.size(), text.find_first_not_of(kDigits, at));
+    const std::string_view all = text;
+    const std::string_view behind =
+        all.substr(std::min(text.size(), all.find_first_not_of(" -", end)));
+    std::string_view before = all.substr(0, at);
+    before = before.substr(0, before.find_last_not_of(" =:x") + 1);
+    const bool whole = end == text.size() || (!is_letter_or_digit(text[end]) && text[end] != '.') ||
+                       behind.starts_with("x interleaved");
+    const bool named = std::any_of(kBefore.begin(), kBefore.end(), [&](std::string_view word) {
+      return before.ends_with(word) &&
+             (before.size() == word.size() ||
+              !is_letter_or_digit(before[before.size() - word.size() - 1]));
+    });
+    const bool counted = std::any_of(kBehind.begin(), kBehind.end(), [&](std::string_view word) {
+      return behind.starts_with(word);
+    });
+    if (whole && end - at <= 3 && (named || counted)) {
+      return std::stoi(text.substr(at, end - at));
+    }
+    at = text.find_first_of(kDigits, end);
+  }
+  return std::nullopt;
 }
 
 std::optional<std::int64_t> stage_of_zero(std::string_view cell) {
@@ -154,35 +234,29 @@ std::optional<std::int64_t> stage_of_zero(std::string_view cell) {
         key.starts_with(prefix) && key.size() > prefix.size() ? key[prefix.size()] : ' ';
     const std::string_view rest =
         std::string_view(key).substr(std::min(key.size(), prefix.size() + 1));
-    const bool remark = rest.empty() || rest.find("offload") != rest.npos;  // "ZeRO-3 offload"
+    const bool remark = rest.empty() || is_letter(rest.front());  // "ZeRO-3 offload"
     if (stage >= '0' && stage <= '3' && remark) {
       return stage - '0';
     }
   }
   // ZeRO-Offload is of stage 2 (arXiv 2101.06840), the others shard parameters.
-  constexpr auto kNames =
-      std::to_array<std::pair<std::string_view, std::int64_t>>({{"fsdp", 3},
-                                                                {"fsdp2", 3},
-                                                                {"hsdp", 3},
-                                                                {"mics", 3},
-                                                                {"fullshard", 3},
-                                                                {"zeroinfinity", 3},
-                                                                {"hybridshard", 3},
-                                                                {"hybrid", 3},
-                                                                {"ddp", 0},
-                                                                {"noshard", 0},
-                                                                {"no", 0},
-                                                                {"off", 0},
-                                                                {"zerooffload", 2},
-                                                                {"shardgradop", 2},
-                                                                {"distopt", 1},
-                                                                {"distributedoptimizer", 1}});
-  // "FSDP full shard" is what its strategy is.
+  constexpr auto kNames = std::to_array<std::pair<std::string_view, std::int64_t>>(
+      {{"fsdp", 3},        {"fsdp2", 3},        {"hsdp", 3},          {"mics", 3},
+       {"fullshard", 3},   {"fullsharding", 3}, {"fullysharded", 3},  {"zeroinfinity", 3},
+       {"hybridshard", 3}, {"hybrid", 3},       {"ddp", 0},           {"noshard", 0},
+       {"nosharding", 0},  {"no", 0},           {"off", 0},           {"zerooffload", 2},
+       {"shardgradop", 2}, {"distopt", 1},      {"distoptimizer", 1}, {"distributedoptimizer", 1}});
+  // "FSDP full shard" and "FSDP (SHARD_GRAD_OP)" are what their strategy is.
+  constexpr std::string_view kFsdp = "fsdp";
+  const std::string whole = letters_and_digits(cell);
+  const bool names_strategy = whole.starts_with(kFsdp) && whole.find("shard") != whole.npos;
   const std::string_view strategy =
-      std::string_view(key).substr(key.starts_with("fsdp") && key.ends_with("shard") ? 4 : 0);
-  for (const auto& [name, stage] : kNames) {
-    if (key == name || strategy == name) {
-      return stage;
+      names_strategy ? std::string_view(whole).substr(kFsdp.size()) : std::string_view(key);
+  for (const std::string_view words : {strategy, std::string_view(key)}) {
+    const auto* const known = std::find_if(kNames.begin(), kNames.end(),
+                                           [&](const auto& one) { return one.first == words; });
+    if (known != kNames.end()) {
+      return known->second;
     }
   }
   return key == "zero" && cell.find("++") != cell.npos ? std::optional<std::int64_t>(3)
@@ -204,73 +278,6 @@ std::string asserted(std::string_view text) {
     text.remove_prefix(std::min(end + 1, text.size()));
   }
   return said;
-}
-
-// Flags of scripts and what they name: the layer, or the attention core (Megatron-LM's
-// --recompute-activations).
-RecomputeWords recompute_words(std::string_view cell, std::string_view detail) {
-  constexpr auto kNames = std::to_array<WordMeaning>({{"no", "none"},
-                                                      {"off", "none"},
-                                                      {"false", "none"},
-                                                      {"0", "none"},
-                                                      {"disabled", "none"},
-                                                      {"yes", "full"},
-                                                      {"enabled", "full"},
-                                                      {"on", "full"},
-                                                      {"true", "full"},
-                                                      {"1", "full"},
-                                                      {"ac", "full"},
-                                                      {"uniform", "full"},
-                                                      {"fulluniform", "full"},
-                                                      {"everylayer", "full"},
-                                                      {"all", "full"},
-                                                      {"alllayers", "full"},
-                                                      {"perlayer", "full"},
-                                                      {"layerwise", "full"},
-                                                      {"remat", "full"},
-                                                      {"nothingsaveable", "full"},
-                                                      {"attn", "selective"},
-                                                      {"attention", "selective"},
-                                                      {"coreattn", "selective"},
-                                                      {"coreattention", "selective"}});
-  constexpr auto kKnown =
-      std::to_array<std::string_view>({"", "none", "selective", "full", "custom", "products"});
-  // "none (FlashAttention)", "selective (every 2nd layer)": what stands before the bracket.
-  if (const std::string first = spelling(before_remark(cell), kNames);
-      cell.ends_with(')') && !first.empty() &&
-      std::find(kKnown.begin(), kKnown.end(), first) != kKnown.end()) {
-    std::string both(cell.substr(cell.find('(')));
-    both.append(detail.empty() ? "" : "; ").append(detail);
-    return {first, std::move(both)};
-  }
-  const std::string name = spelling(cell, kNames);
-  const std::vector<std::string_view> parts = split(name, '+');
-  const bool groups = std::all_of(parts.begin(), parts.end(), [](std::string_view part) {
-    return plan::group_named(part).has_value();
-  });
-  if (groups || std::find(kKnown.begin(), kKnown.end(), name) != kKnown.end()) {
-    return {name, std::string(detail)};
-  }
-  const auto with = [&](std::string_view kind) {
-    std::string both = name;
-    both.append(detail.empty() ? "" : "; ").append(detail);
-    return RecomputeWords{std::string(kind), std::move(both)};
-  };
-  constexpr auto kSome = std::to_array<std::string_view>(
-      {"selective", "per-op", "per op", "every ", "1 of ", "1/", "half of", "% of layers"});
-  constexpr auto kWhole =
-      std::to_array<std::string_view>({"full", "block", "checkpoint", "recomput", "all layers"});
-  if (name == "sac" || name.starts_with("sac ")) {
-    return {"selective", "per-op; " + std::string(detail)};
-  }
-  const std::string said = asserted(name);
-  if (letters_and_digits(said).empty()) {
-    return {"none", std::string(detail)};
-  }
-  if (said.find("dots") != said.npos) {  // jax.checkpoint_policies
-    return with("custom");
-  }
-  return with(says_any(said, kSome) ? "selective" : says_any(said, kWhole) ? "full" : "custom");
 }
 
 }  // namespace orrery::studies

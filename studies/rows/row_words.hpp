@@ -7,13 +7,26 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace orrery::studies {
+
+// Letters and digits of a word in lower case, and what plans call what it means.
+using WordMeaning = std::pair<std::string_view, std::string_view>;
+
+// As plans spell what a cell says in other words; the cell in lower case where it is none of them.
+std::string spelling(std::string_view cell, std::span<const WordMeaning> words);
+
+// "1F1B (Megatron)" without its bracket.
+std::string_view before_remark(std::string_view cell);
 
 // "bf16-mixed", "fp8 (blockwise)": the number format that the cell names.
 std::string precision_name(std::string_view cell);
 
 std::string schedule_name(std::string_view cell);
+
+// Model chunks of a device that the cell of the schedule states: "Interleaved 1F1B (vpp=5)".
+std::optional<std::int64_t> chunks_in_schedule(std::string_view cell);
 
 // "ZeRO-2", "stage 1", "FSDP"; no value where the cell holds no such words.
 std::optional<std::int64_t> stage_of_zero(std::string_view cell);
@@ -24,13 +37,5 @@ std::string asserted(std::string_view text);
 
 // A text in lower case that holds one of the words, not as part of another.
 bool has_word(std::string_view text, std::span<const std::string_view> words);
-
-// Which recomputation a cell means: none, selective, full or custom; what else it says stands
-// before the detail.
-struct RecomputeWords {
-  std::string name;
-  std::string detail;
-};
-RecomputeWords recompute_words(std::string_view cell, std::string_view detail);
 
 }  // namespace orrery::studies

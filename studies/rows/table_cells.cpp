@@ -7,6 +7,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/limits.hpp"
@@ -33,21 +34,61 @@ bool states_no_number(std::string_view cell) {
   return is_one_of(cell, kWords);
 }
 
-// "1,024" as 1024; other commas stay and make the cell no number.
+// "1,024" and "1 024" as 1024; other separators stay and make the cell no number.
 std::string without_separators(std::string number) {
-  const std::size_t first = number.find(',');
+  const std::size_t first = number.find_first_of(", _");
   if (first == 0 || first > 3) {
     return number;
   }
-  for (std::size_t at = first; at != number.npos; at = number.find(',', at + 1)) {
+  if (first == number.npos) {
+    return number;
+  }
+  const char separator = number[first];
+  for (std::size_t at = first; at != number.npos; at = number.find(separator, at + 1)) {
     const std::string_view group = std::string_view(number).substr(at + 1, 4);
     const std::size_t digits = std::min(group.size(), group.find_first_not_of("0123456789"));
     if (digits != 3) {
       return number;
     }
   }
-  std::erase(number, ',');
+  std::erase(number, separator);
   return number;
+}
+
+// "4096 tokens", "64 GPUs": what a column counts anyway.
+std::string_view without_noun(std::string_view cell, std::string_view column) {
+  constexpr auto kNouns =
+      std::to_array<std::pair<std::string_view, std::string_view>>({{"seq_len", "tokens"},
+                                                                    {"gpus", "gpus"},
+                                                                    {"gpus_per_node", "gpus"},
+                                                                    {"layers", "layers"},
+                                                                    {"heads", "heads"},
+                                                                    {"experts", "experts"},
+                                                                    {"micro_batch", "sequences"},
+                                                                    {"micro_batch", "samples"},
+                                                                    {"micro_batch", "tokens"},
+                                                                    {"global_batch", "sequences"},
+                                                                    {"global_batch", "samples"},
+                                                                    {"global_batch", "tokens"}});
+  for (const auto& [counter, noun] : kNouns) {
+    if (column == counter && to_lower(cell).ends_with(noun)) {
+      return trim(cell.substr(0, cell.size() - noun.size()));
+    }
+  }
+  return cell;
+}
+
+// Takes the unit off the end of a number.
+double take_unit(std::string& number, NumberUnits units) {
+  const char last = number.size() > 1 ? to_lower(number).back() : ' ';
+  for (const NumberUnit& unit : units) {
+    if (last == unit.letter) {
+      number.pop_back();
+      number = trim(number);
+      return unit.factor;
+    }
+  }
+  return 1;
 }
 
 // "~1,024 (inferred)" is 1024; a percent sign stays.
@@ -67,20 +108,21 @@ std::string plain_number(std::string_view cell) {
 
 bool is_percentage(std::string_view cell) { return plain_number(cell).ends_with('%'); }
 
-double parse_cell(const std::string& cell, const std::string& where) {
+double parse_cell(std::string_view cell, NumberUnits units, const std::string& where) {
   double value = 0;
-  const std::string number = plain_number(cell);
+  std::string number = plain_number(cell);
+  const double factor = take_unit(number, units);
   const bool percent = is_percentage(cell);
   const char* end = number.data() + number.size() - (percent ? 1 : 0);
   const auto result = std::from_chars(number.data(), end, value);
   if (result.ec != std::errc() || result.ptr != end || !std::isfinite(value)) {
     bad_input(where, fmt::format("\"{}\" is not a number", printable(cell, 60)));
   }
-  if (value < 0 || value > limits::kMaxQuantity) {
+  if (value < 0 || value * factor > limits::kMaxQuantity) {
     bad_input(where, fmt::format("{} is out of range", cell),
               fmt::format("0 to {:g}", limits::kMaxQuantity));
   }
-  return percent ? value / 100 : value;
+  return percent ? value / 100 : value * factor;
 }
 
 }  // namespace
@@ -97,15 +139,17 @@ bool Cells::is_open(std::string_view column) const {
   return cell.empty() || states_no_number(cell);
 }
 
-std::optional<double> Cells::number(std::string_view column) const {
+std::optional<double> Cells::number(std::string_view column, NumberUnits units) const {
   if (is_open(column)) {
     return std::nullopt;
   }
-  return parse_cell(text(column), table_.where(row_, column));
+  const std::string cell = text(column);
+  return parse_cell(without_noun(cell, column), units, table_.where(row_, column));
 }
 
-std::optional<std::int64_t> Cells::count(std::string_view column, std::int64_t max) const {
-  const std::optional<double> value = number(column);
+std::optional<std::int64_t> Cells::count(std::string_view column, std::int64_t max,
+                                         NumberUnits units) const {
+  const std::optional<double> value = number(column, units);
   if (!value) {
     return std::nullopt;
   }

@@ -19,20 +19,29 @@ struct FlagWords {
   std::span<const std::string_view> no = {};
 };
 
+// A letter behind a number and what it multiplies by, in lower case: "4K".
+struct NumberUnit {
+  char letter = ' ';
+  double factor = 1;
+};
+using NumberUnits = std::span<const NumberUnit>;
+
 class Cells {
  public:
   Cells(const CsvTable& table, std::size_t row) : table_(table), row_(row) {}
 
   std::string text(std::string_view column) const;  // the column must exist
   std::string optional_text(std::string_view column) const;
-  std::optional<std::int64_t> count(std::string_view column, std::int64_t max) const;
+  std::optional<std::int64_t> count(std::string_view column, std::int64_t max,
+                                    NumberUnits units = {}) const;
   // Of parallelism; 0, as some tables write what a run does without, is a blank.
   std::optional<std::int64_t> degree(std::string_view column, std::int64_t max) const;
   std::optional<bool> flag(std::string_view column, FlagWords words = {}) const;
   bool has(std::string_view column) const { return table_.has_column(column); }
   const CsvTable& table() const { return table_; }
-  bool is_open(std::string_view column) const;                  // blank, "auto", "varies"
-  std::optional<double> number(std::string_view column) const;  // finite, not negative
+  bool is_open(std::string_view column) const;  // blank, "auto", "varies"
+  // Finite, not negative.
+  std::optional<double> number(std::string_view column, NumberUnits units = {}) const;
   // Present and in range, or an Error.
   std::int64_t required_count(std::string_view column, std::int64_t max) const;
   double positive(std::string_view column) const;

@@ -11,6 +11,7 @@
 #include "base/text.hpp"
 #include "plan/mixed/simulate.hpp"
 #include "plan/replay/memory_replay.hpp"
+#include "studies/rows/contradictions.hpp"
 #include "studies/rows/metric.hpp"
 #include "studies/rows/row_choice.hpp"
 #include "studies/rows/row_cluster.hpp"
@@ -144,11 +145,11 @@ double peak_memory(const plan::MixedPlan& plan, const Measurement& row, Quantity
 
 }  // namespace
 
-bool is_mixed_row(const Measurement& row) { return row.gpu.starts_with(kGpus); }
+bool is_mixed_row(const Measurement& row) { return to_lower(row.gpu).starts_with(kGpus); }
 
 std::vector<std::vector<std::string>> stated_nodes(const std::string& notes) {
   std::vector<std::vector<std::string>> stages;
-  const std::size_t begin = notes.find(kOrder);
+  const std::size_t begin = to_lower(notes).find(kOrder);
   if (begin == std::string::npos) {
     return stages;
   }
@@ -162,13 +163,16 @@ std::vector<std::vector<std::string>> stated_nodes(const std::string& notes) {
   return stages;
 }
 
-void predict_mixed_row(Measurement row, int interval_draws, RowResult& result) {
+void predict_mixed_row(const Measurement& stated, int interval_draws, RowResult& result) {
+  Measurement row = stated;
   const std::string gpus = row.gpu;
   const auto plan = mixed_plan(row, result);
   if (!plan) {
     result.skipped_because = plan.error();
     return;
   }
+  const std::vector<std::string> contradicted = contradictions(stated, plan->shape);
+  result.assumed.insert(result.assumed.end(), contradicted.begin(), contradicted.end());
   label_row(row, plan->shape, result);
   result.subject = fmt::format("{}, {} x {}", row.model_name, plan->num_gpus(), gpus);
   result.gpu = "mixed";

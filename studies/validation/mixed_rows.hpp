@@ -20,6 +20,6 @@ std::vector<std::vector<std::string>> stated_nodes(const std::string& notes);
 
 // Fills prediction and labels, or says why the row is skipped. What the row leaves open is assumed
 // as for a run of this shape on nodes of its first GPU alone.
-void predict_mixed_row(Measurement row, int interval_draws, RowResult& result);
+void predict_mixed_row(const Measurement& stated, int interval_draws, RowResult& result);
 
 }  // namespace orrery::studies

@@ -11,6 +11,7 @@
 #include "plan/replay/memory_replay.hpp"
 #include "plan/simulation/interval.hpp"
 #include "plan/simulation/simulate.hpp"
+#include "studies/rows/contradictions.hpp"
 #include "studies/rows/metric.hpp"
 #include "studies/rows/row_choice.hpp"
 #include "studies/rows/row_plan.hpp"
@@ -152,6 +153,8 @@ RowResult predict_training_row(const Measurement& stated, int interval_draws) {
       result.skipped_because = plan.error();
       return result;
     }
+    const std::vector<std::string> contradicted = contradictions(stated, *plan);
+    result.assumed.insert(result.assumed.end(), contradicted.begin(), contradicted.end());
     label_row(row, *plan, result);
     const auto target = measured_target(row, plan->network);
     if (!target) {

@@ -53,6 +53,15 @@ TEST(AdapterRows, SayTheirRankAndProducts) {
             (models::AdapterSpec{.rank = 4}));
 }
 
+// What one remark leaves out another may say.
+TEST(AdapterRows, AreReadFromAllRemarks) {
+  const models::AdapterSpec all = {.rank = 16};
+  EXPECT_EQ(adapters({{"variant", "LoRA"}, {"notes", "rank 16, all linear layers"}}), all);
+  EXPECT_EQ(adapters({{"notes", "rank-16 LoRA of all linear layers"}}), all);
+  EXPECT_EQ(adapters({{"model_name", "GPT (LoRA)"}, {"notes", "all-linear, r=16"}}), all);
+  EXPECT_EQ(adapters({{"notes", "rank 16, all linear layers"}}).rank, 0);  // of what?
+}
+
 TEST(AdapterRows, ArePredictedFasterThanFullTraining) {
   const Changes nemo = {{"framework", "NeMo"}};
   const Changes lora = {{"framework", "NeMo"}, {"variant", "LoRA"}};

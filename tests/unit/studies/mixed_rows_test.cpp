@@ -31,6 +31,9 @@ TEST(MixedRows, NodesInStageOrder) {
   EXPECT_TRUE(stated_nodes("layers: 12/14").empty());
   EXPECT_TRUE(is_mixed_row(row_of(two_nodes(""))));
   EXPECT_FALSE(is_mixed_row(row_of({})));
+  EXPECT_TRUE(is_mixed_row(row_of({{"gpu", "Mixed: nodes 1xA100+1xV100"}})));
+  EXPECT_THAT(stated_nodes("Nodes in stage order: A | B"),
+              ElementsAre(ElementsAre("A"), ElementsAre("B")));
 }
 
 TEST(MixedRows, TheSlowerGpuCounts) {

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a row calls its recomputation.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace orrery::studies {
+
+// Which recomputation a cell means: none, selective, full or custom; what else it says stands
+// before the detail.
+struct RecomputeWords {
+  std::string name;
+  std::string detail;
+};
+RecomputeWords recompute_words(std::string_view cell, std::string_view detail);
+
+}  // namespace orrery::studies

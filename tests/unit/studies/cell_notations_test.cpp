@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+// Numbers, schedules and recomputation in the notations of other tables.
+#include <gmock/gmock.h>
+
+#include "studies/rows/framework_facts.hpp"
+#include "studies/rows/metric_name.hpp"
+#include "studies/rows/row_plan.hpp"
+#include "studies/rows/row_recompute.hpp"
+#include "studies/rows/row_words.hpp"
+#include "studies/validation/predictions.hpp"
+#include "tests/unit/base/testing.hpp"
+#include "tests/unit/studies/testing.hpp"
+
+namespace orrery::studies {
+namespace {
+
+using testing::Changes;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::message_of;
+using testing::predicted;
+using testing::row_of;
+
+TEST(CellNotations, CountsWithUnitsArePowersOfTwo) {
+  const auto length = [](const std::string& cell) { return row_of({{"seq_len", cell}}).seq_len; };
+  EXPECT_EQ(length("4K"), 4096);
+  EXPECT_EQ(length("8k"), 8192);
+  EXPECT_EQ(length("128 K"), 131072);
+  EXPECT_EQ(length("1M"), 1048576);
+  EXPECT_EQ(length("1.5K"), 1536);
+  EXPECT_EQ(length("~32K (packed)"), 32768);
+  EXPECT_EQ(row_of({{"hidden", "4K"}}).hidden, 4096);
+  EXPECT_EQ(row_of({{"gpus", "1K"}}).gpus, 1024);
+  EXPECT_EQ(row_of({{"global_batch", "2K"}}).global_batch, 2048);
+  EXPECT_THAT(predicted({{"seq_len", "2K"}}).assumed, ElementsAre("seq_len 2K as 2048"));
+  EXPECT_EQ(predicted({{"seq_len", "2K"}}).predicted, predicted({}).predicted);
+  EXPECT_THAT(predicted({{"seq_len", "2048"}}).assumed, IsEmpty());
+  for (const std::string bad : {"K", "4KB", "4G", "4K8", "k4"}) {
+    EXPECT_THAT(message_of([&] { length(bad); }), HasSubstr("seq_len")) << bad;
+  }
+  for (const auto& [column, bad] : Changes{{"tp", "4K"}, {"layers", "1K"}, {"micro_batch", "1M"}}) {
+    EXPECT_THAT(message_of([&] { row_of({{column, bad}}); }), HasSubstr("is not a number"));
+  }
+}
+
+TEST(CellNotations, VocabulariesAreRoundedToThousandsOrPowersOfTwo) {
+  const auto vocab = [](const std::string& cell) { return row_of({{"vocab", cell}}).vocab; };
+  EXPECT_EQ(vocab("32K"), 32768);
+  EXPECT_EQ(vocab("50k"), 50000);
+  EXPECT_EQ(vocab("50.3k"), 50300);
+  EXPECT_EQ(vocab("50,257"), 50257);
+}
+
+TEST(CellNotations, NumbersWithWhatTheyCount) {
+  EXPECT_EQ(row_of({{"seq_len", "4,096 tokens"}}).seq_len, 4096);
+  EXPECT_EQ(row_of({{"global_batch", "1 024"}}).global_batch, 1024);
+  EXPECT_EQ(row_of({{"global_batch", "256 sequences"}}).global_batch, 256);
+  EXPECT_EQ(row_of({{"gpus", "64 GPUs"}}).gpus, 64);
+  EXPECT_EQ(row_of({{"gpus", "16x8"}}).gpus, 128);
+  EXPECT_EQ(row_of({{"gpus", "16 x 8"}}).gpus, 128);
+  for (const std::string bad : {"16x", "x8", "2x2x2", "16xA100", "99999999x99999999"}) {
+    EXPECT_THAT(message_of([&] { row_of({{"gpus", bad}}); }), HasSubstr("gpus")) << bad;
+  }
+  EXPECT_THAT(message_of([] { row_of({{"layers", "24 tokens"}}); }), HasSubstr("layers"));
+}
+
+TEST(CellNotations, BatchesOfTokens) {
+  const Changes four_million = {{"global_batch", "4M tokens"}};
+  EXPECT_EQ(row_of(four_million).global_batch, 2048);  // of 2048 tokens
+  EXPECT_THAT(row_of(four_million).remarks,
+              ElementsAre("global_batch 4M tokens as 2048 sequences"));
+  EXPECT_EQ(row_of({{"global_batch", "4,000,000 tokens"}}).global_batch, 1953);
+  EXPECT_EQ(row_of({{"micro_batch", "4096 tokens"}}).micro_batch, 2);
+  const Changes open = {{"global_batch", "4M tokens"}, {"seq_len", ""}};
+  EXPECT_THAT(predict_training_row(row_of(open), 0).skipped_because, HasSubstr("without seq_len"));
+}
+
+TEST(CellNotations, ParametersInUnits) {
+  const auto billions = [](const std::string& cell) {
+    return row_of({{"params_b", cell}}).params_b.value();
+  };
+  EXPECT_DOUBLE_EQ(billions("7B"), 7);
+  EXPECT_DOUBLE_EQ(billions("345M"), 0.345);
+  EXPECT_DOUBLE_EQ(billions("1T"), 1000);
+  EXPECT_DOUBLE_EQ(billions("6.7e9"), 6.7);
+  EXPECT_DOUBLE_EQ(billions("1008"), 1008);
+}
+
+TEST(CellNotations, ChunksInTheScheduleCell) {
+  for (const std::string cell :
+       {"Interleaved 1F1B (vpp=3)", "interleaved, v=3", "1F1B interleaved VPP 3", "interleaved x3",
+        "interleaved-1F1B (3 model chunks)", "Interleaved (virtual stages: 3)", "VPP=3", "vpp3"}) {
+    const Measurement row = row_of({{"schedule", cell}, {"vpp", ""}});
+    EXPECT_EQ(row.schedule, "interleaved") << cell;
+    EXPECT_EQ(row.vpp, 3) << cell;
+  }
+  for (const std::string cell : {"interleaved 1F1B", "1F1B", "ZB-V", "GPipe (8 micro-batches)",
+                                 "1F1B, 2 stages", "interleaved (Megatron v0.9)"}) {
+    EXPECT_EQ(chunks_in_schedule(cell), std::nullopt) << cell;
+  }
+  const Changes other = {{"schedule", "interleaved (vpp=3)"}, {"vpp", "2"}};
+  EXPECT_EQ(row_plan(row_of(other)).value().chunks, 2);
+  EXPECT_THAT(predicted(other).assumed, Contains("vpp 2, not the 3 of \"interleaved (vpp=3)\""));
+  const Changes stated = {{"schedule", "1F1B (vpp=2)"}, {"vpp", ""}};
+  EXPECT_EQ(row_plan(row_of({{"schedule", "interleaved"}, {"vpp", "2"}})).value().chunks, 2);
+  EXPECT_THAT(predicted(stated).assumed, Contains("schedule 1f1b with vpp 2 as interleaved"));
+}
+
+TEST(CellNotations, SchedulesInSentences) {
+  const auto schedule = [](const std::string& cell) {
+    return row_of({{"schedule", cell}}).schedule;
+  };
+  EXPECT_EQ(schedule("1F1B, no interleaving"), "1f1b");
+  EXPECT_EQ(schedule("1F1B without interleaving"), "1f1b");
+  EXPECT_EQ(schedule("non-interleaved 1F1B schedule"), "1f1b");
+  EXPECT_EQ(schedule("1F1B with interleaving"), "interleaved");
+  EXPECT_EQ(schedule("Zero Bubble (ZB-H1)"), "zb-h1");
+  EXPECT_EQ(schedule("Zero Bubble (ours)"), "zb-1p");
+  EXPECT_EQ(schedule("Seq1F1B"), "seq1f1b");
+  EXPECT_EQ(schedule("PipeDream 2BW"), "pipedream-2bw");
+  EXPECT_EQ(schedule("eager 1F1B"), "eager 1f1b");  // another one, which is not known
+}
+
+StatedRecompute stated_in(const Changes& changes) {
+  const Measurement row = row_of(changes);
+  return stated_recompute(row, framework_of(row).facts).value();
+}
+
+TEST(CellNotations, RecomputationOfSomeLayers) {
+  const auto share = [](const std::string& cell, const std::string& detail = "") {
+    const StatedRecompute stated = stated_in({{"recompute", cell}, {"recompute_detail", detail}});
+    return std::pair(stated.share, stated.every);
+  };
+  EXPECT_EQ(share("50%"), std::pair(1, 2));
+  EXPECT_EQ(share("25 % of layers"), std::pair(1, 4));
+  EXPECT_EQ(share("20 of 32 layers"), std::pair(5, 8));
+  EXPECT_EQ(share("1/2 of layers"), std::pair(1, 2));
+  EXPECT_EQ(share("custom", "50% of layers"), std::pair(1, 2));
+  EXPECT_EQ(share("100%"), std::pair(1, 1));
+  EXPECT_EQ(stated_in({{"recompute", "100%"}}).operators, "full");
+  EXPECT_EQ(stated_in({{"recompute", "0%"}}).operators, "none");
+
+  const auto first = [](const std::string& cell, const std::string& detail = "") {
+    return stated_in({{"recompute", cell}, {"recompute_detail", detail}}).first;
+  };
+  EXPECT_EQ(first("8 layers"), 8);
+  EXPECT_EQ(first("partial (8 layers)"), 8);
+  EXPECT_EQ(first("full", "8 layers"), 8);
+  EXPECT_EQ(first("custom", "first 4 layers"), 4);
+  EXPECT_EQ(first("full", "uniform, 1 layer"), 0);
+  EXPECT_EQ(first("full", "all 24 layers"), 0);
+  EXPECT_EQ(first("full", "every 2 layers"), 0);
+}
+
+TEST(CellNotations, FlagsOfRecomputationLeaveTheKindToTheDetail) {
+  EXPECT_EQ(stated_in({{"recompute", "yes (selective)"}}).operators, "selective");
+  EXPECT_EQ(stated_in({{"recompute", "1"}, {"recompute_detail", "selective"}}).operators,
+            "selective");
+  EXPECT_EQ(stated_in({{"recompute", "1"}, {"recompute_detail", "not selective"}}).operators,
+            "full");
+}
+
+// As where nothing is stated: the least that fits.
+TEST(CellNotations, RecomputationInWordsOfNoMeaningIsChosen) {
+  const Changes large = {{"hidden", "8192"},      {"heads", "64"},   {"layers", "40"},
+                         {"seq_len", "8192"},     {"tp", "4"},       {"dp", "1"},
+                         {"global_batch", "8"},   {"recompute", ""}, {"confidence", "partial"},
+                         {"recompute_detail", ""}};
+  const RowResult open = predicted(large);
+  ASSERT_THAT(open.assumed, Contains(HasSubstr("that fits"))) << open.skipped_because;
+  Changes partial = large;
+  partial["recompute"] = "partial";
+  const RowResult words = predicted(partial);
+  EXPECT_EQ(words.predicted, open.predicted);
+  EXPECT_THAT(words.assumed, Contains("recomputation \"partial\" as not stated"));
+  Changes custom = large;
+  custom["recompute"] = "custom";
+  EXPECT_THAT(predicted(custom).assumed, Contains("recomputation \"custom\" as not stated"));
+}
+
+TEST(CellNotations, OptimizerShardingInOtherWords) {
+  const auto stage = [](const std::string& cell) {
+    return row_of({{"zero_stage", cell}}).zero_stage;
+  };
+  EXPECT_EQ(stage("FSDP (SHARD_GRAD_OP)"), 2);
+  EXPECT_EQ(stage("FSDP (full shard)"), 3);
+  EXPECT_EQ(stage("FSDP (reshard after forward)"), 3);
+  EXPECT_EQ(stage("ZeRO-1 + distributed optimizer"), 1);
+  EXPECT_EQ(stage("fully sharded"), 3);
+  EXPECT_EQ(stage("ZeRO-2/3"), std::nullopt);
+}
+
+TEST(CellNotations, MetricsAndPrecisionsInOtherWords) {
+  EXPECT_EQ(metric_name("TGS").name, "tokens_per_s_per_gpu");
+  EXPECT_EQ(row_of({{"precision", "Mixed precision"}}).precision, "mixed");
+}
+
+}  // namespace
+}  // namespace orrery::studies
