@@ -137,6 +137,7 @@ class TraceParser {
 
   std::int64_t* count_of_key() {
     return key_ == "external id"      ? &event_.external_id
+           : key_ == "device"         ? &event_.device
            : key_ == "bytes"          ? &event_.bytes
            : key_ == "in msg nelems"  ? &event_.in_elements
            : key_ == "out msg nelems" ? &event_.out_elements
@@ -220,6 +221,8 @@ class TraceParser {
           std::string name;
           in_.string(name);
           end_.devices.push_back(printable(name));
+        } else if (key_ == "id" && is_number(in_.peek()) && end_.device_ids.size() < kMaxElements) {
+          end_.device_ids.push_back(in_.number().whole);
         } else {
           in_.skip();
         }
@@ -245,8 +248,8 @@ void TraceEvent::clear() {
   input_strides.clear();
   input_types.clear();
   concrete_inputs.clear();
-  duration_us = 0;
-  external_id = bytes = in_elements = out_elements = group_size = -1;
+  duration_us.reset();
+  external_id = device = bytes = in_elements = out_elements = group_size = -1;
   number = 0;
 }
 

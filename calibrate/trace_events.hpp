@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,9 +21,10 @@ struct TraceEvent {
   std::string phase;     // "X": complete
   std::string category;  // lower case: "kernel", "cpu_op", "gpu_memcpy", ...
   std::string name;
-  double duration_us = 0;
+  std::optional<double> duration_us;  // absent, too, where it is no number
   // Arguments; -1 or empty when absent.
   std::int64_t external_id = -1;
+  std::int64_t device = -1;
   std::int64_t bytes = -1;
   std::vector<Dims> input_dims;  // a list of tensors or a scalar is empty
   std::vector<Dims> input_strides;
@@ -40,7 +42,8 @@ struct TraceEvent {
 };
 
 struct TraceEnd {
-  std::vector<std::string> devices;  // names of deviceProperties
+  std::vector<std::string> devices;      // names of deviceProperties
+  std::vector<std::int64_t> device_ids;  // of those that state one
   std::int64_t events = 0;
   std::string fault;  // why the trace ends before its end, with the line; empty when it is whole
 };

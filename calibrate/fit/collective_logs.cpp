@@ -77,6 +77,10 @@ std::string why_not_fitted(const SampleHeader& header, const CollectiveSample& s
   return forced ? "NCCL's algorithm was forced" : "";
 }
 
+bool is_unnamed_network(const SampleHeader& header, const CollectiveLog& log) {
+  return log.system.group.nodes > 1 && header.fabric.empty();
+}
+
 // "a.log:17" and "a.log:18" are lines of one log.
 std::string log_name(const std::string& source) {
   const std::size_t colon = source.rfind(':');
@@ -117,6 +121,7 @@ bool launch_bound(const CollectiveLog& log, Seconds time) {
 CollectiveLogs collect_logs(std::span<const SampleFile> files) {
   std::map<std::string, Collected> by_key;
   std::set<std::string> refused;
+  std::set<std::string> unnamed;
   CollectiveLogs result;
   for (const SampleFile& file : files) {
     for (const Sample& sample : file.samples) {
@@ -143,6 +148,10 @@ CollectiveLogs collect_logs(std::span<const SampleFile> files) {
         }
         Collected fresh{described(file, sample, *shape, std::move(*system)), {}};
         fresh.log.name = name;
+        if (is_unnamed_network(file.header, fresh.log) && unnamed.insert(name).second) {
+          result.remarks.push_back(fmt::format("{}: the network is not stated: that of {} is taken",
+                                               name, fresh.log.system.cluster.node.name));
+        }
         found = by_key.emplace(key, std::move(fresh)).first;
       }
       Times& times = found->second.by_bytes[shape->bytes];

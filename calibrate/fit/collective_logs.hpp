@@ -39,7 +39,7 @@ struct CollectiveLog {
 
 struct CollectiveLogs {
   std::vector<CollectiveLog> logs;   // by name
-  std::vector<std::string> remarks;  // what was left out and why
+  std::vector<std::string> remarks;  // what was left out and why, and what logs leave open
 };
 
 bool is_fitted(sim::CommKind kind);

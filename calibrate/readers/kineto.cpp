@@ -7,6 +7,7 @@
 // is bounded; the trace itself is never held.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <set>
@@ -41,6 +42,7 @@ class TraceReader {
       builder_.fault(builder_.path(), "no trace events");
     }
     gpus_of_node_ = static_cast<std::int64_t>(end.devices.size());
+    device_ids_ = end.device_ids;
     const TraceEnd again = stream_trace(builder_.path(), kOnDevice,
                                         [this](const TraceEvent& event) { collect_kernel(event); });
     if (const std::string& fault = end.fault.empty() ? again.fault : end.fault; !fault.empty()) {
@@ -88,14 +90,24 @@ class TraceReader {
   }
 
   void collect_kernel(const TraceEvent& event) {
-    const double seconds = event.duration_us * 1e-6;
+    const double seconds = event.duration_us.value_or(0) * 1e-6;
+    const std::string where = fmt::format("{}: event {}", builder_.path(), event.number);
+    if (event.device >= 0 && !device_ids_.empty() &&
+        std::find(device_ids_.begin(), device_ids_.end(), event.device) == device_ids_.end()) {
+      builder_.fault(where, fmt::format("device {} is not among the deviceProperties of the trace",
+                                        event.device));
+      return;
+    }
     if (event.category == "gpu_memcpy") {
       collect_copy(event, seconds);
       return;
     }
+    if (!event.duration_us) {
+      builder_.fault(where, "a kernel without a number \"dur\"");
+      return;
+    }
     if (!(seconds > 0 && seconds < 1e5)) {
-      builder_.fault(fmt::format("{}: event {}", builder_.path(), event.number),
-                     fmt::format("a kernel of {:g} us is not possible", event.duration_us));
+      builder_.fault(where, fmt::format("a kernel of {:g} us is not possible", *event.duration_us));
       return;
     }
     if (!event.collective.empty()) {
@@ -169,6 +181,7 @@ class TraceReader {
   std::unordered_map<std::string, std::uint32_t> index_;  // of shapes_, by key
   std::unordered_map<std::int64_t, Operator> operators_;  // by external id
   std::int64_t gpus_of_node_ = 0;
+  std::vector<std::int64_t> device_ids_;
 };
 
 Reading read(const std::string& path, const ReadOptions& options) {

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cmath>
 #include <map>
 
 #include "base/json_reader.hpp"
@@ -44,16 +45,18 @@ std::map<std::string, std::string> named_values(const std::optional<JsonReader>&
   return values;
 }
 
-double number_of(const std::string& text) {
+std::optional<double> parsed_number(const std::string& text) {
   double number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size() ? number : 0;
+  return error == std::errc() && end == text.data() + text.size() ? std::optional(number)
+                                                                  : std::nullopt;
 }
 
-std::int64_t whole(const std::map<std::string, std::string>& values, const std::string& name) {
-  const auto found = values.find(name);
-  const double number = found == values.end() ? 0 : number_of(found->second);
-  return number >= 1 && number < 1e15 ? static_cast<std::int64_t>(number) : 0;
+// 0 where the text is none.
+std::int64_t whole_number(const std::string& text) {
+  const double number = parsed_number(text).value_or(0);
+  const bool whole = number >= 1 && number < 1e15 && number == std::floor(number);
+  return whole ? static_cast<std::int64_t>(number) : 0;
 }
 
 std::optional<DType> dtype_of(const std::map<std::string, std::string>& axes) {
@@ -68,6 +71,7 @@ std::optional<DType> dtype_of(const std::map<std::string, std::string>& axes) {
 
 struct State {
   std::optional<double> seconds;  // stated, whatever it is
+  std::string no_number;          // what stands in place of the time; empty where it is a number
   double p25 = 0;
   double p75 = 0;
   double bytes = 0;
@@ -85,9 +89,12 @@ State read_summaries(ObjectReader& state) {
     const std::string tag = summary.string_or("tag", "");
     const std::map<std::string, std::string> data = named_values(summary.optional("data"));
     const auto value = data.find("value");
-    const double number = value == data.end() ? 0 : number_of(value->second);
+    const std::string text = value == data.end() ? std::string() : value->second;
+    const double number = parsed_number(text).value_or(0);
     if (tag == "nv/cold/time/gpu/median" || (tag == "nv/cold/time/gpu/mean" && !result.seconds)) {
       result.seconds = number;
+      result.no_number =
+          parsed_number(text) ? std::string() : fmt::format("\"{}\"", printable(text, 40));
     } else if (tag == "nv/cold/time/gpu/q1") {
       result.p25 = number;
     } else if (tag == "nv/cold/time/gpu/q3") {
@@ -141,6 +148,31 @@ class FileReader {
     meta.ignore_rest();
   }
 
+  // What a state names must be there: its device, a time, whole widths of a GEMM.
+  bool is_sound(const std::string& where, std::int64_t device,
+                const std::map<std::string, std::string>& axes, const State& state) {
+    if (!devices_.empty() && !devices_.contains(device)) {
+      builder_.fault(where, fmt::format("device {} is not among the devices of the file", device));
+      return false;
+    }
+    if (!state.no_number.empty()) {
+      builder_.fault(where, fmt::format("the time {} is not a number", state.no_number));
+      return false;
+    }
+    for (const char* name : {"m", "n", "k"}) {
+      if (is_gemm(axes) && whole_number(axes.at(name)) == 0) {
+        builder_.fault(where, fmt::format("axis {}: \"{}\" is not a positive whole number", name,
+                                          printable(axes.at(name), 40)));
+        return false;
+      }
+    }
+    return true;
+  }
+
+  static bool is_gemm(const std::map<std::string, std::string>& axes) {
+    return axes.contains("m") && axes.contains("n") && axes.contains("k");
+  }
+
   void read_state(const std::string& name, const JsonReader& value) {
     ObjectReader state = value.object();
     const bool skipped = state.boolean_or("is_skipped", false);
@@ -153,7 +185,8 @@ class FileReader {
       return;
     }
     const double seconds = *result.seconds;
-    if (!check_time(builder_, value.where(), seconds)) {
+    if (!is_sound(value.where(), id, axes, result) ||
+        !check_time(builder_, value.where(), seconds)) {
       return;
     }
     SampleHeader header;
@@ -171,10 +204,12 @@ class FileReader {
   void add(const SampleHeader& header, const std::string& name,
            const std::map<std::string, std::string>& axes, const State& result,
            const Timing& time) {
-    const GemmSample gemm{.m = whole(axes, "m"),
-                          .n = whole(axes, "n"),
-                          .k = whole(axes, "k"),
-                          .dtype = dtype_of(axes).value_or(DType::Bf16)};
+    GemmSample gemm{.dtype = dtype_of(axes).value_or(DType::Bf16)};
+    if (is_gemm(axes)) {
+      gemm.m = whole_number(axes.at("m"));
+      gemm.n = whole_number(axes.at("n"));
+      gemm.k = whole_number(axes.at("k"));
+    }
     Sample sample{.shape = gemm,
                   .time = time,
                   .implementation = name,

@@ -93,6 +93,7 @@ struct System {
   CollectiveModel model;
   GroupShape group;
   calibrate::LaunchMode launch = calibrate::LaunchMode::Unknown;
+  std::string assumed;  // of the network; empty where the log states it
 };
 
 bool same_architecture(const topologies::Gpu& gpu, const std::string& name) {
@@ -145,7 +146,9 @@ tl::expected<System, std::string> system_of(const Setup& setup, const std::strin
   }
   const auto profile = costmodel::load_profile("", found->cluster.gpu);
   const CollectiveModel model(found->cluster, profile, facts.nccl);
-  return System{found->cluster, model, found->group, facts.launch};
+  const bool open = found->group.nodes > 1 && facts.interconnect.empty();
+  return System{found->cluster, model, found->group, facts.launch,
+                open ? fmt::format("network of {}", found->cluster.node.name) : std::string()};
 }
 
 Seconds time_of(const System& system, CommKind kind, Bytes bytes) {
@@ -190,6 +193,9 @@ RowResult predict_row(const CsvTable& table, std::size_t index, const std::strin
                      fmt::format("{}-{}", exchange ? "all-to-all" : "collectives", extent)};
     if (exchange) {
       result.groups.emplace_back("all-to-all");
+    }
+    if (!system->assumed.empty()) {
+      result.assumed.push_back(system->assumed);
     }
     result.predicted = time_of(*system, *kind, Bytes(static_cast<double>(bytes))).value();
     result.measured = measured;

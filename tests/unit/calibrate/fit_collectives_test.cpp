@@ -113,6 +113,22 @@ TEST(CollectiveLogsTest, ForcedAlgorithmsAndUnknownNetworksAreLeftOut) {
   EXPECT_TRUE(collect_logs(std::vector<SampleFile>{forced}).logs.empty());
 }
 
+TEST(CollectiveLogsTest, NetworksThatLogsDoNotStateAreSaid) {
+  SampleFile open = sample_file(LaunchMode::ProcessPerGpu, {9, 10, 20});
+  EXPECT_TRUE(collect_logs(std::vector<SampleFile>{open}).remarks.empty());  // one node
+  for (Sample& sample : open.samples) {
+    auto& shape = std::get<CollectiveSample>(sample.shape);
+    shape.nodes = 2;
+    shape.ranks = 16;
+  }
+  const CollectiveLogs collected = collect_logs(std::vector<SampleFile>{open});
+  EXPECT_EQ(collected.logs.size(), 1U);
+  EXPECT_EQ(collected.remarks, std::vector<std::string>{
+                                   "a.txt: the network is not stated: that of hgx-h100 is taken"});
+  open.header.fabric = "8x400Gb IB";
+  EXPECT_TRUE(collect_logs(std::vector<SampleFile>{open}).remarks.empty());
+}
+
 // Times of a model with known factors give back its times.
 TEST(FiveFactorsTest, FindsWhatMadeTheTimes) {
   CollectiveLog log;

@@ -319,6 +319,32 @@ TEST_F(ProfileReaders, NvbenchStates) {
   EXPECT_THAT(message_of(write("z.json", nvbench("1", "[]", "-1"))), HasSubstr("not possible"));
 }
 
+TEST_F(ProfileReaders, NvbenchStatesThatAreMalformedAreNamed) {
+  EXPECT_THAT(message_of(write("t.json", nvbench("1", "[]", "fast"))),
+              HasSubstr("/benchmarks/0/states/0: the time \"fast\" is not a number"));
+  const std::string axes = R"([{"name": "M", "value": "64.5"}, {"name": "N", "value": "32"},
+ {"name": "K", "value": "16"}])";
+  EXPECT_THAT(message_of(write("a.json", nvbench("1", axes, "1e-05"))),
+              HasSubstr("/states/0: axis m: \"64.5\" is not a positive whole number"));
+  std::string other = nvbench("1", "[]", "1e-05");
+  other.replace(other.find("\"id\": 0"), 7, "\"id\": 3");
+  EXPECT_THAT(message_of(write("d.json", other)),
+              HasSubstr("/states/0: device 0 is not among the devices"));
+}
+
+TEST_F(ProfileReaders, EventsOfTracesThatAreMalformedAreNamed) {
+  const auto fault = [&](const std::string& events) {
+    return message_of(write("e.json", std::string(kTraceBegin) + kOperator + events + "]}"));
+  };
+  EXPECT_THAT(fault(R"({"ph": "X", "cat": "kernel", "name": "k", "dur": "x"})"),
+              HasSubstr("event 2: a kernel without a number \"dur\""));
+  EXPECT_THAT(
+      fault(R"({"ph": "X", "cat": "kernel", "name": "k", "dur": 3, "args": {"device": 2}})"),
+      HasSubstr("event 2: device 2 is not among the deviceProperties"));
+  EXPECT_EQ(fault(R"({"ph": "X", "cat": "kernel", "name": "k", "dur": 3, "args": {"device": 1}})"),
+            "");
+}
+
 std::string nccl_json(const std::string& version, const std::string& time, const std::string& wrong,
                       const std::string& end) {
   return R"({"version": )" + version + R"(, "start_time": "x",

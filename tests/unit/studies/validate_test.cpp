@@ -153,6 +153,7 @@ TEST(ValidateTest, CollectivesOfANamedMachine) {
   const Validation validation = validate_files({file.path()}, {});
   EXPECT_TRUE(validation.groups.contains("all-reduce-dgx-a100-several-nodes"));
   EXPECT_LT(validation.rows[0].predicted, 0.7 * validation.rows[1].predicted);
+  EXPECT_EQ(validation.rows[1].assumed, std::vector<std::string>{"network of hgx-a100"});
 }
 
 TEST(ValidateTest, NamesOfToolsAndCloudsAreRead) {
