@@ -93,6 +93,14 @@ void fill_degrees(Measurement& row, Notes& notes) {
   }
 }
 
+// A pipeline has some schedule.
+void fill_schedule(Measurement& row, Notes& notes) {
+  if (row.schedule == "none" && row.pp.value_or(1) > 1) {
+    row.schedule = "1f1b";
+    notes.push_back(fmt::format("schedule none of {} stages as 1f1b", *row.pp));
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> fill_from_cells(Measurement& row) {
@@ -103,6 +111,7 @@ std::vector<std::string> fill_from_cells(Measurement& row) {
   fill_micro_batch(row, notes);
   fill_degrees(row, notes);
   fill_data_parallel(row, false, notes);
+  fill_schedule(row, notes);
   return notes;
 }
 

@@ -222,7 +222,10 @@ void read_stage(const Cells& cells, Measurement& row) {
 void read_schedule(const Cells& cells, Measurement& row) {
   const std::string cell = cells.optional_text("schedule");
   row.schedule = schedule_name(cell);
-  const OptionalCount chunks = chunks_in_schedule(cell);
+  OptionalCount chunks = chunks_in_schedule(cell);
+  if (row.schedule == "interleaved" && !chunks && !row.vpp) {
+    chunks = chunks_in_schedule(cells.optional_text("variant"));
+  }
   if (!chunks || row.vpp == chunks) {
     return;
   }
@@ -265,10 +268,25 @@ OptionalCount year_of(const Cells& cells) {
   return dated ? std::stoi(text.substr(0, digits)) : cells.count("year", 9999);
 }
 
+// What stands behind a number, unless it is a remark in brackets: "5.1 s", "3,000 tok/s/GPU".
+std::string_view unit_behind(std::string_view cell) {
+  const std::size_t last = cell.find_last_of("0123456789.%)");
+  return last == cell.npos ? std::string_view() : trim(cell.substr(last + 1));
+}
+
+// The unit may stand behind the value instead of in the metric's name, or in both.
 void read_figure(const Cells& cells, Measurement& row) {
-  const MetricName metric = metric_name(cells.text("measured_metric"));
+  const std::string cell = cells.optional_text("measured_value");
+  const std::string named = cells.text("measured_metric");
+  std::string_view unit = unit_behind(cell);
+  MetricName metric = metric_name(fmt::format("{} {}", named, unit));
+  if (unit.empty() || !metric.is_known) {
+    unit = {};
+    metric = metric_name(named);
+  }
   row.metric = metric.name;
-  row.value = cells.is_open("measured_value") ? 0 : cells.positive("measured_value") * metric.scale;
+  row.value =
+      cells.is_open("measured_value") ? 0 : cells.positive("measured_value", unit) * metric.scale;
   row.aux = read_aux(cells.optional_text("aux_metrics"));
   row.flops_convention = cells.optional_text("flops_convention");
   row.inferred = cells.optional_text("inferred_fields");

@@ -29,10 +29,12 @@ constexpr auto kSpellings = std::to_array<Spelling>({
     {"samples s gpu", "samples_per_s_per_gpu"},
     {"tokens s", "tokens_per_s"},
     {"tokens s gpu", "tokens_per_s_per_gpu"},
+    {"tps gpu", "tokens_per_s_per_gpu"},
     {"tgs", "tokens_per_s_per_gpu"},  // tokens a GPU and second
     {"mfu", "mfu"},
     {"mfu %", "mfu", 0.01},
     {"hfu", "hfu"},
+    {"hfu %", "hfu", 0.01},
     {"tflops gpu", "tflops_per_gpu"},
     {"tflops s gpu", "tflops_per_gpu"},
     {"peak mem gib", "peak_mem_gib"},
@@ -64,6 +66,10 @@ constexpr auto kSynonyms = std::to_array<Synonym>({
     {"sample", "samples"},
     {"seq", "samples"},
     {"sequences", "samples"},
+    {"image", "samples"},
+    {"images", "samples"},
+    {"img", "samples"},
+    {"imgs", "samples"},
     {"seqs", "samples"},
     {"token", "tokens"},
     {"tok", "tokens"},
@@ -109,7 +115,7 @@ bool is_iteration_rate(std::string_view text) {
 MetricName metric_name(std::string_view text) {
   const std::set<std::string> words = words_of(trim(text));
   if (words.contains("iteration") && is_iteration_rate(text)) {
-    return {to_lower(text), 1.0};
+    return {to_lower(text), 1.0, false};
   }
   for (const Spelling& spelling : kSpellings) {
     const std::vector<std::string_view> own = split(spelling.words, ' ');
@@ -119,7 +125,7 @@ MetricName metric_name(std::string_view text) {
       return {std::string(spelling.name), spelling.scale};
     }
   }
-  return {to_lower(text), 1.0};
+  return {to_lower(text), 1.0, false};
 }
 
 std::string likely_metric(std::string_view unknown) {

@@ -10,6 +10,7 @@ namespace orrery::studies {
 struct MetricName {
   std::string name;    // as in docs/validation.md; as it was written where it is none of those
   double scale = 1.0;  // of a value as stated, in the units of the name
+  bool is_known = true;
 };
 
 MetricName metric_name(std::string_view text);

@@ -184,40 +184,49 @@ std::string schedule_name(std::string_view cell) {
   return interleaving_of(name).value_or(name);
 }
 
-// "vpp=5", "VP 2", "virtual stages: 4", "2 model chunks", "interleaved x 4"; the digits of "1F1B"
-// count nothing.
+namespace {
+
+bool ends_with_word(std::string_view text, std::string_view word) {
+  const std::size_t begin = text.size() - std::min(text.size(), word.size());
+  return text.ends_with(word) && (begin == 0 || !is_letter_or_digit(text[begin - 1]));
+}
+
+// Whether a number between two texts counts model chunks: "vpp=5", "VP 2", "virtual stages: 4",
+// "2 model chunks", "interleaved x4". A "v" alone is that of a version.
+bool counts_chunks(std::string_view before, std::string_view behind) {
+  constexpr auto kNames = std::to_array<std::string_view>(
+      {"vpp", "vp", "vpp size", "vpp degree", "virtual stages", "virtual pipeline",
+       "virtual pipeline size", "virtual pipeline stages", "chunks", "interleave factor",
+       "interleaving factor", "interleave degree", "interleaving degree"});
+  constexpr auto kSchedules =
+      std::to_array<std::string_view>({"interleaved", "interleaving", "interleave"});
+  constexpr auto kNouns =
+      std::to_array<std::string_view>({"chunk", "model chunk", "virtual", "vpp"});
+  const std::string_view name = before.substr(0, before.find_last_not_of(" =:x") + 1);
+  const auto is_name = [name](std::string_view word) { return ends_with_word(name, word); };
+  const bool alone = behind.empty() || std::string_view(",;)").find(behind.front()) != behind.npos;
+  const bool equals = before.size() > name.size() && trim(before).ends_with('=');
+  return std::any_of(kNames.begin(), kNames.end(), is_name) || (is_name("v") && equals) ||
+         (alone && std::any_of(kSchedules.begin(), kSchedules.end(), is_name)) ||
+         std::any_of(kNouns.begin(), kNouns.end(),
+                     [behind](std::string_view noun) { return behind.starts_with(noun); });
+}
+
+}  // namespace
+
 std::optional<std::int64_t> chunks_in_schedule(std::string_view cell) {
-  constexpr auto kBefore =
-      std::to_array<std::string_view>({"vpp", "vp", "v", "stages", "chunks", "factor", "degree",
-                                       "size", "interleaved", "interleaving", "interleave"});
-  constexpr auto kBehind = std::to_array<std::string_view>(
-      {"chunks", "model chunks", "virtual", "vpp", "x interleaved", "way interleaved"});
-  constexpr auto kInterleaves =
-      std::to_array<std::string_view>({"vpp", "vp", "v", "virtual", "chunk", "interleav"});
   constexpr std::string_view kDigits = "0123456789";
-  const std::string text = to_lower(cell);
-  if (!says_any(text, kInterleaves)) {
-    return std::nullopt;
-  }
+  constexpr std::size_t kMostDigits = 3;
+  const std::string lower = to_lower(cell);
+  const std::string_view text = lower;
   for (std::size_t at = text.find_first_of(kDigits); at != text.npos;) {
     const std::size_t end = std::min(text.size(), text.find_first_not_of(kDigits, at));
-    const std::string_view all = text;
-    const std::string_view behind =
-        all.substr(std::min(text.size(), all.find_first_not_of(" -", end)));
-    std::string_view before = all.substr(0, at);
-    before = before.substr(0, before.find_last_not_of(" =:x") + 1);
-    const bool whole = end == text.size() || (!is_letter_or_digit(text[end]) && text[end] != '.') ||
-                       behind.starts_with("x interleaved");
-    const bool named = std::any_of(kBefore.begin(), kBefore.end(), [&](std::string_view word) {
-      return before.ends_with(word) &&
-             (before.size() == word.size() ||
-              !is_letter_or_digit(before[before.size() - word.size() - 1]));
-    });
-    const bool counted = std::any_of(kBehind.begin(), kBehind.end(), [&](std::string_view word) {
-      return behind.starts_with(word);
-    });
-    if (whole && end - at <= 3 && (named || counted)) {
-      return std::stoi(text.substr(at, end - at));
+    // The digits of "1F1B" and "v0.9" count nothing.
+    const bool whole = end == text.size() || (!is_letter_or_digit(text[end]) && text[end] != '.');
+    const std::size_t next = std::min(text.size(), text.find_first_not_of(" -", end));
+    if (whole && end - at <= kMostDigits && counts_chunks(text.substr(0, at), text.substr(next))) {
+      const std::int64_t chunks = std::stoi(lower.substr(at, end - at));
+      return chunks > 0 ? std::optional(chunks) : std::nullopt;
     }
     at = text.find_first_of(kDigits, end);
   }

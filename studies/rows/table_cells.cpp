@@ -113,7 +113,10 @@ double parse_cell(std::string_view cell, NumberUnits units, const std::string& w
   std::string number = plain_number(cell);
   const double factor = take_unit(number, units);
   const bool percent = is_percentage(cell);
-  const char* end = number.data() + number.size() - (percent ? 1 : 0);
+  if (percent) {
+    number = trim(std::string_view(number).substr(0, number.size() - 1));
+  }
+  const char* const end = number.data() + number.size();
   const auto result = std::from_chars(number.data(), end, value);
   if (result.ec != std::errc() || result.ptr != end || !std::isfinite(value)) {
     bad_input(where, fmt::format("\"{}\" is not a number", printable(cell, 60)));
@@ -194,9 +197,12 @@ std::int64_t Cells::required_count(std::string_view column, std::int64_t max) co
   return *value;
 }
 
-double Cells::positive(std::string_view column) const {
+double Cells::positive(std::string_view column, std::string_view unit) const {
+  std::string_view cell = trim(table_.cell(row_, column));
+  cell.remove_suffix(cell.ends_with(unit) ? unit.size() : 0);
   const std::optional<double> value =
-      table_.cell(row_, column).empty() ? std::nullopt : number(column);
+      is_open(column) ? std::nullopt
+                      : std::optional(parse_cell(trim(cell), {}, table_.where(row_, column)));
   if (!value || *value <= 0) {
     bad_input(table_.where(row_, column), "a positive number is missing");
   }

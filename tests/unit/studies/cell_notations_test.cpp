@@ -96,16 +96,25 @@ TEST(CellNotations, ChunksInTheScheduleCell) {
     EXPECT_EQ(row.schedule, "interleaved") << cell;
     EXPECT_EQ(row.vpp, 3) << cell;
   }
-  for (const std::string cell : {"interleaved 1F1B", "1F1B", "ZB-V", "GPipe (8 micro-batches)",
-                                 "1F1B, 2 stages", "interleaved (Megatron v0.9)"}) {
+  for (const std::string cell :
+       {"interleaved 1F1B", "1F1B", "ZB-V", "GPipe (8 micro-batches)", "1F1B, 2 stages",
+        "interleaved (Megatron v0.9)", "interleaved (Megatron-LM v3)",
+        "interleaved, 4 pipeline stages", "interleaved 8 micro-batches"}) {
     EXPECT_EQ(chunks_in_schedule(cell), std::nullopt) << cell;
   }
   const Changes other = {{"schedule", "interleaved (vpp=3)"}, {"vpp", "2"}};
   EXPECT_EQ(row_plan(row_of(other)).value().chunks, 2);
   EXPECT_THAT(predicted(other).assumed, Contains("vpp 2, not the 3 of \"interleaved (vpp=3)\""));
+  EXPECT_EQ(row_of({{"schedule", "interleaved"}, {"vpp", ""}, {"variant", "vpp=4"}}).vpp, 4);
   const Changes stated = {{"schedule", "1F1B (vpp=2)"}, {"vpp", ""}};
   EXPECT_EQ(row_plan(row_of({{"schedule", "interleaved"}, {"vpp", "2"}})).value().chunks, 2);
   EXPECT_THAT(predicted(stated).assumed, Contains("schedule 1f1b with vpp 2 as interleaved"));
+}
+
+TEST(CellNotations, PipelinesWithoutAScheduleRun1f1b) {
+  EXPECT_THAT(predicted({{"schedule", "none"}}).assumed,
+              ElementsAre("schedule none of 2 stages as 1f1b"));
+  EXPECT_EQ(predicted({{"schedule", "none"}}).predicted, predicted({}).predicted);
 }
 
 TEST(CellNotations, SchedulesInSentences) {
@@ -192,8 +201,28 @@ TEST(CellNotations, OptimizerShardingInOtherWords) {
   EXPECT_EQ(stage("ZeRO-2/3"), std::nullopt);
 }
 
+TEST(CellNotations, UnitsBehindTheValue) {
+  const auto figure = [](const std::string& metric, const std::string& value) {
+    const Measurement row = row_of({{"measured_metric", metric}, {"measured_value", value}});
+    return std::pair(row.metric, row.value);
+  };
+  EXPECT_EQ(figure("step time", "5.1 s"), std::pair(std::string("iteration_s"), 5.1));
+  EXPECT_EQ(figure("iteration time", "2000 ms"), std::pair(std::string("iteration_s"), 2.0));
+  EXPECT_EQ(figure("throughput", "3,000 tok/s/GPU"),
+            std::pair(std::string("tokens_per_s_per_gpu"), 3000.0));
+  EXPECT_EQ(figure("MFU", "45 %"), std::pair(std::string("mfu"), 0.45));
+  for (const std::string bad : {"5 ms", "5 bananas", "5 s s2"}) {  // of iteration_s
+    EXPECT_THAT(message_of([&] { figure("iteration_s", bad); }), HasSubstr("is not a number"))
+        << bad;
+  }
+}
+
 TEST(CellNotations, MetricsAndPrecisionsInOtherWords) {
   EXPECT_EQ(metric_name("TGS").name, "tokens_per_s_per_gpu");
+  EXPECT_EQ(metric_name("TPS/GPU").name, "tokens_per_s_per_gpu");
+  EXPECT_FALSE(metric_name("TPS").is_known);  // of a GPU or of all?
+  EXPECT_EQ(metric_name("images/s").name, "samples_per_s");
+  EXPECT_DOUBLE_EQ(metric_name("HFU (%)").scale, 0.01);
   EXPECT_EQ(row_of({{"precision", "Mixed precision"}}).precision, "mixed");
 }
 
