@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <charconv>
 #include <string_view>
 
 #include "base/text.hpp"
@@ -42,6 +43,31 @@ void fill_variant(Measurement& row, Notes& notes) {
   if (std::string carried = gpu_of_stated_node(row); !carried.empty()) {
     notes.push_back(fmt::format("GPU {} as {}", printable(row.gpu, 60), carried));
     row.gpu = std::move(carried);
+  }
+}
+
+// The count before the GPU's name: "4xA100", "8 x H100"; 0 where there is none.
+std::int64_t counted_gpus(std::string_view gpu) {
+  constexpr std::string_view kTimes = "\xC3\x97";  // in UTF-8
+  std::int64_t count = 0;
+  const auto read = std::from_chars(gpu.data(), gpu.data() + gpu.size(), count);
+  const std::string_view rest = trim(gpu.substr(static_cast<std::size_t>(read.ptr - gpu.data())));
+  const bool times = rest.starts_with('x') || rest.starts_with(kTimes);
+  return read.ec == std::errc() && times && count > 0 ? count : 0;
+}
+
+// They are all of the run's where it states no others, else those of a node.
+void fill_counted_gpus(Measurement& row, Notes& notes) {
+  const std::int64_t count = counted_gpus(row.gpu);
+  const bool whole_run = row.tp && row.pp && row.dp;  // tells the GPUs
+  if (count == 0) {
+    return;
+  }
+  if (!row.gpus && !whole_run) {
+    fill("gpus", row.gpus, count, notes);
+  }
+  if (!row.gpus_per_node && row.gpus.value_or(0) > count && *row.gpus % count == 0) {
+    fill("gpus_per_node", row.gpus_per_node, count, notes);
   }
 }
 
@@ -105,6 +131,7 @@ void fill_schedule(Measurement& row, Notes& notes) {
 
 std::vector<std::string> fill_from_cells(Measurement& row) {
   Notes notes = row.remarks;
+  fill_counted_gpus(row, notes);
   fill_form(row, notes);
   fill_variant(row, notes);
   fill_data_parallel(row, true, notes);

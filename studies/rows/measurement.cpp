@@ -291,6 +291,9 @@ void read_figure(const Cells& cells, Measurement& row) {
   row.flops_convention = cells.optional_text("flops_convention");
   row.inferred = cells.optional_text("inferred_fields");
   row.notes = cells.optional_text("notes");
+  if (const std::string cp = cells.optional_text("cp"); cp.find('(') != cp.npos) {
+    row.notes.append("; ").append(cp);  // "4 (Ulysses)"
+  }
 }
 
 }  // namespace

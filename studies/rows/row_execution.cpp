@@ -288,11 +288,16 @@ void apply_precision(const Measurement& row, const FrameworkFacts& framework,
   // TransformerEngine finds current scales in a pass of its own, after a norm in 16 bits.
   constexpr auto kCurrent =
       std::to_array<std::string_view>({"current scaling", "fp8-cs", "fp8_cs", "fp8 cs"});
-  if (says_any(to_lower(row.precision_detail), kCurrent)) {
+  constexpr auto kBlocks = std::to_array<std::string_view>(
+      {"mxfp8", "blockwise", "block-wise", "block scal", "block-scal", "128x128"});
+  const std::string scales = to_lower(row.precision_detail);
+  if (says_any(scales, kCurrent)) {
     execution.fp8_scaling = plan::Fp8Scaling::Current;
+  } else if (mentions(scales, "delayed")) {
+    execution.fp8_scaling = plan::Fp8Scaling::Delayed;
   }
   // Nor do its norms write scales of blocks (pytorch/csrc/extensions/normalization.cpp).
-  if (row.precision == "mxfp8" || mentions(row.precision_detail, "mxfp8")) {
+  if (row.precision == "mxfp8" || says_any(scales, kBlocks)) {
     execution.fp8_scaling = plan::Fp8Scaling::Blocks;
   }
   // FSDP's fp8 gathers cast shards (torchao/float8/fsdp_utils.py).

@@ -111,6 +111,30 @@ TEST(CellNotations, ChunksInTheScheduleCell) {
   EXPECT_THAT(predicted(stated).assumed, Contains("schedule 1f1b with vpp 2 as interleaved"));
 }
 
+TEST(CellNotations, TheWayThatContextRanksShareASequence) {
+  const auto way = [](const std::string& cp) {
+    return row_plan(row_of({{"cp", cp}, {"dp", "1"}, {"global_batch", "8"}}))
+        .value()
+        .layout_of(1)
+        .context;
+  };
+  EXPECT_EQ(way("2 (Ulysses)"), plan::ContextParallel::Ulysses);
+  EXPECT_EQ(way("2 (ring)"), plan::ContextParallel::Ring);
+  EXPECT_EQ(way("2"), plan::ContextParallel::Ring);
+}
+
+TEST(CellNotations, ScalesOfFp8) {
+  const auto scaling = [](const std::string& precision, const std::string& framework) {
+    const Measurement row = row_of({{"precision", precision}, {"framework", framework}});
+    return row_execution(row, framework_of(row).facts).fp8_scaling;
+  };
+  EXPECT_EQ(scaling("FP8 (delayed scaling)", "torchtitan"), plan::Fp8Scaling::Delayed);
+  EXPECT_EQ(scaling("fp8", "torchtitan"), plan::Fp8Scaling::Current);
+  EXPECT_EQ(scaling("fp8 (block-wise)", "NeMo"), plan::Fp8Scaling::Blocks);
+  EXPECT_EQ(scaling("fp8 current scaling", "NeMo"), plan::Fp8Scaling::Current);
+  EXPECT_EQ(scaling("fp8", "NeMo"), plan::Fp8Scaling::Delayed);
+}
+
 TEST(CellNotations, PipelinesWithoutAScheduleRun1f1b) {
   EXPECT_THAT(predicted({{"schedule", "none"}}).assumed,
               ElementsAre("schedule none of 2 stages as 1f1b"));

@@ -48,6 +48,23 @@ TEST(DerivedCells, DataParallelRanksAreWhatTheDegreesLeave) {
   EXPECT_EQ(predicted({{"dp", "3"}, {"cp", "1"}}).predicted, predicted({}).predicted);
 }
 
+TEST(DerivedCells, CountsBeforeTheGpu) {
+  const auto counts = [](const std::string& gpu, const std::string& gpus,
+                         const std::string& per_node, const std::string& dp = "") {
+    const Measurement row =
+        filled({{"gpu", gpu}, {"gpus", gpus}, {"gpus_per_node", per_node}, {"dp", dp}});
+    return std::pair(row.gpus.value_or(0), row.gpus_per_node.value_or(0));
+  };
+  using Pair = std::pair<std::int64_t, std::int64_t>;
+  EXPECT_EQ(counts("8xA100", "", ""), Pair(8, 0));
+  EXPECT_EQ(counts("4x A100", "16", ""), Pair(16, 4));
+  EXPECT_EQ(counts("4 x A100", "16", "8"), Pair(16, 8));
+  EXPECT_EQ(counts("16xA100", "8", ""), Pair(8, 0));
+  EXPECT_EQ(counts("4xA100", "", "", "4"), Pair(16, 0));  // tp x pp x dp
+  EXPECT_EQ(counts("A100x4", "16", ""), Pair(16, 0));
+  EXPECT_EQ(counts("3090", "8", ""), Pair(8, 0));
+}
+
 TEST(DerivedCells, CountsOfZeroAreBlank) {
   for (const std::string confidence : {"full", "partial"}) {
     const Changes zeros = {{"micro_batch", "0"},
