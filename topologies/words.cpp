@@ -167,15 +167,17 @@ std::string similar_gpu(std::string_view text) {
   const int gigabytes = gigabytes_in(words);
   const std::string_view form = form_of(words);
   std::string best;
-  std::tuple<int, bool, int, bool> best_rank{0, false, 0, false};
+  std::tuple<int, bool, int, bool, bool> best_rank{0, false, 0, false, false};
   for (const KnownGpu& known : known_gpus()) {
     if (!std::all_of(known.model.begin(), known.model.end(),
                      [&](const std::string& word) { return holds(words, word); })) {
       continue;
     }
     const int apart = gigabytes > 0 ? std::abs(gigabytes - known.gigabytes) : 0;
-    const std::tuple<int, bool, int, bool> rank{known.letters, form.empty() || known.form == form,
-                                                -apart, known.stands_for_others};
+    // Of a card and a module that are alike in all that is said the module.
+    const std::tuple<int, bool, int, bool, bool> rank{known.letters,
+                                                      form.empty() || known.form == form, -apart,
+                                                      known.stands_for_others, known.form == "sxm"};
     if (best.empty() || rank > best_rank) {
       best = known.name;
       best_rank = rank;

@@ -46,24 +46,31 @@ void fill_variant(Measurement& row, Notes& notes) {
   }
 }
 
-// The count before the GPU's name: "4xA100", "8 x H100"; 0 where there is none.
-std::int64_t counted_gpus(std::string_view gpu) {
+// Takes the count before the GPU's name off it: "4xA100", "8 x H100"; 0 where there is none.
+std::int64_t take_count(std::string& gpu) {
   constexpr std::string_view kTimes = "\xC3\x97";  // in UTF-8
   std::int64_t count = 0;
-  const auto read = std::from_chars(gpu.data(), gpu.data() + gpu.size(), count);
-  const std::string_view rest = trim(gpu.substr(static_cast<std::size_t>(read.ptr - gpu.data())));
-  const bool times = rest.starts_with('x') || rest.starts_with(kTimes);
-  return read.ec == std::errc() && times && count > 0 ? count : 0;
+  const std::string_view text = gpu;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), count);
+  std::string_view rest = trim(text.substr(static_cast<std::size_t>(read.ptr - text.data())));
+  const std::size_t sign = rest.starts_with('x') ? 1 : rest.starts_with(kTimes) ? kTimes.size() : 0;
+  rest = trim(rest.substr(sign));
+  const bool named = !rest.empty() && (rest.front() < '0' || rest.front() > '9');  // not "2x8 H100"
+  if (read.ec != std::errc() || sign == 0 || count < 1 || !named) {
+    return 0;
+  }
+  gpu = std::string(rest);
+  return count;
 }
 
 // They are all of the run's where it states no others, else those of a node.
 void fill_counted_gpus(Measurement& row, Notes& notes) {
-  const std::int64_t count = counted_gpus(row.gpu);
-  const bool whole_run = row.tp && row.pp && row.dp;  // tells the GPUs
+  const std::int64_t count = take_count(row.gpu);
+  const bool degrees_tell = row.tp && row.pp && row.dp;
   if (count == 0) {
     return;
   }
-  if (!row.gpus && !whole_run) {
+  if (!row.gpus && !degrees_tell) {
     fill("gpus", row.gpus, count, notes);
   }
   if (!row.gpus_per_node && row.gpus.value_or(0) > count && *row.gpus % count == 0) {

@@ -107,8 +107,14 @@ OptionalCount read_vocab(const Cells& cells, Measurement& row) {
                      power ? NumberUnits(kBinary) : NumberUnits(kThousands), row);
 }
 
-// In billions: "7B", "345M" and 1.3e9 are numbers of parameters.
-std::optional<double> read_parameters(const Cells& cells) {
+// In billions: "7B", "345M" and 1.3e9 are numbers of parameters, "8x7B" is a name.
+std::optional<double> read_parameters(const Cells& cells, Measurement& row) {
+  const std::string cell = cells.optional_text("params_b");
+  const std::size_t times = cell.find('x');
+  if (times != cell.npos && times > 0 && cell[times - 1] >= '0' && cell[times - 1] <= '9') {
+    row.remarks.push_back(fmt::format("params_b {} as not stated", printable(cell, 60)));
+    return std::nullopt;
+  }
   constexpr auto kUnits = std::to_array<NumberUnit>({{'b', 1}, {'m', 1e-3}, {'t', 1e3}});
   constexpr double kMostBillions = 1e6;
   const std::optional<double> value = cells.number("params_b", kUnits);
@@ -119,7 +125,7 @@ std::optional<double> read_parameters(const Cells& cells) {
 OptionalCount read_batch(const Cells& cells, std::string_view column, Measurement& row) {
   constexpr std::string_view kNoun = "tokens";
   const std::string cell = cells.optional_text(column);
-  if (!to_lower(cell).ends_with(kNoun)) {
+  if (!to_lower(before_remark(cell)).ends_with(kNoun)) {
     const OptionalCount value = round_count(cells, column, limits::kMaxBatch, kBinary, row);
     return value == 0 ? std::nullopt : value;
   }
@@ -143,7 +149,7 @@ void read_network(const Cells& cells, Measurement& row) {
   constexpr auto kUntied = std::to_array<std::string_view>({"untied"});
   row.model_family = to_lower(cells.text("model_family"));
   row.model_name = cells.optional_text("model_name");
-  row.params_b = read_parameters(cells);
+  row.params_b = read_parameters(cells, row);
   row.layers = cells.count("layers", limits::kMaxLayers);
   row.hidden = round_count(cells, "hidden", limits::kMaxHidden, kBinary, row);
   row.heads = cells.count("heads", limits::kMaxHeads);

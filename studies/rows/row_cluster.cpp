@@ -189,7 +189,11 @@ namespace {
 // "A100 + V100": no one GPU.
 bool names_several(const std::string& text) {
   std::string architecture;
+  constexpr std::string_view kAnd = " and ";
   std::string parts = text;
+  if (const std::size_t at = to_lower(parts).find(kAnd); at != parts.npos) {
+    parts.replace(at, kAnd.size(), "+");
+  }
   std::replace_if(
       parts.begin(), parts.end(), [](char c) { return c == '/' || c == '&'; }, '+');
   for (const std::string_view part : split(parts, '+')) {

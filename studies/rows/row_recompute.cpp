@@ -52,7 +52,8 @@ constexpr auto kModules =
                                        {"mla_up_proj", "qkv"},
                                        {"mla up-projection", "qkv"},
                                        {"mlp", "mlp-up+mlp-activation+mlp-down"},
-                                       {"attention", "attention-core"}});
+                                       {"attention", "attention-core"},
+                                       {"attn", "attention-core"}});
 
 // Empty where the text names none.
 std::string operators_of(std::string_view detail) {

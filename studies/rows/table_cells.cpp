@@ -70,6 +70,9 @@ std::string_view without_noun(std::string_view cell, std::string_view column) {
                                                                     {"global_batch", "sequences"},
                                                                     {"global_batch", "samples"},
                                                                     {"global_batch", "tokens"}});
+  if (cell.ends_with(')')) {
+    cell = trim(cell.substr(0, cell.find('(')));
+  }
   for (const auto& [counter, noun] : kNouns) {
     if (column == counter && to_lower(cell).ends_with(noun)) {
       return trim(cell.substr(0, cell.size() - noun.size()));

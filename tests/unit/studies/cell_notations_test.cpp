@@ -73,6 +73,7 @@ TEST(CellNotations, BatchesOfTokens) {
               ElementsAre("global_batch 4M tokens as 2048 sequences"));
   EXPECT_EQ(row_of({{"global_batch", "4,000,000 tokens"}}).global_batch, 1953);
   EXPECT_EQ(row_of({{"micro_batch", "4096 tokens"}}).micro_batch, 2);
+  EXPECT_EQ(row_of({{"global_batch", "4M tokens (2048 sequences)"}}).global_batch, 2048);
   const Changes open = {{"global_batch", "4M tokens"}, {"seq_len", ""}};
   EXPECT_THAT(predict_training_row(row_of(open), 0).skipped_because, HasSubstr("without seq_len"));
 }
@@ -86,6 +87,10 @@ TEST(CellNotations, ParametersInUnits) {
   EXPECT_DOUBLE_EQ(billions("1T"), 1000);
   EXPECT_DOUBLE_EQ(billions("6.7e9"), 6.7);
   EXPECT_DOUBLE_EQ(billions("1008"), 1008);
+  EXPECT_DOUBLE_EQ(billions("671B (37B active)"), 671);
+  EXPECT_DOUBLE_EQ(billions("7B (approx.)"), 7);
+  EXPECT_EQ(row_of({{"params_b", "8x7B"}}).params_b, std::nullopt);
+  EXPECT_THAT(row_of({{"params_b", "8x7B"}}).remarks, ElementsAre("params_b 8x7B as not stated"));
 }
 
 TEST(CellNotations, ChunksInTheScheduleCell) {
@@ -172,6 +177,8 @@ TEST(CellNotations, RecomputationOfSomeLayers) {
   EXPECT_EQ(share("1/2 of layers"), std::pair(1, 2));
   EXPECT_EQ(share("custom", "50% of layers"), std::pair(1, 2));
   EXPECT_EQ(share("100%"), std::pair(1, 1));
+  EXPECT_EQ(stated_in({{"recompute", "attn+mlp"}}).operators,
+            stated_in({{"recompute", "attention+mlp"}}).operators);
   EXPECT_EQ(stated_in({{"recompute", "100%"}}).operators, "full");
   EXPECT_EQ(stated_in({{"recompute", "0%"}}).operators, "none");
 

@@ -63,6 +63,8 @@ TEST(DerivedCells, CountsBeforeTheGpu) {
   EXPECT_EQ(counts("4xA100", "", "", "4"), Pair(16, 0));  // tp x pp x dp
   EXPECT_EQ(counts("A100x4", "16", ""), Pair(16, 0));
   EXPECT_EQ(counts("3090", "8", ""), Pair(8, 0));
+  EXPECT_EQ(counts("2x8 H100", "16", ""), Pair(16, 0));
+  EXPECT_EQ(filled({{"gpu", "4xA100 40GB"}}).gpu, "A100 40GB");
 }
 
 TEST(DerivedCells, CountsOfZeroAreBlank) {

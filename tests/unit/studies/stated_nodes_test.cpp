@@ -47,6 +47,13 @@ TEST(StatedNodes, OfV100s) {
   EXPECT_DOUBLE_EQ(cluster.gpu.peak_of(DType::Fp16).value(), 130e12);
 }
 
+TEST(StatedNodes, AreOfOneGpu) {
+  EXPECT_EQ(stated_gpu("A100 and H100"), "");
+  EXPECT_EQ(stated_gpu("A100 and A100"), "a100-sxm4-80gb");
+  EXPECT_EQ(stated_gpu("some A100 of 40GB"), "a100-sxm4-40gb");  // a module unless it says PCIe
+  EXPECT_EQ(stated_gpu("some A100 of 40GB, PCIe"), "a100-pcie-40gb");
+}
+
 Changes on_two_nodes(const std::string& gpu, const std::string& network) {
   return {{"gpu", gpu}, {"inter_node", network}, {"gpus", "16"}, {"dp", "4"}};
 }
