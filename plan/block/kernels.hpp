@@ -44,7 +44,7 @@ struct KernelContext {
   // Tokens of the sequences that are packed into one, each of which sees itself alone; empty: one.
   std::span<const std::int64_t> packed{};
   bool recasts = false;  // per-operator checkpointing keeps no inputs of products
-  int expert_ranks = 1;  // that experts are spread over; 1 where no tokens are sent to them
+  int expert_ranks = 1;  // that experts are spread over
   bool forward_only = false;
 };
 
