@@ -136,10 +136,7 @@ std::vector<Var>& at(AxisRules& rules, Axis axis) {
 }
 
 // Megatron: every operator is split along the variable that attention heads, the inner width or the
-// vocabulary give it, whether its product keeps or sums over it. Where ranks have tokens in common,
-// each permutes and combines the copies of its own experts (Megatron-LM
-// core/transformer/moe/token_dispatcher.py, MoEAllGatherTokenDispatcher), so that sums over copies
-// are what is left to add.
+// vocabulary give it, whether its product keeps or sums over it.
 void columns_only(const BlockPlan& layout, const std::vector<Var>& widths, AxisRules& rules) {
   std::vector<Var>& tensor = at(rules, Axis::Tensor);
   if (layout.expert_tp == 1) {
@@ -148,9 +145,6 @@ void columns_only(const BlockPlan& layout, const std::vector<Var>& widths, AxisR
   tensor.insert(tensor.end(), widths.begin(), widths.end());
   if (layout.sequence_parallel) {
     tensor.push_back(Var::Seq);
-  }
-  if (layout.expert_tp == 1) {
-    tensor.push_back(Var::Choice);
   }
 }
 

@@ -98,9 +98,7 @@ bool iterates_over(const Operator& op, VarBits space, Var var) {
   // Between dispatch and combination every operator works on the copies of its experts.
   const bool on_copies = var == Var::Expert && op.kind != OpKind::Permute &&
                          op.kind != OpKind::Router && space.has(Var::Choice);
-  // The router makes all choices of a token at once.
-  const bool at_once = var == Var::Choice && op.kind == OpKind::Router;
-  return on_copies || (space.has(var) && !at_once);
+  return on_copies || space.has(var);
 }
 
 }  // namespace

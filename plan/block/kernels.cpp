@@ -45,25 +45,18 @@ bool is_routed(const Tensor& tensor) {
 }
 
 // Forward traffic: every operand once, times the operator's factor. An embedding reads the rows it
-// gathers, not its table, and a rank that permutes the copies of its own experts those tokens.
+// gathers, not its table.
 Bytes forward_bytes(const Block& block, const Operator& op, const Assignment& assignment,
                     const KernelContext& context) {
   double bytes = 0;
-  const auto add = [&](int index, const Layout& layout, std::int64_t parts = 1) {
+  const auto add = [&](int index, const Layout& layout) {
     const Tensor& tensor = tensor_at(block, index);
-    const std::int64_t elements = local_elements(tensor, layout, context.mesh, context.extents);
-    bytes += static_cast<double>(elements) / static_cast<double>(parts) *
+    bytes += static_cast<double>(local_elements(tensor, layout, context.mesh, context.extents)) *
              element_bytes(tensor.element, context.precision);
   };
   for (std::size_t position = 0; position < op.inputs.size(); ++position) {
     const int index = op.inputs[position];
-    const Tensor& input = tensor_at(block, index);
-    const Tensor& output = tensor_at(block, op.outputs.front());
-    const std::int64_t parts =
-        op.kind == OpKind::Permute && !is_routed(input)
-            ? copy_shards(produced_output(op, output, assignment), context.mesh)
-            : 1;
-    add(index, required_input(op, input, static_cast<int>(position), assignment), parts);
+    add(index, required_input(op, tensor_at(block, index), static_cast<int>(position), assignment));
   }
   for (const int index : op.outputs) {
     const Layout layout = produced_output(op, tensor_at(block, index), assignment);

@@ -50,25 +50,22 @@ std::vector<std::size_t> execution_order(const Block& block, bool hoist_shared_e
 
 namespace {
 
-// Ranks that whole experts are spread over, whatever gives an axis that variable; 1 where all of
-// them permute the copies of their own experts, so that nothing is sent.
+// Ranks that whole experts are spread over, whatever gives an axis that variable.
 int expert_ranks(const BlockContext& context, const BlockRules& rules) {
-  int spread = 1;
-  int own = 1;
-  for (const Operator& op : context.block.operators) {
-    const bool dispatches = op.kind == OpKind::Permute && op.reduced.empty();
-    if (!dispatches && op.kind != OpKind::GroupedGemm) {
-      continue;
-    }
-    const Assignment assignment = assign(context.block, op, rules.of(op));
-    const models::Var var = dispatches ? models::Var::Choice : models::Var::Expert;
-    int ranks = 1;
-    for (const Axis axis : kAxes) {
-      ranks *= assignment[static_cast<std::size_t>(axis)] == var ? context.mesh.of(axis) : 1;
-    }
-    (dispatches ? own : spread) = ranks;
+  const std::vector<Operator>& operators = context.block.operators;
+  const auto experts = std::find_if(operators.begin(), operators.end(), [](const Operator& op) {
+    return op.kind == OpKind::GroupedGemm;
+  });
+  if (experts == operators.end()) {
+    return 1;
   }
-  return own == spread ? 1 : spread;
+  const Assignment assignment = assign(context.block, *experts, rules.of(*experts));
+  int ranks = 1;
+  for (const Axis axis : kAxes) {
+    const bool spreads = assignment[static_cast<std::size_t>(axis)] == models::Var::Expert;
+    ranks *= spreads ? context.mesh.of(axis) : 1;
+  }
+  return ranks;
 }
 
 int summa_pieces(const BlockContext& context) {

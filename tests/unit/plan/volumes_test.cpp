@@ -120,25 +120,6 @@ TEST(ExpertParallelVolume, DispatchAndCombineEachWay) {
   EXPECT_DOUBLE_EQ(sent(steps.backward), expected);
 }
 
-// Tensor-parallel ranks that all have the tokens add up what their own experts give for them, and
-// the gradients of the tokens; copies stay where they are, whatever their number. Beside that the
-// all-reduce of attention each way, and the fp32 gradients of router weights are gathered.
-TEST(ExpertParallelVolume, TokensThatAllRanksHaveAreNotExchanged) {
-  BlockPlan layout;
-  layout.tp = layout.ep = 4;
-  layout.expert_tp = 1;
-  for (const int top_k : {1, 2, 4}) {
-    const BlockSteps steps = Layer(mixture(8, top_k), layout, 1, 2, 512).steps();
-    const double bsh = 2.0 * 512 * 1024;
-    EXPECT_DOUBLE_EQ(sent(steps.forward), 2 * 2.0 * 3 / 4 * bsh);
-    EXPECT_EQ(count(steps.forward, CommKind::AllReduce), 2);
-    EXPECT_DOUBLE_EQ(sent(steps.backward), 2 * 2.0 * 3 / 4 * bsh + 3.0 / 4 * 2 * 512 * top_k * 2);
-    EXPECT_EQ(count(steps.backward, CommKind::AllReduce), 2);
-    EXPECT_EQ(count(steps.backward, CommKind::AllGather), 1);
-    EXPECT_EQ(count(steps.forward, CommKind::AllToAll), 0);
-  }
-}
-
 TEST(DataParallel, BlocksThemselvesDoNotCommunicate) {
   const BlockSteps steps = Layer(gpt(1024, 16), BlockPlan{}, 64, 2, 512).steps();
   EXPECT_DOUBLE_EQ(sent(steps.forward) + sent(steps.backward), 0.0);

@@ -173,8 +173,6 @@ std::vector<Case> cases() {
       {"experts_tensor_sequence", expert(2, 2, 0, true), 2, true},
       {"experts_over_tensor", expert(2, 2, 1, true), 2, true},
       {"experts_over_both", expert(4, 2, 1, true), 2, true},
-      {"experts_over_tensor_whole_tokens", expert(2, 2, 1), 2, true},
-      {"experts_over_both_whole_tokens", expert(4, 2, 1), 2, true},
       {"experts_over_context", folded(2, 2, ContextParallel::AllGather), 1, true},
       {"experts_over_context_and_data", folded(4, 2, ContextParallel::AllGather), 4, true},
       {"experts_over_ring", folded(4, 4, ContextParallel::Ring), 1, true},
@@ -221,9 +219,7 @@ std::vector<Case> cases() {
       {"adapters_experts_over_tensor", expert(2, 2, 1, true), 2, true, true},
       {"shared_adapters_experts", expert(4, 1, 0), 4, true, true, true},
       {"shared_adapters_experts_tensor_sequence", expert(2, 2, 0, true), 2, true, true, true},
-      {"adapters_experts_over_both_whole_tokens", expert(4, 2, 1), 2, true, true},
       {"shared_adapters_experts_over_tensor", expert(2, 2, 1, true), 2, true, true, true},
-      {"shared_adapters_experts_over_tensor_whole_tokens", expert(2, 2, 1), 2, true, true, true},
       {"shared_adapters_folded", folded(4, 2, ContextParallel::AllGather, 2), 1, true, true, true},
   };
 }
