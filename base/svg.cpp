@@ -53,6 +53,12 @@ std::vector<std::string> text_lines(std::string_view text, double width, double 
   return lines;
 }
 
+std::string svg_text(double x, double y, std::string_view anchor, std::string_view content,
+                     std::string_view style) {
+  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\"{}>{}</text>\n", x, y,
+                     anchor, style, xml_text(content));
+}
+
 std::string svg_document(double width, double height, std::string_view body) {
   return fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" "

@@ -25,6 +25,11 @@ double text_width(std::string_view text, double font_size);
 // The text cut at its spaces into lines of at most this width; a longer word keeps its own line.
 std::vector<std::string> text_lines(std::string_view text, double width, double font_size);
 
+// A line of text, made safe, with its start, middle or end at x and its baseline at y. `style`:
+// further attributes, each with a blank before it.
+std::string svg_text(double x, double y, std::string_view anchor, std::string_view content,
+                     std::string_view style = "");
+
 // A picture of the given size in pixels on white, in a sans-serif font of 12 pixels.
 std::string svg_document(double width, double height, std::string_view body);
 

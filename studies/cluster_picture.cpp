@@ -57,8 +57,7 @@ class ClusterPicture {
  private:
   void text(double x, double y, std::string_view anchor, std::string_view content,
             std::string_view style = "") {
-    body_ += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\"{}>{}</text>\n", x, y,
-                         anchor, style, xml_text(content));
+    body_ += svg_text(x, y, anchor, content, style);
   }
   void box(double x, double y, double width, double height, std::string_view fill) {
     body_ += fmt::format(

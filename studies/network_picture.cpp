@@ -110,8 +110,7 @@ class NetworkPicture {
   }
 
   void text(double x, double y, std::string_view content, std::string_view style = "") {
-    body_ += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\"{}>{}</text>\n", x, y, style,
-                         xml_text(content));
+    body_ += svg_text(x, y, "start", content, style);
   }
 
   void headings() {
@@ -142,8 +141,8 @@ class NetworkPicture {
       body_ +=
           fmt::format("<path d=\"M{0} {1:.1f}h-8V{2:.1f}h8\" fill=\"none\" stroke=\"#888\"/>\n",
                       kBlockLeft - 6, top, at_ - kRowHeight + kBlockHeight);
-      text(kBlockLeft - 18, (top + at_ - kRowHeight + kBlockHeight) / 2 + 4,
-           fmt::format("{} x", pattern.times), " text-anchor=\"end\"");
+      body_ += svg_text(kBlockLeft - 18, (top + at_ - kRowHeight + kBlockHeight) / 2 + 4, "end",
+                        fmt::format("{} x", pattern.times));
     }
   }
 

@@ -97,8 +97,7 @@ class Picture {
 
   void text(double at_x, double at_y, std::string_view anchor, std::string_view content,
             std::string_view style = "") {
-    body_ += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\"{}>{}</text>\n", at_x,
-                         at_y, anchor, style, xml_text(content));
+    body_ += svg_text(at_x, at_y, anchor, content, style);
   }
 
   void axes() {

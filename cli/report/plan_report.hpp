@@ -13,10 +13,10 @@
 namespace orrery::cli {
 
 std::string progress_text(const search::ProgressReport& report);
-// The best plans as a table and the proof.
 // What is known of the plans listed below the best one, and of those that are not listed; nothing
 // where all are known. `can_prove`: --prove-top is there to ask for.
 std::string others_text(bool all_known, bool proven, bool can_prove);
+// The best plans as a table and the proof.
 std::string outcome_text(const search::Outcome& outcome);
 // `apart`: the search over asynchronous schedules, if there was one.
 Json outcome_json(const search::Outcome& outcome, const search::Outcome* apart = nullptr);

@@ -55,7 +55,7 @@ std::int64_t take_count(std::string& gpu) {
   std::string_view rest = trim(text.substr(static_cast<std::size_t>(read.ptr - text.data())));
   const std::size_t sign = rest.starts_with('x') ? 1 : rest.starts_with(kTimes) ? kTimes.size() : 0;
   rest = trim(rest.substr(sign));
-  const bool named = !rest.empty() && (rest.front() < '0' || rest.front() > '9');  // not "2x8 H100"
+  const bool named = !rest.empty() && !is_digit(rest.front());  // not "2x8 H100"
   if (read.ec != std::errc() || sign == 0 || count < 1 || !named) {
     return 0;
   }

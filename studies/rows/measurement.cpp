@@ -111,7 +111,7 @@ OptionalCount read_vocab(const Cells& cells, Measurement& row) {
 std::optional<double> read_parameters(const Cells& cells, Measurement& row) {
   const std::string cell = cells.optional_text("params_b");
   const std::size_t times = cell.find('x');
-  if (times != cell.npos && times > 0 && cell[times - 1] >= '0' && cell[times - 1] <= '9') {
+  if (times != cell.npos && times > 0 && is_digit(cell[times - 1])) {
     row.remarks.push_back(fmt::format("params_b {} as not stated", printable(cell, 60)));
     return std::nullopt;
   }

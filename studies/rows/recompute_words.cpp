@@ -14,15 +14,13 @@
 namespace orrery::studies {
 namespace {
 
-bool is_digit_of_share(char c) { return c >= '0' && c <= '9'; }
-
 // "3 of 8", "2/3".
 bool states_share(std::string_view text) {
   for (const std::string_view between : {" of ", "/"}) {
     const std::size_t at = text.find(between);
     const std::size_t behind = at + between.size();
-    if (at != text.npos && at > 0 && behind < text.size() && is_digit_of_share(text[at - 1]) &&
-        is_digit_of_share(text[behind])) {
+    if (at != text.npos && at > 0 && behind < text.size() && is_digit(text[at - 1]) &&
+        is_digit(text[behind])) {
       return true;
     }
   }
@@ -110,8 +108,7 @@ RecomputeWords recompute_words(std::string_view cell, std::string_view detail) {
   if (says_any(said, kSome) || states_share(said)) {
     return with("selective");
   }
-  const bool layers =
-      is_digit_of_share(said.front()) && said.find("layer") != said.npos;  // "8 layers"
+  const bool layers = is_digit(said.front()) && said.find("layer") != said.npos;  // "8 layers"
   return with(layers || says_any(said, kWhole) ? "full" : "custom");
 }
 

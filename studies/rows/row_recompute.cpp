@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/text.hpp"
+#include "studies/rows/row_words.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -92,8 +93,6 @@ LayerShare reduced(int share, int every) {
   const int divisor = std::gcd(share, every);
   return share > 0 && share < every ? LayerShare{share / divisor, every / divisor} : LayerShare();
 }
-
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 // The number that ends before `end`; 0 where none does.
 int number_before(std::string_view text, std::size_t end) {

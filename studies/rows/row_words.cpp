@@ -14,8 +14,7 @@ namespace orrery::studies {
 namespace {
 
 bool is_letter(char c) { return c >= 'a' && c <= 'z'; }
-bool is_number(char c) { return c >= '0' && c <= '9'; }
-bool is_letter_or_digit(char c) { return is_letter(c) || is_number(c); }
+bool is_letter_or_digit(char c) { return is_letter(c) || is_digit(c); }
 
 std::size_t find_word(std::string_view text, std::string_view word) {
   for (std::size_t at = text.find(word); at != text.npos; at = text.find(word, at + 1)) {

@@ -37,10 +37,7 @@ bool states_no_number(std::string_view cell) {
 // "1,024" and "1 024" as 1024; other separators stay and make the cell no number.
 std::string without_separators(std::string number) {
   const std::size_t first = number.find_first_of(", _");
-  if (first == 0 || first > 3) {
-    return number;
-  }
-  if (first == number.npos) {
+  if (first == 0 || first > 3) {  // or nowhere
     return number;
   }
   const char separator = number[first];

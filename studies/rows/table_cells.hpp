@@ -44,9 +44,8 @@ class Cells {
   std::optional<double> number(std::string_view column, NumberUnits units = {}) const;
   // Present and in range, or an Error.
   std::int64_t required_count(std::string_view column, std::int64_t max) const;
-  double positive(std::string_view column) const { return positive(column, ""); }
-  double positive(std::string_view column,
-                  std::string_view unit) const;  // the unit may stand behind
+  // The unit may stand behind.
+  double positive(std::string_view column, std::string_view unit = {}) const;
 
   // An Error: the cell holds what it cannot.
   [[noreturn]] void refuse(std::string_view column, std::string_view what,

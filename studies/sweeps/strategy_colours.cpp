@@ -36,8 +36,9 @@ std::size_t StrategyColours::size() const {
 }
 
 std::string_view StrategyColours::colour(const std::string& layout) const {
+  const std::string strategy = strategy_of(layout);
   for (std::size_t i = 0; i + 1 < size(); ++i) {
-    if (names_[i].first == strategy_of(layout)) {
+    if (names_[i].first == strategy) {
       return kPictureColours[i];
     }
   }

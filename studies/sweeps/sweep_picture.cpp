@@ -111,8 +111,7 @@ class Picture {
 
   void text(double x, double y, std::string_view anchor, std::string_view content,
             std::string_view style = "") {
-    body_ += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\"{}>{}</text>\n", x, y,
-                         anchor, style, xml_text(content));
+    body_ += svg_text(x, y, anchor, content, style);
   }
 
   // What the points share, as far as the document says it: "llama3-8b on hgx-h100:1, batch 64".

@@ -85,14 +85,12 @@ class Picture {
 
   void text(double at_x, double at_y, std::string_view anchor, std::string_view content,
             std::string_view style = "") {
-    body_ += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\"{}>{}</text>\n", at_x,
-                         at_y, anchor, style, content);
+    body_ += svg_text(at_x, at_y, anchor, content, style);
   }
 
   void frame(const std::string& title, const std::string& caption) {
-    text(kLeft, 20, "start", xml_text(printable(title, 45)),
-         " font-size=\"15\" font-weight=\"bold\"");
-    text(kLeft, 39, "start", xml_text(caption), " fill=\"#555\"");
+    text(kLeft, 20, "start", printable(title, 45), " font-size=\"15\" font-weight=\"bold\"");
+    text(kLeft, 39, "start", caption, " fill=\"#555\"");
     text(kLeft + kSide / 2, kTop + kSide + 36, "middle",
          memory_ ? "measured, GiB" : "measured time");
     const double middle = kTop + kSide / 2;
@@ -181,7 +179,7 @@ class Picture {
       }
       body_ += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\" fill=\"{}\"/>\n", at_x + 4,
                            at_y - 4, kPictureColours[i]);
-      text(at_x + 13, at_y, "start", xml_text(label));
+      text(at_x + 13, at_y, "start", label);
       at_x += width;
     }
     at_y += kLegendLine;
