@@ -16,6 +16,14 @@ namespace orrery::search {
 
 enum class PerBlockStage : std::uint8_t { Mesh, Pipeline, Bounded, Done };
 
+// Pipelines are bounded together, each with the rounds that it is due.
+inline bool go_together(PerBlockStage one, PerBlockStage other) {
+  const auto has_rounds = [](PerBlockStage stage) {
+    return stage != PerBlockStage::Mesh && stage != PerBlockStage::Done;
+  };
+  return one == other || (has_rounds(one) && has_rounds(other));
+}
+
 struct PerBlockNode {
   double bound = 0;
   std::uint64_t number = 0;  // in the order in which nodes were opened
@@ -25,8 +33,6 @@ struct PerBlockNode {
   std::shared_ptr<const Shares> shares;
   PipelinePart part;       // of the pipeline
   std::int64_t tried = 0;  // of its plans, where all are simulated
-  // Of a pipeline; parts whose bound is settled are split only.
-  bool is_asked() const { return stage != PerBlockStage::Done || (shares && part.ranges.empty()); }
   bool operator>(const PerBlockNode& other) const {
     if (bound != other.bound) {
       return bound > other.bound;

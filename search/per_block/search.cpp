@@ -158,21 +158,24 @@ class PerBlockSearch {
       return;
     }
     std::vector<PerBlockNode> batch;
-    const bool are_meshes = open_.top().stage == PerBlockStage::Mesh;
+    const PerBlockStage stage = open_.top().stage;
     while (!open_.empty() && batch.size() < kNodesAtOnce && open_.top().bound < cutoff() &&
-           (open_.top().stage == PerBlockStage::Mesh) == are_meshes && num_tried(open_.top()) < 0) {
+           go_together(open_.top().stage, stage) && num_tried(open_.top()) < 0) {
       PerBlockNode node = state_.pop();
-      if (!is_settled(node)) {
-        (void)costs_of(node.mesh);  // by nobody else: answers are read with them
-        batch.push_back(std::move(node));
+      if (is_settled(node)) {
+        continue;
       }
+      batch.push_back(std::move(node));
+      (void)costs_of(batch.back().mesh);  // by nobody else: answers are read with them
     }
-    if (are_meshes) {
+    if (stage == PerBlockStage::Mesh) {
       for (PerBlockNode& node : batch) {
         open_mesh(node);
       }
+    } else if (stage != PerBlockStage::Done) {
+      bound_pipelines(batch);
     } else {
-      work_on(batch);
+      draft(batch);
     }
   }
 
@@ -186,7 +189,7 @@ class PerBlockSearch {
     const MeshCosts& costs = costs_of(node.mesh);
     const StageMesh& mesh = space_.meshes()[node.mesh];
     const double of_mesh = node.bound;
-    const auto pipelines = space_.pipelines(mesh);
+    const auto pipelines = space_.pipelines(space_.meshes()[node.mesh]);
     node.stage = PerBlockStage::Pipeline;
     for (std::size_t index = 0; index < pipelines.size(); ++index) {
       node.pipeline = static_cast<std::uint32_t>(index);
@@ -198,47 +201,33 @@ class PerBlockSearch {
     }
   }
 
-  // One more round of bounds of pipelines, drafts of those whose bound is settled: together, so
-  // that no thread waits beside a single draft.
-  void work_on(std::vector<PerBlockNode>& batch) {
-    std::stable_sort(batch.begin(), batch.end(), [](const auto& one, const auto& other) {
-      return one.stage > other.stage;  // drafts and most rounds, the longest, first
-    });
-    std::vector<PerBlockWork> asked;
-    for (const PerBlockNode& node : batch) {
-      if (node.is_asked()) {
-        const bool is_bounded = node.stage == PerBlockStage::Done;
-        asked.push_back(work(is_bounded ? PerBlockTask::Draft : PerBlockTask::BoundPipeline, node));
-      }
+  std::vector<PerBlockDone> ask(PerBlockTask task, const std::vector<PerBlockNode>& nodes) {
+    std::vector<PerBlockWork> batch;
+    for (const PerBlockNode& node : nodes) {
+      batch.push_back(work(task, node));
     }
-    const std::vector<PerBlockDone> done = crew_.run(asked);
-    checkpoint_.save_before(batch, state_);
-    auto answer = done.begin();
-    for (PerBlockNode& node : batch) {
-      if (node.is_asked()) {
-        take(node, *answer++);
-      }
-      if (node.stage == PerBlockStage::Done) {
-        split(node);
-      }
-    }
+    return crew_.run(batch);
   }
 
-  void take(const PerBlockNode& node, const PerBlockDone& done) {
-    if (done.draft) {
-      take(node, *done.draft);
+  // One more round of bounds.
+  void bound_pipelines(std::vector<PerBlockNode>& batch) {
+    std::stable_sort(batch.begin(), batch.end(), [](const auto& one, const auto& other) {
+      return one.stage > other.stage;  // most rounds first: others are bounded beside it
+    });
+    const std::vector<PerBlockDone> done = ask(PerBlockTask::BoundPipeline, batch);
+    checkpoint_.save_before(batch, state_);
+    for (std::size_t index = 0; index < batch.size(); ++index) {
+      PerBlockNode& node = batch[index];
+      ++result_.pipelines;
+      if (done[index].draft) {
+        take(node, *done[index].draft);
+      }
+      node.bound = done[index].bound;
+      node.stage = done[index].stage;
+      node.shares = done[index].shares ? done[index].shares : node.shares;
+      node.part.paths = done[index].paths ? done[index].paths : node.part.paths;
+      state_.push(std::move(node));
     }
-    if (node.stage == PerBlockStage::Done) {
-      result_.drafted += done.draft ? 1 : 0;
-      return;
-    }
-    ++result_.pipelines;
-    PerBlockNode bounded = node;
-    bounded.bound = done.bound;
-    bounded.stage = done.stage;
-    bounded.shares = done.shares ? done.shares : node.shares;
-    bounded.part.paths = done.paths ? done.paths : node.part.paths;
-    state_.push(std::move(bounded));
   }
 
   Pipeline pipeline_of(const PerBlockNode& node) const {
@@ -276,6 +265,27 @@ class PerBlockSearch {
       state_.push(std::move(node));
     } else {
       result_.tried += plans;
+    }
+  }
+
+  // Parts of pipelines are split only.
+  void draft(const std::vector<PerBlockNode>& batch) {
+    std::vector<PerBlockNode> whole;
+    for (const PerBlockNode& node : batch) {
+      if (node.shares && node.part.ranges.empty()) {
+        whole.push_back(node);
+      }
+    }
+    const std::vector<PerBlockDone> done = ask(PerBlockTask::Draft, whole);
+    checkpoint_.save_before(batch, state_);
+    for (std::size_t index = 0; index < whole.size(); ++index) {
+      if (done[index].draft) {
+        ++result_.drafted;
+        take(whole[index], *done[index].draft);
+      }
+    }
+    for (const PerBlockNode& node : batch) {
+      split(node);
     }
   }
 

@@ -191,20 +191,11 @@ TEST(PerBlock, SplitsStagesWithPartsOfBlocks) {
   EXPECT_EQ(next[1].front().most, 4);
 }
 
-// Drafts and bounds are asked for together; of parts whose bound is settled there is nothing to
-// ask.
-TEST(PerBlock, PartsWithASettledBoundAreSplitOnly) {
-  PerBlockNode node;
-  node.stage = PerBlockStage::Bounded;
-  EXPECT_TRUE(node.is_asked());
-  node.stage = PerBlockStage::Done;
-  EXPECT_FALSE(node.is_asked());  // nothing to draft from
-  node.shares = std::make_shared<const Shares>();
-  EXPECT_TRUE(node.is_asked());
-  node.part.ranges.emplace_back();
-  EXPECT_FALSE(node.is_asked());
-  node.stage = PerBlockStage::Bounded;
-  EXPECT_TRUE(node.is_asked());
+// A pipeline with many rounds before it has others beside it; meshes and drafts are apart.
+TEST(PerBlock, BoundsPipelinesOfAllRoundsTogether) {
+  EXPECT_TRUE(go_together(PerBlockStage::Bounded, PerBlockStage::Pipeline));
+  EXPECT_FALSE(go_together(PerBlockStage::Mesh, PerBlockStage::Pipeline));
+  EXPECT_FALSE(go_together(PerBlockStage::Bounded, PerBlockStage::Done));
 }
 
 // Lists of several iterations bound nothing of one.
