@@ -1,6 +1,6 @@
 # Most of the build time of a small file goes to headers. Those of the standard library and of fmt
 # are compiled once; the rooms' own, and the templates that both leave to be instantiated, are paid
-# once for eight files of a folder, whose helpers have names of their own in it, therefore.
+# once for sixteen files of a folder, whose helpers have names of their own in it, therefore.
 file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/headers.cpp CONTENT "")
 add_library(orrery_headers STATIC ${CMAKE_BINARY_DIR}/headers.cpp)
 target_include_directories(orrery_headers SYSTEM PRIVATE ${ORRERY_EXPECTED_INCLUDE})
@@ -29,7 +29,7 @@ function(orrery_compile_together target)
       set(last_folder "${folder}")
       set(number 0)
     endif()
-    math(EXPR part "${number} / 8")
+    math(EXPR part "${number} / 16")
     math(EXPR number "${number} + 1")
     file(RELATIVE_PATH group "${CMAKE_SOURCE_DIR}" "${folder}")
     string(REPLACE "/" "_" group "${group}")

@@ -12,6 +12,7 @@
 
 #include "base/quantile.hpp"
 #include "base/random.hpp"
+#include "calibrate/fit/folds.hpp"
 #include "calibrate/fit/memory.hpp"
 #include "calibrate/fit/robust_fit.hpp"
 #include "calibrate/statistics.hpp"
@@ -26,7 +27,6 @@ using costmodel::DeviceModel;
 using costmodel::Profile;
 
 constexpr std::size_t kMinCastPoints = 24;
-constexpr std::uint64_t kFolds = 5;
 constexpr std::array<std::string_view, costmodel::kNumCastScales> kOperations = {"cast-fp8",
                                                                                  "amax-cast-fp8"};
 constexpr std::array<std::string_view, costmodel::kNumCastScales> kScales = {"known scale",
@@ -35,7 +35,7 @@ constexpr std::array<std::string_view, costmodel::kNumCastScales> kScales = {"kn
 struct Cast {
   double elements = 0;
   double seconds = 0;
-  std::uint64_t fold = 0;
+  std::size_t fold = 0;
 };
 using Casts = std::vector<Cast>;
 
@@ -104,7 +104,7 @@ void cross_validate(const topologies::Gpu& gpu, const Casts& casts, CastScale sc
       fmt::format("{} {}", kCastClass, kScales[static_cast<std::size_t>(scale)]);
   Profile scratch;
   std::vector<double> errors;
-  for (std::uint64_t fold = 0; fold < kFolds; ++fold) {
+  for (std::size_t fold = 0; fold < kFolds; ++fold) {
     Casts kept;
     Casts left;
     for (const Cast& cast : casts) {

@@ -170,7 +170,7 @@ void leave_out_16_bit_gradients(std::vector<KernelPointOf>& points) {
 }
 
 // All but what counts rows: a GEMM's n and k, attention's heads and head sizes.
-int fold_of(const KernelPointOf& point, std::uint64_t seed) {
+std::size_t fold_of(const KernelPointOf& point, std::uint64_t seed) {
   KernelSizes shared = point.sizes;
   if (point.key.kind == KernelKind::Gemm) {
     shared[2] = 0;
@@ -183,7 +183,7 @@ int fold_of(const KernelPointOf& point, std::uint64_t seed) {
   for (const std::int64_t size : shared) {
     hash = mix64(hash ^ static_cast<std::uint64_t>(size));
   }
-  return static_cast<int>(hash % kFolds);
+  return hash % kFolds;
 }
 
 auto order_of(const KernelPointOf& point) {

@@ -18,14 +18,12 @@
 
 namespace orrery::calibrate {
 
-inline constexpr int kFolds = 5;
-
 struct KernelPointOf {
   costmodel::ResidualKey key;
   costmodel::KernelSizes sizes{};
   std::variant<costmodel::GemmShape, costmodel::AttentionShape> shape;
   double seconds = 0;
-  int fold = 0;
+  std::size_t fold = 0;
   bool of_training = false;  // timed as a framework of training runs it
   bool short_loop = false;   // attention of training, over before the power limit acts
   bool both_passes = false;  // attention, forward and backward together; `key` says forward

@@ -13,6 +13,7 @@
 #include "base/quantile.hpp"
 #include "calibrate/fit/both_passes.hpp"
 #include "calibrate/fit/casts.hpp"
+#include "calibrate/fit/folds.hpp"
 #include "calibrate/fit/kernel_errors.hpp"
 #include "calibrate/fit/kernel_points.hpp"
 #include "calibrate/fit/memory.hpp"
@@ -317,7 +318,7 @@ KernelFit fit_kernels(const topologies::Gpu& gpu, const Profile& base,
     keep_unmeasured(base, points, result);
   }
   KernelErrors errors;
-  for (int fold = 0; fold < kFolds && !all.empty(); ++fold) {
+  for (std::size_t fold = 0; fold < kFolds && !all.empty(); ++fold) {
     const Points kept = select(all, [&](const auto& point) { return point.fold != fold; });
     const Points left = select(all, [&](const auto& point) { return point.fold == fold; });
     if (kept.empty() || left.empty()) {

@@ -11,6 +11,7 @@
 #include "calibrate/fit/collective_sections.hpp"
 #include "calibrate/fit/collectives.hpp"
 #include "calibrate/fit/five_factors.hpp"
+#include "calibrate/fit/folds.hpp"
 #include "calibrate/statistics.hpp"
 #include "costmodel/collective_model.hpp"
 
@@ -25,8 +26,6 @@ using costmodel::Profile;
 using costmodel::ResidualCurve;
 using costmodel::ResidualQuery;
 using sim::CommKind;
-
-constexpr std::size_t kFolds = 5;
 
 bool is_exchange(CommKind kind) { return kind == CommKind::AllToAll; }
 
@@ -112,7 +111,7 @@ Kriging remainders(const std::vector<const CollectiveLog*>& logs, const Profile&
 
 // The curves of one network and collective: those that the profile has and those that logs call
 // for.
-struct Grid {
+struct CurveGrid {
   std::set<std::pair<int, int>> layouts;  // ranks per node, nodes
   int first = 64;                         // log2(bytes)
   int last = 0;
@@ -124,11 +123,12 @@ struct Grid {
   }
 };
 
-using Grids = std::map<std::pair<FabricClass, CommKind>, Grid>;
+using CurveGrids = std::map<std::pair<FabricClass, CommKind>, CurveGrid>;
 
 // Networks of one set of factors tell of each other, and so do all collectives but exchanges.
-Grids grids_of(const std::vector<const CollectiveLog*>& logs, const CollectiveResiduals& known) {
-  Grids grids;
+CurveGrids grids_of(const std::vector<const CollectiveLog*>& logs,
+                    const CollectiveResiduals& known) {
+  CurveGrids grids;
   for (const CollectiveLog* log : logs) {
     const std::vector<CommKind> kinds =
         is_exchange(log->kind)
@@ -167,7 +167,7 @@ int version_of(const std::vector<const CollectiveLog*>& logs, FabricClass fabric
 
 void move_residuals(const std::vector<const CollectiveLog*>& logs, Profile& profile) {
   const CollectiveResiduals known = profile.collectives.residuals;
-  const Grids grids = grids_of(logs, known);
+  const CurveGrids grids = grids_of(logs, known);
   std::vector<ResidualCurve> curves;
   for (const ResidualCurve& curve : known.curves()) {
     if (!grids.contains({curve.fabric, curve.kind})) {

@@ -80,9 +80,9 @@ double ChainPipeline::memory(const ChainStage& stage, std::int64_t held) const {
          (recompute ? count * input + all : count * all);
 }
 
-ChainTimes run_chain(const ChainPipeline& pipeline, const ChainLinks& links,
+ChainRun run_chain(const ChainPipeline& pipeline, const ChainLinks& links,
                      const sim::PipelineOrder& order) {
-  ChainTimes times{sim::evaluate_pipeline(order, costs_of(pipeline, links)), 0};
+  ChainRun times{sim::evaluate_pipeline(order, costs_of(pipeline, links)), 0};
   times.iteration = to_seconds(times.result.makespan).value();
   int used = 0;
   for (std::size_t s = 0; s < pipeline.stages.size(); ++s) {

@@ -41,13 +41,13 @@ struct ChainPipeline {
   double memory(const ChainStage& stage, std::int64_t held) const;
 };
 
-struct ChainTimes {
+struct ChainRun {
   sim::PipelineResult result;
   double iteration = 0;  // seconds, the last all-reduce included
 };
 
 // Runs an order of one chunk per device and fused backwards.
-ChainTimes run_chain(const ChainPipeline& pipeline, const ChainLinks& links,
+ChainRun run_chain(const ChainPipeline& pipeline, const ChainLinks& links,
                      const sim::PipelineOrder& order);
 // The same under 1F1B.
 double iteration_under_1f1b(const ChainPipeline& pipeline, const ChainLinks& links,

@@ -120,7 +120,7 @@ Json chain_run(const JsonReader& value, ObjectReader& run) {
   if (!broken.empty()) {
     value.fail(broken);
   }
-  const search::ChainTimes times = search::run_chain(pipeline, links, schedule.order(params));
+  const search::ChainRun times = search::run_chain(pipeline, links, schedule.order(params));
   Json memory = Json::array();
   for (std::size_t s = 0; s < pipeline.stages.size(); ++s) {
     memory.push(pipeline.memory(pipeline.stages[s], times.result.devices[s].peak_chunks));

@@ -67,10 +67,10 @@ TEST(Space, WholeExpertsAllowAnyWidth) {
 // Folding: the ranks that cut attention hold whole experts, or cut them, too. The degrees are found
 // the long way round.
 TEST(Space, FoldsExpertsOverTensorRanks) {
-  const plan::Plan base = base_plan({small_mixture()});  // 4 GPUs, 4 experts, batch 8
-  using Degrees = std::set<std::tuple<int, int, int>>;   // tp, ep, expert_tp
+  const plan::Plan base = base_plan({small_mixture()});       // 4 GPUs, 4 experts, batch 8
+  using ExpertDegrees = std::set<std::tuple<int, int, int>>;  // tp, ep, expert_tp
   const auto held = [&base](const Constraints& constraints) {
-    Degrees degrees;
+    ExpertDegrees degrees;
     for (const Group& group : Space(base, constraints).groups()) {
       if (group.cp == 1 && group.pp == 1 && group.micro_batch == 1) {
         EXPECT_TRUE(degrees.insert({group.tp, group.ep, group.expert_tp}).second);
@@ -78,9 +78,9 @@ TEST(Space, FoldsExpertsOverTensorRanks) {
     }
     return degrees;
   };
-  Degrees alone;
-  Degrees cut;
-  Degrees whole;
+  ExpertDegrees alone;
+  ExpertDegrees cut;
+  ExpertDegrees whole;
   for (const int tp : {1, 2, 4}) {
     const int dp = 4 / tp;
     for (const int ep : {1, 2, 4}) {
@@ -92,19 +92,19 @@ TEST(Space, FoldsExpertsOverTensorRanks) {
       }
     }
   }
-  const auto with_alone = [&alone](Degrees degrees) {
+  const auto with_alone = [&alone](ExpertDegrees degrees) {
     degrees.insert(alone.begin(), alone.end());
     return degrees;
   };
-  Degrees both = with_alone(cut);
+  ExpertDegrees both = with_alone(cut);
   both.insert(whole.begin(), whole.end());
   EXPECT_EQ(held(Constraints()), both);
   EXPECT_EQ(held(fixed("expert_tp=0")), with_alone(cut));
   EXPECT_EQ(held(forbidden("expert_tp=1")), with_alone(cut));
   EXPECT_EQ(held(fixed("expert_tp=1")), with_alone(whole));
   EXPECT_EQ(held(forbidden("expert_tp=0")), with_alone(whole));
-  EXPECT_EQ(held(fixed("expert_tp=2")), Degrees({{2, 1, 0}, {2, 2, 0}}));  // as tp
-  Degrees without_pairs = both;
+  EXPECT_EQ(held(fixed("expert_tp=2")), ExpertDegrees({{2, 1, 0}, {2, 2, 0}}));  // as tp
+  ExpertDegrees without_pairs = both;
   without_pairs.erase({2, 1, 0});
   without_pairs.erase({2, 2, 0});
   EXPECT_EQ(held(forbidden("expert_tp=2")), without_pairs);
