@@ -18,6 +18,37 @@ int nearest(const std::vector<std::int64_t>& offsets, std::int64_t from, std::in
   return found == offsets.end() || *found >= below ? 1 : static_cast<int>(*found / from);
 }
 
+// Whether the first or the last group of some block of ranks lies on two nodes; `last` is the
+// distance of a group's last member from its first.
+bool any_straddles(const std::vector<Extent>& axes, std::int64_t last, int gpus) {
+  std::int64_t block = 1;
+  for (const Extent& axis : axes) {
+    block = axis.size > 1 ? std::max(block, axis.size * axis.stride) : block;
+  }
+  for (std::int64_t begin = 0; begin < block * gpus; begin += block) {
+    for (const std::int64_t first : {begin, begin + block - 1 - last}) {
+      if (first / gpus != (first + last) / gpus) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+// Eight nodes of six GPUs and tensor groups of four: every second one begins in one node and ends
+// in the next.
+TEST(GroupShape, OfGroupsAcrossTwoNodesCount) {
+  const costmodel::GroupShape sixes = group_of({{4, 1}}, 6);
+  EXPECT_EQ(sixes.nodes, 2);
+  EXPECT_EQ(sixes.ranks_per_node, 2);
+  EXPECT_EQ(sixes.groups_per_node, 1);                  // nodes end in no group or in one
+  EXPECT_EQ(group_of({{4, 1}}, 7).groups_per_node, 2);  // one begins before a node, one ends behind
+  const costmodel::GroupShape pairs = group_of({{2, 4}}, 6);  // 0 and 4, 2 and 6
+  EXPECT_EQ(pairs.nodes, 2);
+  EXPECT_EQ(pairs.ranks_per_node, 1);
+  EXPECT_EQ(group_of({{3, 2}}, 6).nodes, 1);
+}
+
 TEST(GroupShapeProperty, CountsItsMembers) {
   EXPECT_TRUE(rc::check([] {
     std::vector<Extent> axes;
@@ -44,9 +75,11 @@ TEST(GroupShapeProperty, CountsItsMembers) {
     std::sort(offsets.begin(), offsets.end());
     const costmodel::GroupShape group = group_of(axes, gpus);
     RC_ASSERT(group.ranks == static_cast<int>(offsets.size()));
-    RC_ASSERT(group.ranks_per_node ==
-              std::count_if(offsets.begin(), offsets.end(),
-                            [&](std::int64_t offset) { return offset < gpus; }));
+    const auto inside = std::count_if(offsets.begin(), offsets.end(),
+                                      [&](std::int64_t offset) { return offset < gpus; });
+    const bool straddles = inside == group.ranks && any_straddles(axes, offsets.back(), gpus);
+    RC_ASSERT(group.ranks_per_node == (straddles ? (group.ranks + 1) / 2 : inside));
+    RC_ASSERT(group.nodes == (group.ranks + group.ranks_per_node - 1) / group.ranks_per_node);
     RC_ASSERT(group.gpu_stride == nearest(offsets, 1, gpus));
     RC_ASSERT(group.node_stride == nearest(offsets, gpus, offsets.back() + 1));
   }));
