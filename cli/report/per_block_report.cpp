@@ -59,7 +59,7 @@ std::string per_block_text(const search::PerBlockOutcome& outcome) {
                    format_bytes(largest_memory(one.simulation).bytes()),
                    plan::layout_text(one.plan)});
     blocks += fmt::format("#{} stages {}\n   blocks {}\n", rank, plan::stages_text(one.plan),
-                          plan::blocks_text(one.plan));
+                          fmt::join(plan::block_texts(one.plan), "\n   blocks "));
   };
   add(1, *found.best);
   for (std::size_t index = 0; index < found.alternatives.size(); ++index) {
@@ -93,9 +93,11 @@ Json per_block_json(const search::PerBlockOutcome& outcome) {
       value = per_block_space_json(outcome);
     }
   }
-  result.insert(result.begin(), {{"homogeneous_time_s", outcome.homogeneous.value()},
-                                 {"blocks", plan::blocks_text(found.best->plan)},
-                                 {"stages", plan::stages_text(found.best->plan)}});
+  result.insert(
+      result.begin(),
+      {{"homogeneous_time_s", outcome.homogeneous.value()},
+       {"blocks", fmt::format("{}", fmt::join(plan::block_texts(found.best->plan), "; "))},
+       {"stages", plan::stages_text(found.best->plan)}});
   return result;
 }
 

@@ -3,9 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "plan/block_rules.hpp"
 #include "plan/offload_text.hpp"
@@ -108,21 +110,76 @@ std::vector<std::string> layout_texts(const std::vector<const Plan*>& plans) {
   return texts;
 }
 
-std::string blocks_text(const Plan& plan) {
-  std::string text;
+namespace {
+
+struct Positions {
+  int first = 0;
+  int last = 0;
+};
+
+// How many of them from `begin` on are single and as far apart as the first two.
+std::size_t evenly_spaced(const std::vector<Positions>& runs, std::size_t begin) {
+  const auto is_next = [&](std::size_t at) {
+    return runs[at].first == runs[at].last &&
+           (at == begin || at == begin + 1 ||
+            runs[at].first - runs[at - 1].first == runs[begin + 1].first - runs[begin].first);
+  };
+  std::size_t end = begin;
+  while (end < runs.size() && is_next(end)) {
+    ++end;
+  }
+  return end - begin;
+}
+
+// "0-1, 3, 5, ..., 47".
+std::string positions_text(const std::vector<Positions>& runs) {
+  std::vector<std::string> parts;
+  for (std::size_t at = 0; at < runs.size();) {
+    const std::size_t even = evenly_spaced(runs, at);
+    if (even > 3) {
+      parts.push_back(fmt::format("{}, {}, ..., {}", runs[at].first, runs[at + 1].first,
+                                  runs[at + even - 1].first));
+      at += even;
+      continue;
+    }
+    const auto& [first, last] = runs[at++];
+    parts.push_back(first == last ? fmt::format("{}", first) : fmt::format("{}-{}", first, last));
+  }
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+std::string block_layout_text(const Plan& plan, const BlockPlan& layout) {
+  return fmt::format("tp {}", layout.tp) +
+         (layout.cp > 1 ? fmt::format(", cp {}", layout.cp) : "") +
+         (layout.ep > 1 ? fmt::format(", ep {}", layout.ep) : "") +
+         fmt::format(", dp {}", plan.data_ranks(layout)) + choices_text(layout);
+}
+
+}  // namespace
+
+std::vector<std::string> block_texts(const Plan& plan) {
+  std::vector<std::pair<std::string, std::vector<Positions>>> layouts;
   int first = 0;
   for (const BlockRun& run : plan.blocks) {
-    const BlockPlan& layout = run.layout;
-    const int last = first + run.count - 1;
-    text += text.empty() ? "" : "; ";
-    text += first == last ? fmt::format("{}: ", first) : fmt::format("{}-{}: ", first, last);
-    text += fmt::format("tp {}", layout.tp);
-    text += layout.cp > 1 ? fmt::format(", cp {}", layout.cp) : "";
-    text += layout.ep > 1 ? fmt::format(", ep {}", layout.ep) : "";
-    text += fmt::format(", dp {}", plan.data_ranks(layout)) + choices_text(layout);
-    first = last + 1;
+    const std::string text = block_layout_text(plan, run.layout);
+    auto known = std::find_if(layouts.begin(), layouts.end(),
+                              [&](const auto& one) { return one.first == text; });
+    if (known == layouts.end()) {
+      known = layouts.insert(layouts.end(), {text, {}});
+    }
+    std::vector<Positions>& runs = known->second;
+    if (!runs.empty() && runs.back().last + 1 == first) {
+      runs.back().last += run.count;
+    } else {
+      runs.push_back({first, first + run.count - 1});
+    }
+    first += run.count;
   }
-  return text;
+  std::vector<std::string> texts;
+  for (const auto& [text, runs] : layouts) {
+    texts.push_back(positions_text(runs) + ": " + text);
+  }
+  return texts;
 }
 
 std::string stages_text(const Plan& plan) {

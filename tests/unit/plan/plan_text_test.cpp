@@ -34,5 +34,25 @@ TEST(PlanText, EqualPlansReadAlike) {
             (std::vector<std::string>{layout_text(plan), layout_text(plan)}));
 }
 
+// By choice, each once; positions at one distance are not counted up.
+TEST(PlanText, BlocksSayWhereTheyAre) {
+  Plan plan = cut_plan({20}, 1);
+  BlockPlan one;
+  BlockPlan other;
+  other.recompute = Recompute::Full;
+  plan.blocks = {{2, one}};
+  for (int pair = 0; pair < 4; ++pair) {  // 2 4 6 8 of the other
+    plan.blocks.push_back({1, other});
+    plan.blocks.push_back({1, one});
+  }
+  plan.blocks.push_back({2, one});
+  plan.blocks.push_back({8, other});
+  const std::vector<std::string> texts = block_texts(plan);
+  ASSERT_EQ(texts.size(), 2U);
+  EXPECT_TRUE(texts[0].starts_with("0-1, 3, 5, 7, 9-11: tp 1, dp ")) << texts[0];
+  EXPECT_TRUE(texts[1].starts_with("2, 4, ..., 8, 12-19: tp 1, dp ")) << texts[1];
+  EXPECT_TRUE(texts[1].ends_with("recompute full")) << texts[1];
+}
+
 }  // namespace
 }  // namespace orrery::plan
