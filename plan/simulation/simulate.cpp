@@ -102,11 +102,7 @@ sim::PipelineCosts passes_of(const Plan& plan, const sim::PipelineOrder& order,
   }
   std::vector<SplitTimes> cuts;
   if (splits_backward(order)) {
-    const std::vector<bool> last_is_cut = ends_cut(order);
-    for (std::size_t stage = 0; stage < contents.size(); ++stage) {
-      cuts.push_back(splits.times_with_traffic(contents[stage], plan, costs, last_is_cut[stage],
-                                               run.stages[stage]));
-    }
+    cuts = splits.times_with_traffic(contents, plan, costs, ends_cut(order), run.stages);
   }
   sim::PipelineCosts passes = pipeline_costs(plan, costs, run.stages, run.sends, cuts);
   if (schedule_traits(plan).runs_arcs) {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/stage/conversions.hpp"
 
+#include <algorithm>
+#include <utility>
+
 #include "plan/block/relayout.hpp"
 #include "plan/schedule_traits.hpp"
 
@@ -30,8 +33,7 @@ class Converter {
     if (from == to || (!is_last_of_stage && !to_end)) {
       return;
     }
-    const Relayout change =
-        relayout(plan_, from, boundary(position), to, boundary(position + 1), costs_);
+    const Relayout change = relayout_of({from, boundary(position), to, boundary(position + 1)});
     // Of the ends the stage with the layer; an embedding may end its stage: then that is the next.
     const bool next = is_last_of_stage && !(to_end && is_layer(position));
     for (std::size_t copy = 0; copy < copies_; ++copy) {
@@ -53,10 +55,32 @@ class Converter {
     return costs_.of(block, layout, plan_.micro_batch_of(layout, block), slice_).boundary;
   }
 
+  struct Change {
+    const BlockPlan& from;
+    ByteCount before;
+    const BlockPlan& to;
+    ByteCount after;
+    bool operator==(const Change& other) const {
+      return before == other.before && after == other.after && from == other.from && to == other.to;
+    }
+  };
+  // Few are different.
+  const Relayout& relayout_of(const Change& change) {
+    const auto known = std::find_if(known_.begin(), known_.end(),
+                                    [&](const auto& one) { return one.first == change; });
+    if (known != known_.end()) {
+      return known->second;
+    }
+    known_.emplace_back(
+        change, relayout(plan_, change.from, change.before, change.to, change.after, costs_));
+    return known_.back().second;
+  }
+
   const Plan& plan_;
   BlockCosts& costs_;
   const Slice& slice_;
   std::vector<StageCost>& stages_;
+  std::vector<std::pair<Change, Relayout>> known_;
   bool shares_ends_ = shares_output_layer(plan_);
   std::size_t copies_ = schedule_traits(plan_).two_directions ? 2 : 1;
 };

@@ -231,38 +231,71 @@ std::pair<std::vector<BlockItem>, std::vector<BlockItem>> SplitBackwards::cut_it
   return {std::move(input), std::move(weight)};
 }
 
-SplitTimes SplitBackwards::times_with_traffic(const StageContent& content, const Plan& plan,
-                                              BlockCosts& costs, bool last_is_cut,
-                                              StageCost& stage) {
-  SplitTimes times = this->times(content, plan, costs, stage);
+SplitBackwards::Traffic SplitBackwards::traffic(const StageContent& content, const Plan& plan,
+                                                BlockCosts& costs, bool last_is_cut,
+                                                const StageCost& stage) {
+  Traffic traffic;
   const bool overlaps = plan.execution.overlap_grad_reduce;
   const bool hides_step = overlaps && last_is_cut && stage.reduce_total > SimTime{};
   if (!stage.simulated || (!hides_step && !reduces_every_micro_batch(content))) {
-    return times;
+    return traffic;
   }
   const auto [input, weight] = cut_items(content, plan, costs);
   const SimTime weight_alone = backward_alone(weight);
   const Seconds every = total(weight, &BlockItem::pass_reduce);
   BackwardOptions options = backward_options(input, plan.execution);
-  SimTime waits_for_gathers;
   if (options.gather) {
-    waits_for_gathers = repeated_backward(input, costs, options) - backward_alone(input);
+    traffic.gathers = repeated_backward(input, costs, options) - backward_alone(input);
     options.gather = false;
   }
-  SimTime waits_for_reductions = overlaps ? SimTime{} : to_sim_time(every);
+  traffic.reductions = overlaps ? SimTime{} : to_sim_time(every);
   if (overlaps && every.value() > 0) {
-    waits_for_reductions = repeated_backward(weight, costs, options) - weight_alone;
+    traffic.reductions = repeated_backward(weight, costs, options) - weight_alone;
   }
   if (hides_step) {
     options.last = true;
     const auto last = backward_with_traffic(weight, costs, options);
-    const SimTime usual = weight_alone + waits_for_reductions;
-    stage.last_backward = stage.backward + std::max(SimTime{}, last.compute - usual);
-    stage.reduce_tail = std::max(SimTime{}, last.data - std::max(last.compute, usual));
+    const SimTime usual = weight_alone + traffic.reductions;
+    traffic.last = {std::max(SimTime{}, last.compute - usual),
+                    std::max(SimTime{}, last.data - std::max(last.compute, usual))};
   }
-  times.input_grad += waits_for_gathers;
-  times.weight_grad += waits_for_reductions;
-  stage.exposed_data_cut = to_seconds(waits_for_gathers + waits_for_reductions);
+  return traffic;
+}
+
+SplitTimes SplitBackwards::times_with(const Traffic& traffic, const StageContent& content,
+                                      const Plan& plan, const BlockCosts& costs, StageCost& stage) {
+  SplitTimes times = this->times(content, plan, costs, stage);
+  times.input_grad += traffic.gathers;
+  times.weight_grad += traffic.reductions;
+  if (traffic.last) {
+    stage.last_backward = stage.backward + traffic.last->compute;
+    stage.reduce_tail = traffic.last->reductions;
+  }
+  stage.exposed_data_cut = to_seconds(traffic.gathers + traffic.reductions);
+  return times;
+}
+
+SplitTimes SplitBackwards::times_with_traffic(const StageContent& content, const Plan& plan,
+                                              BlockCosts& costs, bool last_is_cut,
+                                              StageCost& stage) {
+  const Traffic traffic = this->traffic(content, plan, costs, last_is_cut, stage);
+  return times_with(traffic, content, plan, costs, stage);
+}
+
+std::vector<SplitTimes> SplitBackwards::times_with_traffic(
+    const std::vector<StageContent>& contents, const Plan& plan, BlockCosts& costs,
+    const std::vector<bool>& last_is_cut, std::vector<StageCost>& stages) {
+  std::vector<Traffic> known;
+  std::vector<SplitTimes> times;
+  for (std::size_t stage = 0; stage < contents.size(); ++stage) {
+    const auto end = contents.begin() + static_cast<std::ptrdiff_t>(stage);
+    const auto like = static_cast<std::size_t>(std::find(contents.begin(), end, contents[stage]) -
+                                               contents.begin());
+    known.push_back(like < stage && last_is_cut[like] == last_is_cut[stage]
+                        ? known[like]
+                        : traffic(contents[stage], plan, costs, last_is_cut[stage], stages[stage]));
+    times.push_back(times_with(known[stage], contents[stage], plan, costs, stages[stage]));
+  }
   return times;
 }
 

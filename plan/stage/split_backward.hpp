@@ -6,6 +6,7 @@
 // al., ICLR 2024, section 2.1: M_W); embedding and head keep all they saved. Kept per block.
 #pragma once
 
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -47,6 +48,11 @@ class SplitBackwards {
   // W. Where its last backward is cut, the reductions of the step are hidden under that W alone.
   SplitTimes times_with_traffic(const StageContent& content, const Plan& plan, BlockCosts& costs,
                                 bool last_is_cut, StageCost& stage);
+  // The same of all virtual stages.
+  std::vector<SplitTimes> times_with_traffic(const std::vector<StageContent>& contents,
+                                             const Plan& plan, BlockCosts& costs,
+                                             const std::vector<bool>& last_is_cut,
+                                             std::vector<StageCost>& stages);
   // B as a part of a whole backward of the block.
   double input_share(const StagePiece& piece, const Plan& plan, const BlockCosts& costs);
   // Bytes kept from B to W: of the layers and of embedding and head.
@@ -65,6 +71,20 @@ class SplitBackwards {
     bool layer = true;
   };
   const Split& of(const StagePiece& piece, const Plan& plan, const BlockCosts& costs);
+  // What data-parallel traffic adds to B and W; the same for stages of one content.
+  struct Traffic {
+    SimTime gathers;
+    SimTime reductions;
+    struct Last {  // backward of the step, where it is cut: beyond the usual one
+      SimTime compute;
+      SimTime reductions;  // behind it
+    };
+    std::optional<Last> last;
+  };
+  Traffic traffic(const StageContent& content, const Plan& plan, BlockCosts& costs,
+                  bool last_is_cut, const StageCost& stage);
+  SplitTimes times_with(const Traffic& traffic, const StageContent& content, const Plan& plan,
+                        const BlockCosts& costs, StageCost& stage);
   // The blocks of a stage in B, without reductions, and in W.
   std::pair<std::vector<BlockItem>, std::vector<BlockItem>> cut_items(const StageContent& content,
                                                                       const Plan& plan,

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "search/problems/glpk_thread.hpp"
 
@@ -101,26 +102,60 @@ void LinearProgram::wake(int index) {
 
 int LinearProgram::add_row(Terms terms, double low) {
   terms.push_back({missing_, std::max(1.0, low)});
-  glp_prob* problem = solver_->problem;
-  const int place = glp_add_rows(problem, 1);
   const int row = static_cast<int>(rows_.size());
-  glp_set_row_bnds(problem, place, GLP_LO, low, 0.0);
-  std::vector<int> columns(1, 0);
-  std::vector<double> coefficients(1, 0.0);
   for (const auto& [index, coefficient] : terms) {
-    Variable& variable = variables_[static_cast<std::size_t>(index)];
-    variable.rows.push_back({row, coefficient});
-    if (variable.column > 0) {
-      columns.push_back(variable.column);
+    variables_[static_cast<std::size_t>(index)].rows.push_back({row, coefficient});
+  }
+  const std::uint32_t name = name_of(part_, num_rows_[static_cast<std::size_t>(part_)]++);
+  rows_.push_back({std::move(terms), low, 0, name});
+  if (adds_idle_) {
+    idle_.push_back(row);
+  } else {
+    place(row);
+  }
+  return row;
+}
+
+void LinearProgram::place(int index) {
+  Row& row = rows_[static_cast<std::size_t>(index)];
+  glp_prob* problem = solver_->problem;
+  row.place = glp_add_rows(problem, 1);
+  glp_set_row_bnds(problem, row.place, GLP_LO, row.low, 0.0);
+  std::vector<int> columns(1, 0);  // GLPK counts from one
+  std::vector<double> coefficients(1, 0.0);
+  for (const auto& [variable, coefficient] : row.terms) {
+    const int column = variables_[static_cast<std::size_t>(variable)].column;
+    if (column > 0) {
+      columns.push_back(column);
       coefficients.push_back(coefficient);
     }
   }
-  glp_set_mat_row(problem, place, static_cast<int>(columns.size()) - 1, columns.data(),
+  glp_set_mat_row(problem, row.place, static_cast<int>(columns.size()) - 1, columns.data(),
                   coefficients.data());
-  const std::uint32_t name = name_of(part_, num_rows_[static_cast<std::size_t>(part_)]++);
-  rows_.push_back({std::move(terms), low, place, name});
-  placed_.push_back(row);
-  return row;
+  placed_.push_back(index);
+}
+
+void LinearProgram::place_idle_rows() {
+  for (const int row : std::exchange(idle_, {})) {
+    place(row);
+  }
+}
+
+bool LinearProgram::wake_rows() {
+  const auto is_met = [&](int index) {
+    const Row& row = rows_[static_cast<std::size_t>(index)];
+    double value = 0;
+    for (const auto& [variable, coefficient] : row.terms) {
+      const int column = variables_[static_cast<std::size_t>(variable)].column;
+      value += column > 0 ? coefficient * glp_get_col_prim(solver_->problem, column) : 0.0;
+    }
+    return value >= row.low - kMissed;
+  };
+  const auto missed = std::stable_partition(idle_.begin(), idle_.end(), is_met);
+  const bool found = missed != idle_.end();
+  std::for_each(missed, idle_.end(), [&](int row) { place(row); });
+  idle_.erase(missed, idle_.end());
+  return found;
 }
 
 // What the solver knows of the others stays as it is: a row with something to spare is in its
@@ -246,6 +281,13 @@ bool LinearProgram::take_basis() {
       begin_with(static_cast<int>(index));
     }
   }
+  std::erase_if(idle_, [&](int row) {
+    const bool is_named = holds(start_.rows, rows_[static_cast<std::size_t>(row)].name);
+    if (is_named) {
+      place(row);
+    }
+    return is_named;
+  });
   int spare = 0;  // variables without a row
   for (const Variable& variable : variables_) {
     if (variable.column > 0) {
@@ -334,12 +376,17 @@ LinearProgram::Answer LinearProgram::solve() {
     }
     answer.bound = std::max(answer.bound, bound_of(prices(), reduced));
     if (!solver_->solved || waking == kMostWakings || (stop_ && stop_()) ||
-        answer.bound >= enough_ ||
-        glp_get_obj_val(solver_->problem) - answer.bound <= kPrecision * std::abs(answer.bound) ||
-        !wake(reduced)) {
+        answer.bound >= enough_) {
       break;
     }
-    after_rows = false;
+    after_rows = wake_rows();
+    if (after_rows) {
+      continue;
+    }
+    const double left = glp_get_obj_val(solver_->problem) - answer.bound;
+    if (left <= kPrecision * std::abs(answer.bound) || !wake(reduced)) {
+      break;
+    }
   }
   for (const Variable& variable : variables_) {
     answer.values.push_back(

@@ -6,9 +6,10 @@
 // That no solution exists is not taken from the solver either: rows may be missed at a price, and
 // the bound says how much that costs at least.
 // Variables may be idle: the solver gets them when the prices ask for them (column generation); the
-// bound counts them always. Rows may be added after a solution; the next one starts from it, and
-// the first one from where a program with mostly the same rows and variables ended. One thread at a
-// time; deterministic unless it is told to stop.
+// bound counts them always. So may rows: the solver gets them when its solution misses them. Rows
+// may be added after a solution; the next one starts from it, and the first one from where a
+// program with mostly the same rows and variables ended. One thread at a time; deterministic unless
+// it is told to stop.
 #pragma once
 
 #include <array>
@@ -35,6 +36,10 @@ class LinearProgram {
   int add_group(double most);
   // sum of coefficient x variable >= low. Returns the row.
   int add_row(std::vector<std::pair<int, double>> terms, double low);
+  // Whether rows that are added from here on are idle.
+  void add_idle_rows(bool idle) { adds_idle_ = idle; }
+  // The solver gets all idle rows: from here on most would be met.
+  void place_idle_rows();
   // Rows that the last solution satisfies with something to spare; their numbers are not used
   // again.
   void drop_rows(const std::vector<int>& rows);
@@ -74,7 +79,7 @@ class LinearProgram {
   struct Row {
     Terms terms;
     double low;
-    int place;  // of the solver; 0: dropped
+    int place;  // of the solver; 0: idle or dropped
     std::uint32_t name;
   };
   struct Variable {
@@ -92,6 +97,9 @@ class LinearProgram {
   double bound_of(const std::vector<double>& prices, std::vector<double>& reduced) const;
   bool wake(const std::vector<double>& reduced);
   void wake(int variable);
+  // Idle rows that the solver's solution misses; false if there are none.
+  bool wake_rows();
+  void place(int row);
   bool take_basis();
 
   std::vector<Variable> variables_;
@@ -102,6 +110,8 @@ class LinearProgram {
   std::function<bool()> stop_;
   double enough_ = std::numeric_limits<double>::infinity();
   std::unique_ptr<Solver> solver_;
+  bool adds_idle_ = false;
+  std::vector<int> idle_;  // rows
   Part part_ = Part::Base;
   std::array<std::uint32_t, 5> num_rows_{};  // by part
   std::array<std::uint32_t, 5> num_variables_{};

@@ -43,6 +43,8 @@ PipelineProgram::PipelineProgram(const plan::Plan& plan, const Pipeline& pipelin
   add_sends();
   add_updates();
   add_step_ends();
+  program_.add_idle_rows(true);  // few of these are met at first
+  add_streams();
   add_queues();
   add_device_paths();
   add_capacities();
@@ -53,6 +55,7 @@ PipelineProgram::PipelineProgram(const plan::Plan& plan, const Pipeline& pipelin
     add_memory();
   }
   add_ranges();
+  program_.add_idle_rows(false);
 }
 
 bool PipelineProgram::is_shared(std::size_t block) const {
@@ -273,29 +276,36 @@ void PipelineProgram::add_first_blocks() {
   }
 }
 
+// Kernels and collectives share the multiprocessors, and collectives their stream.
 void PipelineProgram::add_passes() {
   for (std::size_t stage = 0; stage < stages_; ++stage) {
     forward_.push_back(program_.add_variable(1.0, 0.0));
     backward_.push_back(program_.add_variable(1.0, 0.0));
-    // Kernels and collectives share the multiprocessors, and collectives their stream.
     at_least(forward_[stage], stage, &BlockChoice::forward, &BlockChoice::gather);
-    at_least(forward_[stage], stage, &BlockChoice::gather);
     Terms behind;
     if (exposed(stage) > 0) {
       behind.push_back({first_[stage].sharded, -exposed(stage) * kRounding / until_});
     }
     at_least(backward_[stage], stage, &BlockChoice::backward, &BlockChoice::traffic, behind);
-    at_least(backward_[stage], stage, &BlockChoice::traffic);
     if (traits_.splits_backward) {
       input_grad_.push_back(program_.add_variable(1.0, 0.0));
       weight_grad_.push_back(program_.add_variable(1.0, 0.0));
       at_least(input_grad_[stage], stage, &BlockChoice::input_grad, &BlockChoice::regather);
-      at_least(input_grad_[stage], stage, &BlockChoice::regather);
       at_least(weight_grad_[stage], stage, &BlockChoice::weight_grad, &BlockChoice::pass_reduce,
                std::move(behind));
-      at_least(weight_grad_[stage], stage, &BlockChoice::pass_reduce);
       program_.add_row(
           {{input_grad_[stage], 1.0}, {weight_grad_[stage], 1.0}, {backward_[stage], -1.0}}, 0.0);
+    }
+  }
+}
+
+void PipelineProgram::add_streams() {
+  for (std::size_t stage = 0; stage < stages_; ++stage) {
+    at_least(forward_[stage], stage, &BlockChoice::gather);
+    at_least(backward_[stage], stage, &BlockChoice::traffic);
+    if (traits_.splits_backward) {
+      at_least(input_grad_[stage], stage, &BlockChoice::regather);
+      at_least(weight_grad_[stage], stage, &BlockChoice::pass_reduce);
     }
   }
 }

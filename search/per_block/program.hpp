@@ -102,6 +102,8 @@ class PipelineProgram {
   // Paths with most to spare at the last answer, until `most` are left or none has.
   void forget_paths(const LinearProgram::Answer& answer, std::size_t most);
 
+  // For programs that are solved again and again.
+  void place_idle_rows() { program_.place_idle_rows(); }
   // Of which nothing is known.
   LinearProgram::Answer unsolved() const { return program_.unsolved(); }
   LinearProgram::Answer solve() { return program_.solve(); }
@@ -223,6 +225,7 @@ class PipelineProgram {
   std::vector<double> least_passes() const;
   void add_stays(std::size_t block, const std::vector<double>& stays, Terms& little);
   void add_passes();
+  void add_streams();
   void add_first_blocks();
   // What a first block under ZeRO-2 or 3 adds to a backward, in seconds.
   double exposed(std::size_t stage) const { return first_[stage].reduce * (1.0 - costs_.beside); }

@@ -12,12 +12,32 @@ constexpr int kMostAgain = 3;  // searches of the neighbours of what would be th
 
 }  // namespace
 
+namespace {
+
+bool is_best(const DraftResult& draft, const DraftAim& aim) {
+  return draft.fits && draft.time.value() < aim.best;
+}
+
+// How much its memory misses when it is replayed.
+ByteCount missed_by(const Draft& draft, const PerBlockSpace& space, const DraftOrigin& origin,
+                    const DraftAim& aim) {
+  plan::Plan plan = space.homogeneous().base();
+  space.configure(origin.mesh, origin.pipeline, origin.costs.strategies, draft, plan);
+  const plan::MemoryVerdict verdict = aim.replay(plan);
+  return verdict.fits ? ByteCount() : verdict.excess;
+}
+
+}  // namespace
+
 std::optional<DraftResult> PerBlockTools::drafted(const PerBlockSpace& space,
                                                   const DraftOrigin& origin, const DraftAim& aim) {
   const auto& [mesh, pipeline, costs, shares] = origin;
   std::optional<DraftResult> result;
+  std::int64_t simulated = 0;
   ByteCount margin;
+  ByteCount missed;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    margin += missed;
     drafter.leave_free(margin);
     const auto first = drafter.round(mesh, pipeline, costs, shares);
     if (!first) {
@@ -27,27 +47,26 @@ std::optional<DraftResult> PerBlockTools::drafted(const PerBlockSpace& space,
     if (now.fits && now.time.value() < aim.promising) {
       now = drafter.improve(mesh, pipeline, costs, *first, aim.budget());
     }
-    bool goes_on = now.fits && now.time.value() < aim.best;
+    simulated += now.simulated;
+    missed = is_best(now, aim) ? missed_by(now.draft, space, origin, aim) : ByteCount();
+    const bool goes_on = is_best(now, aim) && missed == ByteCount();  // neighbours miss as much
     for (int again = 0; again < kMostAgain && goes_on; ++again) {
-      const std::int64_t before = now.simulated;
       const Seconds time = now.time;
       now = drafter.improve(mesh, pipeline, costs, std::move(now.draft), aim.budget(),
                             Drafter::Moves::Any);
-      now.simulated += before;
-      goes_on = now.time < time;
+      simulated += now.simulated;
+      if (now.time >= time) {
+        break;
+      }
     }
-    now.simulated += result ? result->simulated : 0;
+    if (goes_on) {
+      missed = missed_by(now.draft, space, origin, aim);
+    }
     result = std::move(now);
-    if (!result->fits || result->time.value() >= aim.best) {
+    result->simulated = simulated;
+    if (missed == ByteCount()) {
       break;
     }
-    plan::Plan plan = space.homogeneous().base();
-    space.configure(mesh, pipeline, costs.strategies, result->draft, plan);
-    const plan::MemoryVerdict verdict = aim.replay(plan);
-    if (verdict.fits) {
-      break;
-    }
-    margin += verdict.excess;
   }
   drafter.leave_free(ByteCount());
   return result;

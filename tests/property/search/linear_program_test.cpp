@@ -51,16 +51,18 @@ struct Posed {
   }
 };
 
-Posed posed(const Covering& covering, bool idle) {
+Posed posed(const Covering& covering, bool idle, bool idle_rows) {
   Posed result;
   for (const double cost : covering.costs) {
     const bool is_first = result.variables.empty();
     result.variables.push_back(result.program.add_variable(kMost, cost, idle && !is_first));
   }
   result.program.begin_part(LinearProgram::Part::Ranges);
+  result.program.add_idle_rows(idle_rows);
   for (std::size_t row = 0; row < covering.rows.size(); ++row) {
     result.add_row(covering.rows[row], covering.needed[row]);
   }
+  result.program.add_idle_rows(false);
   return result;
 }
 
@@ -91,7 +93,7 @@ double optimum_of(const Covering& covering, Posed& problem) {
 TEST(LinearProgram, EndsAtTheSameOptimumFromAnyBasis) {
   EXPECT_TRUE(rc::check([] {
     const Covering first = random_covering();
-    Posed before = posed(first, false);
+    Posed before = posed(first, false, false);
     (void)optimum_of(first, before);
     LinearProgram::Basis basis = before.program.basis({});
 
@@ -110,8 +112,8 @@ TEST(LinearProgram, EndsAtTheSameOptimumFromAnyBasis) {
       std::sort(basis.variables.begin(), basis.variables.end());
     }
     const bool idle = *rc::gen::arbitrary<bool>();
-    Posed cold = posed(second, idle);
-    Posed warm = posed(second, idle);
+    Posed cold = posed(second, idle, false);
+    Posed warm = posed(second, idle, *rc::gen::arbitrary<bool>());
     warm.program.begin_with(basis);
     const double expected = optimum_of(second, cold);
     RC_ASSERT(std::abs(optimum_of(second, warm) - expected) <= 1e-6 * (1.0 + expected));
@@ -122,11 +124,14 @@ TEST(LinearProgram, EndsAtTheSameOptimumFromAnyBasis) {
 TEST(LinearProgram, GoesOnFromTheBasisOfAnother) {
   EXPECT_TRUE(rc::check([] {
     Covering covering = random_covering();
-    Posed before = posed(covering, false);
+    Posed before = posed(covering, false, false);
     (void)optimum_of(covering, before);
-    Posed warm = posed(covering, false);
+    Posed warm = posed(covering, false, *rc::gen::arbitrary<bool>());
     warm.program.begin_with(before.program.basis({}));
     (void)optimum_of(covering, warm);
+    if (*rc::gen::arbitrary<bool>()) {
+      warm.program.place_idle_rows();
+    }
     covering.rows.emplace_back();
     for (std::size_t k = 0; k < covering.costs.size(); ++k) {
       covering.rows.back().push_back(*rc::gen::inRange(1, 9));
