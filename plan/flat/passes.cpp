@@ -240,7 +240,8 @@ Spread FlatPasses::add_gather(Device& device, const FlatStage::Item& item, sim::
   const Spread node =
       ranks_.add_collective(device.streams, Lane::Data,
                             ranks_.groups(item.block->mesh, item.block->gather_axes), time, tag);
-  const std::size_t ahead = gathers_in_flight(plan_.execution);
+  const std::size_t ahead =
+      plan_.execution.overlap_param_gather ? gathers_in_flight(plan_.execution) : 1;
   if (limited && device.gathered.size() >= ahead) {
     depend_on_front(node, device.gathered[device.gathered.size() - ahead], -1);
   }

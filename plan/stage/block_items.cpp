@@ -98,7 +98,7 @@ BackwardOptions backward_options(const std::vector<BlockItem>& items, const Exec
   options.gather =
       total(items, &BlockItem::pass_gather).value() > 0 && execution.reshard_after_forward;
   options.prefetch = execution.backward_prefetch;
-  options.limit = gathers_in_flight(execution);
+  options.limit = execution.overlap_param_gather ? gathers_in_flight(execution) : 1;
   options.bucket = ByteCount(execution.bucket_bytes);
   options.first_bucket = ByteCount(execution.first_bucket_bytes);
   return options;

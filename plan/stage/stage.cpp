@@ -69,9 +69,6 @@ void simulate_passes(const std::vector<BlockItem>& items, const Plan& plan, cons
 
 std::size_t gathers_in_flight(const Execution& execution) {
   constexpr std::size_t kAnyNumber = std::size_t{1} << 30;
-  if (!execution.overlap_param_gather) {
-    return 1;
-  }
   return execution.gathers_in_flight == 0 ? kAnyNumber
                                           : static_cast<std::size_t>(execution.gathers_in_flight);
 }

@@ -28,8 +28,7 @@ inline constexpr int kOffloadBuffers = 2;
 // Of a stage: those, or as many as may be whole at once where parameters live elsewhere.
 int blocks_on_device(const StageContent& content, const Execution& execution);
 
-// FSDP's rate limiter: a gather starts when fewer than so many gathered blocks are unfreed. One where
-// gathers do not run beside blocks.
+// FSDP's rate limiter: a gather starts when at most this many gathered blocks are unfreed.
 std::size_t gathers_in_flight(const Execution& execution);
 
 models::BlockKind kind_of(const StagePiece& piece, const models::Network& network);
