@@ -139,9 +139,6 @@ PipelineBound PipelineBounds::refined(PipelineProgram& program, const sim::Pipel
   if (traced != nullptr && !goes_on) {  // these alone rule out most pipelines, in one solution
     add_around(program.cut_times(), program.unsolved(), kAlways);
   }
-  if (goes_on) {
-    program.place_idle_rows();
-  }
   PeakPaths peaks;
   const auto look_at_peaks = [&] {
     peaks = PeakPaths(*traced);
@@ -189,7 +186,6 @@ PipelineBound PipelineBounds::refined(PipelineProgram& program, const sim::Pipel
     const bool begins = round == 0 && whole;  // most pipelines are ruled out before
     if (begins) {
       look_at_peaks();
-      program.place_idle_rows();
     }
     const bool peaked = peaks.known() && (begins || program.add_peak_paths(peaks, answer, slack));
     const double longest = program.add_path(*traced, here, answer, slack);

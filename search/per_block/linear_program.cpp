@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "search/problems/glpk_thread.hpp"
 
@@ -133,12 +132,6 @@ void LinearProgram::place(int index) {
   glp_set_mat_row(problem, row.place, static_cast<int>(columns.size()) - 1, columns.data(),
                   coefficients.data());
   placed_.push_back(index);
-}
-
-void LinearProgram::place_idle_rows() {
-  for (const int row : std::exchange(idle_, {})) {
-    place(row);
-  }
 }
 
 bool LinearProgram::wake_rows() {

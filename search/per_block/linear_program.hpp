@@ -38,8 +38,6 @@ class LinearProgram {
   int add_row(std::vector<std::pair<int, double>> terms, double low);
   // Whether rows that are added from here on are idle.
   void add_idle_rows(bool idle) { adds_idle_ = idle; }
-  // The solver gets all idle rows: from here on most would be met.
-  void place_idle_rows();
   // Rows that the last solution satisfies with something to spare; their numbers are not used
   // again.
   void drop_rows(const std::vector<int>& rows);

@@ -43,7 +43,7 @@ PipelineProgram::PipelineProgram(const plan::Plan& plan, const Pipeline& pipelin
   add_sends();
   add_updates();
   add_step_ends();
-  program_.add_idle_rows(true);  // few of these are met at first
+  program_.add_idle_rows(true);  // few of these are met
   add_streams();
   add_queues();
   add_device_paths();

@@ -102,8 +102,6 @@ class PipelineProgram {
   // Paths with most to spare at the last answer, until `most` are left or none has.
   void forget_paths(const LinearProgram::Answer& answer, std::size_t most);
 
-  // For programs that are solved again and again.
-  void place_idle_rows() { program_.place_idle_rows(); }
   // Of which nothing is known.
   LinearProgram::Answer unsolved() const { return program_.unsolved(); }
   LinearProgram::Answer solve() { return program_.solve(); }
