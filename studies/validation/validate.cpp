@@ -9,32 +9,38 @@
 namespace orrery::studies {
 namespace {
 
-std::vector<RowResult> predict_file(const std::string& path, const ValidateOptions& options) {
-  const CsvTable table = read_csv_file(path);
+CsvTable table_of(const std::string& path) {
+  CsvTable table = read_csv_file(path);
   if (table.num_rows() == 0) {
     bad_input(path, "there are no rows below the names of the columns");
   }
-  const std::string source = stem(path);
+  if (!is_measurement_table(table) && !is_collective_table(table) && !is_kernel_table(table)) {
+    bad_input(path, "the columns are not those of a table of measurements",
+              "training runs have measured_metric; collectives have collective, bytes, time_us; "
+              "kernels have gpu, dtype, time_us and m, n, k or heads, seqlen");
+  }
+  return table;
+}
+
+std::vector<RowResult> predict(const CsvTable& table, const std::string& source,
+                               const ValidateOptions& options) {
   if (is_measurement_table(table)) {
     return predict_training(table, source, options);
   }
-  if (is_collective_table(table)) {
-    return predict_collectives(table, source, options.jobs);
-  }
-  if (is_kernel_table(table)) {
-    return predict_kernels(table, source, options.jobs);
-  }
-  bad_input(path, "the columns are not those of a table of measurements",
-            "training runs have measured_metric; collectives have collective, bytes, time_us; "
-            "kernels have gpu, dtype, time_us and m, n, k or heads, seqlen");
+  return is_collective_table(table) ? predict_collectives(table, source, options.jobs)
+                                    : predict_kernels(table, source, options.jobs);
 }
 
 }  // namespace
 
 Validation validate_files(const std::vector<std::string>& paths, const ValidateOptions& options) {
-  std::vector<RowResult> rows;
+  std::vector<CsvTable> tables;  // all are read before any takes time
   for (const std::string& path : paths) {
-    std::vector<RowResult> of_file = predict_file(path, options);
+    tables.push_back(table_of(path));
+  }
+  std::vector<RowResult> rows;
+  for (std::size_t index = 0; index < paths.size(); ++index) {
+    std::vector<RowResult> of_file = predict(tables[index], stem(paths[index]), options);
     std::move(of_file.begin(), of_file.end(), std::back_inserter(rows));
   }
   return summarise(std::move(rows));
