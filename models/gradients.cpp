@@ -16,10 +16,6 @@ bool any_trained(const Block& block, const std::vector<int>& tensors) {
                      [&](int tensor) { return !is_frozen(block, tensor); });
 }
 
-bool is_product(const Operator& op) {
-  return op.kind == OpKind::Gemm || op.kind == OpKind::GroupedGemm;
-}
-
 bool saves(const Operator& op, int tensor) {
   return std::any_of(op.saved.begin(), op.saved.end(),
                      [tensor](const Saved& saved) { return saved.tensor == tensor; });
@@ -57,7 +53,7 @@ void drop_unread(Block& block) {
   for (Operator& op : block.operators) {
     if (!has_backward(block, op)) {
       op.saved.clear();
-    } else if (is_product(op) && !gives_weight_gradient(block, op)) {
+    } else if (is_gemm(op) && !gives_weight_gradient(block, op)) {
       std::erase_if(op.saved, [&](const Saved& saved) {
         return std::find(op.inputs.begin(), op.inputs.end(), saved.tensor) != op.inputs.end();
       });
@@ -76,7 +72,7 @@ void drop_unread(Block& block) {
 // reads its result, which otherwise the product after it keeps.
 void keep_read(Block& block) {
   for (Operator& op : block.operators) {
-    if (is_product(op) && gives_weight_gradient(block, op)) {
+    if (is_gemm(op) && gives_weight_gradient(block, op)) {
       const int input = op.inputs.front();
       const bool handed_on = input == block.memory;  // kept by the block that made it
       if (!handed_on && !is_saved(block, input)) {
@@ -94,6 +90,10 @@ void keep_read(Block& block) {
 }
 
 }  // namespace
+
+bool is_gemm(const Operator& op) {
+  return op.kind == OpKind::Gemm || op.kind == OpKind::GroupedGemm;
+}
 
 bool gives_input_gradient(const Block& block, const Operator& op) {
   return any_trained(block, op.inputs);

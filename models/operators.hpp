@@ -167,6 +167,8 @@ struct Block {
   bool frozen = false;  // all its tensors are: it runs forward only
 };
 
+// Whether it multiplies matrices.
+bool is_gemm(const Operator& op);
 // Which gradients the backward of an operator makes.
 bool gives_input_gradient(const Block& block, const Operator& op);
 bool gives_weight_gradient(const Block& block, const Operator& op);

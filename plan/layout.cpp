@@ -109,10 +109,8 @@ bool iterates_over(const Block& block, const Operator& op, Var var) {
 
 namespace {
 
-// A product of two operands; the embedding is one with a one-hot matrix.
-bool is_product(const Operator& op) {
-  return op.kind == OpKind::Gemm || op.kind == OpKind::GroupedGemm || op.kind == OpKind::Embedding;
-}
+// The embedding is a product with a one-hot matrix.
+bool is_product(const Operator& op) { return models::is_gemm(op) || op.kind == OpKind::Embedding; }
 
 bool sums_over(const Operator& op, Var var) {
   return std::any_of(op.reduced.begin(), op.reduced.end(),

@@ -27,11 +27,6 @@ Clock::time_point after(Seconds time) {
          std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(time.value()));
 }
 
-std::string host_name() {
-  std::array<char, 256> name = {};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? std::string(name.data()) : "?";
-}
-
 [[noreturn]] void fail(const std::string& message, std::string_view hint = {}) {
   throw Error(ErrorKind::InputOutput, "rendezvous", message, hint);
 }
@@ -66,6 +61,11 @@ std::vector<std::string> unpack(std::string_view packed) {
 }
 
 }  // namespace
+
+std::string host_name() {
+  std::array<char, 256> name = {};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? std::string(name.data()) : "?";
+}
 
 Team::Team(const RankIdentity& identity, TeamOptions options)
     : identity_(identity), step_timeout_(options.step_timeout) {

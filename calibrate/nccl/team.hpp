@@ -14,6 +14,9 @@
 
 namespace orrery::calibrate {
 
+// Of this machine; "?" where it has none.
+std::string host_name();
+
 struct TeamOptions {
   // HOST:PORT of rank 0, or "file:PATH" of a file on storage all ranks see, where rank 0 writes it.
   std::string address;

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -127,11 +125,6 @@ int dry_run(const NcclCommandOptions& options) {
   return kOk;
 }
 
-std::string host_name() {
-  std::array<char, 256> name = {};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? std::string(name.data()) : "?";
-}
-
 // The position of this rank among those of its host.
 int local_rank(calibrate::Team& team, const calibrate::RankIdentity& identity,
                const std::string& host) {
@@ -153,7 +146,7 @@ int measure_as(const NcclCommandOptions& options, const calibrate::RankIdentity&
   team_options.join_timeout = parse_duration(options.timeout, "--timeout");
   team_options.listener = std::move(listener);
   calibrate::Team team(identity, std::move(team_options));
-  const std::string host = host_name();
+  const std::string host = calibrate::host_name();
   std::unique_ptr<calibrate::CollectiveDevice> device;
   try {
     device = calibrate::open_collective_device(local_rank(team, identity, host) % devices,

@@ -110,7 +110,7 @@ std::vector<Saved> kept_by(const BlockContext& context, const Operator& op, Reco
 }
 
 OperatorGroup kept_with(const models::Block& block, const Operator& op, const Saved& saved) {
-  return is_gemm(op) ? maker_of(block, saved.tensor) : group_of(block, op);
+  return models::is_gemm(op) ? maker_of(block, saved.tensor) : group_of(block, op);
 }
 
 std::vector<std::vector<Saved>> kept_by_operators(const BlockContext& context,

@@ -280,7 +280,7 @@ void add_memory(KernelCost& cost, double bytes, MemoryKernel kernel, const Kerne
 OperatorCost operator_cost(const Block& block, const Operator& op, const Assignment& assignment,
                            const KernelContext& context) {
   OperatorCost cost = whole_cost(block, op, assignment, context);
-  const bool product = is_gemm(op);
+  const bool product = models::is_gemm(op);
   const bool input_grad =
       product ? models::gives_input_gradient(block, op) : models::has_backward(block, op);
   if (context.forward_only || !input_grad || op.backward_bytes_factor == 0) {

@@ -63,7 +63,7 @@ void Lowering::operator_backward(StepList& list, std::size_t index, Gradients& g
   }
   int first = list.size();
   const bool has_input_grad = models::gives_input_gradient(block_, op);
-  if (is_gemm(op) && has_input_grad && copies_.of_weights(index) == GatheredCopy::Dropped) {
+  if (models::is_gemm(op) && has_input_grad && copies_.of_weights(index) == GatheredCopy::Dropped) {
     before_input_grad.push_back(
         convert_weights(list, index, CommKind::AllGather, PassKind::InputGrad, list.last()));
   }
@@ -168,7 +168,7 @@ std::vector<int> Lowering::regather(StepList& list, std::size_t index,
                                     const std::vector<int>& after) const {
   const Operator& op = block_.operators[index];
   std::vector<int> steps;
-  const bool product = is_gemm(op) && models::gives_weight_gradient(block_, op);
+  const bool product = models::is_gemm(op) && models::gives_weight_gradient(block_, op);
   const bool gathered =
       context_.execution.reuses_gathered && context_.layout.recompute == Recompute::Full;
   const auto gathers_again = [&](int tensor) {

@@ -147,7 +147,7 @@ void BlockEvents::gather_input(std::size_t index, std::size_t position, Keep kee
   const models::Tensor& value = block_.tensors[slot_of(tensor)];
   const Layout& from = produced_[slot_of(tensor)];
   const Layout to = required(index, position);
-  const bool product = is_gemm(op) && models::gives_weight_gradient(block_, op);
+  const bool product = models::is_gemm(op) && models::gives_weight_gradient(block_, op);
   const bool instead =  // the part here is inside what is kept
       product && waits(copies_.of_input(index, tensor), keep);
   const std::int64_t whole = gathered_bytes(value, from, to, instead);
@@ -294,7 +294,7 @@ void BlockEvents::save(std::size_t index, Keep keep) {
     } else if (keep == Keep::Saved || (keep == Keep::Chosen && !chosen_.loses[index])) {
       group_ = kept_with(block_, block_.operators[index], saved);
       extras_[index].push_back(allocate(extra_bytes(index, saved)));
-      cast_inputs_[index] = is_gemm(block_.operators[index]) ? extras_[index].back() : -1;
+      cast_inputs_[index] = models::is_gemm(block_.operators[index]) ? extras_[index].back() : -1;
     }
   }
 }

@@ -264,7 +264,7 @@ void BlockEvents::weight_gradient(std::size_t index) {
 void BlockEvents::list_read_by_weight_gradient(std::size_t index,
                                                std::vector<std::int32_t>& temporaries) {
   const Operator& op = block_.operators[index];
-  if (!is_gemm(op) || !models::gives_weight_gradient(block_, op)) {
+  if (!models::is_gemm(op) || !models::gives_weight_gradient(block_, op)) {
     return;
   }
   const std::int32_t cast = cast_inputs_[index];

@@ -69,7 +69,7 @@ DType gemm_dtype(const Operator& op, DType precision) {
 }
 
 bool is_quantised_product(const Operator& op, DType precision) {
-  return is_gemm(op) && is_quantised(gemm_dtype(op, precision));
+  return models::is_gemm(op) && is_quantised(gemm_dtype(op, precision));
 }
 
 bool gathered_quantised(const Block& block, const Tensor& tensor, const Execution& execution,

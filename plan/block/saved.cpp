@@ -222,7 +222,7 @@ CopyBytes gathered_copies(const BlockContext& context) {
     };
     const bool reads_inputs = models::gives_weight_gradient(context.block, op);
     const bool reads_weights = models::gives_input_gradient(context.block, op);
-    for (std::size_t position = 0; is_gemm(op) && position < op.inputs.size(); ++position) {
+    for (std::size_t position = 0; models::is_gemm(op) && position < op.inputs.size(); ++position) {
       const int input = op.inputs[position];
       const auto slot = static_cast<std::size_t>(input);
       const Layout read =

@@ -29,7 +29,7 @@ void BlockTensors::find_holders() {
   for (const Operator& product : block_.operators) {
     for (std::size_t index = 0; index < block_.operators.size(); ++index) {
       const Operator& reader = block_.operators[index];
-      const bool joined = is_gemm(product) && reader.kind == OpKind::Elementwise &&
+      const bool joined = models::is_gemm(product) && reader.kind == OpKind::Elementwise &&
                           product.outputs.size() > 1 && reader.inputs == product.outputs;
       for (std::size_t position = 1; joined && position < reader.inputs.size(); ++position) {
         const int tensor = reader.inputs[position];
@@ -92,7 +92,7 @@ void BlockTensors::find_attention() {
     const Operator& op = block_.operators[index];
     if (op.kind == OpKind::Attention && attention_.core == AttentionLayer::kNone) {
       attention_.core = index;
-    } else if (is_gemm(op) && attention_.core != AttentionLayer::kNone &&
+    } else if (models::is_gemm(op) && attention_.core != AttentionLayer::kNone &&
                attention_.end == AttentionLayer::kNone) {
       attention_.end = index;
     }
@@ -122,7 +122,7 @@ void BlockTensors::find_attention() {
 
 // Its last output is the value that attention reads, the others go through rotary positions.
 bool BlockTensors::is_split(const Operator& product) const {
-  if (!is_gemm(product) || product.outputs.size() < 2 ||
+  if (!models::is_gemm(product) || product.outputs.size() < 2 ||
       block_.operators[attention_.core].inputs.back() != product.outputs.back()) {
     return false;
   }

@@ -20,10 +20,6 @@ bool contains(const std::vector<int>& list, int value) {
   return std::find(list.begin(), list.end(), value) != list.end();
 }
 
-bool is_gemm(const Operator& op) {
-  return op.kind == OpKind::Gemm || op.kind == OpKind::GroupedGemm;
-}
-
 BlockTensors::BlockTensors(const BlockContext& context, const MemoryFacts& facts)
     : context_(context),
       block_(context.block),
@@ -77,7 +73,7 @@ std::int64_t BlockTensors::gemm_elements(std::size_t index) const {
 
 std::int64_t BlockTensors::weight_gradient_bytes(std::size_t index) const {
   const Operator& op = block_.operators[index];
-  std::int64_t elements = is_gemm(op) ? gemm_elements(index) : 0;
+  std::int64_t elements = models::is_gemm(op) ? gemm_elements(index) : 0;
   for (const int weight : op.kind == OpKind::Embedding ? op.weights : std::vector<int>()) {
     elements += block_.tensors[slot_of(weight)].frozen ? 0 : weight_elements(index, weight);
   }
@@ -202,7 +198,7 @@ bool BlockTensors::in_gather_buffer() const {
 
 bool BlockTensors::regathers(std::size_t index, int tensor) const {
   const Operator& op = block_.operators[index];
-  return is_gemm(op) && models::gives_weight_gradient(block_, op) &&
+  return models::is_gemm(op) && models::gives_weight_gradient(block_, op) &&
          copies_.of_input(index, tensor) == GatheredCopy::Dropped && !in_gather_buffer();
 }
 
@@ -234,8 +230,8 @@ int BlockTensors::exchange_stream(int tensor, const Layout& to) const {
 bool BlockTensors::has_placeholder(std::size_t index) const {
   const bool module = block_.kind == models::BlockKind::Layer ||
                       (block_.kind == models::BlockKind::Head && facts_.output_placeholder);
-  return facts_.weight_gradient == WeightGradient::Cached && is_gemm(block_.operators[index]) &&
-         module;
+  return facts_.weight_gradient == WeightGradient::Cached &&
+         models::is_gemm(block_.operators[index]) && module;
 }
 
 std::int64_t BlockTensors::placeholder_bytes(std::size_t index) const {

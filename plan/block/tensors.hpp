@@ -17,7 +17,6 @@ namespace orrery::plan {
 inline constexpr int kExchangeStream = 3;  // beside those of gathers and reductions
 inline std::size_t slot_of(int index) { return static_cast<std::size_t>(index); }
 bool contains(const std::vector<int>& list, int value);
-bool is_gemm(const models::Operator& op);
 
 // Tokens that a layer of experts sends to the ranks of their experts and takes back.
 struct RoutedTokens {

@@ -80,7 +80,7 @@ ByteCount read_by_weight_grads(const BlockContext& context) {
   std::vector<bool> seen(context.block.tensors.size(), false);
   ByteCount bytes;
   for (const models::Operator& op : context.block.operators) {
-    if (!is_gemm(op) || !models::gives_weight_gradient(context.block, op)) {
+    if (!models::is_gemm(op) || !models::gives_weight_gradient(context.block, op)) {
       continue;
     }
     const std::vector<models::Saved> own = kept_by(context, op, context.layout.recompute);

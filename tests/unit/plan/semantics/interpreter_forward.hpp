@@ -10,10 +10,6 @@ inline int target_of(int batch, int position, int vocab) {
   return (batch * 7 + position * 3 + 1) % vocab;
 }
 
-inline bool is_gemm(const Operator& op) {
-  return op.kind == OpKind::Gemm || op.kind == OpKind::GroupedGemm;
-}
-
 inline std::vector<Spread> Interpreter::inputs_of(std::size_t index, bool forward) {
   const Operator& op = block_.operators[index];
   const Fault fault = fault_;
@@ -26,7 +22,7 @@ inline std::vector<Spread> Interpreter::inputs_of(std::size_t index, bool forwar
         required_input(op, block_.tensors[slot], static_cast<int>(position), assignments_[index]);
     inputs.push_back(values_[slot]);
     convert(inputs.back(), produced_[slot], to);
-    const bool product = is_gemm(op) && models::gives_weight_gradient(block_, op);
+    const bool product = models::is_gemm(op) && models::gives_weight_gradient(block_, op);
     const bool again = op.kind == OpKind::Attention || (product && !layout_.keep_gathered);
     // Converted once per layout forward; of a backward's inputs only the gathered ones again.
     bool is_new = true;
@@ -59,7 +55,7 @@ inline std::vector<Spread> Interpreter::weights_of(std::size_t index, bool forwa
     weights.push_back(collectives_.distribute(whole(weight), used));
     collectives_.slice_new(weights.back(), used, stored);
     convert(weights.back(), stored, used);
-    const bool product = is_gemm(op) && models::gives_input_gradient(block_, op);
+    const bool product = models::is_gemm(op) && models::gives_input_gradient(block_, op);
     if (forward || (product && !layout_.keep_gathered)) {
       count(tensor, stored, used, forward);
     }
