@@ -32,7 +32,7 @@
 #include "cli/report/recommender_report.hpp"
 #include "cli/report/report.hpp"
 #include "search/packed_search.hpp"
-#include "search/per_block/crew.hpp"
+#include "search/per_block/worker_pool.hpp"
 #include "search/problem.hpp"
 #include "search/tree/search.hpp"
 

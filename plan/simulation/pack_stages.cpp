@@ -34,11 +34,10 @@ SliceCosts PackStages::costs_of(const PackCost& pack, CostOfStage cost_of) {
     add_offload_of_slices(plan, contents_, *pack.costs, stages);
     return stages;
   }
-  for (const StageContent& content : contents_) {
-    const auto same = std::find(contents_.begin(), contents_.end(), content);
-    const auto first = static_cast<std::size_t>(same - contents_.begin());
-    stages.push_back(first < stages.size() ? stages[first]
-                                           : std::vector<StageCost>{simulated(content, {})});
+  for (std::size_t stage = 0; stage < contents_.size(); ++stage) {
+    const std::size_t first = first_equal(contents_, stage);
+    stages.push_back(first < stage ? stages[first]
+                                   : std::vector<StageCost>{simulated(contents_[stage], {})});
   }
   return stages;
 }

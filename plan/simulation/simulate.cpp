@@ -55,9 +55,7 @@ template <typename CostOf>
 std::vector<StageCost> stage_costs(const std::vector<StageContent>& contents, CostOf cost_of) {
   std::vector<StageCost> costs;
   for (std::size_t stage = 0; stage < contents.size(); ++stage) {
-    const auto same =
-        std::find(contents.begin(), contents.begin() + static_cast<int>(stage), contents[stage]);
-    const auto first = static_cast<std::size_t>(same - contents.begin());
+    const std::size_t first = first_equal(contents, stage);
     costs.push_back(first < stage ? costs[first] : cost_of(contents[stage]));
   }
   return costs;

@@ -103,6 +103,11 @@ bool reduces_every_micro_batch(const StageContent& content) {
                      [](const StagePiece& piece) { return piece.layout.zero_stage >= 2; });
 }
 
+std::size_t first_equal(const std::vector<StageContent>& contents, std::size_t stage) {
+  const auto self = contents.begin() + static_cast<std::ptrdiff_t>(stage);
+  return static_cast<std::size_t>(std::find(contents.begin(), self, *self) - contents.begin());
+}
+
 std::vector<StageContent> stage_contents(const Plan& plan) {
   std::vector<StageContent> stages;
   std::size_t position = 0;

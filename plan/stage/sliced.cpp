@@ -113,9 +113,7 @@ SliceCosts slice_costs(const Plan& plan, const std::vector<StageContent>& conten
   }
   const std::vector<Slice> slices = slices_of(plan);
   for (std::size_t stage = 0; stage < contents.size(); ++stage) {
-    const auto same =
-        std::find(contents.begin(), contents.begin() + static_cast<int>(stage), contents[stage]);
-    const auto first = static_cast<std::size_t>(same - contents.begin());
+    const std::size_t first = first_equal(contents, stage);
     std::vector<StageCost> of_stage;
     if (first < stage) {
       of_stage = costs[first];

@@ -288,11 +288,9 @@ std::vector<SplitTimes> SplitBackwards::times_with_traffic(
   std::vector<Traffic> known;
   std::vector<SplitTimes> times;
   for (std::size_t stage = 0; stage < contents.size(); ++stage) {
-    const auto end = contents.begin() + static_cast<std::ptrdiff_t>(stage);
-    const auto like = static_cast<std::size_t>(std::find(contents.begin(), end, contents[stage]) -
-                                               contents.begin());
-    known.push_back(like < stage && last_is_cut[like] == last_is_cut[stage]
-                        ? known[like]
+    const std::size_t first = first_equal(contents, stage);
+    known.push_back(first < stage && last_is_cut[first] == last_is_cut[stage]
+                        ? known[first]
                         : traffic(contents[stage], plan, costs, last_is_cut[stage], stages[stage]));
     times.push_back(times_with(known[stage], contents[stage], plan, costs, stages[stage]));
   }

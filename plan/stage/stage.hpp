@@ -51,6 +51,8 @@ StagePiece piece_at(const Plan& plan, int position);
 // The pieces of every virtual stage of a plan, those of shards of embedding and head, or of copies
 // of frozen blocks (plan/modules.hpp), or services (plan/stage/servers.hpp), last.
 std::vector<StageContent> stage_contents(const Plan& plan);
+// The first stage that holds the same as this one: the stage itself where none before it does.
+std::size_t first_equal(const std::vector<StageContent>& contents, std::size_t stage);
 
 struct StageCost {
   SimTime forward;   // of one micro-batch, ZeRO-3 gathers included

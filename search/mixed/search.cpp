@@ -81,9 +81,9 @@ class Search {
   template <typename Body>
   void for_each(std::size_t count, Body body) {
     std::atomic<std::size_t> next{0};
-    parallel_for(workers_.size(), static_cast<int>(workers_.size()), [&](std::size_t lane) {
+    parallel_for(workers_.size(), static_cast<int>(workers_.size()), [&](std::size_t thread) {
       for (std::size_t index = next++; index < count; index = next++) {
-        body(*workers_[lane], index);
+        body(*workers_[thread], index);
       }
     });
   }

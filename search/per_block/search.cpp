@@ -8,7 +8,7 @@
 #include "search/per_block/capacity.hpp"
 #include "search/per_block/checkpoint.hpp"
 #include "search/per_block/clock.hpp"
-#include "search/per_block/crew.hpp"
+#include "search/per_block/worker_pool.hpp"
 #include "search/per_block/split.hpp"
 #include "search/tree/drawing.hpp"
 
@@ -38,7 +38,7 @@ class PerBlockSearch {
         state_(FoundPlans(static_cast<std::size_t>(first_.top) + 1,
                           options.replay_reserve.value_or(base.memory_reserve),
                           thread_count(options.jobs))),
-        crew_(space_, options, [this] { return clock_.cuts_short(); }) {}
+        pool_(space_, options, [this] { return clock_.cuts_short(); }) {}
 
   PerBlockOutcome run(const std::function<void(const ProgressReport&)>& progress) {
     progress_ = progress;
@@ -47,7 +47,7 @@ class PerBlockSearch {
       search_homogeneous();
     }
     if (is_spread()) {
-      crew_.join(*options_.ranks, inputs_);
+      pool_.join(*options_.ranks, inputs_);
     }
     if (!resumed) {
       bound_meshes();
@@ -111,7 +111,7 @@ class PerBlockSearch {
       node.mesh = mesh;
       batch.push_back(work(PerBlockTask::BoundMesh, std::move(node)));
     }
-    const std::vector<PerBlockDone> done = crew_.run(batch);
+    const std::vector<PerBlockDone> done = pool_.run(batch);
     for (std::size_t index = 0; index < batch.size(); ++index) {
       batch[index].node.bound = done[index].bound;
       state_.push(std::move(batch[index].node));
@@ -119,7 +119,7 @@ class PerBlockSearch {
     result_.meshes = static_cast<std::int64_t>(batch.size());
   }
 
-  const MeshCosts& costs_of(std::uint32_t mesh) { return crew_.leader().costs_of(mesh); }
+  const MeshCosts& costs_of(std::uint32_t mesh) { return pool_.leader().costs_of(mesh); }
 
   // Neighbours of the plans of the homogeneous search.
   void improve_seeds() {
@@ -134,7 +134,7 @@ class PerBlockSearch {
         batch.back().draft = draft_of(seed.plan, costs_of(place->mesh));
       }
     }
-    const std::vector<PerBlockDone> done = crew_.run(batch);
+    const std::vector<PerBlockDone> done = pool_.run(batch);
     for (std::size_t index = 0; index < batch.size(); ++index) {
       take(batch[index].node, *done[index].draft);
     }
@@ -149,7 +149,7 @@ class PerBlockSearch {
     FoundPlan found{draft.time, base_};
     space_.configure(space_.meshes()[node.mesh], pipeline_of(node), costs_of(node.mesh).strategies,
                      draft.draft, found.plan);
-    found_.offer(std::move(found), crew_.leader().simulator());
+    found_.offer(std::move(found), pool_.leader().simulator());
   }
 
   void step() {
@@ -206,7 +206,7 @@ class PerBlockSearch {
     for (const PerBlockNode& node : nodes) {
       batch.push_back(work(task, node));
     }
-    return crew_.run(batch);
+    return pool_.run(batch);
   }
 
   // One more round of bounds.
@@ -255,7 +255,7 @@ class PerBlockSearch {
       batch.push_back(work(PerBlockTask::Simulate, node));
       batch.back().plans = {first, std::min(kTriedAtOnce, plans - first)};
     }
-    const std::vector<PerBlockDone> done = crew_.run(batch);
+    const std::vector<PerBlockDone> done = pool_.run(batch);
     checkpoint_.save_before({node}, state_);
     for (std::size_t index = 0; index < done.size() && done[index].draft; ++index) {
       take(node, *done[index].draft);
@@ -300,7 +300,7 @@ class PerBlockSearch {
       parts = split_part(
           *node.shares, pipeline, base_.network, costs_of(node.mesh), space_.micro_batches(mesh),
           node.part.ranges,
-          [&] { return crew_.leader().bounds().knows_peaks(mesh, pipeline, costs_of(node.mesh)); });
+          [&] { return pool_.leader().bounds().knows_peaks(mesh, pipeline, costs_of(node.mesh)); });
     }
     if (parts.empty()) {
       state_.closed = std::min(state_.closed, node.bound);
@@ -348,7 +348,7 @@ class PerBlockSearch {
     std::vector<Found> reported(found_.plans().size());
     Drawing drawing(options_, clock_.elapsed(), reported.size() * plan::kIntervalDraws,
                     found_so_far(), progress_);
-    parallel_for(reported.size(), crew_.jobs(), [&](std::size_t index) {
+    parallel_for(reported.size(), pool_.jobs(), [&](std::size_t index) {
       Found& found = reported[index];
       found.plan = found_.plans()[index].plan;
       found.simulation =
@@ -386,7 +386,7 @@ class PerBlockSearch {
   FoundPlans& found_ = state_.found;
   PerBlockQueue& open_ = state_.open;
   PerBlockOutcome& result_ = state_.result;
-  PerBlockCrew crew_;
+  PerBlockPool pool_;
   std::function<void(const ProgressReport&)> progress_;
 };
 

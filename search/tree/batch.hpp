@@ -30,8 +30,8 @@ struct Batch {
 // What became of a node of a batch; nothing when the search was stopped before.
 struct Done {
   std::optional<Outcomes> outcomes;
-  Seconds cpu;   // processor time that it took
-  int lane = 0;  // who did it
+  Seconds cpu;     // processor time that it took
+  int thread = 0;  // who did it
 };
 
 // What everybody who evaluates nodes looks at; outlives them.

@@ -6,14 +6,14 @@
 
 namespace orrery::search {
 
-Handout::Handout(const std::vector<Item>& items, int lanes) : items_(items), lanes_(lanes) {
+Handout::Handout(const std::vector<Item>& items, int threads) : items_(items), threads_(threads) {
   std::unordered_map<std::uint64_t, std::size_t> slots;
   for (std::size_t index = 0; index < items_.size(); ++index) {
     const Item& item = items_[index];
     const auto [slot, is_new] = slots.emplace(item.item_class, classes_.size());
     if (is_new) {
       Class& own = classes_.emplace_back();
-      own.owner = static_cast<int>(item.item_class % static_cast<std::uint64_t>(lanes));
+      own.owner = static_cast<int>(item.item_class % static_cast<std::uint64_t>(threads));
     }
     Class& to = classes_[slot->second];
     to.items.push_back(index);
@@ -23,7 +23,7 @@ Handout::Handout(const std::vector<Item>& items, int lanes) : items_(items), lan
   }
   std::stable_sort(classes_.begin(), classes_.end(),
                    [](const Class& a, const Class& b) { return a.longest > b.longest; });
-  own_.resize(static_cast<std::size_t>(lanes));
+  own_.resize(static_cast<std::size_t>(threads));
   for (std::size_t index = classes_.size(); index-- > 0;) {
     classes_[index].end = classes_[index].items.size();
     own_[static_cast<std::size_t>(classes_[index].owner)].push_back(index);
@@ -38,8 +38,8 @@ std::size_t Handout::take_from(Class& from, bool front) {
 }
 
 // Its owner goes through a class forwards, others take from the end.
-std::optional<std::size_t> Handout::take_next(int lane) {
-  std::vector<std::size_t>& own = own_[static_cast<std::size_t>(lane)];
+std::optional<std::size_t> Handout::take_next(int thread) {
+  std::vector<std::size_t>& own = own_[static_cast<std::size_t>(thread)];
   while (!own.empty() && classes_[own.back()].first == classes_[own.back()].end) {
     own.pop_back();
   }
@@ -55,17 +55,17 @@ std::optional<std::size_t> Handout::take_next(int lane) {
   return from == nullptr ? std::nullopt : std::optional(take_from(*from, false));
 }
 
-std::optional<std::size_t> Handout::take(int lane) {
+std::optional<std::size_t> Handout::take(int thread) {
   const std::lock_guard lock(mutex_);
-  return take_next(lane);
+  return take_next(thread);
 }
 
-std::vector<std::size_t> Handout::take_some(int lane, double most) {
+std::vector<std::size_t> Handout::take_some(int thread, double most) {
   const std::lock_guard lock(mutex_);
-  const double limit = std::min(most, static_cast<double>(left_) / (2.0 * lanes_));
+  const double limit = std::min(most, static_cast<double>(left_) / (2.0 * threads_));
   std::vector<std::size_t> taken;
   for (double work = 0; taken.empty() || work < limit;) {
-    const std::optional<std::size_t> index = take_next(lane);
+    const std::optional<std::size_t> index = take_next(thread);
     if (!index) {
       break;
     }
@@ -77,7 +77,7 @@ std::vector<std::size_t> Handout::take_some(int lane, double most) {
 
 double Handout::share() {
   const std::lock_guard lock(mutex_);
-  return static_cast<double>(left_) / (2.0 * lanes_);
+  return static_cast<double>(left_) / (2.0 * threads_);
 }
 
 void Handout::stop() {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hands out the nodes of a batch to lanes: threads of this process and of others. Nodes whose lists
-// or block costs are shared (a class) belong to one lane, which goes through them one after the
-// other, the classes with the longest nodes first; a lane without work of its own takes from the
-// class that has most left. Thread-safe; O(log) for a lane's own nodes, O(classes) for others'.
+// Hands out the nodes of a batch to threads of this process and of others. Nodes whose lists
+// or block costs are shared (a class) belong to one thread, which goes through them one after the
+// other, the classes with the longest nodes first; a thread without work of its own takes from the
+// class that has most left. Thread-safe; O(log) for a thread's own nodes, O(classes) for others'.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +18,14 @@ class Handout {
     std::uint64_t item_class = 0;  // a hash
     std::uint64_t work = 1;        // estimated, in any unit
   };
-  Handout(const std::vector<Item>& items, int lanes);
+  Handout(const std::vector<Item>& items, int threads);
   // Nothing when all are handed out.
-  std::optional<std::size_t> take(int lane);
+  std::optional<std::size_t> take(int thread);
   // Items to travel together: as many as are no more work than `most` or than share(), at least one
   // where there is any.
-  std::vector<std::size_t> take_some(int lane, double most);
-  // Half of a lane's share of the work that is left, so that all lanes end at about the same time.
+  std::vector<std::size_t> take_some(int thread, double most);
+  // Half of a thread's share of the work that is left, so that all threads end at about the same
+  // time.
   double share();
   void stop();  // nothing more is handed out
 
@@ -38,14 +39,14 @@ class Handout {
     int owner = 0;
   };
   std::size_t take_from(Class& from, bool front);
-  std::optional<std::size_t> take_next(int lane);
+  std::optional<std::size_t> take_next(int thread);
 
   const std::vector<Item> items_;
   std::mutex mutex_;
   std::vector<Class> classes_;                 // longest items first
-  std::vector<std::vector<std::size_t>> own_;  // classes by lane, last first
+  std::vector<std::vector<std::size_t>> own_;  // classes by thread, last first
   std::uint64_t left_ = 0;                     // work
-  int lanes_ = 1;
+  int threads_ = 1;
 };
 
 }  // namespace orrery::search

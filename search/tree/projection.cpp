@@ -7,8 +7,8 @@
 #include <set>
 #include <utility>
 
-#include "search/tree/crew.hpp"
-#include "search/tree/rank_crew.hpp"
+#include "search/tree/rank_pool.hpp"
+#include "search/tree/worker_pool.hpp"
 #include "sim/engine/engine.hpp"
 
 namespace orrery::search {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How long a recorded search would take on more ranks: its batches, replayed by the engine of sim/
 // with the processor time that every node took. A rank is one thread on a core of its own; rank 0
-// works and has a core for coordination, too. Modelled: the hand-out of rank_crew.cpp (classes,
+// works and has a core for coordination, too. Modelled: the hand-out of rank_pool.cpp (classes,
 // deliveries, one or two of them under way to a rank), the way of messages, the coordinator's time
 // for each message and between batches, the barrier at the end of a batch, and cold caches: a rank
 // that meets a class of nodes for the first time also pays for the first node of that class, which

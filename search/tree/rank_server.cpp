@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "base/error.hpp"
-#include "search/tree/rank_lanes.hpp"
+#include "search/tree/remote_threads.hpp"
 
 namespace orrery::search {
 

@@ -3,7 +3,7 @@
 // coordinates: it owns the frontier, hands out nodes with what is known (best time so far, closest
 // misfit) and merges the outcomes in order, so that the answer is that of one process. The others
 // serve until they are told that it is over. Who carries the messages is behind `Ranks`, what is
-// evaluated behind `Deliveries` at rank 0 (rank_lanes.hpp) and `Service` at the others.
+// evaluated behind `Deliveries` at rank 0 (remote_threads.hpp) and `Service` at the others.
 #pragma once
 
 #include <functional>

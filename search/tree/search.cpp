@@ -10,11 +10,11 @@
 #include "base/parallel.hpp"
 #include "search/space/empty_space.hpp"
 #include "search/tree/checkpoint.hpp"
-#include "search/tree/crew.hpp"
 #include "search/tree/drawing.hpp"
 #include "search/tree/frontier.hpp"
 #include "search/tree/projection.hpp"
-#include "search/tree/rank_crew.hpp"
+#include "search/tree/rank_pool.hpp"
+#include "search/tree/worker_pool.hpp"
 
 namespace orrery::search {
 
@@ -32,7 +32,7 @@ class BestFirst {
         tree_{space_, groups_, first_order_},
         frontier_(tree_, options.gap_fraction, options.top, wanted(options)),
         inputs_(make_inputs()),
-        crew_(make_crew()) {}
+        pool_(make_pool()) {}
 
   Outcome run(const std::function<void(const ProgressReport&)>& progress) {
     progress_ = progress;
@@ -56,12 +56,12 @@ class BestFirst {
     return options.proves_top ? static_cast<std::size_t>(options.top) + 1 : 1;
   }
 
-  std::unique_ptr<Crew> make_crew() {
+  std::unique_ptr<WorkerPool> make_pool() {
     const int jobs = thread_count(options_.jobs);
     if (is_spread()) {
-      return std::make_unique<RankCrew>(tree_, jobs, *options_.ranks, inputs_);
+      return std::make_unique<RankPool>(tree_, jobs, *options_.ranks, inputs_);
     }
-    return std::make_unique<Crew>(tree_, jobs);
+    return std::make_unique<WorkerPool>(tree_, jobs);
   }
 
   bool is_spread() const { return options_.ranks != nullptr && options_.ranks->size() > 1; }
@@ -120,7 +120,7 @@ class BestFirst {
     if (options_.record != nullptr && !options_.record->empty()) {
       options_.record->back().between = thread_time() - batch_end_;
     }
-    std::vector<Done> done = crew_->run(batch, stop);
+    std::vector<Done> done = pool_->run(batch, stop);
     batch_end_ = thread_time();
     record(batch, done);
     return done;
@@ -157,7 +157,7 @@ class BestFirst {
     std::size_t missing = wanted(options_);
     for (const auto& [time, position, index] : fastest) {
       const plan::MemoryVerdict verdict =
-          crew_->leader().replay(batch.nodes[index], replay_reserve(), crew_->jobs());
+          pool_->leader().replay(batch.nodes[index], replay_reserve(), pool_->jobs());
       if (verdict.fits) {
         if (--missing == 0) {
           return;
@@ -191,7 +191,7 @@ class BestFirst {
     if (options_.record == nullptr) {
       return;
     }
-    const std::vector<Handout::Item> items = crew_->items(batch);
+    const std::vector<Handout::Item> items = pool_->items(batch);
     BatchRecord record;
     for (std::size_t index = 0; index < done.size(); ++index) {
       record.nodes.push_back({done[index].cpu, items[index].item_class, items[index].work});
@@ -228,7 +228,7 @@ class BestFirst {
   bool is_stopped() const { return is_interrupted() || is_out_of_time(); }
 
   Found found_of(const Frontier::Ranked& ranked, const Outcomes* interval) {
-    Worker& worker = crew_->leader();
+    Worker& worker = pool_->leader();
     Found found{worker.configure(ranked.node), {}};
     found.simulation = worker.simulator().run(found.plan);
     if (interval != nullptr && interval->time) {
@@ -251,7 +251,7 @@ class BestFirst {
       for (std::size_t index = next; index < end; ++index) {
         batch.nodes.push_back(ranked[index].node);
       }
-      const std::vector<Done> replayed = crew_->run(batch, [] { return false; });
+      const std::vector<Done> replayed = pool_->run(batch, [] { return false; });
       for (const Done& one : replayed) {
         if (one.outcomes->overflow.text.empty()) {
           plans.push_back(ranked[next]);
@@ -274,7 +274,7 @@ class BestFirst {
     for (const Frontier::Ranked& ranked : plans) {
       batch.nodes.push_back(ranked.node);
     }
-    return crew_->run(batch, [&] { return drawing.is_over(); });
+    return pool_->run(batch, [&] { return drawing.is_over(); });
   }
 
   Outcome finish() {
@@ -319,7 +319,7 @@ class BestFirst {
   Tree tree_;
   Frontier frontier_;
   std::vector<InputHash> inputs_;
-  std::unique_ptr<Crew> crew_;
+  std::unique_ptr<WorkerPool> pool_;
   bool is_cut_ = false;
   Seconds batch_end_;  // in processor time of this thread
   std::chrono::steady_clock::time_point saved_ = start_;

@@ -18,8 +18,8 @@ TEST(Handout, EveryItemOnce) {
   Handout handout(items, 3);
   std::set<std::size_t> taken;
   std::size_t count = 0;
-  for (int lane = 0;; lane = (lane + 1) % 3) {
-    const std::vector<std::size_t> some = handout.take_some(lane, 4);
+  for (int thread = 0;; thread = (thread + 1) % 3) {
+    const std::vector<std::size_t> some = handout.take_some(thread, 4);
     if (some.empty()) {
       break;
     }
@@ -32,7 +32,8 @@ TEST(Handout, EveryItemOnce) {
   EXPECT_EQ(handout.share(), 0);
 }
 
-// Class 0 belongs to lane 0, class 1 to lane 1; the longest item of class 2 (lane 0) is longest.
+// Class 0 belongs to thread 0, class 1 to thread 1; the longest item of class 2 (thread 0) is
+// longest.
 TEST(Handout, OwnClassesInOrderThenTheEndOfTheLongest) {
   Handout handout({{0, 1}, {0, 2}, {1, 1}, {2, 9}, {2, 1}}, 2);
   EXPECT_EQ(handout.take(0), 3U);
@@ -45,7 +46,7 @@ TEST(Handout, OwnClassesInOrderThenTheEndOfTheLongest) {
 
 TEST(Handout, DeliveriesShrinkTowardsTheEnd) {
   Handout handout(std::vector<Handout::Item>(64, {5, 10}), 2);
-  EXPECT_EQ(handout.share(), 160);  // a half of a lane's half of 640
+  EXPECT_EQ(handout.share(), 160);  // a half of a thread's half of 640
   EXPECT_EQ(handout.take_some(1, 1000).size(), 16U);
   EXPECT_EQ(handout.take_some(0, 50).size(), 5U);
   std::size_t last = 0;

@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-#include "search/per_block/crew.hpp"
+#include "search/per_block/worker_pool.hpp"
 #include "search/per_block/search.hpp"
 #include "search/per_block/tools.hpp"
 #include "search/per_block/work_bytes.hpp"

@@ -9,7 +9,7 @@
 #include <atomic>
 
 #include "base/error.hpp"
-#include "search/tree/rank_lanes.hpp"
+#include "search/tree/remote_threads.hpp"
 #include "tests/unit/search/local_ranks.hpp"
 #include "tests/unit/search/outcome_text.hpp"
 #include "tests/unit/search/small_search.hpp"

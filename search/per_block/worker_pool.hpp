@@ -8,14 +8,14 @@
 #include <vector>
 
 #include "search/per_block/worker.hpp"
-#include "search/tree/rank_lanes.hpp"
+#include "search/tree/remote_threads.hpp"
 
 namespace orrery::search {
 
-class PerBlockCrew {
+class PerBlockPool {
  public:
   // What it refers to outlives this. `stop`: what is worked on is to end early; by all threads.
-  PerBlockCrew(const PerBlockSpace& space, const Options& options, std::function<bool()> stop);
+  PerBlockPool(const PerBlockSpace& space, const Options& options, std::function<bool()> stop);
 
   // Error when a rank is not ready or has other inputs.
   void join(Ranks& ranks, const std::vector<InputHash>& inputs);
@@ -38,7 +38,7 @@ class PerBlockCrew {
   PricedMeshes priced_;
   std::function<bool()> stop_;
   std::vector<std::unique_ptr<PerBlockWorker>> workers_;
-  std::unique_ptr<RankLanes> lanes_;
+  std::unique_ptr<RemoteThreads> remote_;
 };
 
 // For search_per_block() (search/tree/ranks.hpp), which begins with a homogeneous search.

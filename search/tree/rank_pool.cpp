@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "search/tree/rank_crew.hpp"
+#include "search/tree/rank_pool.hpp"
 
 #include <algorithm>
 
@@ -23,10 +23,10 @@ class HomogeneousService : public Service {
         groups_(space_.groups()),
         inputs_(input_hashes(space_, groups_, options_)),
         first_order_(first_orders()),
-        crew_(tree(), thread_count(options.jobs)) {}
+        pool_(tree(), thread_count(options.jobs)) {}
 
   const std::vector<InputHash>& inputs() const override { return inputs_; }
-  int jobs() const override { return crew_.jobs(); }
+  int jobs() const override { return pool_.jobs(); }
 
   void evaluate(int thread, ByteReader& in, ByteWriter& out) override {
     const std::uint8_t task = in.u8();
@@ -43,7 +43,7 @@ class HomogeneousService : public Service {
       out.u64(in.u64());
       const Node node = read_node(in);
       check.question(in, static_cast<Task>(task), node);
-      const Done done = crew_.evaluate(thread, static_cast<Task>(task), node, known, stop);
+      const Done done = pool_.evaluate(thread, static_cast<Task>(task), node, known, stop);
       out.real(done.cpu.value());
       write(out, *done.outcomes);
     }
@@ -66,33 +66,33 @@ class HomogeneousService : public Service {
   std::vector<Group> groups_;
   std::vector<InputHash> inputs_;
   std::vector<std::uint64_t> first_order_;
-  Crew crew_;
+  WorkerPool pool_;
 };
 
 }  // namespace
 
-class RankCrew::Shared : public Deliveries {
+class RankPool::Shared : public Deliveries {
  public:
-  Shared(RankCrew& crew, const Batch& batch, const std::function<bool()>& stop)
-      : crew_(crew),
+  Shared(RankPool& pool, const Batch& batch, const std::function<bool()>& stop)
+      : pool_(pool),
         batch_(batch),
         stop_(stop),
-        check_(crew.tree_),
+        check_(pool.tree_),
         done_(batch.nodes.size()),
         asked_(batch.nodes.size(), false),
-        handout_(crew.items(batch), crew.jobs() + static_cast<int>(crew.lanes_.size())) {}
+        handout_(pool.items(batch), pool.jobs() + static_cast<int>(pool.remote_.size())) {}
 
-  void work_here() override { crew_.work(batch_, handout_, stop_, done_); }
+  void work_here() override { pool_.work(batch_, handout_, stop_, done_); }
   void stop_here() override { handout_.stop(); }
   bool is_stopped() override { return stop_(); }
 
-  std::string next(std::size_t lane, int under_way) override {
+  std::string next(std::size_t thread, int under_way) override {
     if (under_way >= kDeliveriesUnderWay ||
-        (under_way > 0 && handout_.share() * crew_.seconds_ < kLeastShare)) {
+        (under_way > 0 && handout_.share() * pool_.seconds_ < kLeastShare)) {
       return {};  // the last nodes go to who has none
     }
-    const std::vector<std::size_t> nodes = handout_.take_some(crew_.jobs() + static_cast<int>(lane),
-                                                              kDelivery.value() / crew_.seconds_);
+    const std::vector<std::size_t> nodes = handout_.take_some(
+        pool_.jobs() + static_cast<int>(thread), kDelivery.value() / pool_.seconds_);
     if (nodes.empty()) {
       return {};
     }
@@ -100,17 +100,17 @@ class RankCrew::Shared : public Deliveries {
     out.u8(static_cast<std::uint8_t>(batch_.task));
     write(out, batch_.known);
     out.u64(nodes.size());
-    crew_.last_[lane] = 0;
+    pool_.last_[thread] = 0;
     for (const std::size_t node : nodes) {
       out.u64(node);
       asked_[node] = true;
       write(out, batch_.nodes[node]);
-      crew_.last_[lane] += crew_.tree_.work_of(batch_.task, batch_.nodes[node]);
+      pool_.last_[thread] += pool_.tree_.work_of(batch_.task, batch_.nodes[node]);
     }
     return out.bytes();
   }
 
-  void take(std::size_t lane, ByteReader& in) override {
+  void take(std::size_t thread, ByteReader& in) override {
     double taken = 0;
     std::uint64_t work = 0;
     for (std::uint64_t left = in.u64(); left > 0; --left) {
@@ -121,21 +121,21 @@ class RankCrew::Shared : public Deliveries {
       asked_[node] = false;
       Done& one = done_[node];
       one.cpu = Seconds(in.real());
-      one.lane = crew_.jobs() + static_cast<int>(lane);
+      one.thread = pool_.jobs() + static_cast<int>(thread);
       one.outcomes = read_outcomes(in);
       check_.answer(in, batch_.task, batch_.nodes[node], *one.outcomes);
       taken += one.cpu.value();
-      work += crew_.tree_.work_of(batch_.task, batch_.nodes[node]);
+      work += pool_.tree_.work_of(batch_.task, batch_.nodes[node]);
     }
-    crew_.seconds_ =
-        0.8 * crew_.seconds_ + 0.2 * taken / static_cast<double>(std::max<std::uint64_t>(1, work));
+    pool_.seconds_ =
+        0.8 * pool_.seconds_ + 0.2 * taken / static_cast<double>(std::max<std::uint64_t>(1, work));
   }
 
   // Half of what the shortest last delivery takes, so that the next one comes before it ends.
   std::chrono::duration<double> pause() const override {
     double seconds = 2 * kLongestPause.count();
-    for (const std::uint64_t work : crew_.last_) {
-      seconds = std::min(seconds, static_cast<double>(work) * crew_.seconds_);
+    for (const std::uint64_t work : pool_.last_) {
+      seconds = std::min(seconds, static_cast<double>(work) * pool_.seconds_);
     }
     return std::max(kShortestPause, std::chrono::duration<double>(seconds / 2));
   }
@@ -143,7 +143,7 @@ class RankCrew::Shared : public Deliveries {
   std::vector<Done> done() { return std::move(done_); }
 
  private:
-  RankCrew& crew_;
+  RankPool& pool_;
   const Batch& batch_;
   const std::function<bool()>& stop_;
   TreeCheck check_;
@@ -152,15 +152,15 @@ class RankCrew::Shared : public Deliveries {
   Handout handout_;
 };
 
-RankCrew::RankCrew(const Tree& tree, int jobs, Ranks& ranks, const std::vector<InputHash>& inputs)
-    : Crew(tree, jobs),
+RankPool::RankPool(const Tree& tree, int jobs, Ranks& ranks, const std::vector<InputHash>& inputs)
+    : WorkerPool(tree, jobs),
       tree_(tree),
-      lanes_(ranks, SearchKind::Homogeneous, inputs),
-      last_(lanes_.size(), 0) {}
+      remote_(ranks, SearchKind::Homogeneous, inputs),
+      last_(remote_.size(), 0) {}
 
-std::vector<Done> RankCrew::run(const Batch& batch, const std::function<bool()>& stop) {
+std::vector<Done> RankPool::run(const Batch& batch, const std::function<bool()>& stop) {
   Shared shared(*this, batch, stop);
-  lanes_.run(shared);
+  remote_.run(shared);
   return shared.done();
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The crew of rank 0: its own threads and those of the other ranks. Each remote thread has one
+// The pool of rank 0: its own threads and those of the other ranks. Each remote thread has one
 // message with nodes to work on and a second one waiting; short nodes travel several together.
 #pragma once
 
@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "search/tree/crew.hpp"
-#include "search/tree/rank_lanes.hpp"
+#include "search/tree/remote_threads.hpp"
+#include "search/tree/worker_pool.hpp"
 
 namespace orrery::search {
 
@@ -17,10 +17,10 @@ inline constexpr Seconds kDelivery = Seconds(10e-3);
 // Messages with nodes that are under way to a thread: one that it works on and one that waits.
 inline constexpr int kDeliveriesUnderWay = 2;
 
-class RankCrew : public Crew {
+class RankPool : public WorkerPool {
  public:
   // Waits until all ranks are ready. Error when one is not, or has other inputs.
-  RankCrew(const Tree& tree, int jobs, Ranks& ranks, const std::vector<InputHash>& inputs);
+  RankPool(const Tree& tree, int jobs, Ranks& ranks, const std::vector<InputHash>& inputs);
 
   std::vector<Done> run(const Batch& batch, const std::function<bool()>& stop) override;
 
@@ -28,8 +28,8 @@ class RankCrew : public Crew {
   class Shared;  // a batch
 
   Tree tree_;
-  RankLanes lanes_;                     // of the other ranks
-  std::vector<std::uint64_t> last_;     // by lane: work of what was sent last
+  RemoteThreads remote_;                // of the other ranks
+  std::vector<std::uint64_t> last_;     // by thread: work of what was sent last
   double seconds_ = kWorkUnit.value();  // of a unit of work, lately
 };
 

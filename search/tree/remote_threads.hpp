@@ -39,26 +39,26 @@ class Deliveries {
   virtual void stop_here() = 0;
   // Nothing more is sent.
   virtual bool is_stopped() = 0;
-  // For a lane with so many deliveries under way; empty: none for now.
-  virtual std::string next(std::size_t lane, int under_way) = 0;
-  virtual void take(std::size_t lane, ByteReader& in) = 0;
+  // For a thread with so many deliveries under way; empty: none for now.
+  virtual std::string next(std::size_t thread, int under_way) = 0;
+  virtual void take(std::size_t thread, ByteReader& in) = 0;
   virtual std::chrono::duration<double> pause() const = 0;
 };
 
-class RankLanes {
+class RemoteThreads {
  public:
   // Waits until all ranks are ready. Error when one is not, or has other inputs.
-  RankLanes(Ranks& ranks, SearchKind kind, const std::vector<InputHash>& inputs);
-  ~RankLanes();
-  RankLanes(const RankLanes&) = delete;
-  RankLanes& operator=(const RankLanes&) = delete;
+  RemoteThreads(Ranks& ranks, SearchKind kind, const std::vector<InputHash>& inputs);
+  ~RemoteThreads();
+  RemoteThreads(const RemoteThreads&) = delete;
+  RemoteThreads& operator=(const RemoteThreads&) = delete;
 
-  std::size_t size() const { return lanes_.size(); }
+  std::size_t size() const { return threads_.size(); }
   // Until everybody is done. Error when a rank failed.
   void run(Deliveries& work);
 
  private:
-  struct Lane {
+  struct RemoteThread {
     int rank = 0;
     int thread = 0;
     int under_way = 0;  // deliveries on their way or being worked on
@@ -71,7 +71,7 @@ class RankLanes {
   void tell(MessageKind kind);
 
   Ranks& ranks_;
-  std::vector<Lane> lanes_;
+  std::vector<RemoteThread> threads_;
   std::string failure_;
 };
 

@@ -15,11 +15,11 @@ namespace orrery::search {
 
 Seconds thread_time();  // processor time of the calling thread
 
-class Crew {
+class WorkerPool {
  public:
   // What the tree refers to outlives this; jobs > 0.
-  Crew(const Tree& tree, int jobs);
-  virtual ~Crew() = default;
+  WorkerPool(const Tree& tree, int jobs);
+  virtual ~WorkerPool() = default;
 
   // What became of each node; after `stop` nodes that have not begun are left out. `stop` is asked
   // by all threads.
@@ -29,7 +29,7 @@ class Crew {
   // Of every node its work, and a hash of what its lists and costs depend on.
   std::vector<Handout::Item> items(const Batch& batch) const;
   // `stop` ends draws of intervals.
-  Done evaluate(int lane, Task task, const Node& node, const Known& known,
+  Done evaluate(int thread, Task task, const Node& node, const Known& known,
                 const std::function<bool()>& stop);
 
  protected:

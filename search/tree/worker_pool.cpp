@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "search/tree/crew.hpp"
+#include "search/tree/worker_pool.hpp"
 
 #include <time.h>
 
@@ -14,7 +14,7 @@ Seconds thread_time() {
   return Seconds(static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec));
 }
 
-Crew::Crew(const Tree& tree, int jobs) : tree_(tree) {
+WorkerPool::WorkerPool(const Tree& tree, int jobs) : tree_(tree) {
   for (int index = 0; index < jobs; ++index) {
     workers_.push_back(std::make_unique<Worker>(tree.space, tree.groups, tree.first_order));
   }
@@ -22,7 +22,7 @@ Crew::Crew(const Tree& tree, int jobs) : tree_(tree) {
 
 // Before a schedule is chosen nodes share the costs of blocks, whose degrees and micro-batch are
 // equal; then they share its lists, which cost most, of equal stages and numbers of micro-batches.
-std::vector<Handout::Item> Crew::items(const Batch& batch) const {
+std::vector<Handout::Item> WorkerPool::items(const Batch& batch) const {
   std::vector<Handout::Item> items;
   items.reserve(batch.nodes.size());
   for (const Node& node : batch.nodes) {
@@ -43,12 +43,12 @@ std::vector<Handout::Item> Crew::items(const Batch& batch) const {
   return items;
 }
 
-Done Crew::evaluate(int lane, Task task, const Node& node, const Known& known,
-                    const std::function<bool()>& stop) {
-  Worker& worker = *workers_[static_cast<std::size_t>(lane)];
+Done WorkerPool::evaluate(int thread, Task task, const Node& node, const Known& known,
+                          const std::function<bool()>& stop) {
+  Worker& worker = *workers_[static_cast<std::size_t>(thread)];
   const Seconds begin = thread_time();
   Done done;
-  done.lane = lane;
+  done.thread = thread;
   done.outcomes.emplace();
   switch (task) {
     case Task::TryOut:
@@ -74,10 +74,10 @@ Done Crew::evaluate(int lane, Task task, const Node& node, const Known& known,
   return done;
 }
 
-void Crew::work(const Batch& batch, Handout& handout, const std::function<bool()>& stop,
-                std::vector<Done>& done) {
-  parallel_for(workers_.size(), jobs(), [&](std::size_t lane) {
-    const int self = static_cast<int>(lane);
+void WorkerPool::work(const Batch& batch, Handout& handout, const std::function<bool()>& stop,
+                      std::vector<Done>& done) {
+  parallel_for(workers_.size(), jobs(), [&](std::size_t thread) {
+    const int self = static_cast<int>(thread);
     while (!stop()) {
       const std::optional<std::size_t> index = handout.take(self);
       if (!index) {
@@ -88,7 +88,7 @@ void Crew::work(const Batch& batch, Handout& handout, const std::function<bool()
   });
 }
 
-std::vector<Done> Crew::run(const Batch& batch, const std::function<bool()>& stop) {
+std::vector<Done> WorkerPool::run(const Batch& batch, const std::function<bool()>& stop) {
   std::vector<Done> done(batch.nodes.size());
   Handout handout(items(batch), jobs());
   work(batch, handout, stop, done);

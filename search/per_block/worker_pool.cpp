@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "search/per_block/crew.hpp"
+#include "search/per_block/worker_pool.hpp"
 
 #include <atomic>
 #include <utility>
@@ -22,18 +22,18 @@ class PerBlockService : public Service {
       : inputs_(per_block_inputs(base, first_options(options))),
         constraints_(without_slices(options.constraints)),
         space_(base, constraints_),
-        crew_(space_, options, [this] { return is_stopped_.load(); }) {}
+        pool_(space_, options, [this] { return is_stopped_.load(); }) {}
 
   const std::vector<InputHash>& inputs() const override { return inputs_; }
-  int jobs() const override { return crew_.jobs(); }
+  int jobs() const override { return pool_.jobs(); }
   void stop() override { is_stopped_ = true; }
 
   void evaluate(int thread, ByteReader& in, ByteWriter& out) override {
     const auto costs_of = [&](std::uint32_t mesh) -> const MeshCosts& {
-      return crew_.costs_of(thread, mesh);
+      return pool_.costs_of(thread, mesh);
     };
     out.u64(in.u64());
-    write(out, crew_.evaluate(thread, read_work(in, space_, costs_of)));
+    write(out, pool_.evaluate(thread, read_work(in, space_, costs_of)));
   }
 
  private:
@@ -41,29 +41,29 @@ class PerBlockService : public Service {
   const Constraints constraints_;
   PerBlockSpace space_;
   std::atomic<bool> is_stopped_ = false;
-  PerBlockCrew crew_;
+  PerBlockPool pool_;
 };
 
 }  // namespace
 
-class PerBlockCrew::Shared : public Deliveries {
+class PerBlockPool::Shared : public Deliveries {
  public:
-  Shared(PerBlockCrew& crew, const std::vector<PerBlockWork>& batch)
-      : crew_(crew), batch_(batch), done_(batch.size()), asked_(batch.size(), false) {}
+  Shared(PerBlockPool& pool, const std::vector<PerBlockWork>& batch)
+      : pool_(pool), batch_(batch), done_(batch.size()), asked_(batch.size(), false) {}
 
   void work_here() override {
-    parallel_for(crew_.workers_.size(), crew_.jobs(), [&](std::size_t thread) {
+    parallel_for(pool_.workers_.size(), pool_.jobs(), [&](std::size_t thread) {
       for (std::size_t index = next_++; index < batch_.size(); index = next_++) {
-        done_[index] = crew_.workers_[thread]->evaluate(batch_[index]);
+        done_[index] = pool_.workers_[thread]->evaluate(batch_[index]);
       }
     });
   }
   void stop_here() override { next_ = batch_.size(); }
-  bool is_stopped() override { return crew_.stop_(); }
+  bool is_stopped() override { return pool_.stop_(); }
 
   // A second one waits where all others get one, too.
   std::string next(std::size_t, int under_way) override {
-    const std::size_t threads = crew_.workers_.size() + crew_.lanes_->size();
+    const std::size_t threads = pool_.workers_.size() + pool_.remote_->size();
     if (under_way > 1 || (under_way == 1 && next_ + threads >= batch_.size())) {
       return {};
     }
@@ -87,23 +87,23 @@ class PerBlockCrew::Shared : public Deliveries {
     const PerBlockWork& work = batch_[index];
     // Answers with shares are about meshes that were priced before they were asked.
     const auto costs_of = [&](std::uint32_t mesh) -> const MeshCosts& {
-      return crew_.leader().costs_of(mesh);
+      return pool_.leader().costs_of(mesh);
     };
-    done_[index] = read_done(in, work, crew_.space_, costs_of);
+    done_[index] = read_done(in, work, pool_.space_, costs_of);
   }
 
   std::chrono::duration<double> pause() const override { return kPause; }
   std::vector<PerBlockDone> done() { return std::move(done_); }
 
  private:
-  PerBlockCrew& crew_;
+  PerBlockPool& pool_;
   const std::vector<PerBlockWork>& batch_;
   std::vector<PerBlockDone> done_;
   std::vector<bool> asked_;  // of other ranks, and not answered yet
   std::atomic<std::size_t> next_ = 0;
 };
 
-PerBlockCrew::PerBlockCrew(const PerBlockSpace& space, const Options& options,
+PerBlockPool::PerBlockPool(const PerBlockSpace& space, const Options& options,
                            std::function<bool()> stop)
     : space_(space), priced_(space), stop_(std::move(stop)) {
   const int jobs = thread_count(options.jobs);
@@ -112,14 +112,14 @@ PerBlockCrew::PerBlockCrew(const PerBlockSpace& space, const Options& options,
   }
 }
 
-void PerBlockCrew::join(Ranks& ranks, const std::vector<InputHash>& inputs) {
-  lanes_ = std::make_unique<RankLanes>(ranks, SearchKind::PerBlock, inputs);
+void PerBlockPool::join(Ranks& ranks, const std::vector<InputHash>& inputs) {
+  remote_ = std::make_unique<RemoteThreads>(ranks, SearchKind::PerBlock, inputs);
 }
 
-std::vector<PerBlockDone> PerBlockCrew::run(const std::vector<PerBlockWork>& batch) {
+std::vector<PerBlockDone> PerBlockPool::run(const std::vector<PerBlockWork>& batch) {
   Shared shared(*this, batch);
-  if (lanes_ && !batch.empty()) {
-    lanes_->run(shared);
+  if (remote_ && !batch.empty()) {
+    remote_->run(shared);
   } else {
     shared.work_here();
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "search/tree/rank_lanes.hpp"
+#include "search/tree/remote_threads.hpp"
 
 #include <fmt/format.h>
 
@@ -15,13 +15,13 @@
 namespace orrery::search {
 
 // The threads of this rank.
-struct RankLanes::Here {
+struct RemoteThreads::Here {
   std::mutex mutex;
   std::condition_variable ended;
   bool is_done = false;
 };
 
-RankLanes::RankLanes(Ranks& ranks, SearchKind kind, const std::vector<InputHash>& inputs)
+RemoteThreads::RemoteThreads(Ranks& ranks, SearchKind kind, const std::vector<InputHash>& inputs)
     : ranks_(ranks) {
   ByteWriter begin;
   begin.u8(static_cast<std::uint8_t>(MessageKind::Begin));
@@ -59,20 +59,20 @@ RankLanes::RankLanes(Ranks& ranks, SearchKind kind, const std::vector<InputHash>
   }
   for (int rank = 1; rank < ranks_.size(); ++rank) {
     for (int thread = 0; thread < threads[static_cast<std::size_t>(rank)]; ++thread) {
-      lanes_.push_back({rank, thread});
+      threads_.push_back({rank, thread});
     }
   }
 }
 
-RankLanes::~RankLanes() { tell(MessageKind::End); }
+RemoteThreads::~RemoteThreads() { tell(MessageKind::End); }
 
-void RankLanes::tell(MessageKind kind) {
+void RemoteThreads::tell(MessageKind kind) {
   for (int rank = 1; rank < ranks_.size(); ++rank) {
     ranks_.send(rank, std::string(1, static_cast<char>(kind)));
   }
 }
 
-void RankLanes::run(Deliveries& work) {
+void RemoteThreads::run(Deliveries& work) {
   Here here;
   std::exception_ptr of_messages;
   std::exception_ptr of_work;
@@ -107,7 +107,7 @@ void RankLanes::run(Deliveries& work) {
 }
 
 // Messages, until nobody works any more.
-void RankLanes::exchange(Deliveries& work, Here& here) {
+void RemoteThreads::exchange(Deliveries& work, Here& here) {
   bool told = false;
   for (bool over = false; !over || !is_idle();) {
     const bool stopped = work.is_stopped();
@@ -132,54 +132,55 @@ void RankLanes::exchange(Deliveries& work, Here& here) {
 }
 
 // To every remote thread that waits for work, or soon will. Whether anything was sent.
-bool RankLanes::feed(Deliveries& work) {
+bool RemoteThreads::feed(Deliveries& work) {
   bool fed = false;
-  for (std::size_t index = 0; index < lanes_.size(); ++index) {
-    Lane& lane = lanes_[index];
-    const std::string delivery = work.next(index, lane.under_way);
+  for (std::size_t index = 0; index < threads_.size(); ++index) {
+    RemoteThread& remote = threads_[index];
+    const std::string delivery = work.next(index, remote.under_way);
     if (delivery.empty()) {
       continue;
     }
     ByteWriter out;
     out.u8(static_cast<std::uint8_t>(MessageKind::Work));
-    out.u32(static_cast<std::uint32_t>(lane.thread));
-    ranks_.send(lane.rank, out.bytes() + delivery);
-    ++lane.under_way;
+    out.u32(static_cast<std::uint32_t>(remote.thread));
+    ranks_.send(remote.rank, out.bytes() + delivery);
+    ++remote.under_way;
     fed = true;
   }
   return fed;
 }
 
-bool RankLanes::collect(Deliveries& work) {
+bool RemoteThreads::collect(Deliveries& work) {
   bool any = false;
   while (const std::optional<Message> message = ranks_.receive()) {
     any = true;
     ByteReader in(message->bytes, fmt::format("rank {}", message->from));
     const auto kind = static_cast<MessageKind>(in.u8());
     const auto thread = static_cast<int>(in.u32());
-    const auto lane = std::find_if(lanes_.begin(), lanes_.end(), [&](const Lane& some) {
-      return some.rank == message->from && some.thread == thread;
-    });
-    if (kind == MessageKind::Failed && lane == lanes_.end()) {
+    const auto remote =
+        std::find_if(threads_.begin(), threads_.end(), [&](const RemoteThread& some) {
+          return some.rank == message->from && some.thread == thread;
+        });
+    if (kind == MessageKind::Failed && remote == threads_.end()) {
       in.fail(in.text());  // none of its threads
     }
-    if ((kind != MessageKind::Failed && kind != MessageKind::Results) || lane == lanes_.end() ||
-        lane->under_way == 0) {
+    if ((kind != MessageKind::Failed && kind != MessageKind::Results) || remote == threads_.end() ||
+        remote->under_way == 0) {
       in.fail("answers what it was not asked");
     }
-    --lane->under_way;
+    --remote->under_way;
     if (kind == MessageKind::Failed) {
       failure_ = fmt::format("rank {}: {}", message->from, in.text());
       continue;
     }
-    work.take(static_cast<std::size_t>(lane - lanes_.begin()), in);
+    work.take(static_cast<std::size_t>(remote - threads_.begin()), in);
   }
   return any;
 }
 
-bool RankLanes::is_idle() const {
-  return std::all_of(lanes_.begin(), lanes_.end(),
-                     [](const Lane& lane) { return lane.under_way == 0; });
+bool RemoteThreads::is_idle() const {
+  return std::all_of(threads_.begin(), threads_.end(),
+                     [](const RemoteThread& remote) { return remote.under_way == 0; });
 }
 
 void say_goodbye(Ranks& ranks) {
