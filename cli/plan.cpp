@@ -281,16 +281,13 @@ int report_found(const PlanOptions& options, const Searched& searched, Extras ex
 }
 
 void check_files(const PlanOptions& options) {
-  std::vector<std::string> inputs = {options.network, options.cluster, options.profile,
-                                     options.serve.requests, options.lengths};
-  inputs.insert(inputs.end(), options.schedules.begin(), options.schedules.end());
   check_outputs({{"--output", options.plan_path},
                  {"--trace", options.trace_path},
                  {"--report", options.report_path},
                  {"--pareto-picture", options.pareto.picture_path},
                  {"--checkpoint", options.scale.checkpoint},
                  json_path(options.output)},
-                inputs);
+                files_read(options));
 }
 
 int run_plan(PlanOptions options, search::Ranks* ranks) {

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/error.hpp"
+#include "base/math.hpp"
 
 namespace orrery::models {
 
@@ -21,6 +22,25 @@ void advance(std::vector<double>& state, double persistence, Random& random) {
   const double fresh = std::sqrt(std::max(0.0, 1 - persistence * persistence));
   for (double& value : state) {
     value = persistence * value + fresh * random.normal();
+  }
+}
+
+// No expert gets a token twice: copies beyond one of each go to the experts with most of the
+// others.
+void level(std::int64_t most, std::vector<std::int64_t>& counts) {
+  std::int64_t over = 0;
+  for (std::int64_t& count : counts) {
+    over += std::max<std::int64_t>(0, count - most);
+    count = std::min(count, most);
+  }
+  while (over > 0) {
+    std::int64_t* next = nullptr;
+    for (std::int64_t& count : counts) {
+      next = count < most && (next == nullptr || count > *next) ? &count : next;
+    }
+    const std::int64_t more = std::min(over, most - *next);
+    *next += more;
+    over -= more;
   }
 }
 
@@ -56,6 +76,7 @@ RoutedTokens RoutingGenerator::next() {
   for (int rank = 0; rank < model_.ranks; ++rank) {
     const auto domain = static_cast<std::size_t>(rank / model_.domain);
     tokens.push_back(draw_multinomial(model_.tokens_per_rank, shares[domain], random_));
+    level(ceil_div(model_.tokens_per_rank, model_.top_k), tokens.back());
   }
   advance(popularity_, model_.popularity_persistence, random_);
   for (std::vector<double>& domain : fluctuation_) {

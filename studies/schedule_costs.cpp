@@ -8,6 +8,8 @@
 #include <cmath>
 #include <cstdint>
 #include <optional>
+#include <set>
+#include <utility>
 
 #include "base/csv.hpp"
 #include "base/error.hpp"
@@ -50,6 +52,23 @@ void read_times(ObjectReader& object, bool of_stage, CostTable::Row& row) {
   }
 }
 
+// Rows of micro-batches, each once.
+class UnitRows {
+ public:
+  explicit UnitRows(CostTable& table) : table_(table) {}
+  void add(const CostTable::UnitRow& unit, const std::string& where) {
+    if (!known_.emplace(unit.stage, unit.micro_batch).second) {
+      bad_input(where, fmt::format("micro-batch {} of stage {} is there twice", unit.micro_batch,
+                                   unit.stage));
+    }
+    table_.units.push_back(unit);
+  }
+
+ private:
+  CostTable& table_;
+  std::set<std::pair<int, int>> known_;  // stage and micro-batch
+};
+
 CostTable read_json_table(const std::string& path) {
   CostTable table;
   const Json document = read_json_file(path);
@@ -81,6 +100,7 @@ CostTable read_json_table(const std::string& path) {
     table.stages.push_back(row);
   }
   if (const auto units = object.optional("micro_batches")) {
+    UnitRows rows(table);
     for (const JsonReader& entry : units->array(limits::kMaxPasses)) {
       ObjectReader reader = entry.object();
       CostTable::UnitRow unit;
@@ -91,7 +111,7 @@ CostTable read_json_table(const std::string& path) {
       unit.row = table.stages[static_cast<std::size_t>(unit.stage)];
       read_times(reader, false, unit.row);
       reader.finish();
-      table.units.push_back(unit);
+      rows.add(unit, entry.where());
     }
   }
   object.finish();
@@ -102,10 +122,15 @@ constexpr auto kColumns = std::to_array<std::string_view>(
     {"stage", "micro_batch", "forward_s", "input_grad_s", "weight_grad_s", "send_s", "prediction_s",
      "reduce_s", "activation_bytes", "weight_grad_activation_bytes"});
 
+// What rows of micro-batches take over from their stage.
+constexpr auto kOfStages = std::to_array<std::string_view>(
+    {"send_s", "prediction_s", "reduce_s", "activation_bytes", "weight_grad_activation_bytes"});
+
 CostTable read_csv_table(const std::string& path) {
   CostTable table;
   const CsvTable csv = read_csv_file(path);
   csv.expect_columns(kColumns);
+  UnitRows rows(table);
   for (std::size_t line = 0; line < csv.num_rows(); ++line) {
     const Cells cells(csv, line);
     const auto time = [&](std::string_view column, std::optional<SimTime> fallback) {
@@ -137,7 +162,13 @@ CostTable read_csv_table(const std::string& path) {
         time("input_grad_s", before ? std::optional(before->input_grad) : std::nullopt);
     row.weight_grad = time("weight_grad_s", row.weight_grad);
     if (micro_batch) {
-      table.units.push_back({static_cast<int>(stage), static_cast<int>(*micro_batch), row});
+      for (const std::string_view column : kOfStages) {
+        if (!cells.optional_text(column).empty()) {
+          bad_input(csv.where(line, column), "a micro-batch has times alone", "leave it empty");
+        }
+      }
+      rows.add({static_cast<int>(stage), static_cast<int>(*micro_batch), row},
+               csv.where(line, "micro_batch"));
       continue;
     }
     row.send = time("send_s", SimTime{});
@@ -164,7 +195,9 @@ class Shares {
     const std::size_t devices = order.passes.size();
     const auto stages = static_cast<std::size_t>(of_copies_ ? order.chains.front().stages
                                                             : order.num_virtual_stages);
-    per_device_ = !of_copies_ && table.stages.size() == devices && stages != devices;
+    // A stage that is all of its device's share: told apart where micro-batches run in slices.
+    per_device_ =
+        !of_copies_ && table.stages.size() == devices && (stages != devices || order.slices > 1);
     if (!of_copies_ && std::any_of(table.stages.begin(), table.stages.end(),
                                    [](const auto& row) { return row.reduce > SimTime{}; })) {
       bad_input(table.where, "an all-reduce is stated, but every stage is on one device",

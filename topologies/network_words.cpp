@@ -181,7 +181,8 @@ RateOf rate_of(std::string_view after, int nics) {
   if (nics > 0 || says("nic") || says("hca")) {
     return RateOf::Nic;
   }
-  const bool whole = says("node") || says("server") || says("machine") || says("instance");
+  const bool whole =
+      says("node") || says("server") || says("machine") || says("instance") || says("tray");
   return whole ? RateOf::Node : RateOf::Unstated;
 }
 

@@ -81,10 +81,13 @@ std::string_view modern_name(std::string_view column) {
 bool starts_timing(std::string_view column) { return column == "time" || column == "cputime"; }
 
 bool is_nccl_failure(std::string_view line) {
-  constexpr std::array<std::string_view, 4> kMarks = {"Test NCCL failure", "Test CUDA failure",
-                                                      "Test failure", "Test timeout"};
-  return std::ranges::any_of(
-      kMarks, [&](std::string_view mark) { return line.find(mark) != std::string_view::npos; });
+  // Of the test itself, of CUDA, of the shell, and of launchers.
+  constexpr auto kMarks = std::to_array<std::string_view>(
+      {"Test NCCL failure", "Test CUDA failure", "Test failure", "Test timeout",
+       "CUDA error:", "Segmentation fault", ": Killed", "exited on signal", " CANCELLED "});
+  return line == "Killed" || std::ranges::any_of(kMarks, [&](std::string_view mark) {
+           return line.find(mark) != std::string_view::npos;
+         });
 }
 
 }  // namespace orrery::traces

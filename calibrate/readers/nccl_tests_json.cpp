@@ -93,7 +93,9 @@ Run read_run(ObjectReader& document, ReadingBuilder& builder) {
 }
 
 // Median and quartiles where the times of iterations were recorded (-I 1), else the mean alone.
-Timing timing_of_result(ObjectReader& result, std::string_view key, double seconds) {
+Timing timing_of_result(ObjectReader& result, std::string_view key, double seconds,
+                        ReadingBuilder& builder) {
+  constexpr double kMostApart = 10;  // the mean of all iterations from their median
   Timing timing = single_timing(Seconds(seconds));
   const std::optional<JsonReader> member = result.optional(key);
   if (!member) {
@@ -104,11 +106,25 @@ Timing timing_of_result(ObjectReader& result, std::string_view key, double secon
   if (const std::optional<JsonReader> list = statistics.optional("times_us")) {
     for (const JsonReader& value : list->array()) {
       times.push_back(value.number(0, limits::kMaxQuantity) * 1e-6);
+      if (!check_time(builder, value.where(), times.back())) {
+        times.pop_back();
+      }
     }
   }
   statistics.ignore_rest();
-  std::erase_if(times, [](double time) { return time <= 0; });
-  return times.empty() ? timing : timing_of(std::move(times));
+  if (times.empty()) {
+    return timing;
+  }
+  const Timing of_iterations = timing_of(std::move(times));
+  const double ratio = of_iterations.median.value() / seconds;
+  if (ratio > kMostApart || ratio < 1 / kMostApart) {
+    builder.fault(member->where(),
+                  fmt::format("iterations of {:g} us in the median, where the mean "
+                              "is {:g} us",
+                              of_iterations.median.value() * 1e6, seconds * 1e6));
+    return timing;
+  }
+  return of_iterations;
 }
 
 void read_timing(ObjectReader& result, const Run& run, CollectiveSample shape,
@@ -133,7 +149,7 @@ void read_timing(ObjectReader& result, const Run& run, CollectiveSample shape,
     return;
   }
   if (check_time(builder, where, seconds)) {
-    const Timing time = timing_of_result(result, std::string(key) + "_per_iter", seconds);
+    const Timing time = timing_of_result(result, std::string(key) + "_per_iter", seconds, builder);
     builder.add(run.header, {.shape = shape,
                              .time = time,
                              .implementation = type,
@@ -173,6 +189,14 @@ void check_outcome(ObjectReader& document, ReadingBuilder& builder) {
       if (const std::string text = error.string(); !text.empty()) {
         builder.fault(error.where(), "the run failed: " + printable(text));
       }
+    }
+  }
+  if (const std::optional<JsonReader> outcome = document.optional("out_of_bounds")) {
+    ObjectReader values = outcome->object();
+    const double wrong = values.number_or("count", 0, 0, limits::kMaxQuantity);
+    values.ignore_rest();
+    if (wrong > 0) {
+      builder.fault(outcome->where(), fmt::format("the run failed: {:g} wrong results", wrong));
     }
   }
 }

@@ -297,8 +297,10 @@ void widen(Profile& profile, const Profile& base, const std::string& gpu) {
 
 int run_fit(const FitCommandOptions& options) {
   const topologies::Gpu gpu = topologies::load_gpu(options.gpu);
+  std::vector<std::string> inputs = options.files;
+  inputs.insert(inputs.end(), {options.base, options.kernels_from});
   check_outputs({{"--output", options.output}, {"--sets", options.sets}, {"--plot", options.plot}},
-                options.files);
+                inputs);
   const Profile base = costmodel::load_profile(options.base, gpu);
   const Samples samples = read_all(options, gpu);
   const std::string source = source_text(options, samples);

@@ -244,7 +244,7 @@ int plan_mixed(const PlanOptions& options) {
   const std::string path =
       options.plan_path.empty() && !options.output.json ? "plan.json" : options.plan_path;
   check_outputs({{"--output", path}, {"--report", options.report_path}, json_path(options.output)},
-                {options.network, options.cluster, options.profile});
+                files_read(options));
   plan::MixedPlan base = search::mixed_base_plan(problem_of(options));
   const search::Options how = search_options(options);
   check_contradictions(how.constraints);

@@ -6,12 +6,14 @@
 #include <algorithm>
 #include <filesystem>
 #include <initializer_list>
+#include <set>
 #include <system_error>
 
 #include "base/error.hpp"
 #include "base/json.hpp"
 #include "base/json_reader.hpp"
 #include "base/limits.hpp"
+#include "base/named_files.hpp"
 #include "base/quantity_text.hpp"
 #include "base/text.hpp"
 #include "cli/command/command_line.hpp"
@@ -160,6 +162,20 @@ search::Problem problem_of(const PlanOptions& options) {
   problem.memory_reserve = options.memory_reserve;
   problem.settings = options.settings;
   return problem;
+}
+
+std::vector<std::string> files_read(const PlanOptions& options) {
+  Json named = Json::Array{options.network,        options.cluster, options.profile,
+                           options.serve.requests, options.lengths, options.scale.resume};
+  for (const std::vector<std::string>* lists : {&options.schedules, &options.fix}) {
+    for (const std::string& list : *lists) {
+      for (const std::string_view text : split(list, ',')) {
+        named.push(std::string(text.substr(text.find('=') + 1)));
+      }
+    }
+  }
+  const std::set<std::string> files = named_files(named);
+  return {files.begin(), files.end()};
 }
 
 search::Options search_options(const PlanOptions& options) {

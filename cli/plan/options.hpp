@@ -64,6 +64,9 @@ void check_together(const PlanOptions& options);
 // Error where --batch is missing, or the file of the network does not say what it is.
 void check_batch(const PlanOptions& options);
 
+// The files that the question names, and those that documents among them name.
+std::vector<std::string> files_read(const PlanOptions& options);
+
 // Error (bad input) naming the option that cannot be read.
 search::Problem problem_of(const PlanOptions& options);
 search::Options search_options(const PlanOptions& options);

@@ -141,6 +141,7 @@ BlockCosts::Key BlockCosts::key_of(int block, const BlockPlan& layout, std::int6
     key.layout.expert_tp = 0;
     key.layout.expert_cp = 0;
   }
+  key.layout.sequence_parallel = layout.sequence_parallel && layout.tp > 1;
   key.layout.zero_stage = 0;
   key.layout.shard_degree = 0;
   key.layout.offload = {};

@@ -55,9 +55,9 @@ constexpr std::array kLayoutRules = {
     LayoutRule{"zigzag", [](const BlockPlan& b) { return !b.zigzag; },
                [](const BlockPlan& b, const Plan& p) {
                  return b.cp > 1 && p.network.spec.causal && !p.serving &&
-                        (b.context == ContextParallel::Ring || b.context == ContextParallel::Mix);
+                        b.context != ContextParallel::Ulysses;
                },
-               "cp > 1 with a causal ring in a training plan"},
+               "cp > 1 of causal attention other than ulysses in a training plan"},
     LayoutRule{"zero_stage", [](const BlockPlan& b) { return b.zero_stage > 0; },
                [](const BlockPlan& b, const Plan& p) {
                  return p.data_ranks(b) * b.cp > 1 || b.offload.any();

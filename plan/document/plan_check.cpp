@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What makes a Plan consistent. A vocabulary that tp does not divide is allowed: embedding and head
-// are padded to the next multiple when they are sharded.
+// What makes a Plan consistent.
 #include <fmt/format.h>
 
 #include <numeric>
@@ -266,8 +265,7 @@ class Checker {
   const std::string& where_;
 };
 
-// Blocks may trade tp and cp for data parallelism as long as they use the same devices and the
-// samples of one micro-batch still divide.
+// Blocks may trade tp and cp for data ranks on the same devices whose samples still divide.
 void Checker::check_layout(std::size_t run) const {
   const BlockPlan& layout = plan_.blocks[run].layout;
   const BlockPlan& first = plan_.blocks.front().layout;
@@ -300,7 +298,7 @@ void Checker::check_layout(std::size_t run) const {
 
 constexpr std::string_view kStream = "the tokens of tensor \"hidden\"";
 
-// Shards are even; the vocabulary alone is padded to the next multiple.
+// Shards are even; the vocabulary alone is padded to the next multiple, in embedding and head.
 std::string uneven_text(std::string_view axis, std::string_view tensors, std::int64_t extent,
                         std::int64_t parts) {
   return fmt::format(
@@ -356,7 +354,9 @@ void Checker::check_context_parallel(const BlockPlan& layout) const {
   }
   const models::NetworkSpec& spec = plan_.network.spec;
   const bool checked = plan_.packs.empty();  // packs are padded
-  if (checked && layout.context == ContextParallel::Ring && spec.causal) {
+  const int ulysses = layout.context == ContextParallel::Mix ? layout.ulysses_degree : layout.cp;
+  const bool rings = layout.context == ContextParallel::Ring || layout.cp > ulysses;
+  if (checked && rings && spec.causal && layout.zigzag) {
     divides("2 x cp (causal ring)", std::int64_t{2} * layout.cp, "sequence", plan_.sequence,
             uneven_text("axis cp, two chunks a rank,", kStream, plan_.sequence, 2 * layout.cp));
   } else if (checked) {

@@ -27,7 +27,7 @@ void check_homes(const BlockPlan& layout) {
               (offload.activations == 1 && offload.activations_tier == Tier::Host &&
                layout.recompute == Recompute::Full),
           "activations that leave the device other than as all checkpoints");
-  require(updates_away || layout.zero_stage > 0 || !offload.any(), "offloading without ZeRO");
+  require(layout.zero_stage > 0 || !offload.any(), "offloading without ZeRO");
 }
 
 Json offload_section(Tier tier) {
@@ -104,6 +104,9 @@ std::string write(const Plan& plan) {
     document.set("data_types",
                  Json::Object{{"grad_accum_dtype",
                                plan.execution.fp32_gradients ? "fp32" : to_text(plan.precision)}});
+    if (plan.execution.fp32_gradients) {
+      document.set("communication_data_type", "fp32");  // else that of the parameters
+    }
   }
   if (layout.recompute == Recompute::Full) {
     document.set("activation_checkpointing",

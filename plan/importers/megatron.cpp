@@ -239,7 +239,9 @@ class MegatronImport {
         !any({"--no-bias-gelu-fusion", "--no-bias-swiglu-fusion", "--no-bias-dropout-fusion"});
     execution.fused_cross_entropy = arguments_.has("--cross-entropy-loss-fusion");
     arguments_.choice("--cross-entropy-fusion-impl", {"native", "te"});
-    execution.overlap_p2p = !arguments_.has("--no-overlap-p2p-communication");
+    // Without model chunks it is turned off (megatron/training/arguments.py).
+    execution.overlap_p2p =
+        !arguments_.has("--no-overlap-p2p-communication") && (plan_.chunks > 1 || plan_.pp == 1);
     execution.overlap_tp = !arguments_.has("--no-async-tensor-model-parallel-allreduce");
     execution.stream_tp = arguments_.has("--tp-comm-overlap");
     execution.fused_grad_accumulation = !arguments_.has("--no-gradient-accumulation-fusion");

@@ -16,6 +16,8 @@
 namespace orrery::plan {
 namespace {
 
+constexpr std::int64_t kTokensOfNullTokenizer = 1;
+
 using models::Activation;
 using models::MlaSpec;
 using models::MoeSpec;
@@ -114,7 +116,8 @@ void write_shape(const NetworkSpec& spec, std::int64_t sequence, FlagList& flags
   integer("--seq-length", sequence);
   integer("--max-position-embeddings",
           std::max({models::position_rows(spec), spec.max_positions, sequence}));
-  integer("--vocab-size", spec.vocab);
+  // It adds a token that ends documents (megatron/training/tokenizer/tokenizer.py).
+  integer("--vocab-size", spec.vocab - kTokensOfNullTokenizer);
   integer("--make-vocab-size-divisible-by", 1);
   flags.emplace_back("--tokenizer-type", "NullTokenizer");
 }
@@ -139,6 +142,9 @@ std::int64_t read_vocab(MegatronArguments& arguments, int tp, std::int64_t given
   if (!size.has_value()) {
     bad_input(arguments.file(), "the size of the vocabulary is in a tokenizer file",
               "add --vocab-size N to the arguments or give the network");
+  }
+  if (type == "NullTokenizer") {
+    *size += kTokensOfNullTokenizer;
   }
   // A multiple of one pads to tp alone, which lowering does by itself.
   return multiple == 1 ? *size : round_up(*size, multiple * tp);

@@ -129,17 +129,22 @@ void DeviceReplay::allocate_master() {
   }
 }
 
+// Moments in fp32, and one tensor of what narrower ones take.
 void DeviceReplay::allocate_moments() {
-  const int moments = plan_.execution.optimizer_state_bytes / 4;
+  const int bytes = plan_.execution.optimizer_state_bytes;
+  std::vector<int> moments(static_cast<std::size_t>(bytes / 4), 4);
+  if (bytes % 4 > 0) {
+    moments.push_back(bytes % 4);
+  }
   if (flat_optimizer()) {
-    for (int moment = 0; moment < moments; ++moment) {
-      allocate_local(4, true);
+    for (const int moment : moments) {
+      allocate_local(moment, true);
     }
     return;
   }
   for (const std::int64_t elements : local_elements()) {  // parameter by parameter
-    for (int moment = 0; moment < moments; ++moment) {
-      memory_.allocate(elements * 4);
+    for (const int moment : moments) {
+      memory_.allocate(elements * moment);
     }
   }
 }

@@ -126,8 +126,12 @@ void add_offload(const StageContent& content, const Plan& plan, BlockCosts& cost
   }
   const bool without_tied = counts_tied_table_elsewhere(content, costs.network());
   const int resident = blocks_on_device(content, plan.execution);
-  const sim::TierPolicy window{.resident = resident,
-                               .batch = std::min(plan.execution.fetched_together, resident)};
+  const bool fetches = std::any_of(content.begin(), content.end(), [](const StagePiece& piece) {
+    return piece.layout.offload.parameters != Tier::Device;
+  });
+  const sim::TierPolicy window{
+      .resident = resident,
+      .batch = fetches ? std::min(plan.execution.fetched_together, resident) : 1};
   std::vector<CopiedBlock> forward;
   std::vector<CopiedBlock> backward;
   for (const StagePiece& piece : content) {

@@ -2,6 +2,7 @@
 #include "plan/stage/step_end.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include "plan/schedule_traits.hpp"
 #include "plan/stage/offload_time.hpp"
@@ -40,10 +41,10 @@ SimTime reduction_end(const std::vector<StageCost>& stages, std::vector<std::siz
   return free;
 }
 
-// Passes over fp32 values of an AdamW that runs as one PyTorch kernel each: weight decay 2, first
-// moment 2 and 3, second moment 2 and 3, root 2, division 2, epsilon 2, update 4, and the clipped
-// gradient 3 (norm, then scaled in place).
-constexpr int kEagerAdamPasses = 25;
+// Passes over fp32 values of an optimizer that runs as one PyTorch kernel each. All: weight decay 2
+// and the clipped gradient 3 (norm, then scaled in place). SGD: update 3; its momentum 2 and 3.
+// AdamW: first moment 2 and 3, second moment 2 and 3, root 2, division 2, epsilon 2, update 4.
+constexpr std::array<int, 3> kEagerPassesByMoments = {8, 13, 25};
 
 // Bytes of a parameter as it is stored and of its copy in the optimizer.
 struct ParameterBytes {
@@ -86,11 +87,16 @@ int bytes_of_copy(const Plan& plan) {
   return copies ? master + (plan.execution.eager_optimizer ? stored : 0) : 0;
 }
 
-int bytes_per_update(const Plan& plan) {
-  const int update =
-      plan.execution.eager_optimizer ? kEagerAdamPasses * 4 : bytes_of_fused_update(plan);
-  return update + bytes_of_copy(plan);
+// Moments of fewer bits have one kernel, as bitsandbytes' optimizers do.
+int bytes_of_update(const Plan& plan) {
+  const int states = plan.execution.optimizer_state_bytes;
+  const auto moments = static_cast<std::size_t>(states / 4);
+  const bool passes =
+      plan.execution.eager_optimizer && states % 4 == 0 && moments < kEagerPassesByMoments.size();
+  return passes ? kEagerPassesByMoments[moments] * 4 : bytes_of_fused_update(plan);
 }
+
+int bytes_per_update(const Plan& plan) { return bytes_of_update(plan) + bytes_of_copy(plan); }
 
 // Updates on the host of the slowest device.
 Seconds host_updates(const Plan& plan, const std::vector<StageCost>& stages,

@@ -103,6 +103,9 @@ std::vector<Pair> read_pairs(const JsonReader& list) {
     }
     pairs.push_back(std::move(pair));
   }
+  if (pairs.empty()) {
+    list.fail("expected at least one pair");
+  }
   return pairs;
 }
 

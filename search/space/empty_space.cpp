@@ -126,7 +126,8 @@ std::string layout_reason(const plan::Plan& base, const Constraints& constraints
   if (!degree && !is_layout_field(field)) {
     return "";
   }
-  const Space space(base, constraints.without_fixed(fixed));
+  const Constraints others = constraints.without_fixed(fixed);
+  const Space space(base, others);
   for (const Group& group : space.groups()) {
     const std::vector<Member> members = space.members(group);
     if (members.empty()) {

@@ -49,7 +49,9 @@ struct Member {
 // execution, memory reserve; the rest of the plan is ignored.
 class Space {
  public:
+  // Both outlive it.
   Space(const plan::Plan& base, const Constraints& constraints);
+  Space(const plan::Plan& base, Constraints&& constraints) = delete;
 
   // Every group whose degrees multiply to the cluster and divide the network and the batch.
   std::vector<Group> groups() const;

@@ -59,6 +59,7 @@ extern const Schedule schedule_tessel = {
     .order = order,
     .most_activations = most,
     .uses_times = true,
+    .own_with_one_chunk = true,
     .in_plans = true,
 };
 

@@ -382,7 +382,7 @@ class Assumptions {
 // stages.
 std::int64_t usual_micro_batches(const Measurement& row) {
   const std::int64_t pp = row.pp.value_or(1);
-  return mentions(row.framework, "torchtitan") && pp > 1 ? pp : 0;
+  return framework_of(row).facts.name == "torchtitan" && pp > 1 ? pp : 0;
 }
 
 std::vector<std::string> assume_defaults(Measurement& row) {

@@ -10,6 +10,7 @@
 
 #include "base/text.hpp"
 #include "studies/rows/flop_counting.hpp"
+#include "studies/rows/framework_facts.hpp"
 #include "studies/rows/metric_name.hpp"
 
 namespace orrery::studies {
@@ -105,12 +106,12 @@ constexpr double kGibibyte = 1024.0 * 1024.0 * 1024.0;
 // torchtitan logs the peak of reserved bytes (components/metrics.py). InternEvo's table lists the
 // GPU memory of whole cards, up to 78 of 80 GB; it logs no counter of the allocator.
 Quantity memory_quantity(const Measurement& row) {
+  const std::string_view framework = framework_of(row).facts.name;
   if (row.notes_mention("nvidia-smi") || row.notes_mention("\"total\"") ||
-      mentions(row.framework, "InternEvo")) {
+      framework == "InternEvo") {
     return Quantity::DeviceMemory;
   }
-  return mentions(row.framework, "torchtitan") ? Quantity::ReservedMemory
-                                               : Quantity::AllocatedMemory;
+  return framework == "torchtitan" ? Quantity::ReservedMemory : Quantity::AllocatedMemory;
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "plan/simulation/simulate.hpp"
 #include "studies/rows/assumptions.hpp"
+#include "studies/rows/framework_facts.hpp"
 #include "studies/rows/row_plan.hpp"
 #include "studies/rows/row_recompute.hpp"
 
@@ -102,7 +103,7 @@ Choice least_recomputation(const Plan& plan) {
 // (NVIDIA-NeMo/Megatron-Bridge scripts/performance/configs and src/megatron/bridge/perf_recipes,
 // v0.2.0 to v0.6.0: recompute_num_layers).
 std::optional<int> recipe_layers(const Measurement& row) {
-  if (!mentions(row.framework, "Megatron-Bridge")) {
+  if (framework_of(row).facts.name != "Megatron-Bridge") {
     return std::nullopt;
   }
   const bool small = mentions(row.model_name, "llama3-8b") && mentions(row.gpu, "H100");

@@ -267,6 +267,23 @@ ClusterRequest request_of(const Measurement& row) {
           static_cast<int>(row.gpus_per_node.value_or(0)), row.intra_node, row.inter_node};
 }
 
+// Rows state the network of a tray, as `gpus_per_node` are: that of the domain's part in use.
+topologies::StatedNetwork network_of_domain(topologies::StatedNetwork tray,
+                                            const ClusterRequest& request, const Cluster& usual,
+                                            int used) {
+  using RateOf = topologies::StatedNetwork::RateOf;
+  const int each = request.gpus_per_node;
+  const int trays = each > 0 && used % each == 0 ? used / each : 1;
+  const double usual_gigabits = usual.node.scale_out.nic_bandwidth.value() * 8 / 1e9;
+  tray.nics *= trays;
+  if (tray.of == RateOf::Node ||
+      (tray.of == RateOf::Unstated && tray.gigabits != std::round(usual_gigabits))) {
+    tray.of = RateOf::Node;
+    tray.gigabits *= trays;
+  }
+  return tray;
+}
+
 }  // namespace
 
 tl::expected<Cluster, std::string> make_cluster(const ClusterRequest& request) {
@@ -281,11 +298,13 @@ tl::expected<Cluster, std::string> make_cluster(const ClusterRequest& request) {
         fmt::format("{} GPUs are not in equal parts on nodes of {}", request.gpus, whole));
   }
   std::vector<std::string> overrides = memory_overrides(request.gpu, usual.gpu);
-  const std::optional<topologies::StatedNetwork> stated =
+  std::optional<topologies::StatedNetwork> stated =
       topologies::parse_network(network_of(usual.gpu.name, request.inter_node));
   if (is_domain(usual)) {
     overrides.push_back(fmt::format("node.scale_out.nics={}", per_node));
-  } else if (stated && request.gpus > per_node) {
+    stated = stated ? std::optional(network_of_domain(*stated, request, usual, per_node)) : stated;
+  }
+  if (stated && request.gpus > per_node) {
     const auto network = topologies::network_overrides(*stated, usual, per_node);
     overrides.insert(overrides.end(), network.begin(), network.end());
   }
@@ -334,12 +353,12 @@ std::string gpu_of_stated_node(const Measurement& row) {
 std::vector<std::string> cluster_notes(const Measurement& row) {
   const ClusterRequest request = request_of(row);
   const auto usual = usual_cluster(request);
-  if (request.gpus == 0 || !usual || is_domain(*usual)) {
+  if (request.gpus == 0 || !usual) {
     return {};
   }
   std::vector<std::string> notes;
   const auto [whole, used] = node_parts(request, *usual);
-  if (request.gpus > whole && used < whole) {
+  if (request.gpus > whole && used < whole && !is_domain(*usual)) {
     notes.push_back(fmt::format("{} GPUs of every {} in use", used, whole));
   }
   const std::string& words = request.inter_node;

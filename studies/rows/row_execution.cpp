@@ -13,148 +13,11 @@
 #include "studies/rows/row_plan.hpp"
 #include "studies/rows/row_words.hpp"
 #include "studies/rows/stated_optimizer.hpp"
+#include "studies/rows/stated_overlap.hpp"
 #include "topologies/cluster.hpp"
 
 namespace orrery::studies {
 namespace {
-
-void set_grad_overlap(plan::Execution& execution, bool on) {
-  execution.overlap_grad_reduce = on;
-  execution.overlap_param_gather = on;
-}
-
-// One clause of the overlap column, in lower case: what it names is on, what it denies is off.
-void apply_clause(std::string_view clause, plan::Execution& execution) {
-  constexpr auto kDenials = std::to_array<std::string_view>(
-      {"no overlap", "not overlap", "not hidden", "without", " off", "exposed", "disabled",
-       "=false", "after backward", "at iteration end", "batched"});
-  constexpr auto kGradients = std::to_array<std::string_view>(
-      {"grad rs", "grad reduce", "grad/param", "gradient", "overlap_grad", "overlap-grad",
-       "overlap_comm", "dp all-reduce", "dp overlap", "/dp", "data-parallel", "data parallel",
-       "dp grad", "bucketed all-reduce", "distributed optimizer", "dp comm", "grad overlap"});
-  constexpr auto kParameters = std::to_array<std::string_view>(
-      {"param ag", "param all-gather", "param gather", "param broadcast", "grad/param",
-       "overlap_param", "overlap-param", "fsdp", "zero-3 prefetch", "dp overlap", "/dp",
-       "distributed optimizer"});
-  constexpr auto kTensor = std::to_array<std::string_view>(
-      {"tp gemm", "tp overlap", "tp comm", "tp_comm", "tp-comm", "async tp", "tp/", "userbuffers",
-       "tensor parallel comm", "tensor-parallel comm", "tensor parallel overlap",
-       "tensor-parallel overlap"});
-  constexpr auto kMessages =
-      std::to_array<std::string_view>({"p2p", "pp overlap", "/pp", "pp comm", "pipeline comm",
-                                       "pipeline-parallel comm", "pipeline overlap", "send/recv"});
-  const bool on = !says_any(clause, kDenials) && !clause.starts_with("no ");
-  const bool of_weights = clause.find("weight-gradient") != std::string_view::npos;  // products
-  const bool named = !on || clause.find("overlap") != std::string_view::npos ||
-                     clause.find("hidden") != std::string_view::npos ||
-                     clause.starts_with("grad r");
-  if (says_any(clause, kGradients) && named && !of_weights) {
-    execution.overlap_grad_reduce = on;
-  }
-  if (says_any(clause, kParameters)) {
-    execution.overlap_param_gather = on;
-  }
-  if (says_any(clause, kMessages) && clause.find("cp p2p") == std::string_view::npos) {
-    execution.overlap_p2p = on;
-  }
-  if (says_any(clause, kTensor)) {
-    execution.stream_tp = on;
-  }
-  if (clause.find("tp all-reduce") != std::string_view::npos) {
-    execution.overlap_tp = on;
-  }
-}
-
-// "all communication overlapped", "no communication overlap": every kind that is modelled; no value
-// for clauses that name one kind.
-std::optional<bool> of_everything(std::string_view clause) {
-  constexpr auto kKinds = std::to_array<std::string_view>(
-      {"dp", "tp", "pp", "cp", "ep", "p2p", "fsdp", "zero", "grad", "gradient", "gradients",
-       "param", "parameter", "data", "tensor", "pipeline", "context", "expert"});
-  constexpr auto kYes =
-      std::to_array<std::string_view>({"all", "yes", "on", "true", "1", "full", "enabled"});
-  constexpr auto kNo = std::to_array<std::string_view>({"no", "false", "0", "disabled"});
-  const bool yes = std::find(kYes.begin(), kYes.end(), clause) != kYes.end();
-  if (yes || std::find(kNo.begin(), kNo.end(), clause) != kNo.end()) {
-    return yes;
-  }
-  if (has_word(clause.substr(0, clause.find('(')), kKinds)) {
-    return std::nullopt;
-  }
-  constexpr auto kAll = std::to_array<std::string_view>(
-      {"all communication overlap", "all comm overlap", "all overlap", "everything overlap",
-       "full overlap", "fully overlap", "communication overlapped with comp"});
-  constexpr auto kNone = std::to_array<std::string_view>(
-      {"no communication overlap", "no comm overlap", "communication not overlap",
-       "comm not overlap", "without overlap", "nothing overlap", "no overlap of"});
-  const bool none = says_any(clause, kNone);
-  const bool all = !none && std::any_of(kAll.begin(), kAll.end(), [clause](std::string_view word) {
-    return clause.starts_with(word);
-  });
-  return none || all ? std::optional(all) : std::nullopt;
-}
-
-// Clauses end at semicolons, and at commas outside of brackets.
-std::vector<std::string_view> clauses_of(std::string_view text) {
-  std::vector<std::string_view> clauses;
-  std::size_t begin = 0;
-  int depth = 0;
-  for (std::size_t at = 0; at <= text.size(); ++at) {
-    const char c = at < text.size() ? text[at] : ';';
-    depth += c == '(' ? 1 : c == ')' ? -1 : 0;
-    if (at == text.size() || c == ';' || (c == ',' && depth <= 0)) {
-      clauses.push_back(trim(text.substr(begin, at - begin)));
-      begin = at + 1;
-    }
-  }
-  return clauses;
-}
-
-// MegaScale's steps add up: tensor, pipeline, data parallelism, then what is not modelled.
-void apply_step(std::string_view text, plan::Execution& execution) {
-  constexpr auto kLater = std::to_array<std::string_view>({"dp overlap", "+misc", "+lamb"});
-  const bool with_data = says_any(text, kLater);
-  const bool with_pipeline = with_data || text.find("pp overlap") != std::string_view::npos;
-  if (with_data) {
-    set_grad_overlap(execution, true);
-  }
-  execution.overlap_p2p = execution.overlap_p2p || with_pipeline;
-  execution.stream_tp =
-      execution.stream_tp || with_pipeline || text.find("tp overlap") != std::string_view::npos;
-}
-
-void apply_overlap(const Measurement& row, const FrameworkFacts& framework,
-                   plan::Execution& execution) {
-  constexpr auto kNothing =
-      std::to_array<std::string_view>({"no overlap", "not overlapped", "off"});
-  const std::string text = to_lower(row.overlap);
-  if (text.starts_with("none") ||
-      std::find(kNothing.begin(), kNothing.end(), text) != kNothing.end()) {
-    set_grad_overlap(execution, false);
-    execution.overlap_p2p = framework.sends_beside;
-    execution.stream_tp = false;
-    return;
-  }
-  if (text.starts_with('+')) {
-    apply_step(text, execution);
-    return;
-  }
-  for (const std::string_view clause : clauses_of(text)) {
-    if (const std::optional<bool> everything = of_everything(clause)) {
-      set_grad_overlap(execution, *everything);
-      execution.overlap_p2p = *everything || framework.sends_beside;
-      execution.stream_tp = *everything;
-    } else {
-      apply_clause(clause, execution);
-    }
-  }
-  if (row.notes_mention("DP gradient all-reduce not overlapped")) {
-    execution.overlap_grad_reduce = false;
-  }
-  if (row.overlap_mentions("mixed_precision=pure")) {
-    execution.fp32_gradients = false;  // Composer: parameters, reductions and buffers in 16 bits
-  }
-}
 
 // NeMo's recipes with gradients in 16 bits: all of fp8 (NVIDIA/NeMo scripts/performance/helpers.py:
 // grad_reduce_in_fp32 = False), those of Nemotron in bf16, too (nemo/collections/llm/recipes, their
@@ -191,24 +54,31 @@ void apply_gradients(const Measurement& row, plan::Execution& execution) {
       {"fp32 grad", "gradients in fp32", "gradients reduced in fp32", "grad_reduce_in_fp32=true",
        "fp32 reduce"});
   const std::string words = to_lower(row.notes + "; " + row.precision_detail);
-  if (says_any(words, kHalf)) {
+  // Composer: parameters, reductions and buffers in 16 bits.
+  if (says_any(words, kHalf) || row.overlap_mentions("mixed_precision=pure")) {
     execution.fp32_gradients = false;
   } else if (says_any(words, kSingle)) {
     execution.fp32_gradients = true;
   }
 }
 
-// "FlashAttention-2", "flash 2.5.8", "FA2": the version that a row names, where GPUs have later
-// ones; 0 for those, which are the best kernels of a GPU.
+// "FlashAttention-2", "flash 2.5.8", "flash_attn v2", "FA2": the version that a row names, where
+// GPUs have later ones; 0 for those, which are the best kernels of a GPU.
 std::optional<int> stated_flash(std::string_view attention) {
-  constexpr auto kNames = std::to_array<std::string_view>(
-      {"flashattention-", "flashattention", "flash attention ", "flash-attention-", "flash attn ",
-       "flash-attn ", "flash_attn ", "flash ", "flash-", "flash", "fa-", "fa"});
-  const std::string words = to_lower(attention);
+  constexpr auto kNames =
+      std::to_array<std::string_view>({"flashattention", "flashattn", "flash", "fa"});
+  // Words of a name and what stands before a version: one sign each way to write them.
+  std::string words = to_lower(attention);
+  std::erase_if(words,
+                [](char c) { return std::string_view(" -_=(").find(c) != std::string_view::npos; });
   for (const std::string_view name : kNames) {
     const std::size_t at = words.find(name);
-    const char version =
-        at != words.npos && at + name.size() < words.size() ? words[at + name.size()] : ' ';
+    if (at == words.npos) {
+      continue;
+    }
+    std::string_view after = std::string_view(words).substr(at + name.size());
+    after.remove_prefix(after.starts_with('v') ? 1 : 0);
+    const char version = after.empty() ? ' ' : after.front();
     if (version >= '1' && version <= '9') {
       return version <= '2' ? version - '0' : 0;
     }
@@ -247,7 +117,9 @@ bool fused_attention(const Measurement& row, const FrameworkFacts& framework) {
 // What stands behind the 0 of a release: "12.1" of Megatron-LM 0.12.1, "8.0" of Megatron-Core
 // r0.8.0 and of Megatron-LM core_r0.8.0; nothing for other frameworks.
 std::string core_release(std::string_view framework) {
-  const std::string words = to_lower(framework);
+  std::string words = to_lower(framework);
+  std::replace_if(
+      words.begin(), words.end(), [](char c) { return c == ' ' || c == '_'; }, '-');
   for (const std::string_view name : {"megatron-lm", "megatron-core", "mcore"}) {
     std::size_t at = words.find(name);
     at = at == words.npos ? at : words.find("0.", at);
@@ -265,6 +137,13 @@ bool weighs_activations(std::string_view framework) {
   const std::string release = core_release(framework);
   const int minor = std::atoi(release.c_str());
   return minor > 12 || (minor == 12 && release.starts_with("12.") && release[3] > '0');
+}
+
+// "TE2.11", "TE v2", "Transformer Engine 2".
+bool names_transformer_engine_2(std::string_view framework) {
+  constexpr auto kNames =
+      std::to_array<std::string_view>({"te2", "tev2", "transformerengine2", "transformerenginev2"});
+  return says_any(letters_and_digits(framework), kNames);
 }
 
 // Gradients of fewer bits, casts, scales and gathers of fp8.
@@ -308,8 +187,9 @@ void apply_precision(const Measurement& row, const FrameworkFacts& framework,
 
 // What torch.compile changes. torchtitan asks for it with float8 (docs/float8.md); asynchronous
 // tensor parallelism is a pass of it.
-void apply_compiler(const Measurement& row, plan::Execution& execution) {
-  const bool titan = mentions(row.framework, "torchtitan");
+void apply_compiler(const Measurement& row, const FrameworkFacts& framework,
+                    plan::Execution& execution) {
+  const bool titan = framework.name == "torchtitan";
   const bool late = row.year.value_or(0) >= 2025;
   const bool needs_compiler =
       titan &&
@@ -351,7 +231,7 @@ plan::Execution row_execution(const Measurement& row, const FrameworkFacts& fram
   if (framework.shared_output_runs_ahead && !row.variant.empty() && row.variant != "redis") {
     execution.synchronised_messages = false;
   }
-  apply_compiler(row, execution);
+  apply_compiler(row, framework, execution);
   if (const auto optimizer = stated_optimizer(row)) {
     execution.optimizer_state_bytes = optimizer->state_bytes;
   }
@@ -372,8 +252,7 @@ plan::MemoryFacts row_memory(const Measurement& row) {
   }
   const int minor = std::atoi(core_release(row.framework).c_str());
   memory.routed_variables &= minor == 0 || minor >= 13;  // MoELayer.custom_forward
-  if (mentions(row.framework, "TE2") || mentions(row.framework, "TE 2") ||
-      mentions(row.framework, "TransformerEngine 2")) {
+  if (names_transformer_engine_2(row.framework)) {
     memory.weight_gradient = plan::WeightGradient::Cached;  // get_dummy_wgrad
     memory.output_placeholder = minor >= 14;                // core/tensor_parallel/layers.py
     memory.exchange_stream = true;                          // flash_attn_a2a_communicate

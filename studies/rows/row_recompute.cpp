@@ -171,8 +171,8 @@ LayerShare stated_share(std::string_view detail, bool whole_layers) {
 // "8 layers", as --recompute-num-layers counts them; 0 where the text says something else, as
 // "every 8 layers", "all 32 layers" and "3 of 8 layers" do.
 int layers_alone(std::string_view detail) {
-  constexpr auto kOthers =
-      std::to_array<std::string_view>({"every", "all", "uniform", " of ", "/", "%", "each"});
+  constexpr auto kOthers = std::to_array<std::string_view>(
+      {"every", "all", "uniform", " of ", " in ", "/", "%", "each"});
   const std::size_t noun = detail.find(" layer");
   return noun == detail.npos || says_any(detail, kOthers) ? 0 : number_before(detail, noun);
 }

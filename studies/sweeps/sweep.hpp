@@ -56,7 +56,8 @@ void run_sweep(const Sweep& sweep, std::vector<SweepPoint>& points, int jobs,
 
 // "schema": "orrery-sweep-result": the sweep's own document and its points.
 Json sweep_json(const Sweep& sweep, const std::vector<SweepPoint>& points);
-// The points of an earlier run. Errors: results of another sweep or of another version.
+// The points of an earlier run, those that failed pending again. Errors: results of another sweep,
+// of other files that it names, or of another version.
 std::vector<SweepPoint> read_sweep_points(const Json& document, const Sweep& sweep,
                                           const std::string& where);
 std::string sweep_csv(const Sweep& sweep, const std::vector<SweepPoint>& points);

@@ -5,8 +5,11 @@
 #include <array>
 #include <numeric>
 
+#include "base/bytes.hpp"
+#include "base/files.hpp"
 #include "base/json_reader.hpp"
 #include "base/limits.hpp"
+#include "base/named_files.hpp"
 #include "base/version.hpp"
 #include "studies/sweeps/sweep.hpp"
 
@@ -77,7 +80,16 @@ SweepPoint read_sweep_point(const JsonReader& value) {
     point.usd_per_hour = number("usd_per_hour");
   }
   object.finish();
-  return point;
+  return point.state == PointState::Failed ? SweepPoint() : point;
+}
+
+// Of what stands in the files that the sweep's points are made of.
+std::string hash_of_files(const Sweep& sweep) {
+  std::string all;
+  for (const std::string& path : named_files(sweep.document)) {
+    all += path + "\n" + read_file(path, limits::kMaxTableFileBytes) + "\n";
+  }
+  return fmt::format("{:016x}", hash_of(all));
 }
 
 }  // namespace
@@ -93,7 +105,8 @@ Json sweep_json(const Sweep& sweep, const std::vector<SweepPoint>& points) {
   }
   return Json::Object{{"schema", "orrery-sweep-result"}, {"version", 1},
                       {"orrery", version_text()},        {"sweep", sweep.document},
-                      {"frontier", std::move(edge)},     {"points", std::move(list)}};
+                      {"files", hash_of_files(sweep)},   {"frontier", std::move(edge)},
+                      {"points", std::move(list)}};
 }
 
 std::vector<SweepPoint> read_sweep_points(const Json& document, const Sweep& sweep,
@@ -110,6 +123,13 @@ std::vector<SweepPoint> read_sweep_points(const Json& document, const Sweep& swe
   if (given.json().dump(-1) != sweep.document.dump(-1)) {
     given.fail("results of another sweep",
                "name another output, or remove the file to start again");
+  }
+  const JsonReader files = object.required("files");
+  if (files.string() != hash_of_files(sweep)) {
+    files.fail(
+        "results of other networks, clusters or profiles: a file that the sweep names has "
+        "changed",
+        "name another output, or remove the file to start again");
   }
   (void)object.optional("frontier");
   const JsonReader list = object.required("points");

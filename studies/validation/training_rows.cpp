@@ -88,9 +88,19 @@ std::string impossible(const Measurement& row, const plan::Plan& plan, const Tar
   return "";
 }
 
-Prediction iteration_prediction(const plan::Plan& plan, int draws, RowResult& result) {
+Prediction iteration_prediction(const plan::Plan& plan, Seconds measured, int draws,
+                                RowResult& result) {
   const plan::Simulation run =
       plan::simulate(plan, {.record_spans = false, .interval_draws = draws});
+  // Model FLOPs at the peak rate. Formats of fewer bits have a higher one, and causal attention
+  // counts in full: four times as fast no run can be.
+  constexpr double kFastest = 4;
+  const Seconds at_peak = run.iteration_time * run.mfu_fraction;
+  if (measured * kFastest < at_peak) {
+    result.skipped_because =
+        fmt::format("measured {}, but its model FLOPs take {} at the peak rate of {} GPUs",
+                    format_duration(measured), format_duration(at_peak), plan.cluster.num_gpus());
+  }
   if (run.does_not_fit) {
     result.assumed.push_back("memory beyond the card: " + *run.does_not_fit);
   }
@@ -110,11 +120,11 @@ Prediction peak_memory(const plan::Plan& plan, const Measurement& row, Quantity 
   return {peak.bytes().value(), std::nullopt, std::nullopt};
 }
 
-Prediction predict(const plan::Plan& plan, const Measurement& row, Quantity quantity, int draws,
+Prediction predict(const plan::Plan& plan, const Measurement& row, const Target& target, int draws,
                    RowResult& result) {
-  switch (quantity) {
+  switch (target.quantity) {
     case Quantity::IterationTime:
-      return iteration_prediction(plan, draws, result);
+      return iteration_prediction(plan, Seconds(target.value), draws, result);
     case Quantity::LayerForwardTime:
       return layer_prediction(plan, false, draws);
     case Quantity::LayerBackwardTime:
@@ -122,7 +132,7 @@ Prediction predict(const plan::Plan& plan, const Measurement& row, Quantity quan
     case Quantity::AllocatedMemory:
     case Quantity::ReservedMemory:
     case Quantity::DeviceMemory:
-      return peak_memory(plan, row, quantity);
+      return peak_memory(plan, row, target.quantity);
   }
   return {};
 }
@@ -165,7 +175,10 @@ RowResult predict_training_row(const Measurement& stated, int interval_draws) {
       result.skipped_because = std::move(reason);
       return result;
     }
-    const Prediction prediction = predict(*plan, row, target->quantity, interval_draws, result);
+    const Prediction prediction = predict(*plan, row, *target, interval_draws, result);
+    if (!result.skipped_because.empty()) {
+      return result;
+    }
     result.predicted = prediction.value;
     result.low = prediction.low;
     result.high = prediction.high;

@@ -48,6 +48,15 @@ for clash in 'plan mine.json hgx-h100:1 --batch 8 -o mine.json' \
   'calibrate fit mine.json --gpu l40s -o mine.json'; do
   rejects 2 'mine.json is read by this command' $clash
 done
+printf '{"gpus": 8, "pools": [{"cluster": "mine.json"}]}' >names-mine.json
+cp "$here"/../../costmodel/profiles/l40s.json base.json
+for clash in 'plan gpt3-1.3b hgx-h100:1 --batch 8 --fix tp=1,schedule=mine.json -o mine.json' \
+  'plan gpt3-1.3b hgx-h100:1 --batch 8 --schedule gpipe,mine.json -o mine.json' \
+  'plan gpt3-1.3b hgx-h100:1 --batch 8 --resume mine.json -o mine.json' \
+  'plan gpt3-1.3b names-mine.json --batch 8 -o mine.json'; do
+  rejects 2 'mine.json is read by this command' $clash
+done
+rejects 2 'base.json is read by this command' calibrate fit corpus/tiny-network.json --gpu l40s --base base.json -o base.json
 rejects 2 'made.json is read by this command' simulate made.json --trace made.json
 rejects 2 'made.json is read by this command' export made.json --to megatron -o made.json
 rejects 2 '--trace-detail: it has no effect without --trace' simulate made.json --trace-detail kernels

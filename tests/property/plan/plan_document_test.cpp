@@ -132,7 +132,9 @@ TEST(PlanDocumentProperty, DocumentReadsBackEqual) {
 
 TEST(PlanDocumentProperty, MegatronArgumentsReadBackEqual) {
   EXPECT_TRUE(rc::check([] {
-    const Plan plan = any_plan();
+    Plan plan = any_plan();
+    // Megatron-LM overlaps messages of model chunks alone.
+    plan.execution.overlap_p2p &= plan.chunks > 1 || plan.pp == 1;
     const std::string text = find_exporter("megatron").write(plan);
     Plan read = find_importer("megatron").read(text, "run.sh", plan.cluster);
     read.network.spec.name = plan.network.spec.name;

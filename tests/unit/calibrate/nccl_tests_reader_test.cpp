@@ -131,6 +131,12 @@ TEST_F(NcclTests, RefusesWithFileAndLine) {
   EXPECT_THAT(refused(replaced(text(), "   13.50", "   13,50")), HasSubstr("decimal comma"));
   EXPECT_THAT(refused(text() + "node1: Test NCCL failure common.cu:958 'internal error'\n"),
               testing::AllOf(HasSubstr("x.log:15"), HasSubstr("the run failed")));
+  for (const std::string end :
+       {"Segmentation fault (core dumped)", "srun: error: n0: task 3: Killed", "Killed",
+        "slurmstepd: error: *** STEP 7.0 ON n0 CANCELLED AT 2026-01-01T00:00:00 ***",
+        "mpirun noticed that process rank 3 exited on signal 9"}) {
+    EXPECT_THAT(refused(text() + end + "\n"), HasSubstr("the run failed")) << end;
+  }
   EXPECT_THAT(refused(replaced(text(), "values : 0 OK", "values : 2 FAILED")),
               HasSubstr("the run failed"));
   EXPECT_THAT(refused(replaced(text(), "     time", "  cputime")), HasSubstr("cputime"));

@@ -382,6 +382,14 @@ TEST_F(ProfileReaders, NcclTestsJson) {
               testing::AllOf(HasSubstr("/results/0/out_of_place"), HasSubstr("2 wrong")));
   EXPECT_THAT(refused(nccl_json("3", "0.0", "0.0", end)), HasSubstr("not possible"));
   EXPECT_THAT(refused(nccl_json("3", "9.5", "0.0", "")), HasSubstr("did not end"));
+  const auto changed = [&](const std::string& from, const std::string& to) {
+    std::string text = nccl_json("3", "9.5", "0.0", end);
+    return refused(text.replace(text.find(from), from.size(), to));
+  };
+  EXPECT_THAT(changed(R"("count": 0, "okay": "true")", R"("count": 12, "okay": "false")"),
+              HasSubstr("12 wrong results"));
+  EXPECT_THAT(changed("[7.0, 8.0", "[0, 8.0"), HasSubstr("not possible"));
+  EXPECT_THAT(changed("[7.0, 8.0, 9.0, 10.0, 6.0]", "[1e6]"), HasSubstr("where the mean is 8 us"));
   EXPECT_THAT(refused(nccl_json("3", "9.5", "0.0", R"(, "end_time": "y", "errors": ["oops"])")),
               HasSubstr("oops"));
   EXPECT_THAT(refused(nccl_json("3", "9.5", "0.0", end).substr(0, 300)), HasSubstr("b.json"));

@@ -101,6 +101,20 @@ TEST(Routing, TokensAreConserved) {
   }
 }
 
+TEST(Routing, NoExpertGetsATokenTwice) {
+  RoutingGenerator all({.experts = 8, .top_k = 8, .ranks = 2, .tokens_per_rank = 65'536}, 1);
+  for (const auto& row : all.next()) {
+    EXPECT_EQ(row, std::vector<std::int64_t>(8, 8'192));
+  }
+  RoutingGenerator popular(
+      {.experts = 4, .top_k = 2, .ranks = 1, .tokens_per_rank = 1'000, .popularity = 5}, 1);
+  for (int step = 0; step < 20; ++step) {
+    const std::vector<std::int64_t> row = popular.next().front();
+    EXPECT_LE(*std::max_element(row.begin(), row.end()), 500);
+    EXPECT_EQ(std::accumulate(row.begin(), row.end(), std::int64_t{0}), 1'000);
+  }
+}
+
 TEST(Routing, UniformWithoutSpread) {
   RoutingGenerator generator({.tokens_per_rank = 1'000'000, .popularity = 0, .fluctuation = 0}, 1);
   const RoutedTokens tokens = generator.next();

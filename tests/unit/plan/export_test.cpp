@@ -359,6 +359,8 @@ TEST(Exporters, NameWhatTheyDoNotTell) {
   Plan plan = small_plan(small_spec(), "hgx-h100:2");
   plan.precision = DType::Fp8;
   const Exporter& megatron_lm = find_exporter("megatron");
+  EXPECT_THAT(untold(megatron_lm, plan), testing::ElementsAre("overlap_p2p = true"));
+  plan.execution.overlap_p2p = false;  // it has no model chunks
   EXPECT_THAT(untold(megatron_lm, plan), testing::IsEmpty());
   Plan sharded = fully_sharded_plan();
   sharded.execution.bucket_bytes = 0;  // DeepSpeed has one of its own

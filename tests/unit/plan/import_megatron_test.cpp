@@ -225,6 +225,19 @@ TEST(MegatronImport, ReadsPlainLists) {
       16);
 }
 
+TEST(MegatronImport, OverlapsMessagesOfModelChunksAlone) {
+  const std::string stages = kBase + "--pipeline-model-parallel-size 2 ";
+  EXPECT_FALSE(import(stages).execution.overlap_p2p);
+  const std::string chunks = stages + "--num-layers-per-virtual-pipeline-stage 2 ";
+  EXPECT_TRUE(import(chunks).execution.overlap_p2p);
+  EXPECT_FALSE(import(chunks + "--no-overlap-p2p-communication").execution.overlap_p2p);
+}
+
+TEST(MegatronImport, CountsTheTokenThatEndsDocuments) {
+  const std::string text = kBase + "--make-vocab-size-divisible-by 1 ";
+  EXPECT_EQ(import(text + "--tokenizer-type NullTokenizer").network.spec.vocab, 50001);
+}
+
 TEST(MegatronImport, DerivesStages) {
   const Plan chunks =
       import(kBase + "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 2");

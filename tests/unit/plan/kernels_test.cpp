@@ -276,6 +276,11 @@ TEST(KernelsTest, EagerAdamPassesOverEveryStateByItself) {
   const double eager = simulate(plan).breakdown.optimizer.value();
   // 25 passes of 4 bytes; one kernel: gradient 4, twice moments and master copy 24, parameter 2.
   EXPECT_NEAR(eager / fused, 100.0 / 30.0, 0.05);
+  // Without moments 8 passes, with one 13.
+  for (const auto& [bytes, passes] : {std::pair{0, 8.0}, std::pair{4, 13.0}}) {
+    plan.execution.optimizer_state_bytes = bytes;
+    EXPECT_NEAR(simulate(plan).breakdown.optimizer.value() / eager, passes / 25.0, 0.02) << bytes;
+  }
 }
 
 }  // namespace

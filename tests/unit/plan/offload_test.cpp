@@ -159,8 +159,8 @@ TEST(Offload, ADelayedUpdateHidesTheHost) {
   EXPECT_GE(delayed.iteration_time.value(), serial.breakdown.optimizer.value());
 }
 
-// Superpipeline's k and k': more blocks on the device are more memory and fewer copies, and what all
-// stay never travel; a group that is exchanged together waits for all of it.
+// Superpipeline's k and k': more blocks on the device are more memory and fewer copies, and what
+// all stay never travel; a group that is exchanged together waits for all of it.
 TEST(Offload, ParametersStayInTheirWindow) {
   Plan plan = with_link(data_parallel(0), BytesPerSecond(2e9));
   stage_offload_of(plan).parameters = stage_offload_of(plan).optimizer = Tier::Host;
@@ -188,6 +188,14 @@ TEST(Offload, ParametersStayInTheirWindow) {
   plan.execution.gathers_in_flight = 3;
   plan.execution.fetched_together = 4;
   EXPECT_THAT(problem(plan), ::testing::HasSubstr("fetched_together is 4, but gathers_in_flight"));
+}
+
+TEST(Offload, WhatIsFetchedTogetherIsParameters) {
+  Plan plan = with_link(data_parallel(2), BytesPerSecond(2e9));
+  stage_offload_of(plan) = {.activations = 1, .optimizer = Tier::Host};
+  const Seconds alone = simulate(plan).iteration_time;
+  plan.execution.fetched_together = 2;
+  EXPECT_EQ(simulate(plan).iteration_time, alone);
 }
 
 TEST(Offload, DocumentsKeepIt) {
@@ -251,6 +259,10 @@ TEST(Offload, DeepSpeedFilesKeepIt) {
   stage_offload_of(plan).activations = 0.5;
   EXPECT_THROW((void)find_exporter("deepspeed").write(plan), Error);
   EXPECT_THROW((void)find_exporter("torchtitan").write(plan), Error);
+  // Stage 0 has no section of ZeRO that could say so.
+  stage_offload_of(plan) = {.optimizer = Tier::Host};
+  plan.blocks.front().layout.zero_stage = 0;
+  EXPECT_THROW((void)find_exporter("deepspeed").write(plan), Error);
 }
 
 }  // namespace

@@ -364,8 +364,15 @@ TEST(PlanFields, IdleFieldsSayWhatTheyNeed) {
   plan.execution.stream_tp = true;
   plan.blocks.front().layout.zigzag = false;
   EXPECT_EQ(idle_fields_text(plan),
-            "blocks.zigzag (needs cp > 1 with a causal ring in a training plan), "
-            "execution.stream_tp (needs tp > 1 with sequence_parallel)");
+            "blocks.zigzag (needs cp > 1 of causal attention other than ulysses in a training "
+            "plan), execution.stream_tp (needs tp > 1 with sequence_parallel)");
+}
+
+TEST(PlanFields, SequencesOfOneTensorRankAreWhole) {
+  Plan plan = plan_of(tiny_spec(), "dgx-a100:2", 2, {.zero_stage = 1});
+  const Seconds without = simulate(plan).iteration_time;
+  plan.blocks.front().layout.sequence_parallel = true;
+  EXPECT_EQ(simulate(plan).iteration_time, without);
 }
 
 // Inputs are gathered with sequence parallelism and on meshes, and what is kept is not gathered

@@ -6,10 +6,10 @@
 
 #include <cmath>
 
-#include "search/per_block/worker_pool.hpp"
 #include "search/per_block/search.hpp"
 #include "search/per_block/tools.hpp"
 #include "search/per_block/work_bytes.hpp"
+#include "search/per_block/worker_pool.hpp"
 #include "tests/unit/search/local_ranks.hpp"
 #include "tests/unit/search/outcome_text.hpp"
 #include "tests/unit/search/small_search.hpp"

@@ -108,7 +108,8 @@ TEST(Space, FoldsExpertsOverTensorRanks) {
   without_pairs.erase({2, 1, 0});
   without_pairs.erase({2, 2, 0});
   EXPECT_EQ(held(forbidden("expert_tp=2")), without_pairs);
-  for (const Group& group : Space(base_plan(), Constraints()).groups()) {
+  const Constraints none;
+  for (const Group& group : Space(base_plan(), none).groups()) {
     EXPECT_EQ(group.expert_tp, 0);  // without experts
   }
 }

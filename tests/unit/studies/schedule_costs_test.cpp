@@ -98,6 +98,24 @@ TEST(ScheduleCosts, AChunkTakesItsPartOfADevice) {
   EXPECT_EQ(table_costs(order, uniform).scale, 1);
 }
 
+TEST(ScheduleCosts, SlicesShareTheirMicroBatch) {
+  CostTable table = read_cost_table(file("times.json", kJson));
+  table.units.clear();
+  const auto run = [&](int slices) {
+    const sim::PipelineOrder order =
+        sim::find_schedule("seq1f1b", "test")
+            .order({.stages = 2, .micro_batches = 4, .slices = slices});
+    const sim::ShareCosts given = table_costs(order, table);
+    return run_schedule(order, true, given.costs, given.scale, false).measures;
+  };
+  const auto whole = run(1);
+  const auto cut = run(5);
+  EXPECT_LT(cut.makespan, whole.makespan);
+  // The second device is busy for 36 ms a micro-batch, however it is cut.
+  EXPECT_GT(cut.makespan, 4 * 0.036);
+  EXPECT_LE(cut.peak_activation_bytes[0], whole.peak_activation_bytes[0]);
+}
+
 // What the weight gradient does not free the input gradient does: zb-h1 holds less, and with as
 // much room for twice the stages' micro-batches zb-2p begins more of them.
 TEST(ScheduleCosts, TheWeightGradientFreesItsPartOfTheActivations) {
@@ -176,6 +194,10 @@ TEST(ScheduleCosts, BadTablesAreRefused) {
                                     "stages": [{"forwards": "1 s"}]})"),
               HasSubstr("forward"));
   EXPECT_THAT(message("b.csv", std::string(kCsv) + "0,9,1,,,,\n"), HasSubstr("micro-batch 9"));
+  EXPECT_THAT(message("b.csv", std::string(kCsv) + "1,1,1,,,,\n"),
+              HasSubstr("b.csv:5: micro_batch: micro-batch 1 of stage 1 is there twice"));
+  EXPECT_THAT(message("b.csv", std::string(kCsv) + "1,0,1,,,9,\n"),
+              HasSubstr("b.csv:5: send_s: a micro-batch has times alone"));
 }
 
 TEST(PlanSchedules, KeepThePlanAndChangeTheSchedule) {

@@ -326,6 +326,12 @@ TEST(StatedWords, RemarksThatChangeTheRun) {
   EXPECT_TRUE(execution({{"framework", "fms-fsdp"}, {"notes", "fp32 gradients"}}).fp32_gradients);
   EXPECT_EQ(execution({{"attention_impl", "FlashAttention-2"}}).flash_version, 2);
   EXPECT_EQ(execution({{"attention_impl", "flash 2.5.8"}}).flash_version, 2);
+  for (const std::string name :
+       {"FlashAttention 2", "flash attention v2", "flash_attn_2", "flash-attn==2.5.8",
+        "FlashAttention (v2)", "Flash Attention V2.3", "FA v2", "flash_attn v2"}) {
+    EXPECT_EQ(execution({{"attention_impl", name}}).flash_version, 2) << name;
+  }
+  EXPECT_EQ(execution({{"attention_impl", "flash-attention 1"}}).flash_version, 1);
   EXPECT_EQ(execution({{"attention_impl", "FA3"}}).flash_version, 0);
   const Changes composer = {{"framework", "Composer"}, {"attention_impl", "flash"}};
   EXPECT_EQ(execution(composer).flash_version, 1);

@@ -12,6 +12,7 @@
 
 #include "base/csv.hpp"
 #include "base/error.hpp"
+#include "base/files.hpp"
 #include "studies/sweeps/value_labels.hpp"
 #include "tests/unit/studies/pictures.hpp"
 
@@ -132,6 +133,31 @@ TEST(SweepTest, ResultsOfAnotherSweepAreRefused) {
   Json old = sweep_json(sweep, nothing);
   old.set("orrery", "0.0.0");
   EXPECT_THROW((void)read_sweep_points(old, sweep, "r.json"), Error);
+}
+
+TEST(SweepTest, FailedPointsArePendingAgain) {
+  const Sweep sweep = sweep_of(document(kBatches));
+  std::vector<SweepPoint> points(3);
+  points[0].state = PointState::Failed;
+  points[0].message = "no such file";
+  points[1].state = PointState::Infeasible;
+  const Json stored = parse_json(sweep_json(sweep, points).dump(), "r.json");
+  const std::vector<SweepPoint> resumed = read_sweep_points(stored, sweep, "r.json");
+  EXPECT_EQ(resumed[0].state, PointState::Pending);
+  EXPECT_EQ(resumed[0].message, "");
+  EXPECT_EQ(resumed[1].state, PointState::Infeasible);
+}
+
+TEST(SweepTest, ResultsOfFilesThatChangedAreRefused) {
+  const std::string path = testing::TempDir() + "swept-network.json";
+  write_file_atomically(path, R"({"layers": 60})");
+  const Sweep sweep = sweep_of(
+      R"({"schema": "orrery-sweep", "version": 1, "network": ")" + path +
+      R"(", "cluster": "hgx-h100:1", "batch": 16, "axes": [{"field": "batch", "values": [8]}]})");
+  const Json stored = sweep_json(sweep, std::vector<SweepPoint>(1));
+  EXPECT_EQ(read_sweep_points(stored, sweep, "r.json").size(), 1);
+  write_file_atomically(path, R"({"layers": 6})");
+  EXPECT_THROW((void)read_sweep_points(stored, sweep, "r.json"), Error);
 }
 
 TEST(SweepTest, PointsThatDifferByPriceAreSearchedOnce) {

@@ -267,6 +267,9 @@ TEST(UnseenRows, FlagsInWords) {
 }
 
 TEST(UnseenRows, UtilisationIsAShare) {
+  EXPECT_THAT(
+      predicted({{"measured_metric", "iteration_s"}, {"measured_value", "1e-9"}}).skipped_because,
+      ::testing::HasSubstr("at the peak rate of"));
   EXPECT_EQ(predicted({{"measured_metric", "mfu"}, {"measured_value", "45"}}).skipped_because,
             "mfu 45 is above 1");
 }

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// What runs beside what, in the words of a row.
+#pragma once
+
+#include "plan/plan.hpp"
+#include "studies/rows/framework_facts.hpp"
+#include "studies/rows/measurement.hpp"
+
+namespace orrery::studies {
+
+// Changes what the `overlap` column states. "None" is of gradients, parameters, messages and
+// streamed tensor parallelism; the all-reduce of a backward beside its weight gradients is the
+// framework's own unless a clause names it.
+void apply_overlap(const Measurement& row, const FrameworkFacts& framework,
+                   plan::Execution& execution);
+
+}  // namespace orrery::studies
