@@ -23,6 +23,8 @@ rejects 2 'dimension head = 25 is not divisible' plan gpt2-xl hgx-h100:1 --batch
 rejects 2 'chunks=2 (there are plans without' plan gpt3-125m hgx-h100:1 --batch 8 --allow meshes --fix dp=8,chunks=2
 rejects 2 'no plan for batch 8 on hgx-h100:1 has tensor_parallel=2d, tp=4 (' plan gpt3-125m hgx-h100:1 --batch 8 \
   --fix tensor_parallel=2d,tp=4 --forbid zero=0 --forbid zero=1 --forbid zero=2 --forbid zero=3
+rejects 2 'dp x cp = 2 is not divisible by shard_degree = 4' \
+  plan corpus/tiny-network.json hgx-h100:1 --batch 16 --fix zero=0,shard_degree=4
 rejects 2 'no route' plan corpus/tiny-network.json corpus/cluster-without-route.json --batch 16
 rejects 2 'no route' show cluster corpus/cluster-without-route.json
 # A schedule is blamed for what it asks of chunks that the search tries, not of one.
