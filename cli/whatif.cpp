@@ -17,6 +17,7 @@
 #include "cli/command/command.hpp"
 #include "cli/command/command_line.hpp"
 #include "cli/command/common.hpp"
+#include "cli/command/named_files.hpp"
 #include "cli/command/output_paths.hpp"
 #include "studies/sweeps/sweep.hpp"
 
@@ -151,13 +152,15 @@ void check_some_worked(const std::vector<studies::SweepPoint>& points, const std
 
 int run_whatif(const WhatifOptions& options) {
   const studies::Sweep sweep = studies::read_sweep(read_json_file(options.path), options.path);
+  std::vector<std::string> inputs = named_files(sweep.document);
+  inputs.push_back(options.path);
   const std::string stem = stem_of(options);
   const std::string results = stem + ".json";
   std::vector<OutputPath> outputs;
   for (const char* suffix : kSuffixes) {
     outputs.push_back({"--output", stem + suffix});
   }
-  check_outputs(outputs, {options.path});
+  check_outputs(outputs, inputs);
   std::vector<studies::SweepPoint> points(sweep.points.size());
   if (std::filesystem::exists(results)) {
     points = studies::read_sweep_points(read_json_file(results), sweep, results);

@@ -6,17 +6,16 @@
 #include <algorithm>
 #include <filesystem>
 #include <initializer_list>
-#include <set>
 #include <system_error>
 
 #include "base/error.hpp"
 #include "base/json.hpp"
 #include "base/json_reader.hpp"
 #include "base/limits.hpp"
-#include "base/named_files.hpp"
 #include "base/quantity_text.hpp"
 #include "base/text.hpp"
 #include "cli/command/command_line.hpp"
+#include "cli/command/named_files.hpp"
 #include "cli/command/together.hpp"
 #include "models/config_import.hpp"
 #include "topologies/cluster.hpp"
@@ -169,13 +168,10 @@ std::vector<std::string> files_read(const PlanOptions& options) {
                            options.serve.requests, options.lengths, options.scale.resume};
   for (const std::vector<std::string>* lists : {&options.schedules, &options.fix}) {
     for (const std::string& list : *lists) {
-      for (const std::string_view text : split(list, ',')) {
-        named.push(std::string(text.substr(text.find('=') + 1)));
-      }
+      named.push(list);
     }
   }
-  const std::set<std::string> files = named_files(named);
-  return {files.begin(), files.end()};
+  return named_files(named);
 }
 
 search::Options search_options(const PlanOptions& options) {

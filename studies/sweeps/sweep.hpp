@@ -38,6 +38,7 @@ enum class PointState { Pending, Found, Infeasible, Failed };
 struct SweepPoint {
   PointState state = PointState::Pending;
   std::string message;  // why nothing fits, or what failed
+  std::string inputs;   // hash of what was searched and its price; of those that failed none
   std::string layout;   // of the best plan, in words
   double iteration_time_s = 0;
   double tokens_per_s = 0;  // of the whole cluster
@@ -49,15 +50,16 @@ struct SweepPoint {
   double usd_per_hour = 0;  // of the whole cluster; 0: no price known
 };
 
-// Searches the pending points on `jobs` threads (0: all cores) and calls `done` after each, never
-// from two threads at once. Stops early when interrupted; then points stay pending.
+// Searches the points that are pending, failed, or were searched for other inputs than the sweep
+// has now (a file that it names has changed) on `jobs` threads (0: all cores) and calls `done`
+// after each, never from two threads at once. Stops early when interrupted; then points stay
+// pending.
 void run_sweep(const Sweep& sweep, std::vector<SweepPoint>& points, int jobs,
                const std::function<void(std::size_t finished)>& done = {});
 
 // "schema": "orrery-sweep-result": the sweep's own document and its points.
 Json sweep_json(const Sweep& sweep, const std::vector<SweepPoint>& points);
-// The points of an earlier run, those that failed pending again. Errors: results of another sweep,
-// of other files that it names, or of another version.
+// The points of an earlier run. Errors: results of another sweep or of another version.
 std::vector<SweepPoint> read_sweep_points(const Json& document, const Sweep& sweep,
                                           const std::string& where);
 std::string sweep_csv(const Sweep& sweep, const std::vector<SweepPoint>& points);

@@ -5,12 +5,14 @@
 #include <map>
 #include <mutex>
 
+#include "base/bytes.hpp"
 #include "base/error.hpp"
 #include "base/interrupt.hpp"
 #include "base/limits.hpp"
 #include "base/parallel.hpp"
 #include "base/quantity_text.hpp"
 #include "plan/document/plan_text.hpp"
+#include "search/tree/checkpoint.hpp"
 #include "search/tree/search.hpp"
 #include "studies/sweeps/member_errors.hpp"
 #include "studies/sweeps/sweep.hpp"
@@ -44,17 +46,31 @@ search::Problem problem_at(const Sweep& sweep, const std::vector<std::string>& v
   return problem;
 }
 
-// What decides the best plan: all inputs but the price. The overrides only say where values of the
-// cluster came from.
-std::string key_of(plan::Plan base) {
+struct PointInputs {
+  std::string all;     // a hash of what the search and its price follow from
+  std::string search;  // without what decides no plan: the price, and where values came from
+};
+
+PointInputs inputs_of(const plan::Plan& base, const search::Constraints& constraints) {
+  std::string shared;
+  std::uint64_t of_cluster = 0;
+  for (const search::InputHash& input : search::plan_hashes(base)) {
+    if (input.name == "cluster") {
+      of_cluster = input.hash;
+    } else {
+      shared += fmt::format("{:016x}", input.hash);
+    }
+  }
+  for (const auto& schedule : constraints.documents()) {
+    shared += schedule->json.dump(-1);
+  }
   Json cluster = base.cluster.document;
   cluster.set("overrides", Json());
   if (Json* gpu = cluster.find("gpu"); gpu != nullptr && gpu->is_object()) {
     gpu->set("price", Json());
   }
-  return fmt::format("{}|{}|{}|{}|{}|{}|{}", models::to_json(base.network.spec).dump(-1),
-                     cluster.dump(-1), base.profile.name, base.batch, base.sequence,
-                     to_text(base.precision), base.memory_reserve.value());
+  return {fmt::format("{:016x}", hash_of(fmt::format("{}{:016x}", shared, of_cluster))),
+          shared + cluster.dump(-1)};
 }
 
 SweepPoint result_of(const search::Outcome& outcome) {
@@ -89,29 +105,34 @@ SweepPoint failed(const Error& error) {
 
 // Points with the same search.
 struct Shared {
+  struct Point {
+    std::size_t index = 0;
+    std::string inputs;
+    double usd_per_hour = 0;
+  };
   plan::Plan base;
-  std::vector<std::size_t> points;
-  std::vector<double> usd_per_hour;
+  std::vector<Point> points;
 };
 
 std::vector<Shared> share(const Sweep& sweep, std::vector<SweepPoint>& points) {
   std::vector<Shared> groups;
   std::map<std::string, std::size_t> known;
   for (std::size_t i = 0; i < points.size(); ++i) {
-    if (points[i].state != PointState::Pending) {
-      continue;
-    }
     try {
       plan::Plan base = search::base_plan(problem_at(sweep, sweep.points[i]));
       sweep.constraints.apply(base.execution);
+      PointInputs inputs = inputs_of(base, sweep.constraints);
+      if (points[i].inputs == inputs.all) {
+        continue;
+      }
+      points[i] = SweepPoint();
       const double price = (base.cluster.gpu.price * kHour).value();
       const double usd_per_hour = price * base.cluster.num_gpus();
-      const auto [entry, added] = known.try_emplace(key_of(base), groups.size());
+      const auto [entry, added] = known.try_emplace(std::move(inputs.search), groups.size());
       if (added) {
-        groups.push_back({std::move(base), {}, {}});
+        groups.push_back({std::move(base), {}});
       }
-      groups[entry->second].points.push_back(i);
-      groups[entry->second].usd_per_hour.push_back(usd_per_hour);
+      groups[entry->second].points.push_back({i, std::move(inputs.all), usd_per_hour});
     } catch (const Error& error) {
       points[i] = failed(error);
     }
@@ -151,9 +172,10 @@ void run_sweep(const Sweep& sweep, std::vector<SweepPoint>& points, int jobs,
       point = failed(error);
     }
     const std::scoped_lock lock(mutex);
-    for (std::size_t i = 0; i < group.points.size(); ++i) {
-      points[group.points[i]] = point;
-      points[group.points[i]].usd_per_hour = group.usd_per_hour[i];
+    for (const Shared::Point& one : group.points) {
+      points[one.index] = point;
+      points[one.index].usd_per_hour = one.usd_per_hour;
+      points[one.index].inputs = point.state == PointState::Failed ? "" : one.inputs;
     }
     if (done) {
       done(finished());

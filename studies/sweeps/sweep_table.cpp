@@ -5,11 +5,8 @@
 #include <array>
 #include <numeric>
 
-#include "base/bytes.hpp"
-#include "base/files.hpp"
 #include "base/json_reader.hpp"
 #include "base/limits.hpp"
-#include "base/named_files.hpp"
 #include "base/version.hpp"
 #include "studies/sweeps/sweep.hpp"
 
@@ -43,6 +40,9 @@ Json point_json(const Sweep& sweep, std::size_t index, const SweepPoint& point) 
   if (!point.message.empty()) {
     json.set("message", point.message);
   }
+  if (!point.inputs.empty()) {
+    json.set("inputs", point.inputs);
+  }
   if (point.state == PointState::Found) {
     json.set("layout", point.layout);
     json.set("iteration_time_s", point.iteration_time_s);
@@ -65,6 +65,7 @@ SweepPoint read_sweep_point(const JsonReader& value) {
   point.state =
       static_cast<PointState>(std::find(kStates.begin(), kStates.end(), state) - kStates.begin());
   point.message = object.string_or("message", "");
+  point.inputs = object.string_or("inputs", "");
   if (point.state == PointState::Found) {
     const auto number = [&object](std::string_view key) {
       return object.required(key).number(0, limits::kMaxQuantity);
@@ -80,16 +81,7 @@ SweepPoint read_sweep_point(const JsonReader& value) {
     point.usd_per_hour = number("usd_per_hour");
   }
   object.finish();
-  return point.state == PointState::Failed ? SweepPoint() : point;
-}
-
-// Of what stands in the files that the sweep's points are made of.
-std::string hash_of_files(const Sweep& sweep) {
-  std::string all;
-  for (const std::string& path : named_files(sweep.document)) {
-    all += path + "\n" + read_file(path, limits::kMaxTableFileBytes) + "\n";
-  }
-  return fmt::format("{:016x}", hash_of(all));
+  return point;
 }
 
 }  // namespace
@@ -105,8 +97,7 @@ Json sweep_json(const Sweep& sweep, const std::vector<SweepPoint>& points) {
   }
   return Json::Object{{"schema", "orrery-sweep-result"}, {"version", 1},
                       {"orrery", version_text()},        {"sweep", sweep.document},
-                      {"files", hash_of_files(sweep)},   {"frontier", std::move(edge)},
-                      {"points", std::move(list)}};
+                      {"frontier", std::move(edge)},     {"points", std::move(list)}};
 }
 
 std::vector<SweepPoint> read_sweep_points(const Json& document, const Sweep& sweep,
@@ -123,13 +114,6 @@ std::vector<SweepPoint> read_sweep_points(const Json& document, const Sweep& swe
   if (given.json().dump(-1) != sweep.document.dump(-1)) {
     given.fail("results of another sweep",
                "name another output, or remove the file to start again");
-  }
-  const JsonReader files = object.required("files");
-  if (files.string() != hash_of_files(sweep)) {
-    files.fail(
-        "results of other networks, clusters or profiles: a file that the sweep names has "
-        "changed",
-        "name another output, or remove the file to start again");
   }
   (void)object.optional("frontier");
   const JsonReader list = object.required("points");

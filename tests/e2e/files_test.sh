@@ -84,6 +84,8 @@ expect 0 whatif sweep.json -o studies/
   fail "whatif -o of a folder wrote $(ls -A studies)"
 rejects 4 'its folder does not exist' whatif sweep.json -o nowhere/
 rejects 2 'sweep.json is read by this command' whatif sweep.json -o sweep.json
+sed 's#corpus/tiny-network.json#mine.json#' sweep.json >of-mine.json
+rejects 2 'mine.json is read by this command' whatif of-mine.json -o mine
 
 # Nobody listens to the notes.
 "$program" list gpus --nonsense 2>&-

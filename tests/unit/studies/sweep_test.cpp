@@ -2,9 +2,11 @@
 // Sweeps: designs, results that do not depend on threads or on where a run was ended, pictures.
 #include "studies/sweeps/sweep.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <map>
 #include <regex>
 #include <set>
@@ -135,29 +137,39 @@ TEST(SweepTest, ResultsOfAnotherSweepAreRefused) {
   EXPECT_THROW((void)read_sweep_points(old, sweep, "r.json"), Error);
 }
 
-TEST(SweepTest, FailedPointsArePendingAgain) {
-  const Sweep sweep = sweep_of(document(kBatches));
-  std::vector<SweepPoint> points(3);
-  points[0].state = PointState::Failed;
-  points[0].message = "no such file";
-  points[1].state = PointState::Infeasible;
-  const Json stored = parse_json(sweep_json(sweep, points).dump(), "r.json");
-  const std::vector<SweepPoint> resumed = read_sweep_points(stored, sweep, "r.json");
-  EXPECT_EQ(resumed[0].state, PointState::Pending);
-  EXPECT_EQ(resumed[0].message, "");
-  EXPECT_EQ(resumed[1].state, PointState::Infeasible);
-}
-
-TEST(SweepTest, ResultsOfFilesThatChangedAreRefused) {
-  const std::string path = testing::TempDir() + "swept-network.json";
-  write_file_atomically(path, R"({"layers": 60})");
-  const Sweep sweep = sweep_of(
-      R"({"schema": "orrery-sweep", "version": 1, "network": ")" + path +
-      R"(", "cluster": "hgx-h100:1", "batch": 16, "axes": [{"field": "batch", "values": [8]}]})");
-  const Json stored = sweep_json(sweep, std::vector<SweepPoint>(1));
-  EXPECT_EQ(read_sweep_points(stored, sweep, "r.json").size(), 1);
-  write_file_atomically(path, R"({"layers": 6})");
-  EXPECT_THROW((void)read_sweep_points(stored, sweep, "r.json"), Error);
+// A network that is missing, then there, then another one: only its points are searched again.
+TEST(SweepTest, PointsOfFilesThatChangedAreSearchedAgain) {
+  const auto network = [](const std::string& name) { return testing::TempDir() + name; };
+  const auto write = [&](const std::string& name, int layers) {
+    write_file_atomically(network(name), fmt::format(R"({{"schema": "orrery-network", "version": 1,
+        "name": "swept", "family": "llama", "layers": {}, "hidden": 1024, "heads": 8,
+        "kv_heads": 4, "ffn_hidden": 2816, "vocab": 32000, "sequence": 2048}})",
+                                                     layers));
+  };
+  write("kept.json", 6);
+  std::filesystem::remove(network("late.json"));
+  const Sweep sweep = sweep_of(fmt::format(
+      R"({{"schema": "orrery-sweep", "version": 1, "cluster": "hgx-h100:1", "batch": 8,
+           "axes": [{{"field": "network", "values": ["{}", "{}"]}}]}})",
+      network("kept.json"), network("late.json")));
+  std::vector<SweepPoint> points = run(sweep, 1);
+  const auto again = [&] {
+    points = read_sweep_points(parse_json(sweep_json(sweep, points).dump(), "r.json"), sweep, "r");
+    points[0].plans = 7;  // stays where it is not searched again
+    run_sweep(sweep, points, 1);
+  };
+  EXPECT_EQ(points[1].state, PointState::Failed);
+  again();
+  EXPECT_EQ(points[1].state, PointState::Failed);
+  write("late.json", 6);
+  again();
+  ASSERT_EQ(points[1].state, PointState::Found);
+  EXPECT_EQ(points[0].plans, 7);
+  const double before = points[1].iteration_time_s;
+  write("late.json", 12);
+  again();
+  EXPECT_GT(points[1].iteration_time_s, before);
+  EXPECT_EQ(points[0].plans, 7);
 }
 
 TEST(SweepTest, PointsThatDifferByPriceAreSearchedOnce) {
