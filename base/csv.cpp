@@ -108,6 +108,15 @@ void check_header(const std::vector<std::string>& header, const Scanner& scanner
   if (sorted.front().empty()) {
     scanner.fail("column without a name", "the first line names every column");
   }
+  const std::size_t sign =
+      header.size() == 1 ? header.front().find_first_of(";\t|") : std::string::npos;
+  if (sign != std::string::npos) {
+    const char separator = header.front()[sign];
+    scanner.fail(
+        fmt::format("columns are separated by {}",
+                    separator == '\t' ? std::string("tabs") : fmt::format("'{}'", separator)),
+        "separate them by commas");
+  }
   const auto repeated = std::adjacent_find(sorted.begin(), sorted.end());
   if (repeated != sorted.end()) {
     scanner.fail(fmt::format("two columns are named \"{}\"", printable(*repeated)));

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <fmt/format.h>
-
 #include <iterator>
 
 #include "base/error.hpp"
@@ -11,25 +9,11 @@
 namespace orrery::studies {
 namespace {
 
-// A header that is one cell because its cells are separated otherwise.
-void check_separator(const CsvTable& table, const std::string& path) {
-  const std::size_t at =
-      table.header().size() == 1 ? table.header().front().find_first_of(";\t|") : std::string::npos;
-  if (at != std::string::npos) {
-    const char separator = table.header().front()[at];
-    bad_input(path + ":1",
-              fmt::format("cells are separated by {}",
-                          separator == '\t' ? std::string("tabs") : fmt::format("'{}'", separator)),
-              "separate them by commas");
-  }
-}
-
 CsvTable table_of(const std::string& path) {
   CsvTable table = read_csv_file(path);
   if (table.num_rows() == 0) {
     bad_input(path, "there are no rows below the names of the columns");
   }
-  check_separator(table, path);
   if (!is_measurement_table(table) && !is_collective_table(table) && !is_kernel_table(table)) {
     bad_input(path, "the columns are not those of a table of measurements",
               "training runs have measured_metric; collectives have collective, bytes, time_us; "

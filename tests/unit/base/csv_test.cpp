@@ -66,6 +66,9 @@ TEST(CsvTest, BadTablesNameTheLine) {
   EXPECT_EQ(csv_message("a,b\n1,2\n1\n"), "t.csv:3: 1 cells (the header has 2)");
   EXPECT_EQ(csv_message("a,b\n1,2,3\n"), "t.csv:2: 3 cells (the header has 2)");
   EXPECT_EQ(csv_message("a,a\n"), "t.csv:1: two columns are named \"a\"");
+  EXPECT_EQ(csv_message("a;b\n1;2\n"),
+            "t.csv:1: columns are separated by ';' (separate them by commas)");
+  EXPECT_THAT(csv_message("a\tb\n1\t2\n"), HasSubstr("separated by tabs"));
   EXPECT_THAT(csv_message("a,\n"), HasSubstr("t.csv:1: column without a name"));
   EXPECT_THAT(csv_message("a,b\n1,\"x\n"), HasSubstr("t.csv:2: quoted cell without an end"));
   EXPECT_THAT(csv_message("a,b\n1,\"x\"y\n"), HasSubstr("text after a closing quote"));
