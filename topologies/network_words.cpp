@@ -283,13 +283,17 @@ std::optional<StatedNetwork> parse_network(std::string_view text) {
   return network;
 }
 
+bool is_of_node(const StatedNetwork& stated, const Cluster& usual) {
+  const double usual_rate = usual.node.scale_out.nic_bandwidth.value() * 8 / 1e9;
+  return stated.of == RateOf::Node ||
+         (stated.of == RateOf::Unstated && stated.gigabits != std::round(usual_rate));
+}
+
 std::vector<std::string> network_overrides(const StatedNetwork& stated, const Cluster& usual,
                                            int gpus) {
   const ScaleOut& out = usual.node.scale_out;
   const int most = std::clamp(out.nics, 1, std::max(1, gpus));
-  const double usual_rate = out.nic_bandwidth.value() * 8 / 1e9;
-  const bool of_node = stated.of == RateOf::Node ||
-                       (stated.of == RateOf::Unstated && stated.gigabits != std::round(usual_rate));
+  const bool of_node = is_of_node(stated, usual);
   const int nics = stated.of == RateOf::Gpu ? gpus
                    : stated.nics > 0        ? stated.nics
                    : of_node                ? adapters_for(stated.gigabits, out, most)

@@ -25,6 +25,10 @@ struct StatedNetwork {
 // said.
 std::optional<StatedNetwork> parse_network(std::string_view text);
 
+// Whether the rate is that of all adapters of a node: it says so, or it says nothing and is not
+// what an adapter of the type has.
+bool is_of_node(const StatedNetwork& stated, const Cluster& usual);
+
 // What it changes of the usual node of which `gpus` are used.
 std::vector<std::string> network_overrides(const StatedNetwork& stated, const Cluster& usual,
                                            int gpus);

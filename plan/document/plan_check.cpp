@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What makes a Plan consistent.
+// What makes a Plan consistent. A vocabulary that tp does not divide is allowed: embedding and head
+// are padded to the next multiple when they are sharded.
 #include <fmt/format.h>
 
 #include <numeric>
@@ -28,6 +29,9 @@ class Checker {
   Checker(const Plan& plan, const std::string& where) : plan_(plan), where_(where) {}
 
   void check(bool all_gpus) const {
+    if (plan_.blocks.empty()) {
+      fail("`blocks` is empty");
+    }
     check_ranges();
     check_counts();
     if (all_gpus) {
@@ -265,7 +269,8 @@ class Checker {
   const std::string& where_;
 };
 
-// Blocks may trade tp and cp for data ranks on the same devices whose samples still divide.
+// Blocks may trade tp and cp for data parallelism as long as they use the same devices and the
+// samples of one micro-batch still divide.
 void Checker::check_layout(std::size_t run) const {
   const BlockPlan& layout = plan_.blocks[run].layout;
   const BlockPlan& first = plan_.blocks.front().layout;
@@ -298,7 +303,7 @@ void Checker::check_layout(std::size_t run) const {
 
 constexpr std::string_view kStream = "the tokens of tensor \"hidden\"";
 
-// Shards are even; the vocabulary alone is padded to the next multiple, in embedding and head.
+// Shards are even; the vocabulary alone is padded to the next multiple.
 std::string uneven_text(std::string_view axis, std::string_view tensors, std::int64_t extent,
                         std::int64_t parts) {
   return fmt::format(
@@ -384,16 +389,10 @@ void Checker::check_context_parallel(const BlockPlan& layout) const {
 }  // namespace
 
 void check_plan(const Plan& plan, const std::string& where) {
-  if (plan.blocks.empty()) {
-    bad_input(where, "`blocks` is empty");
-  }
   Checker(plan, where).check(/*all_gpus=*/true);
 }
 
 void check_plan_parts(const Plan& plan, const std::string& where) {
-  if (plan.blocks.empty()) {
-    bad_input(where, "`blocks` is empty");
-  }
   Checker(plan, where).check(/*all_gpus=*/false);
 }
 

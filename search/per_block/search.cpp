@@ -8,8 +8,8 @@
 #include "search/per_block/capacity.hpp"
 #include "search/per_block/checkpoint.hpp"
 #include "search/per_block/clock.hpp"
-#include "search/per_block/worker_pool.hpp"
 #include "search/per_block/split.hpp"
+#include "search/per_block/worker_pool.hpp"
 #include "search/tree/drawing.hpp"
 
 namespace orrery::search {

@@ -271,14 +271,11 @@ ClusterRequest request_of(const Measurement& row) {
 topologies::StatedNetwork network_of_domain(topologies::StatedNetwork tray,
                                             const ClusterRequest& request, const Cluster& usual,
                                             int used) {
-  using RateOf = topologies::StatedNetwork::RateOf;
   const int each = request.gpus_per_node;
   const int trays = each > 0 && used % each == 0 ? used / each : 1;
-  const double usual_gigabits = usual.node.scale_out.nic_bandwidth.value() * 8 / 1e9;
   tray.nics *= trays;
-  if (tray.of == RateOf::Node ||
-      (tray.of == RateOf::Unstated && tray.gigabits != std::round(usual_gigabits))) {
-    tray.of = RateOf::Node;
+  if (topologies::is_of_node(tray, usual)) {
+    tray.of = topologies::StatedNetwork::RateOf::Node;
     tray.gigabits *= trays;
   }
   return tray;
@@ -302,7 +299,9 @@ tl::expected<Cluster, std::string> make_cluster(const ClusterRequest& request) {
       topologies::parse_network(network_of(usual.gpu.name, request.inter_node));
   if (is_domain(usual)) {
     overrides.push_back(fmt::format("node.scale_out.nics={}", per_node));
-    stated = stated ? std::optional(network_of_domain(*stated, request, usual, per_node)) : stated;
+    if (stated) {
+      stated = network_of_domain(*stated, request, usual, per_node);
+    }
   }
   if (stated && request.gpus > per_node) {
     const auto network = topologies::network_overrides(*stated, usual, per_node);

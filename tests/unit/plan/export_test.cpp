@@ -179,6 +179,7 @@ TEST(DeepSpeedExport, ReadsBackEqual) {
   const std::string text = find_exporter("deepspeed").write(plan);
   const Plan read = find_importer("deepspeed").read(text, "ds.json", plan.cluster, &plan.network);
   EXPECT_EQ(to_json(read), to_json(plan));
+  EXPECT_THAT(text, HasSubstr("\"communication_data_type\": \"fp32\""));
   EXPECT_THROW((void)find_exporter("deepspeed").write(small_plan()), Error);
   plan.execution.quantised_gather = plan.execution.quantised_reduce = true;
   plan.execution.hierarchical_gather = true;

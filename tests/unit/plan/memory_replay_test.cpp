@@ -41,6 +41,20 @@ TEST(MemoryReplay, CachedPlaceholdersCountOnceAShape) {
   EXPECT_GE(static_cast<double>((cached - plain).value()), 0.4 * expected);
 }
 
+// Two moments of 8 bits beside the master copy, which a plan without moments has, too.
+TEST(MemoryReplay, NarrowMomentsTakeTheirBytes) {
+  Plan plan = small_plan();
+  const auto allocated = [&](int state_bytes) {
+    plan.execution.optimizer_state_bytes = state_bytes;
+    return static_cast<double>(replay_memory(plan).front().allocated.value());
+  };
+  const double none = allocated(0);
+  const double moments = allocated(8) - none;
+  ASSERT_GT(moments, 0);
+  EXPECT_NEAR((allocated(2) - none) / moments, 0.25, 0.01);
+  EXPECT_NEAR((allocated(4) - none) / moments, 0.5, 0.01);
+}
+
 // DeepSpeed keeps a stage's output until its backward: one boundary per micro-batch in flight, two
 // on the first of two stages.
 TEST(MemoryReplay, KeptOutputsAddABoundaryPerMicroBatch) {

@@ -117,16 +117,21 @@ TEST(PlanCheck, TensorAndContextParallelDivisibility) {
                 plan.sequence = 2046;
               }),
               HasSubstr("sequence = 2046"));
-  const auto context = [](ContextParallel kind, int sequence) {
+  const auto context = [](ContextParallel kind, int sequence, bool zigzag = true, int degree = 1) {
     return problem([&](Plan& plan, BlockPlan& layout) {
       layout.tp = 2;
       layout.cp = 2;
       layout.context = kind;
+      layout.zigzag = zigzag;
+      layout.ulysses_degree = degree;
       plan.sequence = sequence;
     });
   };
   EXPECT_EQ(context(ContextParallel::Ring, 2048), "");
   EXPECT_THAT(context(ContextParallel::Ring, 1026), HasSubstr("2 x cp"));
+  EXPECT_EQ(context(ContextParallel::Ring, 1026, false), "");  // one chunk a rank
+  EXPECT_THAT(context(ContextParallel::Mix, 1026), HasSubstr("2 x cp"));
+  EXPECT_EQ(context(ContextParallel::Mix, 1026, true, 2), "");  // no ring
   EXPECT_EQ(context(ContextParallel::AllGather, 1026), "");
   EXPECT_THAT(context(ContextParallel::AllGather, 1025), HasSubstr("cp = 2"));
 }

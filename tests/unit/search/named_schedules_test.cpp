@@ -78,8 +78,9 @@ TEST(SplitSchedule, BestOfAllZeroStagesEqualsSimulatingEverything) {
 
 INSTANTIATE_TEST_SUITE_P(
     Cases, NamedSchedule,
-    testing::Values(Named{"tessel", "pp=4,cp=1"}, Named{"flexpipe", "pp=4,cp=1"},
-                    Named{"infinipipe", "pp=4,cp=1,slices=2"}, Named{"pipeoffload", "pp=8"},
+    testing::Values(Named{"tessel", "pp=4,cp=1"}, Named{"tessel", "pp=4,cp=1,chunks=1"},
+                    Named{"flexpipe", "pp=4,cp=1"}, Named{"infinipipe", "pp=4,cp=1,slices=2"},
+                    Named{"pipeoffload", "pp=8"},
                     Named{"helixpipe", "pp=4,cp=1,zero=1,recompute=none"},
                     Named{"helixpipe", "pp=4,cp=1,zero=1,recompute=none,ships_weights=true"},
                     Named{"zb-h2", "pp=4,cp=1,post_validation=true"},

@@ -93,6 +93,23 @@ TEST(NetworkWordsTest, TheRateIsOfANodeAnAdapterOrAGpu) {
   EXPECT_DOUBLE_EQ(node_gigabits("8x200Gb IB HDR"), 1600);
 }
 
+// NVLink domains of trays: rows state the network of a tray.
+TEST(NetworkWordsTest, DomainsHaveTheNetworkOfTheirTrays) {
+  const auto gigabits = [](const std::string& gpus, const std::string& network) {
+    const auto cluster = row_cluster(row_of({{"gpu", "GB200-186GB"},
+                                             {"gpus", gpus},
+                                             {"gpus_per_node", "4"},
+                                             {"inter_node", network}}))
+                             .value();
+    const topologies::ScaleOut& out = cluster.node.scale_out;
+    return out.nics * out.nic_bandwidth.value() * 8 / 1e9 / cluster.node.gpus;
+  };
+  EXPECT_DOUBLE_EQ(gigabits("256", "4x400Gb IB per tray"), 400);
+  EXPECT_DOUBLE_EQ(gigabits("256", "4x200Gb IB per tray"), 200);
+  EXPECT_DOUBLE_EQ(gigabits("256", "10 GbE"), 2.5);
+  EXPECT_DOUBLE_EQ(gigabits("64", "10 GbE"), 400);  // one domain: no network between
+}
+
 TEST(NetworkWordsTest, CountsBehindTheRate) {
   EXPECT_EQ(topologies::parse_network("ConnectX-7 400G x8")->nics, 8);
   EXPECT_EQ(topologies::parse_network("400 Gb/s x 8")->nics, 8);
