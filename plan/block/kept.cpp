@@ -122,4 +122,15 @@ std::vector<std::vector<Saved>> kept_by_operators(const BlockContext& context,
   return kept;
 }
 
+bool is_moved(const Layout& from, const Layout& to, const Mesh& mesh) {
+  const std::vector<Conversion> needed = conversions(from, to);
+  const auto makes = [&](sim::CommKind kind) {
+    return std::any_of(needed.begin(), needed.end(), [&](const Conversion& conversion) {
+      return conversion.kind == kind && mesh.of(conversion.axis) > 1;
+    });
+  };
+  return makes(sim::CommKind::ReduceScatter) ||
+         (makes(sim::CommKind::AllToAll) && !makes(sim::CommKind::AllGather));
+}
+
 }  // namespace orrery::plan

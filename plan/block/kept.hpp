@@ -32,6 +32,11 @@ OperatorGroup kept_with(const models::Block& block, const models::Operator& op,
 // result.
 bool result_is_exchanged(const BlockContext& context, const models::Operator& attention);
 
+// Whether a tensor is reduced and scattered, or exchanged, on its way to a reader: what was
+// communicated (kept_layout) takes its place, whatever axes did it. What is exchanged and gathered
+// at once comes and goes.
+bool is_moved(const Layout& from, const Layout& to, const Mesh& mesh);
+
 // Whether a product's input and output gradient wait for its weight gradient as they were cast.
 bool keeps_cast(const BlockContext& context, const models::Operator& op);
 

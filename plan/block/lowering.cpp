@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "plan/block/kept.hpp"
 #include "plan/block/operator_replay.hpp"
 #include "plan/block/quantised_casts.hpp"
 
@@ -165,9 +166,18 @@ void Lowering::forward(std::vector<Step>& steps, PassKind pass, Part part) const
   }
   if (!some && block_.output >= 0) {
     const std::size_t output = slot_of(block_.output);
-    list.add_conversion(block_.tensors[output], produced_[output], stream_layout(rules_), pass,
+    const Layout to = stream_layout(rules_);
+    list.add_conversion(block_.tensors[output], found(block_.output, to, pass), to, pass,
                         ready[output], Seconds());
   }
+}
+
+// As what a reader finds a tensor: as it was produced, or, when per-operator checkpointing runs it
+// again, as what was communicated on its way, which is kept (saved_activations).
+Layout Lowering::found(int tensor, const Layout& to, PassKind pass) const {
+  const Layout& produced = produced_[slot_of(tensor)];
+  const bool kept = pass == PassKind::Recompute && context_.layout.recompute == Recompute::Products;
+  return kept && is_moved(produced, to, context_.mesh) ? kept_layout(produced, to) : produced;
 }
 
 // Partial results that no operator of the network reads (the loss) are summed at once.
@@ -222,7 +232,7 @@ int Lowering::converted_input(StepList& list, std::vector<Converted>& converted,
   const int before = ready[slot_of(tensor)];
   const std::vector<int>& joint = joint_outputs(tensor);
   if (joint.empty()) {
-    const int step = list.add_conversion(tensor_of(tensor), produced_[slot_of(tensor)], to, pass,
+    const int step = list.add_conversion(tensor_of(tensor), found(tensor, to, pass), to, pass,
                                          before, kernel);
     converted.push_back({tensor, to, step});
     return step;
@@ -232,7 +242,7 @@ int Lowering::converted_input(StepList& list, std::vector<Converted>& converted,
   for (const int output : joint) {
     const Use use = first_use(output);
     const Layout needed = output == tensor ? to : required(use.index, use.position);
-    all.join(conversions_of(output, produced_[slot_of(output)], needed));
+    all.join(conversions_of(output, found(output, needed, pass), needed));
     results.push_back({output, needed, 0});
   }
   const int step = list.add_conversions(all, pass, before, kernel);

@@ -63,6 +63,7 @@ class Lowering {
   }
 
   // Forward.
+  Layout found(int tensor, const Layout& to, sim::PassKind pass) const;
   void reduce_results(StepList& list, const models::Operator& op, sim::PassKind pass,
                       int step) const;
   int converted_input(StepList& list, std::vector<Converted>& converted, int tensor,

@@ -58,20 +58,6 @@ ByteCount tensor_bytes(const BlockContext& context, int tensor, const Layout& la
 
 namespace {
 
-// Whether a tensor is reduced and scattered, or exchanged, on its way to a reader: what was
-// communicated takes its place, whatever axes did it. What is exchanged and gathered at once comes
-// and goes.
-bool is_moved(const Layout& from, const Layout& to, const Mesh& mesh) {
-  const std::vector<Conversion> needed = conversions(from, to);
-  const auto makes = [&](sim::CommKind kind) {
-    return std::any_of(needed.begin(), needed.end(), [&](const Conversion& conversion) {
-      return conversion.kind == kind && mesh.of(conversion.axis) > 1;
-    });
-  };
-  return makes(sim::CommKind::ReduceScatter) ||
-         (makes(sim::CommKind::AllToAll) && !makes(sim::CommKind::AllGather));
-}
-
 // The block's input, the outputs that per-operator checkpointing keeps and what it communicated.
 ByteCount saved_products(const BlockContext& context, const BlockRules& rules) {
   const std::vector<Layout> produced = produced_layouts(context.block, rules);

@@ -8,6 +8,7 @@
 #include "plan/block/quantised_casts.hpp"
 #include "plan/stage/split_backward.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
+#include "tests/unit/plan/volume_fixture.hpp"
 
 namespace orrery::plan {
 namespace {
@@ -123,6 +124,32 @@ TEST(KeptInputs, WaitForTheWeightGradientsInAByte) {
   const std::int64_t gradients = heads + 2 * spec.hidden + 2 * spec.ffn_hidden;
   EXPECT_EQ(splits.kept(layer, plan, costs).layers.value(),
             tokens(plan) * (inputs + gradients + 2 * spec.heads * spec.head_dim));
+}
+
+// Per-operator checkpointing keeps what was reduced and scattered or exchanged (torchtitan's
+// _save_list), so its replay gathers alone; sums that are not scattered are made anew.
+TEST(KeptProducts, AreNotCommunicatedAgain) {
+  const auto lowered = [](const BlockPlan& layout) {
+    return Layer(gpt(1024, 16), layout, 1, 2, 4096).steps();
+  };
+  BlockPlan layout;
+  layout.recompute = Recompute::Products;
+  layout.tp = 4;
+  EXPECT_EQ(count(lowered(layout).recompute, CommKind::AllReduce), 1);  // of attention's output
+  layout.sequence_parallel = true;
+  const BlockSteps scattered = lowered(layout);
+  EXPECT_EQ(count(scattered.forward, CommKind::ReduceScatter), 2);
+  EXPECT_EQ(count(scattered.recompute, CommKind::ReduceScatter), 0);
+  EXPECT_EQ(count(scattered.recompute, CommKind::AllGather),
+            count(scattered.forward, CommKind::AllGather));
+  BlockPlan heads;
+  heads.recompute = Recompute::Products;
+  heads.cp = 4;
+  heads.context = ContextParallel::Ulysses;
+  EXPECT_EQ(count(lowered(heads).forward, CommKind::AllToAll), 4);
+  EXPECT_EQ(count(lowered(heads).recompute, CommKind::AllToAll), 0);
+  heads.recompute = Recompute::Full;
+  EXPECT_EQ(count(lowered(heads).recompute, CommKind::AllToAll), 4);
 }
 
 }  // namespace
