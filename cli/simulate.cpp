@@ -18,7 +18,6 @@
 #include "cli/report/recommender_report.hpp"
 #include "cli/report/report.hpp"
 #include "cli/report/serving_report.hpp"
-#include "plan/document/idle_fields.hpp"
 #include "plan/replay/memory_replay.hpp"
 
 namespace orrery::cli {
@@ -64,14 +63,6 @@ Json replay_json(const Peaks& peaks) {
                               {"device_bytes", peak.device().value()}});
   }
   return devices;
-}
-
-Json idle_json(const plan::Plan& plan) {
-  Json list = Json::array();
-  for (const plan::IdleField& idle : plan::idle_fields(plan)) {
-    list.push(Json::Object{{"field", idle.field}, {"needs", idle.needs}});
-  }
-  return list;
 }
 
 // Plans whose passes are not those of one pipeline on one kind of node.

@@ -15,6 +15,14 @@ void note_idle_fields(const plan::Plan& plan, const OutputOptions& output) {
   }
 }
 
+Json idle_json(const plan::Plan& plan) {
+  Json list = Json::array();
+  for (const plan::IdleField& idle : plan::idle_fields(plan)) {
+    list.push(Json::Object{{"field", idle.field}, {"needs", idle.needs}});
+  }
+  return list;
+}
+
 void note_idle_fixes(plan::Plan plan, const search::Constraints& constraints,
                      const OutputOptions& output) {
   for (plan::BlockRun& run : plan.blocks) {

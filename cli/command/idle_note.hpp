@@ -2,6 +2,7 @@
 // Stated choices that do nothing in a plan: nobody must take them for honoured.
 #pragma once
 
+#include "base/json.hpp"
 #include "cli/command/common.hpp"
 #include "plan/plan.hpp"
 #include "search/space/constraints.hpp"
@@ -10,6 +11,9 @@ namespace orrery::cli {
 
 // One line on standard error that names them, with what each needs.
 void note_idle_fields(const plan::Plan& plan, const OutputOptions& output);
+
+// The same for machines: [{"field", "needs"}].
+Json idle_json(const plan::Plan& plan);
 
 // The same of a plan that was found, and layout fields of --fix that it has no use for.
 void note_idle_fixes(plan::Plan plan, const search::Constraints& constraints,

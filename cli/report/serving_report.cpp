@@ -8,6 +8,7 @@
 #include "base/table.hpp"
 #include "base/text.hpp"
 #include "cli/command/command.hpp"
+#include "cli/command/idle_note.hpp"
 #include "plan/block_rules.hpp"
 
 namespace orrery::cli {
@@ -137,6 +138,7 @@ std::string serving_text(const plan::Plan& plan, const ServingSimulation& simula
 
 Json serving_json(const plan::Plan& plan, const ServingSimulation& simulation) {
   Json document = plan::to_json(simulation);
+  document.set("without_effect", idle_json(plan));
   document.set("plan", plan::to_json(plan));
   return document;
 }

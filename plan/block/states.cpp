@@ -224,7 +224,7 @@ class StateSum {
         ByteCount(group.elements) * gradient};
     add_offload(offload, bytes, updated, total_);
     total_.frozen += group.frozen && on_device() ? parameters : ByteCount();
-    add_casts(group, stored);
+    add_casts(group, stored, shards);
     add_whole(group, bytes, shards);
   }
 
@@ -239,8 +239,8 @@ class StateSum {
   bool on_device() const { return layout_.offload.parameters == Tier::Device; }
 
   // Under ZeRO-3 or elsewhere shards are cast, or what was gathered or fetched for every pass.
-  void add_casts(const StateGroup& group, int stored) {
-    if (layout_.zero_stage == 3 || !on_device()) {
+  void add_casts(const StateGroup& group, int stored, std::int64_t shards) {
+    if ((layout_.zero_stage == 3 && shards > 1) || !on_device()) {
       return;
     }
     total_.cast_weights += cast_weight_bytes(group, block_.quantised);

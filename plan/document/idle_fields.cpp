@@ -139,8 +139,8 @@ constexpr std::array kFlagRules = {
              },
              "tp, cp or ep > 1 in a training plan"},
     FlagRule{"stream_tp", &Execution::stream_tp,
-             [](const PlanUses& u) { return u.sequence_parallel; },
-             "tp > 1 with sequence_parallel"},
+             [](const PlanUses& u) { return u.sequence_parallel || u.tensor_mesh; },
+             "tp > 1 with sequence_parallel or on a tensor mesh"},
     FlagRule{"fp32_gradients", &Execution::fp32_gradients, training, kTraining},
     FlagRule{"master_weights", &Execution::master_weights,
              [](const PlanUses& u) {
@@ -149,7 +149,9 @@ constexpr std::array kFlagRules = {
              "parameters narrower than fp32"},
     FlagRule{"fp32_parameters", &Execution::fp32_parameters,
              [](const PlanUses& u) { return u.training && u.sixteen_bits; }, kLowPrecision},
-    FlagRule{"reshard_after_forward", &Execution::reshard_after_forward, zero3, kZero3},
+    FlagRule{"reshard_after_forward", &Execution::reshard_after_forward,
+             [](const PlanUses& u) { return u.training && (u.zero3 || u.fetched_parameters); },
+             "zero_stage = 3 over several data-parallel ranks, or offload.parameters"},
     FlagRule{"delayed_update", &Execution::delayed_update,
              [](const PlanUses& u) { return u.training && u.host_optimizer; },
              "an optimizer on host or disk"},
@@ -215,8 +217,10 @@ constexpr std::array kValueRules = {
               training, kTraining},
     ValueRule{"execution.bucket",
               [](const PlanUses& u) { return u.plan.execution.bucket_bytes > 0; },
-              [](const PlanUses& u) { return u.training && u.data_parallel; },
-              "several data-parallel ranks"},
+              [](const PlanUses& u) {
+                return u.training && (u.data_parallel || u.sequence_parallel);
+              },
+              "several data-parallel ranks, or tp > 1 with sequence_parallel"},
     ValueRule{"execution.first_bucket",
               [](const PlanUses& u) { return u.plan.execution.first_bucket_bytes > 0; },
               [](const PlanUses& u) {

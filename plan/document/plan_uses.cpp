@@ -14,6 +14,7 @@ void add_layout(const Plan& plan, const BlockPlan& layout, PlanUses& uses) {
   uses.tensor_parallel |= layout.tp > 1;
   uses.sequence_parallel |= sequence;
   const bool mesh = layout.tp > 1 && layout.tensor_parallel != TensorMesh::OneD;
+  uses.tensor_mesh |= mesh;
   uses.gathers_again |= uses.training && (sequence || mesh) && !layout.keep_gathered;
   uses.whole_boundaries |= layout.tp > 1 && !sequence;
   uses.context_parallel |= layout.cp > 1;

@@ -12,6 +12,7 @@ struct PlanUses {
   bool training = false;
   bool tensor_parallel = false;
   bool sequence_parallel = false;
+  bool tensor_mesh = false;       // of more than one dimension
   bool gathers_again = false;     // inputs of products, where execution says so
   bool whole_boundaries = false;  // tp ranks that all hold the stream
   bool ring = false;
