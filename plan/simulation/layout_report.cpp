@@ -278,16 +278,21 @@ class Reporter {
       add_traffic(PassKind::InputGrad, CommKind::AllReduce, "copies", 2,
                   gradients_of_copy(plan_, static_cast<double>(held.local_parameters)), report);
     }
+    using Use = StateCollective::Use;
+    const bool broadcasts = plan_.execution.broadcasts_parameters && layout.zero_stage < 3 &&
+                            !plan_.execution.overlap_param_gather;
     for (const StateCollective& state :
          state_collectives(cost, layout, mesh, plan_.execution, plan_.precision, with_table,
                            plan_.cluster.node.gpus)) {
+      if (state.use == Use::BackwardGather && !plan_.execution.reshard_after_forward) {
+        continue;  // the forward's gather is still there
+      }
       ReportedCollective one;
-      one.pass =
-          state.use == StateCollective::Use::Gather ? PassKind::Forward : PassKind::InputGrad;
-      one.kind = state.kind;
+      one.pass = state.use == Use::Gather ? PassKind::Forward : PassKind::InputGrad;
+      one.kind = state.use == Use::Gather && broadcasts ? CommKind::Broadcast : state.kind;
       one.axes = axes_text(state.axes);
       one.ranks = state.group(mesh, plan_.cluster.node.gpus).ranks;
-      one.tensor = state.use == StateCollective::Use::Reduce ? "gradients" : "parameters";
+      one.tensor = state.use == Use::Reduce ? "gradients" : "parameters";
       one.bytes = Bytes(state.bytes);
       one.sent = ring_bytes(one.kind, one.bytes, one.ranks);
       add_collective(std::move(one), report.states);

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -17,6 +18,8 @@
 namespace orrery::plan {
 namespace {
 
+using sim::CommKind;
+using sim::PassKind;
 using testing::Contains;
 using testing::Field;
 using testing::HasSubstr;
@@ -50,6 +53,30 @@ TEST(LayoutReport, ATiedTableOfOneStageIsReducedOnce) {
   plan.stage_blocks = even_stages(plan.network, 2);
   const double table = 4.0 * static_cast<double>(spec.vocab * spec.hidden);
   EXPECT_EQ(gradient_bytes(plan), 4 * parameters + table);
+}
+
+// What a forward gathered and keeps is not gathered for the backward; tensors that their ranks
+// broadcast are not gathered at all.
+TEST(LayoutReport, ParametersAreGatheredAsTheStepDoes) {
+  BlockPlan layout;
+  layout.zero_stage = 3;
+  Plan plan = one_stage_plan(layout);
+  const auto travels = [&](PassKind pass, CommKind kind) {
+    const std::vector<ReportedCollective> states = report_layouts(plan)[1].states;
+    return std::any_of(states.begin(), states.end(), [&](const ReportedCollective& one) {
+      return one.tensor == "parameters" && one.pass == pass && one.kind == kind;
+    });
+  };
+  EXPECT_TRUE(travels(PassKind::InputGrad, CommKind::AllGather));
+  plan.execution.reshard_after_forward = false;
+  EXPECT_TRUE(travels(PassKind::Forward, CommKind::AllGather));
+  EXPECT_FALSE(travels(PassKind::InputGrad, CommKind::AllGather));
+  plan.blocks.front().layout.zero_stage = 1;
+  plan.execution.overlap_param_gather = false;
+  EXPECT_TRUE(travels(PassKind::Forward, CommKind::AllGather));
+  plan.execution.broadcasts_parameters = true;
+  EXPECT_TRUE(travels(PassKind::Forward, CommKind::Broadcast));
+  EXPECT_FALSE(travels(PassKind::Forward, CommKind::AllGather));
 }
 
 // A slice gathers its own tokens: twice as many collectives of half the size, and as many bytes.
