@@ -88,11 +88,27 @@ std::vector<std::size_t> cut_before(const std::vector<Factor>& factors, std::siz
 }
 
 // Pieces stay where they are only as far as both sides begin with the same factors; behind the
-// first that differs everything moves.
-bool stays(const std::vector<Factor>& factors, std::size_t index) {
+// first that differs everything moves. Context ranks of which one side alone balances the causal
+// triangle hold other tokens.
+bool stays(const std::vector<Factor>& factors, std::size_t index, bool reordered) {
   const Factor& factor = factors[index];
+  const std::vector<std::size_t> before = cut_before(factors, index, &Factor::from);
+  const auto moves = [&](const Factor& one) {
+    return reordered && one.from.axis == Axis::Context && one.from.placement.is_sharded();
+  };
   return factor.from.placement.is_sharded() && factor.from.placement == factor.to.placement &&
-         cut_before(factors, index, &Factor::from) == cut_before(factors, index, &Factor::to);
+         before == cut_before(factors, index, &Factor::to) && !moves(factor) &&
+         std::none_of(before.begin(), before.end(),
+                      [&](std::size_t other) { return moves(factors[other]); });
+}
+
+// Whether both blocks cut the sequence for attention that reads it in order, one of them balanced.
+// Ulysses gathers all of it and takes either order.
+bool reorders(const Plan& plan, const BlockPlan& from, const BlockPlan& to) {
+  const auto ordered = [](const BlockPlan& layout) {
+    return layout.cp > 1 && layout.context != ContextParallel::Ulysses;
+  };
+  return plan.network.spec.causal && ordered(from) && ordered(to) && from.zigzag != to.zigzag;
 }
 
 CommKind kind_of(const Factor& factor, bool stays) {
@@ -110,12 +126,13 @@ int StreamConversion::ranks() const {
 }
 
 std::vector<StreamConversion> stream_conversions(const Mesh& from_mesh, const Layout& from,
-                                                 const Mesh& to_mesh, const Layout& to) {
+                                                 const Mesh& to_mesh, const Layout& to,
+                                                 bool reordered) {
   const std::vector<Factor> factors = common_factors(from_mesh, from, to_mesh, to);
   StreamConversion exchange{CommKind::AllToAll, {}};
   StreamConversion gather{CommKind::AllGather, {}};
   for (std::size_t index = 0; index < factors.size(); ++index) {
-    const CommKind kind = kind_of(factors[index], stays(factors, index));
+    const CommKind kind = kind_of(factors[index], stays(factors, index, reordered));
     if (kind != CommKind::None) {
       (kind == CommKind::AllToAll ? exchange : gather).factors.push_back(factors[index].extent);
     }
@@ -135,7 +152,8 @@ std::vector<StreamConversion> stream_conversions(const Plan& plan, const BlockPl
     return stream_layout(rules_of(layout, plan.execution.vocab_parallel));
   };
   return stream_conversions(mesh_of(from, plan.data_ranks(from)), stream_of(from),
-                            mesh_of(to, plan.data_ranks(to)), stream_of(to));
+                            mesh_of(to, plan.data_ranks(to)), stream_of(to),
+                            reorders(plan, from, to));
 }
 
 Relayout relayout(const Plan& plan, const BlockPlan& from, ByteCount before, const BlockPlan& to,

@@ -19,8 +19,10 @@ struct StreamConversion {
 };
 
 // From one block's stream to the next's, gathers last. Backward: the same with from and to swapped.
+// `reordered`: context ranks of the two hold other tokens of the sequence.
 std::vector<StreamConversion> stream_conversions(const Mesh& from_mesh, const Layout& from,
-                                                 const Mesh& to_mesh, const Layout& to);
+                                                 const Mesh& to_mesh, const Layout& to,
+                                                 bool reordered = false);
 
 // The same for two blocks of a plan.
 std::vector<StreamConversion> stream_conversions(const Plan& plan, const BlockPlan& from,

@@ -75,6 +75,29 @@ TEST(EndConversions, NothingWhereNothingChanges) {
   }
 }
 
+// Context ranks that balance the causal triangle hold other chunks than those that do not; after
+// Ulysses, which reads all of them, either order will do.
+TEST(StreamConversions, BalancedRanksExchangeTheirChunks) {
+  Plan plan = small_plan();
+  BlockPlan balanced;
+  balanced.cp = 4;
+  BlockPlan in_order = balanced;
+  in_order.zigzag = false;
+  const std::vector<StreamConversion> moved = stream_conversions(plan, balanced, in_order);
+  ASSERT_EQ(moved.size(), 1U);
+  EXPECT_EQ(moved.front().kind, sim::CommKind::AllToAll);
+  EXPECT_EQ(moved.front().ranks(), 4);
+  balanced.tp = in_order.tp = 2;
+  balanced.sequence_parallel = in_order.sequence_parallel = true;
+  EXPECT_EQ(stream_conversions(plan, in_order, balanced).front().ranks(), 8);
+  EXPECT_TRUE(stream_conversions(plan, balanced, balanced).empty());
+  BlockPlan ulysses = in_order;
+  ulysses.context = ContextParallel::Ulysses;
+  EXPECT_TRUE(stream_conversions(plan, balanced, ulysses).empty());
+  plan.network.spec.causal = false;
+  EXPECT_TRUE(stream_conversions(plan, balanced, in_order).empty());
+}
+
 Plan with_layouts_by_stage(const std::string& schedule, const BlockPlan& first,
                            const BlockPlan& second) {
   Plan plan = small_plan();
