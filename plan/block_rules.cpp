@@ -89,6 +89,13 @@ int expert_replicas(const BlockPlan& layout) {
   return std::max(1, layout.ep / expert_ranks_inside(layout));
 }
 
+bool balances_causal(const BlockPlan& layout) {
+  const bool in_order = layout.context == ContextParallel::Mix
+                            ? layout.cp > layout.ulysses_degree
+                            : layout.context != ContextParallel::Ulysses;
+  return layout.cp > 1 && layout.zigzag && in_order;
+}
+
 std::int64_t expert_span(const BlockPlan& layout) {
   const Mesh mesh = mesh_of(layout, expert_replicas(layout));
   const std::int64_t tensor = layout.expert_tp == 1 ? mesh.span(kTensorAxes) : 1;

@@ -47,6 +47,10 @@ bool expert_order_matters(const BlockPlan& layout, const topologies::Node& node)
 // Sizes of the axes for `dp` data-parallel ranks.
 Mesh mesh_of(const BlockPlan& layout, int dp);
 
+// Whether each context rank has two chunks of the sequence, one of either end, so that all have an
+// equal part of a causal triangle.
+bool balances_causal(const BlockPlan& layout);
+
 struct BlockRules {
   AxisRules attention;  // Ulysses shards the heads of the attention core over the context axis
   AxisRules other;

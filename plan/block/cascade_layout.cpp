@@ -30,8 +30,8 @@ class Checker {
     if (layout.sequence_parallel && layout.tp > 1) {
       divides("tp x cp (sequence_parallel)", layout.tp * cp, "tokens", cascade_.tokens);
     }
-    if (cp > 1 && layout.context == ContextParallel::Ring && causal) {
-      divides("2 x cp (causal ring)", 2 * cp, "tokens", cascade_.tokens);
+    if (causal && balances_causal(layout)) {
+      divides("2 x cp (zigzag)", 2 * cp, "tokens", cascade_.tokens);
     } else {
       divides("cp", cp, "tokens", cascade_.tokens);
     }

@@ -232,8 +232,8 @@ int Lowering::converted_input(StepList& list, std::vector<Converted>& converted,
   const int before = ready[slot_of(tensor)];
   const std::vector<int>& joint = joint_outputs(tensor);
   if (joint.empty()) {
-    const int step = list.add_conversion(tensor_of(tensor), found(tensor, to, pass), to, pass,
-                                         before, kernel);
+    const int step =
+        list.add_conversion(tensor_of(tensor), found(tensor, to, pass), to, pass, before, kernel);
     converted.push_back({tensor, to, step});
     return step;
   }

@@ -105,10 +105,12 @@ bool stays(const std::vector<Factor>& factors, std::size_t index, bool reordered
 // Whether both blocks cut the sequence for attention that reads it in order, one of them balanced.
 // Ulysses gathers all of it and takes either order.
 bool reorders(const Plan& plan, const BlockPlan& from, const BlockPlan& to) {
-  const auto ordered = [](const BlockPlan& layout) {
-    return layout.cp > 1 && layout.context != ContextParallel::Ulysses;
+  const auto may_balance = [](BlockPlan layout) {
+    layout.zigzag = true;
+    return balances_causal(layout);
   };
-  return plan.network.spec.causal && ordered(from) && ordered(to) && from.zigzag != to.zigzag;
+  return plan.network.spec.causal && from.zigzag != to.zigzag && may_balance(from) &&
+         may_balance(to);
 }
 
 CommKind kind_of(const Factor& factor, bool stays) {

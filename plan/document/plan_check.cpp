@@ -359,10 +359,8 @@ void Checker::check_context_parallel(const BlockPlan& layout) const {
   }
   const models::NetworkSpec& spec = plan_.network.spec;
   const bool checked = plan_.packs.empty();  // packs are padded
-  const int ulysses = layout.context == ContextParallel::Mix ? layout.ulysses_degree : layout.cp;
-  const bool rings = layout.context == ContextParallel::Ring || layout.cp > ulysses;
-  if (checked && rings && spec.causal && layout.zigzag) {
-    divides("2 x cp (causal ring)", std::int64_t{2} * layout.cp, "sequence", plan_.sequence,
+  if (checked && spec.causal && balances_causal(layout)) {
+    divides("2 x cp (zigzag)", std::int64_t{2} * layout.cp, "sequence", plan_.sequence,
             uneven_text("axis cp, two chunks a rank,", kStream, plan_.sequence, 2 * layout.cp));
   } else if (checked) {
     divides("cp", layout.cp, "sequence", plan_.sequence,

@@ -320,7 +320,7 @@ TEST(Cascades, AreDividedAsTheFirstBackbone) {
                 layout.cp = 2;
                 spec.tokens = 1022;
               }),
-              HasSubstr("cascade.tokens = 1022 is not divisible by 2 x cp (causal ring) = 4"));
+              HasSubstr("cascade.tokens = 1022 is not divisible by 2 x cp (zigzag) = 4"));
   EXPECT_THAT(refusal([](Spec& spec, BlockPlan& layout) {
                 layout.cp = 2;
                 layout.context = ContextParallel::AllGather;

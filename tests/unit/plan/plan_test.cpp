@@ -132,7 +132,8 @@ TEST(PlanCheck, TensorAndContextParallelDivisibility) {
   EXPECT_EQ(context(ContextParallel::Ring, 1026, false), "");  // one chunk a rank
   EXPECT_THAT(context(ContextParallel::Mix, 1026), HasSubstr("2 x cp"));
   EXPECT_EQ(context(ContextParallel::Mix, 1026, true, 2), "");  // no ring
-  EXPECT_EQ(context(ContextParallel::AllGather, 1026), "");
+  EXPECT_THAT(context(ContextParallel::AllGather, 1026), HasSubstr("2 x cp"));
+  EXPECT_EQ(context(ContextParallel::AllGather, 1026, false), "");
   EXPECT_THAT(context(ContextParallel::AllGather, 1025), HasSubstr("cp = 2"));
 }
 
