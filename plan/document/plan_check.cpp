@@ -310,7 +310,7 @@ std::string uneven_text(std::string_view axis, std::string_view tensors, std::in
       "{} cuts {} of every layer evenly, here with remainder {}; only the "
       "vocabulary may be uneven, padded to the next multiple{}",
       axis, tensors, extent % parts,
-      axis == "axis tp" ? "; tensor_shares divides it unevenly" : "");
+      axis == "axis tp" && parts < extent ? "; tensor_shares divides it unevenly" : "");
 }
 
 void Checker::check_tensor_parallel(const BlockPlan& layout) const {
@@ -327,8 +327,9 @@ void Checker::check_tensor_parallel(const BlockPlan& layout) const {
   const models::NetworkSpec& spec = plan_.network.spec;
   divides("tp", layout.tp, "encoder.heads", spec.encoder.heads);  // 0 without one
   divides("tp", layout.tp, "encoder.hidden", spec.encoder.hidden);
-  if (layout.tp == 1 || layout.tensor_parallel != TensorMesh::OneD) {
-    return;  // check_layouts says which tensor of a mesh does not divide
+  if (layout.tp == 1 || layout.tensor_parallel != TensorMesh::OneD ||
+      !layout.variables[static_cast<std::size_t>(Axis::Tensor)].empty()) {
+    return;  // check_layouts says which tensor does not divide
   }
   const auto uneven = [&](std::string_view tensors, std::int64_t extent) {
     return uneven_text("axis tp", tensors, extent, layout.tp);
@@ -343,10 +344,8 @@ void Checker::check_tensor_parallel(const BlockPlan& layout) const {
           uneven("the width of tensor \"up\"", spec.ffn_hidden));
   divides("tp", layout.tp, "moe.shared_ffn_hidden", spec.moe.shared_ffn_hidden,
           uneven("the width of tensor \"shared_up\"", spec.moe.shared_ffn_hidden));
-  if (layout.variables[static_cast<std::size_t>(Axis::Tensor)].empty()) {
-    divides("tp", layout.tp, "adapters.rank", spec.adapters.rank,
-            "axis tp cuts adapters evenly by their rank; expected a rank that is a multiple of tp");
-  }  // else check_layouts says so where the axis cuts the rank
+  divides("tp", layout.tp, "adapters.rank", spec.adapters.rank,
+          "axis tp cuts adapters evenly by their rank; expected a rank that is a multiple of tp");
 }
 
 void Checker::check_context_parallel(const BlockPlan& layout) const {
