@@ -279,20 +279,25 @@ RankNetwork StepList::network_of(const MergedConversion& merged) const {
 
 namespace {
 
-// Expected nodes that hold a group which a token goes to. A node with G/n of G groups is missed by
-// t groups taken without replacement with probability C(G - G/n, t) / C(G, t), so n (1 - that) are
-// met; where a group is on several nodes of its own, those of t groups are.
+// Chance that none of `taken` out of `all`, without one twice, is among `share` of them:
+// C(all - share, taken) / C(all, taken).
+double chance_of_none(double all, double share, double taken) {
+  double none = 1.0;
+  for (double i = 0; i < taken; ++i) {
+    none *= std::max(0.0, all - share - i) / (all - i);
+  }
+  return none;
+}
+
+// Expected nodes that hold a group which a token goes to: those that the groups meet; where a group
+// is on several nodes of its own, all of them.
 double nodes_of_token(const models::Block& block, int nodes) {
   const auto groups = static_cast<double>(block.groups);
   const auto taken = static_cast<double>(block.groups_per_token);
   if (groups <= nodes) {
     return std::min(1.0 * nodes, taken * nodes / groups);
   }
-  double missed = 1.0;
-  for (double i = 0; i < taken; ++i) {
-    missed *= std::max(0.0, groups - groups / nodes - i) / (groups - i);
-  }
-  return nodes * (1.0 - missed);
+  return nodes * (1.0 - chance_of_none(groups, groups / nodes, taken));
 }
 
 }  // namespace
@@ -300,7 +305,8 @@ double nodes_of_token(const models::Block& block, int nodes) {
 double crossing_share(const models::Block& block, int nodes) {
   const auto copies = static_cast<double>(std::max<std::int64_t>(1, block.top_k));
   const double reached = nodes_of_token(block, nodes);
-  const double met = reached * (1.0 - std::pow(1.0 - 1.0 / reached, copies));
+  const double of_a_node = static_cast<double>(block.experts) / nodes;
+  const double met = reached * (1.0 - chance_of_none(of_a_node * reached, of_a_node, copies));
   return std::min(1.0, met / copies);
 }
 

@@ -34,9 +34,9 @@ Conversions conversions_of(const BlockContext& context, const models::Tensor& te
 // Whether tokens on their way to experts on several nodes, or back, are sent by kernels that send
 // one once to every node that has one of its experts and fan it out inside the node (DeepEP).
 bool is_sent_once(const Step& step, const Execution& execution);
-// The part of such an exchange's buffer that crosses: of k copies spread evenly over n nodes,
-// n (1 - (1 - 1/n)^k) nodes are met. Where experts are in groups, n are the nodes of the groups
-// that a token goes to: those that its copies meet are that many at most.
+// The part of such an exchange's buffer that crosses: k different ones of E experts, E/n on each of
+// n nodes, meet n (1 - C(E - E/n, k) / C(E, k)) nodes. Where experts are in groups, n are the nodes
+// of the groups that a token goes to: those that its copies meet are that many at most.
 double crossing_share(const models::Block& block, int nodes);
 
 class StepList {

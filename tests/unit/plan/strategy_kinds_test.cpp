@@ -179,9 +179,9 @@ TEST(DeduplicatedDispatch, ReachesTheNodesOfItsGroups) {
   };
   EXPECT_DOUBLE_EQ(time(4, 4), time(1, 1));
   EXPECT_DOUBLE_EQ(time(8, 8), time(1, 1));
-  EXPECT_LT(time(4, 2), 0.65 * time(1, 1));  // 2 nodes, of 4 (1 - (3/4)^8) = 3.6
+  EXPECT_LT(time(4, 2), 0.65 * time(1, 1));  // 2 nodes, of 3.66
   // Two groups a node: four of eight are on 4 (1 - 15/70) = 3.14 nodes on average, not on all four,
-  // and the copies meet 3.00; on three nodes they would meet 2.88.
+  // and the copies meet 3.03; on three nodes they would meet 2.92.
   EXPECT_NEAR((time(8, 4) - time(4, 3)) / (time(1, 1) - time(4, 3)), 0.158, 0.02);
   EXPECT_LT(time(8, 2), time(4, 2));  // 4 (1 - 15/28) = 1.86 nodes
   EXPECT_DOUBLE_EQ(time(8, 1), time(4, 1));
