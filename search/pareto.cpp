@@ -10,16 +10,21 @@
 #include "base/error.hpp"
 #include "base/interrupt.hpp"
 #include "base/text.hpp"
+#include "plan/replay/memory_replay.hpp"
 
 namespace orrery::search {
 namespace {
 
 const std::array<std::string, 3> kKinds = {"memory", "gpus", "cost"};
 
-ByteCount fullest(const plan::Simulation& simulation) {
+// By categories and replayed: plans must fit by both.
+ByteCount fullest(const Found& found) {
   ByteCount most;
-  for (const plan::StageMemory& stage : simulation.memory) {
+  for (const plan::StageMemory& stage : found.simulation.memory) {
     most = std::max(most, stage.total());
+  }
+  for (const plan::MemoryPeak& peak : plan::replay_memory(found.plan, {}, 0)) {
+    most = std::max(most, peak.device());
   }
   return most;
 }
@@ -28,7 +33,7 @@ ParetoPoint point_of(Outcome& outcome) {
   ParetoPoint point{std::move(*outcome.best), 0, {}, 0, outcome.lower_bound, outcome.gap_fraction};
   const plan::Plan& plan = point.found.plan;
   point.gpus = plan.cluster.num_gpus();
-  point.memory = fullest(point.found.simulation);
+  point.memory = fullest(point.found);
   point.usd_per_iteration =
       plan.cluster.gpu.price.value() * point.gpus * point.found.simulation.iteration_time.value();
   return point;
@@ -36,11 +41,10 @@ ParetoPoint point_of(Outcome& outcome) {
 
 class Walk {
  public:
-  Walk(ParetoFrontier& frontier, const Options& options, ByteCount reserve,
+  Walk(ParetoFrontier& frontier, const Options& options,
        const std::function<void(const ParetoFrontier&)>& done)
       : frontier_(frontier), options_(options), done_(done) {
     options_.top = 0;
-    options_.replay_reserve = reserve;  // whatever the categories are held to
   }
 
   // Nothing when no plan fits or none exists; then `below` says why. With a `cutoff` also nothing
@@ -209,7 +213,7 @@ ParetoFrontier find_pareto(ParetoKind kind, const Problem& problem, const plan::
                            const std::function<void(const ParetoFrontier&)>& done) {
   ParetoFrontier frontier;
   frontier.kind = kind;
-  Walk walk(frontier, options, base.memory_reserve, done);
+  Walk walk(frontier, options, done);
   if (kind == ParetoKind::Memory) {
     against_memory(walk, base, frontier);
     return frontier;

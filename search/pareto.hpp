@@ -6,8 +6,8 @@
 //   memory  the search is repeated with one byte less than the fastest plan needs, until nothing
 //           fits: exact where every search closes
 //   gpus    parts of the cluster: every number of GPUs of one node, every number of nodes; exact
-//           over these. A search ends as soon as its bound is not below what fewer GPUs reach; parts
-//           whose peak rate alone rules them out are not searched
+//           over these. A search ends as soon as its bound is not below what fewer GPUs reach;
+//           parts whose peak rate alone rules them out are not searched
 //   cost    the same parts: of one part the fastest plan is also the cheapest
 // Deterministic at any number of threads.
 #pragma once
@@ -30,7 +30,7 @@ std::string_view to_text(ParetoKind kind);
 struct ParetoPoint {
   Found found;
   int gpus = 0;
-  ByteCount memory;          // of the fullest GPU
+  ByteCount memory;          // of the fullest GPU: by categories or replayed, what is more
   double usd_per_iteration;  // 0: no price known
   Seconds lower_bound;       // of every plan that costs no more
   double gap_fraction = 0;

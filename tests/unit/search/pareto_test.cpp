@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "plan/replay/memory_replay.hpp"
 #include "tests/unit/search/small_search.hpp"
 
 namespace orrery::search {
@@ -23,8 +24,11 @@ Options few_plans() {
   return options;
 }
 
-ByteCount fullest(const plan::Simulation& simulation) {
+ByteCount fullest(const plan::Plan& plan, const plan::Simulation& simulation) {
   ByteCount most;
+  for (const plan::MemoryPeak& peak : plan::replay_memory(plan)) {
+    most = std::max(most, peak.device());
+  }
   for (const plan::StageMemory& stage : simulation.memory) {
     most = std::max(most, stage.total());
   }
@@ -36,9 +40,10 @@ TEST(ParetoTest, MemoryFrontierEqualsThatOfAllPlans) {
   const Options options = few_plans();
   std::vector<std::pair<Seconds, ByteCount>> all;
   enumerate(base, options.constraints,
-            [&](const plan::Plan&, const plan::Simulation& simulation, plan::Simulator&) {
-              if (!simulation.does_not_fit) {
-                all.emplace_back(simulation.iteration_time, fullest(simulation));
+            [&](const plan::Plan& plan, const plan::Simulation& simulation, plan::Simulator&) {
+              const ByteCount most = fullest(plan, simulation);
+              if (!simulation.does_not_fit && most <= base.cluster.gpu.memory) {
+                all.emplace_back(simulation.iteration_time, most);
               }
             });
   std::sort(all.begin(), all.end());
