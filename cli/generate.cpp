@@ -104,6 +104,10 @@ int lengths(const GenerateOptions& options) {
   check_range("--pack", static_cast<double>(options.capacity), 0, 1e12);
   refuse_alone({{"--packing", options.packing != GenerateOptions().packing}},
                {"--pack", options.capacity > 0});
+  const models::LengthModel usual;
+  refuse_alone({{"--tail-from", model.tail_from != usual.tail_from},
+                {"--tail-index", model.tail_index != usual.tail_index}},
+               {"--tail", model.tail > 0});
   if (model.shortest < 1 || model.longest < model.shortest) {
     bad_input("generate", "--shortest must be at least 1 and at most --longest");
   }

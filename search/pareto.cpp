@@ -17,23 +17,28 @@ namespace {
 
 const std::array<std::string, 3> kKinds = {"memory", "gpus", "cost"};
 
-// By categories and replayed: plans must fit by both.
-ByteCount fullest(const Found& found) {
+ByteCount fullest(const plan::Simulation& simulation) {
   ByteCount most;
-  for (const plan::StageMemory& stage : found.simulation.memory) {
+  for (const plan::StageMemory& stage : simulation.memory) {
     most = std::max(most, stage.total());
   }
-  for (const plan::MemoryPeak& peak : plan::replay_memory(found.plan, {}, 0)) {
+  return most;
+}
+
+ByteCount replayed_peak(const plan::Plan& plan) {
+  ByteCount most;
+  for (const plan::MemoryPeak& peak : plan::replay_memory(plan, {}, 0)) {
     most = std::max(most, peak.device());
   }
   return most;
 }
 
 ParetoPoint point_of(Outcome& outcome) {
-  ParetoPoint point{std::move(*outcome.best), 0, {}, 0, outcome.lower_bound, outcome.gap_fraction};
+  ParetoPoint point{std::move(*outcome.best), 0, {}, {}, 0, outcome.lower_bound,
+                    outcome.gap_fraction};
   const plan::Plan& plan = point.found.plan;
   point.gpus = plan.cluster.num_gpus();
-  point.memory = fullest(point.found);
+  point.memory = fullest(point.found.simulation);
   point.usd_per_iteration =
       plan.cluster.gpu.price.value() * point.gpus * point.found.simulation.iteration_time.value();
   return point;
@@ -41,10 +46,11 @@ ParetoPoint point_of(Outcome& outcome) {
 
 class Walk {
  public:
-  Walk(ParetoFrontier& frontier, const Options& options,
+  Walk(ParetoFrontier& frontier, const Options& options, ByteCount reserve,
        const std::function<void(const ParetoFrontier&)>& done)
       : frontier_(frontier), options_(options), done_(done) {
     options_.top = 0;
+    options_.replay_reserve = reserve;  // whatever the categories are held to
   }
 
   // Nothing when no plan fits or none exists; then `below` says why. With a `cutoff` also nothing
@@ -94,6 +100,7 @@ void against_memory(Walk& walk, const plan::Plan& base, ParetoFrontier& frontier
     }
     tighter.memory_reserve = base.cluster.gpu.memory - point->memory + ByteCount(1);
     point->found.plan.memory_reserve = base.memory_reserve;
+    point->replayed = replayed_peak(point->found.plan);
     std::vector<ParetoPoint>& points = frontier.points;
     if (!points.empty() &&
         points.back().found.simulation.iteration_time == point->found.simulation.iteration_time) {
@@ -213,7 +220,7 @@ ParetoFrontier find_pareto(ParetoKind kind, const Problem& problem, const plan::
                            const std::function<void(const ParetoFrontier&)>& done) {
   ParetoFrontier frontier;
   frontier.kind = kind;
-  Walk walk(frontier, options, done);
+  Walk walk(frontier, options, base.memory_reserve, done);
   if (kind == ParetoKind::Memory) {
     against_memory(walk, base, frontier);
     return frontier;

@@ -3,8 +3,9 @@
 // of GPUs, and against the price of an iteration. Each point is the outcome of a search of its own,
 // with that search's certificate: no plan of the space that is as cheap is faster by more than its
 // gap.
-//   memory  the search is repeated with one byte less than the fastest plan needs, until nothing
-//           fits: exact where every search closes
+//   memory  the search is repeated with one byte less than the fastest plan needs by categories,
+//           until nothing fits: exact where every search closes. What the allocator keeps beside
+//           them depends on what there is, so the replay is held to the whole GPU and told apart
 //   gpus    parts of the cluster: every number of GPUs of one node, every number of nodes; exact
 //           over these. A search ends as soon as its bound is not below what fewer GPUs reach;
 //           parts whose peak rate alone rules them out are not searched
@@ -30,7 +31,8 @@ std::string_view to_text(ParetoKind kind);
 struct ParetoPoint {
   Found found;
   int gpus = 0;
-  ByteCount memory;          // of the fullest GPU: by categories or replayed, what is more
+  ByteCount memory;    // of the fullest GPU, by categories
+  ByteCount replayed;  // of a frontier against memory: its peak in the replay; 0: not replayed
   double usd_per_iteration;  // 0: no price known
   Seconds lower_bound;       // of every plan that costs no more
   double gap_fraction = 0;

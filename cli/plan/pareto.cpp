@@ -44,10 +44,13 @@ std::string proof_text(const ParetoFrontier& frontier) {
 
 std::string frontier_text(const ParetoFrontier& frontier) {
   const bool priced = frontier.points.front().usd_per_iteration > 0;
-  std::vector<TextTable::Column> columns = {{"#", Align::Right},
-                                            {"iteration", Align::Right},
-                                            {"memory", Align::Right},
-                                            {"GPUs", Align::Right}};
+  std::vector<TextTable::Column> columns = {
+      {"#", Align::Right}, {"iteration", Align::Right}, {"memory", Align::Right}};
+  const bool replayed = frontier.kind == search::ParetoKind::Memory;
+  if (replayed) {
+    columns.push_back({"replayed", Align::Right});
+  }
+  columns.push_back({"GPUs", Align::Right});
   if (priced) {
     columns.push_back({"USD/iteration", Align::Right});
   }
@@ -63,9 +66,13 @@ std::string frontier_text(const ParetoFrontier& frontier) {
   for (std::size_t i = 0; i < frontier.points.size(); ++i) {
     const ParetoPoint& point = frontier.points[i];
     const plan::Simulation& simulation = point.found.simulation;
-    std::vector<std::string> row = {
-        fmt::format("{}", i + 1), format_duration(simulation.iteration_time),
-        format_bytes(point.memory.bytes()), fmt::format("{}", point.gpus)};
+    std::vector<std::string> row = {fmt::format("{}", i + 1),
+                                    format_duration(simulation.iteration_time),
+                                    format_bytes(point.memory.bytes())};
+    if (replayed) {
+      row.push_back(format_bytes(point.replayed.bytes()));
+    }
+    row.push_back(fmt::format("{}", point.gpus));
     if (priced) {
       row.push_back(fmt::format("{:.4g}", point.usd_per_iteration));
     }
@@ -83,6 +90,9 @@ Json frontier_json(const ParetoFrontier& frontier) {
   Json points = Json::array();
   for (const ParetoPoint& point : frontier.points) {
     Json::Object entry = {{"gpu_memory_bytes", point.memory.value()}, {"gpus", point.gpus}};
+    if (point.replayed.value() > 0) {
+      entry.emplace_back("replayed_memory_bytes", point.replayed.value());
+    }
     if (point.usd_per_iteration > 0) {
       entry.emplace_back("usd_per_iteration", point.usd_per_iteration);
     }

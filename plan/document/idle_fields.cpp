@@ -227,6 +227,10 @@ constexpr std::array kValueRules = {
     ValueRule{"execution.loss_evaluations",
               [](const PlanUses& u) { return u.plan.execution.loss_evaluations > 0; }, training,
               kTraining},
+    ValueRule{"execution.flash_version",
+              [](const PlanUses& u) { return u.plan.execution.flash_version > 0; },
+              [](const PlanUses& u) { return u.serving || u.plan.execution.fused_attention; },
+              "fused_attention"},
     ValueRule{"execution.host_per_block",
               [](const PlanUses& u) { return u.plan.execution.host_per_block.value() > 0; },
               training, kTraining},
@@ -290,8 +294,11 @@ constexpr std::array kValueRules = {
               "a training plan with pp > 1"},
     ValueRule{"serving.chunk",
               [](const PlanUses& u) { return u.serving && u.plan.serving->options.chunk > 0; },
-              [](const PlanUses& u) { return u.plan.serving->options.prefill == Prefill::Chunked; },
-              "prefill = chunked"},
+              [](const PlanUses& u) {
+                const ServingOptions& options = u.plan.serving->options;
+                return options.prefill == Prefill::Chunked && options.chunk < options.token_budget;
+              },
+              "prefill = chunked and a larger token_budget"},
     ValueRule{"serving.routing",
               [](const PlanUses& u) {
                 return u.serving && u.plan.serving->options.routing != Routing::InTurn;

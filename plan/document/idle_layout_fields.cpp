@@ -101,6 +101,41 @@ void add_idle_variables(const Plan& plan, std::vector<IdleField>& idle) {
   }
 }
 
+// Groups of operators that no layer of the network has.
+void add_idle_groups(const Plan& plan, std::vector<IdleField>& idle) {
+  OperatorSet present;
+  for (const models::Block& block : plan.network.blocks) {
+    for (const models::Operator& op : block.operators) {
+      if (block.kind == models::BlockKind::Layer) {
+        present.add(group_of(block, op));
+      }
+    }
+  }
+  if (present.has(OperatorGroup::Attention)) {
+    present.add(OperatorGroup::AttentionCore);
+  }
+  const auto add = [&](std::string_view field, auto&& stated) {
+    OperatorSet absent;
+    for (const BlockRun& run : plan.blocks) {
+      for (const OperatorGroup group : stated(run.layout).groups()) {
+        if (!present.has(group)) {
+          absent.add(group);
+        }
+      }
+    }
+    if (!absent.empty()) {
+      idle.push_back(
+          {fmt::format("blocks.{} of {}", field, absent.text()), "a network with such operators"});
+    }
+  };
+  add("recompute", [](const BlockPlan& layout) {
+    return layout.recompute == Recompute::Operators ? layout.recomputed : OperatorSet();
+  });
+  add("offload.activations_of", [](const BlockPlan& layout) {
+    return layout.offload.activations > 0 ? layout.offload.activations_of : OperatorSet();
+  });
+}
+
 }  // namespace
 
 std::vector<IdleField> idle_layout_fields(const Plan& plan) {
@@ -116,6 +151,7 @@ std::vector<IdleField> idle_layout_fields(const Plan& plan) {
     }
   }
   add_idle_variables(plan, idle);
+  add_idle_groups(plan, idle);
   return idle;
 }
 

@@ -52,6 +52,52 @@ TEST(IdleLayoutFields, VariablesOfOneRankAreIdle) {
   EXPECT_EQ(idle_fields_text(plan), "");
 }
 
+// A dense network routes nothing; one of learned positions turns none.
+TEST(IdleLayoutFields, GroupsThatNoOperatorIsInAreIdle) {
+  Plan plan = plan_of(tiny_spec(), "dgx-a100:2", 2, {.tp = 2});
+  BlockPlan& layout = plan.blocks.front().layout;
+  layout.recompute = Recompute::Operators;
+  layout.recomputed.add(OperatorGroup::Norms);
+  layout.recomputed.add(OperatorGroup::AttentionCore);
+  EXPECT_EQ(idle_fields_text(plan), "");
+  layout.recomputed.add(OperatorGroup::Rotary);
+  EXPECT_EQ(idle_fields_text(plan),
+            "blocks.recompute of rotary (needs a network with such operators)");
+  layout.recompute = Recompute::None;
+  layout.offload.activations = 0.5;
+  layout.offload.activations_of.add(OperatorGroup::MlpUp);
+  layout.offload.activations_of.add(OperatorGroup::Routing);
+  EXPECT_THAT(idle_fields_text(plan), HasSubstr("blocks.offload.activations_of of routing"));
+}
+
+// What a field does on a mesh, for fetched parameters and to norms that tensor ranks share.
+TEST(IdleLayoutFields, FieldsThatChangeSomethingAreNotIdle) {
+  const auto idle = [](Plan plan, auto&& edit) {
+    edit(plan);
+    return idle_fields_text(plan);
+  };
+  Plan mesh = plan_of(tiny_spec(), "ac922:4", 1, {.tp = 4, .tensor_parallel = TensorMesh::TwoD});
+  mesh.precision = DType::Fp16;
+  EXPECT_EQ(idle(mesh, [](Plan& plan) { plan.execution.stream_tp = true; }), "");
+  const Plan norms = plan_of(tiny_spec(), "dgx-a100:1", 4, {.tp = 2, .sequence_parallel = true});
+  EXPECT_EQ(idle(norms, [](Plan& plan) { plan.execution.bucket_bytes = 1 << 20; }), "");
+  EXPECT_EQ(idle(offloaded_plan(),
+                 [](Plan& plan) {
+                   plan.blocks.front().layout.zero_stage = 0;
+                   plan.execution.reshard_after_forward = false;
+                 }),
+            "");
+  const Plan ring = plan_of(tiny_spec(), "dgx-a100:2", 1, {.cp = 4});
+  EXPECT_THAT(idle(ring, [](Plan& plan) { plan.execution.overlap_tp = true; }),
+              HasSubstr("execution.overlap_tp"));
+  EXPECT_THAT(idle(ring,
+                   [](Plan& plan) {
+                     plan.execution.fused_attention = false;
+                     plan.execution.flash_version = 2;
+                   }),
+              HasSubstr("execution.flash_version (needs fused_attention)"));
+}
+
 TEST(IdleLayoutFields, VariablesThatNoOperatorHasAreRefused) {
   Plan plan = plan_of(tiny_spec(), "dgx-a100:2", 2, {.tp = 2});
   plan.blocks.front().layout.variables[static_cast<std::size_t>(Axis::Tensor)] =

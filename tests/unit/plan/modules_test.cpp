@@ -324,6 +324,7 @@ TEST(Cascades, AreDividedAsTheFirstBackbone) {
   EXPECT_THAT(refusal([](Spec& spec, BlockPlan& layout) {
                 layout.cp = 2;
                 layout.context = ContextParallel::AllGather;
+                layout.zigzag = false;
                 spec.tokens = 1;
               }),
               HasSubstr("cascade.tokens = 1 is not divisible by cp = 2"));

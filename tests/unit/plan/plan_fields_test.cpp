@@ -365,7 +365,7 @@ TEST(PlanFields, IdleFieldsSayWhatTheyNeed) {
   plan.blocks.front().layout.zigzag = false;
   EXPECT_EQ(idle_fields_text(plan),
             "blocks.zigzag (needs cp > 1 of causal attention other than ulysses in a training "
-            "plan), execution.stream_tp (needs tp > 1 with sequence_parallel)");
+            "plan), execution.stream_tp (needs tp > 1 with sequence_parallel or on a tensor mesh)");
 }
 
 TEST(PlanFields, SequencesOfOneTensorRankAreWhole) {

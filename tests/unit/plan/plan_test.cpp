@@ -134,7 +134,7 @@ TEST(PlanCheck, TensorAndContextParallelDivisibility) {
   EXPECT_EQ(context(ContextParallel::Mix, 1026, true, 2), "");  // no ring
   EXPECT_THAT(context(ContextParallel::AllGather, 1026), HasSubstr("2 x cp"));
   EXPECT_EQ(context(ContextParallel::AllGather, 1026, false), "");
-  EXPECT_THAT(context(ContextParallel::AllGather, 1025), HasSubstr("cp = 2"));
+  EXPECT_THAT(context(ContextParallel::AllGather, 1025, false), HasSubstr("cp = 2"));
 }
 
 TEST(PlanCheck, ExpertsZeroAndPrecision) {

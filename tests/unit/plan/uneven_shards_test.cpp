@@ -70,6 +70,7 @@ TEST(UnevenShards, Tokens) {
                         plan.dp = 1;
                         layout.cp = 2;
                         layout.context = ContextParallel::AllGather;
+                        layout.zigzag = false;
                       }),
               names("axis cp cuts", "\"hidden\"", 1));
 }
