@@ -79,7 +79,7 @@ TEST(IdleLayoutFields, FieldsThatChangeSomethingAreNotIdle) {
   Plan mesh = plan_of(tiny_spec(), "ac922:4", 1, {.tp = 4, .tensor_parallel = TensorMesh::TwoD});
   mesh.precision = DType::Fp16;
   EXPECT_EQ(idle(mesh, [](Plan& plan) { plan.execution.stream_tp = true; }), "");
-  const Plan norms = plan_of(tiny_spec(), "dgx-a100:1", 4, {.tp = 2, .sequence_parallel = true});
+  const Plan norms = plan_of(tiny_spec(), "dgx-a100:1", 2, {.tp = 4, .sequence_parallel = true});
   EXPECT_EQ(idle(norms, [](Plan& plan) { plan.execution.bucket_bytes = 1 << 20; }), "");
   EXPECT_EQ(idle(offloaded_plan(),
                  [](Plan& plan) {
