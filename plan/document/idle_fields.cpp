@@ -146,9 +146,9 @@ constexpr std::array
             FlagRule{"overlap_tp", &Execution::overlap_tp,
                      [](const PlanUses& u) {
                        return u.training &&
-                              (u.tensor_parallel || u.context_parallel || u.expert_parallel);
+                              (u.tensor_parallel || u.gathers_keys || u.expert_parallel);
                      },
-                     "tp, cp or ep > 1 in a training plan"},
+                     "tp, ep or, with another context than ring, cp > 1 in a training plan"},
             FlagRule{"stream_tp", &Execution::stream_tp,
                      [](const PlanUses& u) { return u.sequence_parallel || u.tensor_mesh; },
                      "tp > 1 with sequence_parallel or on a tensor mesh"},

@@ -18,7 +18,7 @@ void add_layout(const Plan& plan, const BlockPlan& layout, PlanUses& uses) {
   uses.gathers_again |= uses.training && (sequence || mesh) && !layout.keep_gathered;
   uses.whole_boundaries |= layout.tp > 1 && !sequence;
   uses.context_parallel |= layout.cp > 1;
-  uses.exchanges_context |= layout.cp > 1 && layout.context != ContextParallel::Ring;
+  uses.gathers_keys |= layout.cp > 1 && layout.context != ContextParallel::Ring;
   uses.ring |= ring;
   uses.recomputed_ring |= ring && layout.recompute == Recompute::Full;
   uses.mix |= layout.cp > 1 && layout.context == ContextParallel::Mix;

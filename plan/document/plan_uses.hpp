@@ -19,7 +19,7 @@ struct PlanUses {
   bool recomputed_ring = false;  // whole blocks run again
   bool mix = false;
   bool context_parallel = false;
-  bool exchanges_context = false;  // other than round a ring
+  bool gathers_keys = false;  // or exchanges heads: context ranks that pass on no ring
   bool expert_parallel = false;
   bool wide_experts = false;  // expert-parallel ranks on several nodes
   bool shared_experts = false;

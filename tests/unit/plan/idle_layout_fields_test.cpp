@@ -88,7 +88,7 @@ TEST(IdleLayoutFields, FieldsThatChangeSomethingAreNotIdle) {
                  }),
             "");
   const Plan ring = plan_of(tiny_spec(), "dgx-a100:2", 1, {.cp = 4});
-  EXPECT_THAT(idle(ring, [](Plan& plan) { plan.execution.overlap_tp = true; }),
+  EXPECT_THAT(idle(ring, [](Plan& plan) { plan.execution.overlap_tp = false; }),
               HasSubstr("execution.overlap_tp"));
   EXPECT_THAT(idle(ring,
                    [](Plan& plan) {
