@@ -27,6 +27,8 @@ struct FlagRule {
 constexpr std::string_view kTraining = "a training plan";
 constexpr std::string_view kWaits = "a training plan with pp > 1, without overlap_p2p and slices";
 constexpr std::string_view kZero3 = "zero_stage = 3 over several data-parallel ranks";
+constexpr std::string_view kGathers =
+    "zero_stage = 3 over several data-parallel ranks, or offload.parameters";
 constexpr std::string_view kWideShards =
     "zero_stage = 3 over data-parallel ranks of several nodes; inside a node the shard is that of "
     "every gather";
@@ -34,6 +36,7 @@ constexpr std::string_view kLowPrecision = "a training plan with parameters narr
 
 bool training(const PlanUses& uses) { return uses.training; }
 bool wide_shards(const PlanUses& u) { return u.training && u.wide_shards; }
+bool gathers(const PlanUses& u) { return u.training && (u.zero3 || u.fetched_parameters); }
 bool zero3(const PlanUses& uses) { return uses.training && uses.zero3; }
 bool sends_tokens(const PlanUses& uses) { return uses.expert_parallel; }
 bool waits_for_messages(const PlanUses& uses) {
@@ -41,174 +44,157 @@ bool waits_for_messages(const PlanUses& uses) {
 }
 
 // A flag that is not listed does something in every plan.
-constexpr std::array
-    kFlagRules =
-        {
-            FlagRule{"fused_attention", &Execution::fused_attention, training, kTraining},
-            FlagRule{"fused_cross_entropy", &Execution::fused_cross_entropy, training, kTraining},
-            FlagRule{"eager_loss", &Execution::eager_loss,
-                     [](const PlanUses& u) {
-                       return u.training && !u.plan.execution.fused_cross_entropy;
-                     },
-                     "a training plan whose fused_cross_entropy is false"},
-            FlagRule{"eager_elementwise", &Execution::eager_elementwise,
-                     [](const PlanUses& u) { return u.eager_kinds; },
-                     "RMS norms, rotary positions or a gated activation"},
-            FlagRule{"eager_ring", &Execution::eager_ring,
-                     [](const PlanUses& u) {
-                       return u.training && u.ring && u.plan.execution.fused_attention;
-                     },
-                     "cp > 1 with context ring or mix, and fused_attention, in a training plan"},
-            FlagRule{"repeated_heads", &Execution::repeated_heads,
-                     [](const PlanUses& u) { return u.training && u.grouped_heads; },
-                     "a training plan of a network with fewer kv_heads than heads"},
-            FlagRule{"gathered_ring", &Execution::gathered_ring,
-                     [](const PlanUses& u) { return u.training && u.ring; },
-                     "cp > 1 with context ring or mix in a training plan"},
-            FlagRule{"reuses_gathered", &Execution::reuses_gathered,
-                     [](const PlanUses& u) {
-                       return u.training && u.recomputed_ring && u.plan.execution.gathered_ring;
-                     },
-                     "gathered_ring, cp > 1 with context ring or mix, and recompute full"},
-            FlagRule{"overlap_context", &Execution::overlap_context,
-                     [](const PlanUses& u) { return u.training && u.ring; },
-                     "cp > 1 with context ring or mix in a training plan"},
-            FlagRule{"regathers_inputs", &Execution::regathers_inputs,
-                     [](const PlanUses& u) { return u.gathers_again; },
-                     "a training plan with gathered inputs (a tensor mesh, or tp > 1 with "
-                     "sequence_parallel) and without keep_gathered"},
-            FlagRule{"fp8_gathers", &Execution::fp8_gathers,
-                     [](const PlanUses& u) { return u.quantised && u.sequence_parallel; },
-                     "precision fp8 or nvfp4 and tp > 1 with sequence_parallel"},
-            FlagRule{"cast_transposes", &Execution::cast_transposes,
-                     [](const PlanUses& u) { return u.quantised && u.training; },
-                     "a training plan in fp8 or nvfp4"},
-            FlagRule{"norms_cast", &Execution::norms_cast,
-                     [](const PlanUses& u) {
-                       return u.delayed_scaling &&
-                              (u.plan.execution.fp8_gathers || !u.sequence_parallel);
-                     },
-                     "a training plan in fp8 with fp8_scaling = delayed, with fp8_gathers "
-                     "where tp > 1 "
-                     "with sequence_parallel"},
-            FlagRule{"casts_weights", &Execution::casts_weights,
-                     [](const PlanUses& u) { return u.quantised && u.training; },
-                     "a training plan in fp8 or nvfp4"},
-            FlagRule{"fp8_inputs", &Execution::fp8_inputs,
-                     [](const PlanUses& u) { return u.quantised && u.training; },
-                     "a training plan in fp8 or nvfp4"},
-            FlagRule{
-                "weighted_activations", &Execution::weighted_activations,
-                [](const PlanUses& u) { return u.training && u.plan.network.spec.moe.experts > 0; },
-                "a training plan of a network with experts"},
-            FlagRule{"fused_bias", &Execution::fused_bias,
-                     [](const PlanUses& u) { return u.biases; }, "a network with biases"},
-            FlagRule{"bias_gradient_sums", &Execution::bias_gradient_sums,
-                     [](const PlanUses& u) { return u.training && u.biases; },
-                     "a training plan of a network with biases"},
-            FlagRule{"split_transfers", &Execution::split_transfers,
-                     [](const PlanUses& u) { return u.pipeline && u.whole_boundaries; },
-                     "pp > 1, and tp > 1 without sequence_parallel"},
-            FlagRule{"cast_gradients", &Execution::cast_gradients,
-                     [](const PlanUses& u) {
-                       return u.training && u.sixteen_bits && u.plan.execution.fp32_gradients;
-                     },
-                     "fp32_gradients with parameters narrower than fp32"},
-            FlagRule{"fused_grad_accumulation", &Execution::fused_grad_accumulation, training,
-                     kTraining},
-            FlagRule{"attention_copies", &Execution::attention_copies, training, kTraining},
-            FlagRule{"copies_master", &Execution::copies_master,
-                     [](const PlanUses& u) {
-                       const Execution& execution = u.plan.execution;
-                       return u.training && u.device_optimizer && u.sixteen_bits &&
-                              execution.master_weights && !execution.fp32_parameters;
-                     },
-                     "an optimizer on the device with master_weights beside narrower parameters"},
-            FlagRule{"eager_optimizer", &Execution::eager_optimizer,
-                     [](const PlanUses& u) { return u.training && u.device_optimizer; },
-                     "an optimizer on the device"},
-            FlagRule{"vocab_parallel", &Execution::vocab_parallel,
-                     [](const PlanUses& u) { return u.tensor_parallel; }, "tp > 1"},
-            FlagRule{"overlap_grad_reduce", &Execution::overlap_grad_reduce,
-                     [](const PlanUses& u) { return u.training && u.data_parallel; },
-                     "several data-parallel ranks"},
-            FlagRule{"overlap_param_gather", &Execution::overlap_param_gather,
-                     [](const PlanUses& u) {
-                       return u.training && (u.shards_states || u.host_optimizer);
-                     },
-                     "zero_stage > 0 over several data-parallel ranks"},
-            FlagRule{"overlap_p2p", &Execution::overlap_p2p,
-                     [](const PlanUses& u) { return u.training && u.pipeline; },
-                     "a training plan with pp > 1"},
-            FlagRule{"serial_exchanges", &Execution::serial_exchanges, waits_for_messages, kWaits},
-            FlagRule{"synchronised_messages", &Execution::synchronised_messages, waits_for_messages,
-                     kWaits},
-            FlagRule{"overlap_tp", &Execution::overlap_tp,
-                     [](const PlanUses& u) {
-                       return u.training &&
-                              (u.tensor_parallel || u.gathers_keys || u.expert_parallel);
-                     },
-                     "tp, ep or, with another context than ring, cp > 1 in a training plan"},
-            FlagRule{"stream_tp", &Execution::stream_tp,
-                     [](const PlanUses& u) { return u.sequence_parallel || u.tensor_mesh; },
-                     "tp > 1 with sequence_parallel or on a tensor mesh"},
-            FlagRule{"fp32_gradients", &Execution::fp32_gradients, training, kTraining},
-            FlagRule{"master_weights", &Execution::master_weights,
-                     [](const PlanUses& u) {
-                       return u.training && u.sixteen_bits && !u.plan.execution.fp32_parameters;
-                     },
-                     "parameters narrower than fp32"},
-            FlagRule{"fp32_parameters", &Execution::fp32_parameters,
-                     [](const PlanUses& u) { return u.training && u.sixteen_bits; }, kLowPrecision},
-            FlagRule{
-                "reshard_after_forward", &Execution::reshard_after_forward,
-                [](const PlanUses& u) { return u.training && (u.zero3 || u.fetched_parameters); },
-                "zero_stage = 3 over several data-parallel ranks, or offload.parameters"},
-            FlagRule{"delayed_update", &Execution::delayed_update,
-                     [](const PlanUses& u) { return u.training && u.host_optimizer; },
-                     "an optimizer on host or disk"},
-            FlagRule{"overlap_shared_experts", &Execution::overlap_shared_experts,
-                     [](const PlanUses& u) { return u.shared_experts; },
-                     "shared experts and ep > 1"},
-            FlagRule{"deduplicated_dispatch", &Execution::deduplicated_dispatch,
-                     [](const PlanUses& u) { return u.wide_experts; },
-                     "expert-parallel ranks on several nodes"},
-            FlagRule{"quantised_dispatch", &Execution::quantised_dispatch, sends_tokens, "ep > 1"},
-            FlagRule{"quantised_gather", &Execution::quantised_gather,
-                     [](const PlanUses& u) {
-                       return u.training && (u.frozen_products ? u.zero3 : u.shards_states) &&
-                              gathers_quantised(u.plan.execution, u.plan.precision);
-                     },
-                     "zero_stage > 0 (3 where adapters are trained) over several data-parallel "
-                     "ranks, in fp8 "
-                     "without scales of blocks"},
-            FlagRule{"hierarchical_gather", &Execution::hierarchical_gather, wide_shards,
-                     kWideShards},
-            FlagRule{"quantised_reduce", &Execution::quantised_reduce,
-                     [](const PlanUses& u) { return u.training && u.scatters_gradients; },
-                     "gradients that are reduce-scattered (zero_stage > 0 without "
-                     "allreduce_gradients)"},
-            FlagRule{"allreduce_gradients", &Execution::allreduce_gradients,
-                     [](const PlanUses& u) { return u.training && u.zero1; },
-                     "zero_stage = 1 over several data-parallel ranks"},
-            FlagRule{"broadcasts_parameters", &Execution::broadcasts_parameters,
-                     [](const PlanUses& u) {
-                       return u.training && u.shards_states && !u.zero3 &&
-                              !u.plan.execution.overlap_param_gather;
-                     },
-                     "zero_stage 1 or 2 over several data-parallel ranks without "
-                     "overlap_param_gather"},
-            FlagRule{"ships_weights", &Execution::ships_weights,
-                     [](const PlanUses&
-                            u) { return u.training && schedule_traits(u.plan).spreads_attention; },
-                     "a schedule with attention on other devices"},
-            FlagRule{
-                "post_validation", &Execution::post_validation,
-                [](const PlanUses& u) { return u.training && can_validate_afterwards(u.plan); },
-                "a zero-bubble schedule with pp > 1, untied embeddings and an optimizer on the "
-                "device"},
-            FlagRule{"copies_gathered", &Execution::copies_gathered, zero3, kZero3},
-            FlagRule{"flattens_gradients", &Execution::flattens_gradients, zero3, kZero3},
+constexpr std::array kFlagRules = {
+    FlagRule{"fused_attention", &Execution::fused_attention, training, kTraining},
+    FlagRule{"fused_cross_entropy", &Execution::fused_cross_entropy, training, kTraining},
+    FlagRule{"eager_loss", &Execution::eager_loss,
+             [](const PlanUses& u) { return u.training && !u.plan.execution.fused_cross_entropy; },
+             "a training plan whose fused_cross_entropy is false"},
+    FlagRule{"eager_elementwise", &Execution::eager_elementwise,
+             [](const PlanUses& u) { return u.eager_kinds; },
+             "RMS norms, rotary positions or a gated activation"},
+    FlagRule{
+        "eager_ring", &Execution::eager_ring,
+        [](const PlanUses& u) { return u.training && u.ring && u.plan.execution.fused_attention; },
+        "cp > 1 with context ring or mix, and fused_attention, in a training plan"},
+    FlagRule{"repeated_heads", &Execution::repeated_heads,
+             [](const PlanUses& u) { return u.training && u.grouped_heads; },
+             "a training plan of a network with fewer kv_heads than heads"},
+    FlagRule{"gathered_ring", &Execution::gathered_ring,
+             [](const PlanUses& u) { return u.training && u.ring; },
+             "cp > 1 with context ring or mix in a training plan"},
+    FlagRule{"reuses_gathered", &Execution::reuses_gathered,
+             [](const PlanUses& u) {
+               return u.training && u.recomputed_ring && u.plan.execution.gathered_ring;
+             },
+             "gathered_ring, cp > 1 with context ring or mix, and recompute full"},
+    FlagRule{"overlap_context", &Execution::overlap_context,
+             [](const PlanUses& u) { return u.training && u.ring; },
+             "cp > 1 with context ring or mix in a training plan"},
+    FlagRule{"regathers_inputs", &Execution::regathers_inputs,
+             [](const PlanUses& u) { return u.gathers_again; },
+             "a training plan with gathered inputs (a tensor mesh, or tp > 1 with "
+             "sequence_parallel) and without keep_gathered"},
+    FlagRule{"fp8_gathers", &Execution::fp8_gathers,
+             [](const PlanUses& u) { return u.quantised && u.sequence_parallel; },
+             "precision fp8 or nvfp4 and tp > 1 with sequence_parallel"},
+    FlagRule{"cast_transposes", &Execution::cast_transposes,
+             [](const PlanUses& u) { return u.quantised && u.training; },
+             "a training plan in fp8 or nvfp4"},
+    FlagRule{"norms_cast", &Execution::norms_cast,
+             [](const PlanUses& u) {
+               return u.delayed_scaling && (u.plan.execution.fp8_gathers || !u.sequence_parallel);
+             },
+             "a training plan in fp8 with fp8_scaling = delayed, with fp8_gathers "
+             "where tp > 1 "
+             "with sequence_parallel"},
+    FlagRule{"casts_weights", &Execution::casts_weights,
+             [](const PlanUses& u) { return u.quantised && u.training; },
+             "a training plan in fp8 or nvfp4"},
+    FlagRule{"fp8_inputs", &Execution::fp8_inputs,
+             [](const PlanUses& u) { return u.quantised && u.training; },
+             "a training plan in fp8 or nvfp4"},
+    FlagRule{"weighted_activations", &Execution::weighted_activations,
+             [](const PlanUses& u) { return u.training && u.plan.network.spec.moe.experts > 0; },
+             "a training plan of a network with experts"},
+    FlagRule{"fused_bias", &Execution::fused_bias, [](const PlanUses& u) { return u.biases; },
+             "a network with biases"},
+    FlagRule{"bias_gradient_sums", &Execution::bias_gradient_sums,
+             [](const PlanUses& u) { return u.training && u.biases; },
+             "a training plan of a network with biases"},
+    FlagRule{"split_transfers", &Execution::split_transfers,
+             [](const PlanUses& u) { return u.pipeline && u.whole_boundaries; },
+             "pp > 1, and tp > 1 without sequence_parallel"},
+    FlagRule{"cast_gradients", &Execution::cast_gradients,
+             [](const PlanUses& u) {
+               return u.training && u.sixteen_bits && u.plan.execution.fp32_gradients;
+             },
+             "fp32_gradients with parameters narrower than fp32"},
+    FlagRule{"fused_grad_accumulation", &Execution::fused_grad_accumulation, training, kTraining},
+    FlagRule{"attention_copies", &Execution::attention_copies, training, kTraining},
+    FlagRule{"copies_master", &Execution::copies_master,
+             [](const PlanUses& u) {
+               const Execution& execution = u.plan.execution;
+               return u.training && u.device_optimizer && u.sixteen_bits &&
+                      execution.master_weights && !execution.fp32_parameters;
+             },
+             "an optimizer on the device with master_weights beside narrower parameters"},
+    FlagRule{"eager_optimizer", &Execution::eager_optimizer,
+             [](const PlanUses& u) { return u.training && u.device_optimizer; },
+             "an optimizer on the device"},
+    FlagRule{"vocab_parallel", &Execution::vocab_parallel,
+             [](const PlanUses& u) { return u.tensor_parallel; }, "tp > 1"},
+    FlagRule{"overlap_grad_reduce", &Execution::overlap_grad_reduce,
+             [](const PlanUses& u) { return u.training && u.data_parallel; },
+             "several data-parallel ranks"},
+    FlagRule{"overlap_param_gather", &Execution::overlap_param_gather,
+             [](const PlanUses& u) { return u.training && (u.shards_states || u.host_optimizer); },
+             "zero_stage > 0 over several data-parallel ranks"},
+    FlagRule{"overlap_p2p", &Execution::overlap_p2p,
+             [](const PlanUses& u) { return u.training && u.pipeline; },
+             "a training plan with pp > 1"},
+    FlagRule{"serial_exchanges", &Execution::serial_exchanges, waits_for_messages, kWaits},
+    FlagRule{"synchronised_messages", &Execution::synchronised_messages, waits_for_messages,
+             kWaits},
+    FlagRule{"overlap_tp", &Execution::overlap_tp,
+             [](const PlanUses& u) {
+               return u.training && (u.tensor_parallel || u.gathers_keys || u.expert_parallel);
+             },
+             "tp, ep or, with another context than ring, cp > 1 in a training plan"},
+    FlagRule{"stream_tp", &Execution::stream_tp,
+             [](const PlanUses& u) { return u.sequence_parallel || u.tensor_mesh; },
+             "tp > 1 with sequence_parallel or on a tensor mesh"},
+    FlagRule{"fp32_gradients", &Execution::fp32_gradients, training, kTraining},
+    FlagRule{"master_weights", &Execution::master_weights,
+             [](const PlanUses& u) {
+               return u.training && u.sixteen_bits && !u.plan.execution.fp32_parameters;
+             },
+             "parameters narrower than fp32"},
+    FlagRule{"fp32_parameters", &Execution::fp32_parameters,
+             [](const PlanUses& u) { return u.training && u.sixteen_bits; }, kLowPrecision},
+    FlagRule{"reshard_after_forward", &Execution::reshard_after_forward, gathers, kGathers},
+    FlagRule{"delayed_update", &Execution::delayed_update,
+             [](const PlanUses& u) { return u.training && u.host_optimizer; },
+             "an optimizer on host or disk"},
+    FlagRule{"overlap_shared_experts", &Execution::overlap_shared_experts,
+             [](const PlanUses& u) { return u.shared_experts; }, "shared experts and ep > 1"},
+    FlagRule{"deduplicated_dispatch", &Execution::deduplicated_dispatch,
+             [](const PlanUses& u) { return u.wide_experts; },
+             "expert-parallel ranks on several nodes"},
+    FlagRule{"quantised_dispatch", &Execution::quantised_dispatch, sends_tokens, "ep > 1"},
+    FlagRule{"quantised_gather", &Execution::quantised_gather,
+             [](const PlanUses& u) {
+               return u.training && (u.frozen_products ? u.zero3 : u.shards_states) &&
+                      gathers_quantised(u.plan.execution, u.plan.precision);
+             },
+             "zero_stage > 0 (3 where adapters are trained) over several data-parallel "
+             "ranks, in fp8 "
+             "without scales of blocks"},
+    FlagRule{"hierarchical_gather", &Execution::hierarchical_gather, wide_shards, kWideShards},
+    FlagRule{"quantised_reduce", &Execution::quantised_reduce,
+             [](const PlanUses& u) { return u.training && u.scatters_gradients; },
+             "gradients that are reduce-scattered (zero_stage > 0 without "
+             "allreduce_gradients)"},
+    FlagRule{"allreduce_gradients", &Execution::allreduce_gradients,
+             [](const PlanUses& u) { return u.training && u.zero1; },
+             "zero_stage = 1 over several data-parallel ranks"},
+    FlagRule{"broadcasts_parameters", &Execution::broadcasts_parameters,
+             [](const PlanUses& u) {
+               return u.training && u.shards_states && !u.zero3 &&
+                      !u.plan.execution.overlap_param_gather;
+             },
+             "zero_stage 1 or 2 over several data-parallel ranks without "
+             "overlap_param_gather"},
+    FlagRule{
+        "ships_weights", &Execution::ships_weights,
+        [](const PlanUses& u) { return u.training && schedule_traits(u.plan).spreads_attention; },
+        "a schedule with attention on other devices"},
+    FlagRule{"post_validation", &Execution::post_validation,
+             [](const PlanUses& u) { return u.training && can_validate_afterwards(u.plan); },
+             "a zero-bubble schedule with pp > 1, untied embeddings and an optimizer on the "
+             "device"},
+    FlagRule{"copies_gathered", &Execution::copies_gathered, zero3, kZero3},
+    FlagRule{"flattens_gradients", &Execution::flattens_gradients, zero3, kZero3},
 };
 
 // Other members: whether one is stated, and whether it does something.
