@@ -258,7 +258,7 @@ class Checker {
     }
     const DType other = gpu.peak_of(DType::Fp16).value() > 0 ? DType::Fp16 : DType::Fp32;
     fail(fmt::format("{} has no {} arithmetic", gpu.name, to_text(plan_.precision)),
-         fmt::format("it computes in {0} (--precision {0})", to_text(other)));
+         fmt::format("it computes in {}: set the precision to that", to_text(other)));
   }
 
   void check_layout(std::size_t run) const;
