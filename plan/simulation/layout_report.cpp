@@ -7,6 +7,7 @@
 #include <array>
 #include <optional>
 
+#include "plan/block/reduced_axes.hpp"
 #include "plan/block/relayout.hpp"
 #include "plan/block/states.hpp"
 #include "plan/block_rules.hpp"
@@ -151,6 +152,21 @@ class Reporter {
                  element_bytes(tensor.element, plan_.precision));
   }
 
+  // ", between passes in 32 shards on dp": of a weight that ZeRO-3 gathers for its passes.
+  static std::string shards_text(const BlockContext& context, const Layout& layout) {
+    std::vector<Axis> axes;
+    int shards = 1;
+    for (const Axis axis : kShardAxes) {
+      if (context.mesh.of(axis) > 1 && layout[axis].is_replicated()) {
+        axes.push_back(axis);
+        shards *= context.mesh.of(axis);
+      }
+    }
+    return context.layout.zero_stage < 3 || context.forward_only || axes.empty()
+               ? ""
+               : fmt::format(", between passes in {} shards on {}", shards, axes_text(axes));
+  }
+
   static void hold(const BlockContext& context, const Tensor& tensor, const Layout& layout,
                    bool with_table, BlockReport& report) {
     HeldTensor held;
@@ -158,6 +174,7 @@ class Reporter {
     const bool weight = tensor.kind == models::TensorKind::Weight;
     held.kind = weight ? HeldKind::Weight : HeldKind::Activation;
     held.layout = layout_text(layout, context.mesh);
+    held.layout += weight ? shards_text(context, layout) : "";
     held.layout += tensor.tied && with_table ? ", the token table of the embedding" : "";
     held.layout += weight && tensor.frozen ? ", frozen" : "";
     held.shape = shape_text(tensor, layout, context.mesh, context.extents);

@@ -79,6 +79,28 @@ TEST(LayoutReport, ParametersAreGatheredAsTheStepDoes) {
   EXPECT_FALSE(travels(PassKind::Forward, CommKind::AllGather));
 }
 
+// ZeRO-3 keeps a shard of what it gathers for a pass; experts are cut over their own ranks already.
+TEST(LayoutReport, WeightsAreShardsBetweenPasses) {
+  models::NetworkSpec spec = small_spec();
+  spec.moe = {.experts = 8, .top_k = 2, .ffn_hidden = 512};
+  Plan plan = small_plan(spec);
+  plan.pp = 1;
+  plan.dp = 16;
+  plan.stage_blocks = even_stages(plan.network, 1);
+  BlockPlan layout{.ep = 4, .zero_stage = 3};
+  plan.blocks = {{static_cast<int>(plan.network.chain.size()), layout}};
+  const auto layout_of = [&](const std::string& name) {
+    const std::vector<HeldTensor> tensors = report_layouts(plan)[1].tensors;
+    const auto found = std::find_if(tensors.begin(), tensors.end(),
+                                    [&](const HeldTensor& one) { return one.name == name; });
+    return found == tensors.end() ? "no tensor " + name : found->layout;
+  };
+  EXPECT_EQ(layout_of("w_q"), "replicated, between passes in 16 shards on ep x dp");
+  EXPECT_EQ(layout_of("w_expert_up"), "expert on ep, between passes in 4 shards on dp");
+  plan.blocks.front().layout.zero_stage = 2;
+  EXPECT_EQ(layout_of("w_q"), "replicated");
+}
+
 // A slice gathers its own tokens: twice as many collectives of half the size, and as many bytes.
 TEST(LayoutReport, SlicesAreCountedEach) {
   Plan plan = small_plan();
