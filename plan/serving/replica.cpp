@@ -126,7 +126,8 @@ bool ServingReplica::admissible(const WaitingRequest& waiting) {
   }
   const bool known = run_.requests[waiting.index].evictions > 0;
   scratch_.clear();
-  scratch_.push_back({remaining(request, waiting.generated, known), own + cache_.slack()});
+  // Its first token comes with this iteration; those of the others are counted already, or wait.
+  scratch_.push_back({remaining(request, waiting.generated, known) - 1, own + 1 + cache_.slack()});
   std::int64_t bound = scratch_.front().held + scratch_.front().iterations;
   for (Group& group : groups_) {
     settle(group);

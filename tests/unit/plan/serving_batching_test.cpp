@@ -107,6 +107,18 @@ TEST(Batching, PeaksAtDifferentTimesFitTogether) {
   EXPECT_LE(run.kv_peak, 100);
 }
 
+// What is admitted gets its first token in the same iteration, so both end together, with 50 + 49
+// tokens: where 98 are all there is, the second waits, and nobody is evicted.
+TEST(Batching, NewcomersGetTheirFirstTokenAtOnce) {
+  const std::vector<Request> requests = {{SimTime{}, 40, 10}, {SimTime(1), 40, 9}};
+  const BatchRun narrow = run_batches(requests, options(1000), engine(98));
+  EXPECT_EQ(narrow.evictions, 0);
+  EXPECT_EQ(narrow.requests[1].admitted, narrow.requests[0].finished);
+  const BatchRun fitting = run_batches(requests, options(1000), engine(99));
+  EXPECT_LT(fitting.requests[1].admitted, fitting.requests[0].finished);
+  EXPECT_EQ(fitting.kv_peak, 99);
+}
+
 // Requests that were expected to end soon outgrow the cache: the younger one starts again.
 TEST(Batching, WrongGuessesEvictTheYoungest) {
   ServingOptions guess = options(1000);
