@@ -34,7 +34,8 @@ double reduce_ms(const Problem& problem, const Strategy& s) {
                                    fmt::format("{}_{}", s.shards(), s.tp() > 1 ? 0 : 1));
 }
 
-// From the table where the size is in it, else from the line of least squares through it.
+// From the table where the size is in it, else from the line of least squares through it, which may
+// pass below zero beyond the sizes of the table.
 double message_ms(const std::map<int, double>& table, double mib) {
   const auto known = table.find(static_cast<int>(mib));
   if (known != table.end() && known->first == mib) {
@@ -53,7 +54,7 @@ double message_ms(const std::map<int, double>& table, double mib) {
     squares += (size - mean_x) * (size - mean_x);
   }
   const double slope = products / squares;
-  return mean_y + slope * (mib - mean_x);
+  return std::max(0.0, mean_y + slope * (mib - mean_x));
 }
 
 double boundary_mib(const Problem& problem, const Strategy& s, int chunks) {

@@ -158,6 +158,20 @@ TEST(LayerCountsTest, EqualsTryingEveryChoice) {
   }
 }
 
+// A line through times that fall passes below zero, and no message takes less than that.
+TEST(HetuGalvatronTest, MessagesTakeNoTimeAtLeast) {
+  Json problem = llama();
+  const auto time_with = [&](double small, double large) {
+    for (const char* kind : {"gather_ms", "all_to_all_ms"}) {
+      for (auto& [ranks, table] : problem.find(kind)->as_object()) {
+        table = Json::Object{{"1", small}, {"2", large}};
+      }
+    }
+    return hetu_answer(problem, 64, "reported").find("step_s")->as_number();
+  };
+  EXPECT_DOUBLE_EQ(time_with(9, 3), time_with(0, 0));
+}
+
 TEST(HetuGalvatronTest, MalformedProblemsAreNamed) {
   Json problem = llama();
   problem.set("transfer_bandwidth", Json::Object{{"2", 1.0}});
