@@ -47,6 +47,7 @@ class Reporter {
     report.first = position;
     report.layout = layout_text(plan_.layout_of(position));
     report.layout += piece.across_stages ? fmt::format(", over all {} stages", plan_.pp) : "";
+    gathers_weights_ = piece.layout.zero_stage == 3 && !serving_;
     add_tensors(context, with_table, report);
     add_shares(context, report);
     if (serving_) {
@@ -153,7 +154,7 @@ class Reporter {
   }
 
   // ", between passes in 32 shards on dp": of a weight that ZeRO-3 gathers for its passes.
-  static std::string shards_text(const BlockContext& context, const Layout& layout) {
+  std::string shards_text(const BlockContext& context, const Layout& layout) const {
     std::vector<Axis> axes;
     int shards = 1;
     for (const Axis axis : kShardAxes) {
@@ -162,13 +163,13 @@ class Reporter {
         shards *= context.mesh.of(axis);
       }
     }
-    return context.layout.zero_stage < 3 || context.forward_only || axes.empty()
+    return !gathers_weights_ || axes.empty()
                ? ""
                : fmt::format(", between passes in {} shards on {}", shards, axes_text(axes));
   }
 
-  static void hold(const BlockContext& context, const Tensor& tensor, const Layout& layout,
-                   bool with_table, BlockReport& report) {
+  void hold(const BlockContext& context, const Tensor& tensor, const Layout& layout,
+            bool with_table, BlockReport& report) const {
     HeldTensor held;
     held.name = tensor.name;
     const bool weight = tensor.kind == models::TensorKind::Weight;
@@ -200,7 +201,7 @@ class Reporter {
                               cache->bytes});
   }
 
-  static void add_tensors(const BlockContext& context, bool with_table, BlockReport& report) {
+  void add_tensors(const BlockContext& context, bool with_table, BlockReport& report) const {
     const Block& block = context.block;
     const BlockRules rules = rules_of(context.layout, context.execution.vocab_parallel);
     const std::vector<Layout> produced = produced_layouts(block, rules);
@@ -319,6 +320,7 @@ class Reporter {
   const Plan& plan_;
   BlockCosts costs_;
   std::optional<ServingModel> serving_;  // no gradients, no backward
+  bool gathers_weights_ = false;         // of the block, for every pass
 };
 
 // By chain position whether its stage begins with the token table.
