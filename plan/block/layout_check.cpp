@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "base/error.hpp"
@@ -240,12 +241,24 @@ void check_tensor_mesh(const BlockPlan& layout, const std::string& where) {
     return;
   }
   const TensorFactors factors = tensor_factors(layout);
+  if (factors.product() != layout.tp && layout.tp_rows == 0 && layout.tp_depth == 0) {
+    const int side = static_cast<int>(std::sqrt(layout.tp));
+    const bool flat = layout.tensor_parallel == TensorMesh::TwoD;
+    bad_input(
+        where,
+        fmt::format("a {} mesh does not cover tp = {} ranks, which are no {}", name, layout.tp,
+                    flat                                           ? "square"
+                    : layout.tensor_parallel == TensorMesh::ThreeD ? "cube"
+                                                                   : "square times a depth"),
+        flat ? fmt::format("state tp_rows, or take tp = {} or {}", side * side,
+                           (side + 1) * (side + 1))
+             : "state tp_rows and tp_depth");
+  }
   if (factors.product() != layout.tp) {
     bad_input(where,
               fmt::format("a {} mesh of {} columns x {} rows x {} does not cover tp = {} ranks",
                           name, factors.columns, factors.rows, factors.depth, layout.tp),
-              "state tp_rows and tp_depth, or take a square (2.5d: times a depth of at most its "
-              "side; 3d: a cube)");
+              "columns x tp_rows x tp_depth = tp");
   }
   if (layout.tensor_parallel == TensorMesh::TwoD && layout.tp_depth > 1) {
     bad_input(where, "tp_depth belongs to tensor_parallel 2.5d or 3d, not 2d");

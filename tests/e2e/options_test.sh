@@ -222,7 +222,7 @@ grep -q 'sequence_parallel has no effect: tp = 1' stderr || fail "degrees: $(cat
 grep -q 'without effect in this plan: blocks.keep_gathered' stderr || fail "idle: $(cat stderr)"
 expect 0 plan corpus/tiny-network.json hgx-h100:1 --batch 8 --fix tp=4,tensor_parallel=2d,sp=true -o idle.json
 grep -q 'sequence_parallel has no effect: meshes split the stream' stderr || fail "mesh: $(cat stderr)"
-rejects 2 'has tp=8, tensor_parallel=2d: a 2d mesh of 2 columns x 3 rows x 1 does not cover tp = 8 ranks' \
+rejects 2 'has tp=8, tensor_parallel=2d: a 2d mesh does not cover tp = 8 ranks, which are no square (state tp_rows, or take tp = 4 or 9)' \
   plan corpus/tiny-network.json hgx-h100:1 --batch 8 --fix tp=8,tensor_parallel=2d
 rejects 2 'expert_tp = 2, but tp = 4 (0 or 4, as tp, cuts experts' \
   plan mixtral-8x7b hgx-h100:1 --batch 8 --fix tp=4,expert_tp=2
