@@ -224,6 +224,21 @@ class BlockCheck {
   const std::string& where_;
 };
 
+// Of a mesh whose factors are not stated.
+void refuse_degree(const BlockPlan& layout, std::string_view name, const std::string& where) {
+  const bool square = layout.tensor_parallel == TensorMesh::TwoD;
+  const char* shape = square                                         ? "square"
+                      : layout.tensor_parallel == TensorMesh::ThreeD ? "cube"
+                                                                     : "square times a depth";
+  const int side = static_cast<int>(std::sqrt(layout.tp));
+  bad_input(where,
+            fmt::format("a {} mesh does not cover tp = {} ranks, which are no {}", name, layout.tp,
+                        shape),
+            square ? fmt::format("state tp_rows, or take tp = {} or {}", side * side,
+                                 (side + 1) * (side + 1))
+                   : "state tp_rows and tp_depth");
+}
+
 }  // namespace
 
 void check_tensor_mesh(const BlockPlan& layout, const std::string& where) {
@@ -242,17 +257,7 @@ void check_tensor_mesh(const BlockPlan& layout, const std::string& where) {
   }
   const TensorFactors factors = tensor_factors(layout);
   if (factors.product() != layout.tp && layout.tp_rows == 0 && layout.tp_depth == 0) {
-    const int side = static_cast<int>(std::sqrt(layout.tp));
-    const bool flat = layout.tensor_parallel == TensorMesh::TwoD;
-    bad_input(
-        where,
-        fmt::format("a {} mesh does not cover tp = {} ranks, which are no {}", name, layout.tp,
-                    flat                                           ? "square"
-                    : layout.tensor_parallel == TensorMesh::ThreeD ? "cube"
-                                                                   : "square times a depth"),
-        flat ? fmt::format("state tp_rows, or take tp = {} or {}", side * side,
-                           (side + 1) * (side + 1))
-             : "state tp_rows and tp_depth");
+    refuse_degree(layout, name, where);
   }
   if (factors.product() != layout.tp) {
     bad_input(where,
