@@ -140,14 +140,17 @@ std::string results_text(const studies::Sweep& sweep,
   return text;
 }
 
-// Nothing but failures is a mistake in the sweep.
-void check_some_worked(const std::vector<studies::SweepPoint>& points, const std::string& path) {
-  const bool all_failed = std::all_of(points.begin(), points.end(), [](const auto& point) {
-    return point.state == studies::PointState::Failed;
+bool all_are(const std::vector<studies::SweepPoint>& points, studies::PointState state) {
+  return std::all_of(points.begin(), points.end(),
+                     [state](const studies::SweepPoint& point) { return point.state == state; });
+}
+
+// Of points that failed nothing has to be kept: the same command searches them again.
+bool some_worked(const std::vector<studies::SweepPoint>& points) {
+  return std::any_of(points.begin(), points.end(), [](const studies::SweepPoint& point) {
+    return point.state == studies::PointState::Found ||
+           point.state == studies::PointState::Infeasible;
   });
-  if (all_failed) {
-    bad_input(path, "every point failed", points.front().message);
-  }
 }
 
 int run_whatif(const WhatifOptions& options) {
@@ -172,7 +175,7 @@ int run_whatif(const WhatifOptions& options) {
   std::chrono::steady_clock::time_point written;
   studies::run_sweep(sweep, points, jobs, [&](std::size_t finished) {
     const auto now = std::chrono::steady_clock::now();
-    if (now - written > kBetweenTables) {
+    if (now - written > kBetweenTables && some_worked(points)) {
       write_tables(sweep, points, stem);
       written = now;
     }
@@ -180,7 +183,10 @@ int run_whatif(const WhatifOptions& options) {
                     fmt::format("{} of {} points", finished, points.size()));
   });
   progress.finish();
-  check_some_worked(points, options.path);
+  if (all_are(points, studies::PointState::Failed)) {  // a mistake in the sweep
+    bad_input(options.path, "every point failed, so that no results were written",
+              points.front().message);
+  }
   write_tables(sweep, points, stem);
   write_file_atomically(stem + ".svg", studies::sweep_svg(sweep, points));
   if (options.output.json) {
@@ -191,9 +197,7 @@ int run_whatif(const WhatifOptions& options) {
   if (!options.output.quiet) {
     note(fmt::format("wrote {0}.json, {0}.csv and {0}.svg", stem));
   }
-  const bool none_fits = std::all_of(points.begin(), points.end(), [](const auto& point) {
-    return point.state == studies::PointState::Infeasible;
-  });
+  const bool none_fits = all_are(points, studies::PointState::Infeasible);
   return interrupted() ? kInterrupted : none_fits ? kInfeasible : kOk;
 }
 

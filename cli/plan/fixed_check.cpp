@@ -2,7 +2,6 @@
 #include "cli/plan/fixed_check.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -328,27 +327,8 @@ std::vector<std::string> idle_constraints(const plan::Plan& base,
   return remarks;
 }
 
-void check_contradictions(const search::Constraints& constraints) {
-  for (const std::string& text : constraints.fixed_texts()) {
-    const std::size_t equals = text.find('=');
-    if (equals != std::string::npos &&
-        !constraints.admits(text.substr(0, equals), text.substr(equals + 1))) {
-      bad_input(kWhere, fmt::format("{} is fixed and excluded at once", text),
-                "leave out either --fix or the --forbid or --schedule against it");
-    }
-  }
-  const std::vector<std::string> named = constraints.named_schedules();
-  if (!named.empty() && std::none_of(named.begin(), named.end(), [&](const std::string& name) {
-        return constraints.admits("schedule", name);
-      })) {
-    bad_input("--schedule",
-              fmt::format("{} is asked for and excluded at once", fmt::join(named, " or ")),
-              "leave out either --schedule or the --forbid against it");
-  }
-}
-
 void check_fixed(const plan::Plan& base, const search::Constraints& constraints, bool packed) {
-  check_contradictions(constraints);
+  constraints.check_contradictions();
   FixedCheck(base, constraints, packed).check();
 }
 

@@ -11,11 +11,8 @@
 
 namespace orrery::cli {
 
-// Error naming what is asked for and excluded at once.
-void check_contradictions(const search::Constraints& constraints);
-
-// That, and an error naming the numbers that do not multiply or divide, or the memory that is not
-// there. `packed`: replicas take any number of sequences each.
+// Error naming what is asked for and excluded at once, the numbers that do not multiply or divide,
+// or the memory that is not there. `packed`: replicas take any number of sequences each.
 void check_fixed(const plan::Plan& base, const search::Constraints& constraints, bool packed);
 
 // Fields of --fix and --forbid that mean nothing to this network, and why: "ep_inside has no

@@ -14,7 +14,6 @@
 #include "base/text.hpp"
 #include "cli/command/command.hpp"
 #include "cli/command/output_paths.hpp"
-#include "cli/plan/fixed_check.hpp"
 #include "cli/report/plan_report.hpp"
 #include "cli/report/report.hpp"
 #include "cli/report/search_json.hpp"
@@ -247,7 +246,7 @@ int plan_mixed(const PlanOptions& options) {
                 files_read(options));
   plan::MixedPlan base = search::mixed_base_plan(problem_of(options));
   const search::Options how = search_options(options);
-  check_contradictions(how.constraints);
+  how.constraints.check_contradictions();
   how.constraints.apply(base.shape.execution);
   install_interrupt_handler();
   Progress progress("plan", options.output.quiet);

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "base/error.hpp"
 #include "base/quantity_text.hpp"
+#include "base/text.hpp"
 #include "models/positions.hpp"
 #include "search/mixed/search.hpp"
 
@@ -27,6 +29,39 @@ ByteCount reserve_of(const Problem& problem, const topologies::MixedCluster& clu
   return ByteCount(static_cast<std::int64_t>(reserve.value()));
 }
 
+bool names_pool(const std::string& setting, const topologies::MixedCluster& cluster) {
+  return std::any_of(cluster.pools.begin(), cluster.pools.end(), [&](const topologies::Pool& one) {
+    return setting.starts_with(one.name + ".");
+  });
+}
+
+// "a10.nodes=2": a field of a cluster behind a name that no pool has, or one close to a pool's.
+void check_pool_name(const std::string& setting, const topologies::MixedCluster& cluster) {
+  std::vector<std::string> pools;
+  for (const topologies::Pool& pool : cluster.pools) {
+    pools.push_back(pool.name);
+  }
+  if (!split_overrides({setting}).cluster.empty()) {
+    return;  // of every pool
+  }
+  const std::string_view path = trim(std::string_view(setting).substr(0, setting.find('=')));
+  // Names of pools may have dots in them.
+  for (std::size_t dot = path.find('.'); dot != std::string_view::npos;
+       dot = path.find('.', dot + 1)) {
+    const std::string_view name = path.substr(0, dot);
+    const std::string rest(path.substr(dot + 1));
+    const bool of_cluster = !rest.empty() && !split_overrides({rest + "=0"}).cluster.empty();
+    const std::string nearest = nearest_name(name, pools);
+    if (of_cluster || !nearest.empty()) {
+      bad_input(
+          "--set", fmt::format("no pool of {} is called \"{}\"", cluster.name, printable(name)),
+          fmt::format("its pools are {}{}", fmt::join(pools, ", "),
+                      nearest.empty() ? std::string()
+                                      : fmt::format("; did you mean \"{}.{}\"?", nearest, rest)));
+    }
+  }
+}
+
 }  // namespace
 
 plan::MixedPlan mixed_base_plan(const Problem& problem) {
@@ -35,9 +70,10 @@ plan::MixedPlan mixed_base_plan(const Problem& problem) {
   std::vector<std::string> of_pools;
   const topologies::MixedCluster named = topologies::load_mixed_cluster(problem.cluster);
   for (const std::string& setting : problem.settings) {
-    const bool pool = std::any_of(
-        named.pools.begin(), named.pools.end(),
-        [&](const topologies::Pool& one) { return setting.starts_with(one.name + "."); });
+    const bool pool = names_pool(setting, named);
+    if (!pool) {
+      check_pool_name(setting, named);
+    }
     (pool ? of_pools : of_network).push_back(setting);
   }
   const Overrides overrides = split_overrides(of_network);

@@ -2,7 +2,6 @@
 #include "search/mixed/search.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <atomic>
@@ -14,6 +13,7 @@
 #include "base/error.hpp"
 #include "base/interrupt.hpp"
 #include "base/parallel.hpp"
+#include "search/mixed/empty_space.hpp"
 #include "search/mixed/options_check.hpp"
 #include "search/mixed/worker.hpp"
 #include "search/tree/drawing.hpp"
@@ -103,12 +103,7 @@ class Search {
       }
     }
     if (outcome_.plans == 0) {
-      const std::vector<std::string> fixed = options_.constraints.fixed_texts();
-      bad_input("",
-                fixed.empty()
-                    ? std::string("no plan of this mixed cluster meets the constraints")
-                    : fmt::format("no plan of this mixed cluster has {}", fmt::join(fixed, ", ")),
-                "degrees are limited by GPUs, layers, heads and batch of network and cluster");
+      explain_empty_mixed_space(base_, options_.constraints);
     }
   }
 

@@ -45,6 +45,14 @@ class Constraints {
   // "tp=8", ... as fixed; and the same constraints without the i-th of them.
   std::vector<std::string> fixed_texts() const;
   Constraints without_fixed(std::size_t index) const;
+  // Fields of --forbid, each once; what is forbidden of one ("zero=0, zero=1"); the same
+  // constraints without that, and with nothing but that.
+  std::vector<std::string> forbidden_fields() const;
+  std::string forbidden_text(std::string_view field) const;
+  Constraints without_forbidden(std::string_view field) const;
+  Constraints with_forbidden_alone(std::string_view field) const;
+  // Error naming what no plan of any network has at once.
+  void check_contradictions() const;
   // The value a number was fixed to.
   std::optional<std::int64_t> fixed_number(std::string_view field) const;
   bool asynchronous() const { return asynchronous_; }
@@ -69,6 +77,7 @@ class Constraints {
   };
   std::vector<Entry> parse(std::string_view text, std::string_view option);
   bool is_asynchronous(const std::string& schedule) const;
+  void check_sharding() const;
   // The name of a registered schedule or of a document, which is read and kept.
   std::string schedule_name(std::string_view text, std::string_view where);
 

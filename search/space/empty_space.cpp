@@ -148,11 +148,51 @@ std::string layout_reason(const plan::Plan& base, const Constraints& constraints
   return "";
 }
 
+// Error where --forbid alone leaves no value of one field, whatever else is asked for.
+void check_forbidden(const plan::Plan& base, const Constraints& constraints) {
+  const std::vector<std::string> fields = constraints.forbidden_fields();
+  if (fields.empty() || !has_plan(base, constraints.with_forbidden_alone(""))) {
+    return;  // what is forbidden is not to blame
+  }
+  for (const std::string& field : fields) {
+    if (!has_plan(base, constraints.with_forbidden_alone(field))) {
+      bad_input("--forbid",
+                fmt::format("{} leaves no value of {} for {}, the {} GPUs of {} and batch {}",
+                            constraints.forbidden_text(field), field, base.network.spec.name,
+                            base.cluster.num_gpus(), base.cluster.name, base.batch),
+                "leave out one of these values");
+    }
+  }
+}
+
+// What is forbidden of fields without which there are plans: "--forbid dp=2, dp=4".
+std::vector<std::string> forbidden_culprits(const plan::Plan& base,
+                                            const Constraints& constraints) {
+  std::vector<std::string> culprits;
+  for (const std::string& field : constraints.forbidden_fields()) {
+    if (has_plan(base, constraints.without_forbidden(field))) {
+      culprits.push_back("--forbid " + constraints.forbidden_text(field));
+    }
+  }
+  return culprits;
+}
+
+std::string culprits_hint(const std::vector<std::string>& culprits) {
+  return fmt::format("there are plans without {}", fmt::join(culprits, ", or without "));
+}
+
+std::string several_hint(const Constraints& constraints) {
+  return constraints.forbidden_fields().empty()
+             ? "no single one of them is to blame: relax several"
+             : "no single one of them is to blame: relax several, or --forbid";
+}
+
 // Nothing is fixed: what is forbidden is to blame, or the batch, which no number of replicas
 // divides.
 std::string free_hint(const plan::Plan& base, const Constraints& constraints) {
   if (has_plan(base, Constraints())) {
-    return "relax --forbid";
+    const std::vector<std::string> culprits = forbidden_culprits(base, constraints);
+    return culprits.empty() ? "relax --forbid" : culprits_hint(culprits);
   }
   std::set<std::int64_t> batches;  // that some number of replicas divides
   for (const std::int64_t replicas : divisors(base.cluster.num_gpus())) {
@@ -171,6 +211,7 @@ std::string free_hint(const plan::Plan& base, const Constraints& constraints) {
 }  // namespace
 
 void explain_empty_space(const plan::Plan& base, const Constraints& constraints) {
+  check_forbidden(base, constraints);
   const std::vector<std::string> fixed = constraints.fixed_texts();
   if (fixed.empty()) {
     bad_input(
@@ -185,6 +226,8 @@ void explain_empty_space(const plan::Plan& base, const Constraints& constraints)
       culprits.push_back(fixed[index]);
     }
   }
+  const std::vector<std::string> forbidden = forbidden_culprits(base, constraints);
+  culprits.insert(culprits.end(), forbidden.begin(), forbidden.end());
   std::string reason;
   if (!constraints.named_schedules().empty()) {
     reason = schedule_reason(base, constraints);
@@ -201,14 +244,9 @@ void explain_empty_space(const plan::Plan& base, const Constraints& constraints)
     bad_input("search",
               fmt::format("no plan for batch {} on {} has {}: {}", base.batch, base.cluster.name,
                           fmt::join(fixed, ", "), reason),
-              culprits.empty() ? std::string()
-                               : fmt::format("there are plans without {}",
-                                             fmt::join(culprits, ", or without ")));
+              culprits.empty() ? std::string() : culprits_hint(culprits));
   }
-  const std::string hint =
-      culprits.empty()
-          ? "no single one of them is to blame: relax several, or --forbid"
-          : fmt::format("there are plans without {}", fmt::join(culprits, ", or without "));
+  const std::string hint = culprits.empty() ? several_hint(constraints) : culprits_hint(culprits);
   bad_input("search",
             fmt::format("no plan for batch {} on {} has {}", base.batch, base.cluster.name,
                         fmt::join(fixed, ", ")),

@@ -2,6 +2,7 @@
 // --forbid: values that a search would try are left out, a flag takes its other value, and what no
 // search tries has to be fixed instead, so that no plan has what was forbidden.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -24,6 +25,8 @@ bool is_flag(const std::string& field) {
   return execution_flag(field) != nullptr || field == "keep_gathered" || field == "zigzag";
 }
 
+std::string other_value(const std::string& flag) { return flag == "true" ? "false" : "true"; }
+
 }  // namespace
 
 void Constraints::forbid(std::string_view text) {
@@ -33,9 +36,85 @@ void Constraints::forbid(std::string_view text) {
                 fmt::format("leave it out, or --fix {}=VALUE", entry.field));
     }
     if (is_flag(entry.field) && !is_fixed(entry.field)) {
-      fixed_.push_back({entry.field, entry.value == "true" ? "false" : "true"});
+      fixed_.push_back({entry.field, other_value(entry.value)});
     }
     forbidden_.push_back(std::move(entry));
+  }
+}
+
+std::vector<std::string> Constraints::forbidden_fields() const {
+  std::vector<std::string> fields;
+  for (const Entry& entry : forbidden_) {
+    if (std::find(fields.begin(), fields.end(), entry.field) == fields.end()) {
+      fields.push_back(entry.field);
+    }
+  }
+  return fields;
+}
+
+std::string Constraints::forbidden_text(std::string_view field) const {
+  std::vector<std::string> texts;
+  for (const Entry& entry : forbidden_) {
+    if (entry.field == field) {
+      texts.push_back(entry.field + "=" + entry.value);
+    }
+  }
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+Constraints Constraints::without_forbidden(std::string_view field) const {
+  Constraints relaxed = *this;
+  std::erase_if(relaxed.forbidden_, [&](const Entry& entry) { return entry.field == field; });
+  return relaxed;
+}
+
+Constraints Constraints::with_forbidden_alone(std::string_view field) const {
+  Constraints alone = *this;
+  alone.fixed_.clear();
+  alone.chosen_.clear();
+  std::erase_if(alone.forbidden_, [&](const Entry& entry) { return entry.field != field; });
+  return alone;
+}
+
+void Constraints::check_contradictions() const {
+  for (const Entry& entry : forbidden_) {
+    const bool both = is_flag(entry.field) &&
+                      std::any_of(forbidden_.begin(), forbidden_.end(), [&](const Entry& other) {
+                        return other.field == entry.field && other.value != entry.value;
+                      });
+    if (both) {
+      bad_input("--forbid", fmt::format("{} can be neither true nor false", entry.field),
+                "forbid one of the two at most");
+    }
+  }
+  for (const Entry& entry : fixed_) {
+    if (!admits(entry.field, entry.value)) {
+      bad_input(
+          "--fix", fmt::format("{}={} is fixed and excluded at once", entry.field, entry.value),
+          chosen_.empty() ? "leave out either --fix or the --forbid against it"
+                          : "leave out either --fix or the --forbid or --schedule against it");
+    }
+  }
+  const std::vector<std::string> named = named_schedules();
+  if (!named.empty() && std::none_of(named.begin(), named.end(), [&](const std::string& name) {
+        return admits("schedule", name);
+      })) {
+    bad_input("--schedule",
+              fmt::format("{} is asked for and excluded at once", fmt::join(named, " or ")),
+              "leave out either --schedule or the --forbid against it");
+  }
+  check_sharding();
+}
+
+// A group of ranks that shards states, where none are sharded.
+void Constraints::check_sharding() const {
+  const auto degree = fixed_number("shard_degree");
+  if (degree && !admits("zero", 1) && !admits("zero", 2) && !admits("zero", 3)) {
+    bad_input("--fix",
+              fmt::format("shard_degree = {} needs ZeRO, and zero cannot be 1, 2 or 3", *degree),
+              is_fixed("zero")
+                  ? fmt::format("--fix zero=1,shard_degree={}, or leave shard_degree out", *degree)
+                  : "allow one of these stages, or leave shard_degree out");
   }
 }
 

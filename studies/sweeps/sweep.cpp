@@ -185,6 +185,11 @@ void read_shared(ObjectReader& object, Sweep& sweep) {
   for_each_text(object, "fix", [&](const std::string& text) { constraints.fix(text); });
   for_each_text(object, "forbid", [&](const std::string& text) { constraints.forbid(text); });
   for_each_text(object, "allow", [&](const std::string& text) { constraints.allow(text); });
+  try {
+    constraints.check_contradictions();
+  } catch (const Error& error) {
+    throw Error(error.kind(), object.value().where(), member_message(error));
+  }
   if (const std::optional<JsonReader> limit = object.optional("time_limit")) {
     sweep.time_limit = limit->duration(false);
   }

@@ -85,6 +85,12 @@ cat >sweep.json <<'END'
  "set": ["layers=4", "layers=5"], "axes": [{"field": "batch", "values": [8, 16]}]}
 END
 rejects 2 'sweep.json: /set/1: layers is set to both 4 and 5' whatif sweep.json
+sed 's/"set": .*\], "axes"/"fix": "tp=2", "forbid": ["tp=2"], "axes"/' sweep.json >contradiction.json
+rejects 2 'contradiction.json: fix: tp=2 is fixed and excluded at once' whatif contradiction.json
+# A sweep of which every point fails leaves nothing behind.
+sed 's/"set": .*\], "axes"/"fix": "dp=3,tp=1", "axes"/' sweep.json >failing.json
+rejects 2 'failing.json: every point failed, so that no results were written (' whatif failing.json
+[ "$(echo failing*)" = failing.json ] || fail "a sweep without results wrote $(echo failing*)"
 # A byte order mark is no part of the text.
 printf '\xef\xbb\xbfSwitchName=leaf1 Nodes=node[1-4]\n' >topology.conf
 expect 0 show cluster hgx-h100@topology.conf

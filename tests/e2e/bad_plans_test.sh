@@ -21,10 +21,10 @@ rejects 2 'cp = 8 does not divide the 4100 tokens' plan llama3-8b hgx-h100:1 --b
 # What a mesh breaks is named where one is asked for, and where it is to blame.
 rejects 2 'dimension head = 25 is not divisible' plan gpt2-xl hgx-h100:1 --batch 8 --fix tp=4,tensor_parallel=2d
 rejects 2 'chunks=2 (there are plans without' plan gpt3-125m hgx-h100:1 --batch 8 --allow meshes --fix dp=8,chunks=2
-rejects 2 'no plan for batch 8 on hgx-h100:1 has tensor_parallel=2d, tp=4 (' plan gpt3-125m hgx-h100:1 --batch 8 \
+rejects 2 '--forbid: zero=0, zero=1, zero=2, zero=3 leaves no value of zero' plan gpt3-125m hgx-h100:1 --batch 8 \
   --fix tensor_parallel=2d,tp=4 --forbid zero=0 --forbid zero=1 --forbid zero=2 --forbid zero=3
-rejects 2 'dp x cp = 2 is not divisible by shard_degree = 4' \
-  plan corpus/tiny-network.json hgx-h100:1 --batch 16 --fix zero=0,shard_degree=4
+rejects 2 'dp x cp = 8 is not divisible by shard_degree = 3' \
+  plan corpus/tiny-network.json hgx-h100:1 --batch 16 --fix shard_degree=3
 rejects 2 'no route' plan corpus/tiny-network.json corpus/cluster-without-route.json --batch 16
 rejects 2 'no route' show cluster corpus/cluster-without-route.json
 # A schedule is blamed for what it asks of chunks that the search tries, not of one.

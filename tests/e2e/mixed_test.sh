@@ -61,6 +61,9 @@ rejects 2 'several kinds of nodes' compare found.json found.json
 rejects 2 'dgx-a100.nodes is set to both 1 and 2' plan corpus/tiny-network.json $mixed --batch 32 --set dgx-a100.nodes=1 --set dgx-a100.nodes=2
 rejects 2 '--fix: tp=2 is fixed and excluded at once' plan corpus/tiny-network.json $mixed --batch 32 --fix tp=2 --forbid tp=2
 rejects 2 'no plan of this mixed cluster has tp=2, pp=64 (' plan corpus/tiny-network.json $mixed --batch 32 --fix tp=2,pp=64
+rejects 2 '--forbid: zero=0, zero=1, zero=2, zero=3 leaves no value of zero' plan corpus/tiny-network.json $mixed --batch 32 --forbid zero=0,zero=1,zero=2,zero=3
+rejects 2 'is called "a100" (its pools are hgx-h100, dgx-a100)' plan corpus/tiny-network.json $mixed --batch 32 --set a100.nodes=2
+rejects 2 'did you mean "dgx-a100.gpu.memory"?' plan corpus/tiny-network.json $mixed --batch 32 --set dgx_a100.gpu.memory='40 GiB'
 rejects 2 'which pool?' plan corpus/tiny-network.json $mixed --batch 32 --set gpu.memory='40 GiB'
 plan 0 $mixed --batch 32 -q --fix cp=2 -o cp.json
 grep -q '"cp": 2' cp.json || fail "no plan of two context ranks in cp.json"

@@ -11,7 +11,15 @@ for batch in 0 -5 1.5 eight 99999999999999999999 '' 1e3; do
 done
 rejects 2 '--seq' plan gpt3-175b dgx-a100:8 --batch 8 --seq 0
 rejects 2 'and batch 7 as asked (there are plans for batch 8)' plan corpus/tiny-network.json hgx-h100:1 --batch 7 --seq 1 --set layers=1 --set heads=1
-rejects 2 'as asked (relax --forbid)' plan corpus/tiny-network.json hgx-h100:1 --batch 8 --forbid tp=1,tp=2,tp=4,tp=8
+tiny='plan corpus/tiny-network.json hgx-h100:1 --batch 8'
+rejects 2 '--forbid: tp=1, tp=2, tp=4, tp=8 leaves no value of tp for ' $tiny --forbid tp=1,tp=2,tp=4,tp=8
+rejects 2 '--forbid: zero=0, zero=1, zero=2, zero=3 leaves no value of zero' $tiny --fix pp=2 --forbid zero=0,zero=1,zero=2,zero=3
+rejects 2 'there are plans without --forbid tp=2, tp=4, tp=8, or without --forbid dp=2' $tiny --forbid tp=2,tp=4,tp=8,dp=2,dp=4,dp=8 --forbid cp=2,cp=4,cp=8,pp=2,pp=4,pp=8
+rejects 2 'there are plans without pp=2, or without cp=2, or without dp=2, or without --forbid tp=1)' $tiny --fix pp=2,cp=2,dp=2 --forbid tp=1
+rejects 2 '--forbid: overlap_p2p can be neither true nor false' $tiny --forbid overlap_p2p=true,overlap_p2p=false
+for zero in '--fix zero=0' '--forbid zero=1,zero=2,zero=3'; do
+  rejects 2 '--fix: shard_degree = 4 needs ZeRO, and zero cannot be 1, 2 or 3' $tiny --fix shard_degree=4 $zero
+done
 rejects 2 '--jobs' plan gpt3-175b dgx-a100:8 --batch 8 --jobs 100000
 served='plan corpus/tiny-network.json hgx-h100:1 --serve corpus/requests.json'
 rejects 2 '--jobs' $served --jobs -1
