@@ -38,6 +38,11 @@ int run_export(const ExportOptions& options) {
     remarks.push_back(
         fmt::format("orrery: {} is not told {}: it decides that itself", exporter.name, field));
   }
+  if (exporter.script != nullptr) {
+    for (const std::string& duty : exporter.script(plan)) {
+      remarks.push_back(fmt::format("orrery: {}: {}", exporter.name, duty));
+    }
+  }
   note_all(remarks, options.output);
   if (!options.output_path.empty()) {
     write_result(options.output_path, text, options.output);

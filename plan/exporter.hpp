@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "plan/plan.hpp"
 
@@ -16,6 +17,8 @@ struct Exporter {
   std::string_view description;
   // Error when the plan holds a choice the framework cannot express.
   std::string (*write)(const Plan& plan);
+  // What the training script must do beside reading what is written; null: nothing for any plan.
+  std::vector<std::string> (*script)(const Plan& plan) = nullptr;
 };
 
 std::span<const Exporter* const> exporter_table();  // generated

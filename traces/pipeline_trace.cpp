@@ -90,9 +90,20 @@ class PipelineTrace {
 
   SimTime time_of(SimTime time) const { return SimTime{time.ps / options_.time_divisor}; }
 
+  bool sliced() const { return order_.slices > 1; }
+  int micro_batch_of(const Pass& pass) const { return inputs_.number_of(pass) / order_.slices; }
+  int slice_of(const Pass& pass) const { return inputs_.number_of(pass) % order_.slices; }
+
+  // "F3"; "F3.1" is a slice of it.
   std::string pass_name(const Pass& pass) const {
-    return letters(pass.kind, inputs_.role(pass.virtual_stage)) +
-           std::to_string(inputs_.number_of(pass));
+    const std::string name =
+        letters(pass.kind, inputs_.role(pass.virtual_stage)) + std::to_string(micro_batch_of(pass));
+    return sliced() ? fmt::format("{}.{}", name, slice_of(pass)) : name;
+  }
+
+  std::string travelling(const Pass& pass) const {
+    const std::string micro_batch = fmt::format("micro-batch {}", micro_batch_of(pass));
+    return sliced() ? fmt::format("slice {} of {}", slice_of(pass), micro_batch) : micro_batch;
   }
 
   int chunk_of(const Pass& pass) const {
@@ -116,9 +127,12 @@ class PipelineTrace {
                             .end = time_of(span.end),
                             .name = pass_name(pass),
                             .category = std::string(to_text(pass.kind)),
-                            .args = {{"micro_batch", std::int64_t{inputs_.number_of(pass)}},
+                            .args = {{"micro_batch", micro_batch_of(pass)},
                                      {"virtual_stage", std::int64_t{pass.virtual_stage}},
                                      {"chunk", chunk_of(pass)}}});
+    if (sliced()) {
+      trace_.spans.back().args.emplace_back("slice", slice_of(pass));
+    }
   }
 
   void add_arrow(const Pass& pass) {
@@ -137,8 +151,7 @@ class PipelineTrace {
     }
     trace_.arrows.push_back(
         {spans_.at({forward, pass.virtual_stage, pass.micro_batch}), to->second,
-         fmt::format("{} of micro-batch {}", forward ? "activations" : "gradients",
-                     inputs_.number_of(pass))});
+         fmt::format("{} of {}", forward ? "activations" : "gradients", travelling(pass))});
   }
 
   // Activations live from the start of the forward to the end of the last gradient pass.

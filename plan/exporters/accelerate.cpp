@@ -4,6 +4,9 @@
 // and gradient accumulation are arguments of the training script and stand in a comment.
 #include <fmt/format.h>
 
+#include <string>
+#include <vector>
+
 #include "base/error.hpp"
 #include "base/text.hpp"
 #include "plan/exporter.hpp"
@@ -42,6 +45,11 @@ std::string precision_text(DType precision) {
   return precision == DType::Fp32 ? "'no'" : std::string(to_text(precision));
 }
 
+// Without, FSDP keeps whole gradients until the last micro-batch; plans shard those of each.
+bool syncs_each_batch(const Plan& plan) {
+  return plan.num_micro_batches() > 1 && plan.dp * plan.blocks.front().layout.cp > 1;
+}
+
 std::string write(const Plan& plan) {
   check(plan);
   const BlockPlan& layout = plan.blocks.front().layout;
@@ -55,6 +63,9 @@ std::string write(const Plan& plan) {
       "# per_device_train_batch_size {}, gradient_accumulation_steps {}\n",
       printable(plan.network.spec.name), printable(plan.cluster.name), plan.batch, plan.sequence,
       plan.micro_batch, plan.num_micro_batches());
+  if (syncs_each_batch(plan)) {
+    text += "# sync_each_batch True\n";
+  }
   const auto line = [&text](std::string_view name, const auto& value) {
     text += fmt::format("{}: {}\n", name, value);
   };
@@ -84,12 +95,24 @@ std::string write(const Plan& plan) {
   return text;
 }
 
+std::vector<std::string> script(const Plan& plan) {
+  if (!syncs_each_batch(plan)) {
+    return {};
+  }
+  return {
+      fmt::format("the plan shards the gradients of each of {} micro-batches: give "
+                  "GradientAccumulationPlugin sync_each_batch=True in the training script, else "
+                  "every GPU keeps whole gradients until the last one",
+                  plan.num_micro_batches())};
+}
+
 }  // namespace
 
 extern const Exporter exporter_accelerate = {
     .name = "accelerate",
     .description = "Hugging Face Accelerate configuration file (FSDP2)",
     .write = write,
+    .script = script,
 };
 
 }  // namespace orrery::plan

@@ -3,6 +3,9 @@
 // DeepSpeed). It describes neither the network nor tensor or pipeline parallelism.
 #include <fmt/format.h>
 
+#include <string>
+#include <vector>
+
 #include "base/error.hpp"
 #include "plan/exporter.hpp"
 
@@ -116,12 +119,22 @@ std::string write(const Plan& plan) {
   return document.dump() + "\n";
 }
 
+std::vector<std::string> script(const Plan& plan) {
+  if (plan.blocks.front().layout.recompute != Recompute::Full) {
+    return {};
+  }
+  return {
+      "activation_checkpointing only sets how deepspeed.checkpointing works: the training script "
+      "must call deepspeed.checkpointing.checkpoint on every layer, else nothing is recomputed"};
+}
+
 }  // namespace
 
 extern const Exporter exporter_deepspeed = {
     .name = "deepspeed",
     .description = "DeepSpeed JSON configuration (ZeRO, batch sizes, precision)",
     .write = write,
+    .script = script,
 };
 
 }  // namespace orrery::plan

@@ -161,6 +161,7 @@ void refuse_misspelt(const ObjectReader& document) {
                                          "bfloat16",
                                          "fp16",
                                          "data_types",
+                                         "communication_data_type",
                                          "tensor_parallel",
                                          "pipeline",
                                          "compression_training",
@@ -170,6 +171,24 @@ void refuse_misspelt(const ObjectReader& document) {
       document.value().fail(fmt::format("unknown key \"{}\"", printable(key)),
                             fmt::format("did you mean \"{}\"?", meant));
     }
+  }
+}
+
+// Plans have one type of gradients: what is accumulated is what travels. Where the file does not
+// say what travels, that is what it accumulates.
+void read_communication(ObjectReader& document, const Plan& plan) {
+  const auto type = stated(document, "communication_data_type");
+  if (!type.has_value()) {
+    return;
+  }
+  constexpr std::array<std::string_view, 3> kTypes = {"fp32", "bf16", "fp16"};
+  const std::string sent = type->one_of(kTypes);
+  const std::string_view kept = plan.execution.fp32_gradients ? "fp32" : to_text(plan.precision);
+  if (sent != kept) {
+    type->fail(
+        fmt::format("gradients summed in {} and accumulated in {} are not modelled", sent, kept),
+        fmt::format("write \"{}\", or \"data_types\": {{\"grad_accum_dtype\": \"{}\"}}", kept,
+                    sent));
   }
 }
 
@@ -189,6 +208,7 @@ void read_precision(ObjectReader& document, Plan& plan) {
     }
     object.ignore_rest();
   }
+  read_communication(document, plan);
 }
 
 // Any two of the three sizes give the third; all three must agree.

@@ -167,6 +167,21 @@ TEST(PipelineTrace, ShardsHaveNamesOfTheirOwn) {
   }
 }
 
+// A slice is no micro-batch.
+TEST(PipelineTrace, SlicesAreToldFromMicroBatches) {
+  const sim::PipelineOrder order = sim::find_schedule("seq1f1b", "test")
+                                       .order({.stages = 2, .micro_batches = 3, .slices = 2});
+  const auto costs = sim::share_costs(order, {SimTime{2}, SimTime{2}, SimTime{2}}).costs;
+  const Trace trace = trace_of(order, sim::evaluate_pipeline(order, costs, {.record_spans = true}));
+  const auto found = std::find_if(trace.spans.begin(), trace.spans.end(),
+                                  [](const Span& span) { return span.name == "F2.1"; });
+  ASSERT_NE(found, trace.spans.end());
+  const Json args(found->args);
+  EXPECT_EQ(*args.find("micro_batch"), Json(2));
+  EXPECT_EQ(*args.find("slice"), Json(1));
+  EXPECT_EQ(trace.arrows[1].name, "activations of slice 1 of micro-batch 0");
+}
+
 // Times of runs on multiplied costs are those of the costs; joined traces keep what belongs
 // together.
 TEST(PipelineTrace, TracesOfSeveralRunsAreJoined) {

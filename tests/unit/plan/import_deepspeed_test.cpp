@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "base/error.hpp"
+#include "plan/exporter.hpp"
+#include "plan/importer.hpp"
+#include "tests/unit/plan/plan_fixture.hpp"
+
+namespace orrery::plan {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+Plan sharded_plan() {
+  Plan plan = small_plan();
+  plan.pp = 1;
+  plan.dp = 16;
+  plan.stage_blocks = even_stages(plan.network, 1);
+  plan.blocks.front().layout = {.zero_stage = 2};
+  return plan;
+}
+
+Plan read(const std::string& text) {
+  const Plan plan = sharded_plan();
+  return find_importer("deepspeed").read(text, "ds.json", plan.cluster, &plan.network);
+}
+
+// A configuration of `precision`, with some more members.
+std::string configuration(const std::string& precision, const std::string& members) {
+  return R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 1, ")" + precision +
+         R"(": {"enabled": true}, )" + members + "}";
+}
+
+std::string refusal(const std::string& precision, const std::string& members) {
+  try {
+    (void)read(configuration(precision, members));
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(DeepSpeedImport, GradientsTravelInTheTypeThatTheyAreKeptIn) {
+  EXPECT_TRUE(
+      read(configuration("bf16", R"("communication_data_type": "fp32")")).execution.fp32_gradients);
+  EXPECT_FALSE(
+      read(configuration("fp16", R"("communication_data_type": "fp16")")).execution.fp32_gradients);
+  EXPECT_FALSE(read(configuration("bf16", R"("communication_data_type": "bf16",
+                                             "data_types": {"grad_accum_dtype": "bf16"})"))
+                   .execution.fp32_gradients);
+  const std::string message = refusal("bf16", R"("communication_data_type": "bf16")");
+  EXPECT_THAT(message, HasSubstr("ds.json: /communication_data_type: gradients summed in bf16 and "
+                                 "accumulated in fp32 are not modelled"));
+  EXPECT_THAT(message, HasSubstr(R"(write "fp32", or "data_types": {"grad_accum_dtype": "bf16"})"));
+  EXPECT_THAT(refusal("fp16", R"("communication_data_type": "fp32")"), HasSubstr("summed in fp32"));
+}
+
+TEST(DeepSpeedImport, RefusesOtherTypesOfCommunication) {
+  EXPECT_THAT(refusal("bf16", R"("communication_data_type": "int8")"), HasSubstr("fp32"));
+  EXPECT_THAT(refusal("bf16", R"("communication_data_type": "auto")"), HasSubstr("elsewhere"));
+  EXPECT_THAT(refusal("bf16", R"("comunication_data_type": "fp32")"),
+              HasSubstr("did you mean \"communication_data_type\"?"));
+}
+
+TEST(DeepSpeedImport, ReadsTheTypesThatTheExporterWrites) {
+  for (const DType precision : {DType::Bf16, DType::Fp16, DType::Fp32}) {
+    for (const bool fp32 : {true, false}) {
+      Plan plan = sharded_plan();
+      plan.precision = precision;
+      plan.execution.fp32_gradients = fp32 || precision == DType::Fp32;
+      const Plan again = read(find_exporter("deepspeed").write(plan));
+      EXPECT_EQ(again.precision, precision);
+      EXPECT_EQ(again.execution.fp32_gradients, plan.execution.fp32_gradients);
+    }
+  }
+}
+
+// What a configuration alone does not do.
+TEST(Exporters, SayWhatTheTrainingScriptHasToDo) {
+  Plan plan = sharded_plan();
+  const Exporter& deepspeed = find_exporter("deepspeed");
+  const Exporter& accelerate = find_exporter("accelerate");
+  EXPECT_THAT(deepspeed.script(plan), IsEmpty());
+  EXPECT_THAT(accelerate.script(plan), ElementsAre(HasSubstr("sync_each_batch=True")));
+  EXPECT_THAT(accelerate.write(plan), HasSubstr("# sync_each_batch True\n"));
+  plan.batch = plan.micro_batch * plan.dp;
+  plan.blocks.front().layout.recompute = Recompute::Full;
+  EXPECT_THAT(accelerate.script(plan), IsEmpty());
+  EXPECT_THAT(accelerate.write(plan), testing::Not(HasSubstr("sync_each_batch")));
+  EXPECT_THAT(deepspeed.script(plan),
+              ElementsAre(HasSubstr("must call deepspeed.checkpointing.checkpoint")));
+}
+
+}  // namespace
+}  // namespace orrery::plan
