@@ -80,8 +80,13 @@ Drawn run_one(const std::string& name, const ScheduleOptions& options, bool with
     drawn.run =
         studies::run_schedule(drawn.order, drawn.synchronous, given.costs, given.scale, with_spans);
   } else {
-    drawn.run =
-        studies::run_schedule(drawn.order, drawn.synchronous, share_of(options), with_spans);
+    const sim::PassTimes share = share_of(options);
+    const sim::PassTimes planned = sim::planning_times(drawn.order, share);
+    if (planned.send != share.send) {
+      params.times = {planned};
+      drawn.order = order_of(name, params).order;
+    }
+    drawn.run = studies::run_schedule(drawn.order, drawn.synchronous, share, with_spans);
   }
   if (drawn.pushes_waves) {
     int& staleness = drawn.run.measures.versions.staleness;

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/schedule_pictures.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+
 #include "base/error.hpp"
 #include "cli/command/command.hpp"
+#include "studies/schedule_run.hpp"
 #include "traces/adapters.hpp"
 
 namespace orrery::cli {
@@ -10,7 +15,16 @@ namespace {
 
 void check_spans(const PicturedRun& run) {
   if (run.result->spans.size() != run.order->passes.size()) {
-    bad_input("schedule " + run.name, "too many passes for a picture or a trace");
+    const std::int64_t passes = studies::forwards_and_gradients(*run.order);
+    const std::int64_t pieces =
+        std::int64_t{run.order->slices} * std::max(1, run.order->iterations);
+    const std::int64_t most =
+        run.order->micro_batches * studies::kMaxPassesWithSpans / passes / pieces;
+    bad_input("schedule " + run.name,
+              fmt::format("{} passes are too many for a picture or a trace, which have {} at most",
+                          passes, studies::kMaxPassesWithSpans),
+              most > 0 ? fmt::format("set --microbatches to {} or fewer", most)
+                       : std::string("take fewer stages, chunks or slices"));
   }
 }
 

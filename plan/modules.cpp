@@ -141,8 +141,9 @@ std::string cascade_problem(const Plan& plan, const ScheduleTraits& traits) {
     return has && !takes_cascade(traits, plan.pp * plan.chunks)
                ? fmt::format(
                      "{} has two trained backbones, which are not one chain of stages: set the "
-                     "schedule to {}, or run it as \"1f1b\" with pp = 1",
-                     plan.network.spec.name, schedules_with(&sim::Schedule::cascades))
+                     "schedule to {}{}, or run it as \"1f1b\" with pp = 1",
+                     plan.network.spec.name, schedules_with(&sim::Schedule::cascades),
+                     plan.chunks == 2 ? "" : " with 2 chunks")
                : "";
   }
   const auto stages = std::min(static_cast<std::size_t>(plan.pp), plan.stage_blocks.size());
@@ -172,8 +173,11 @@ std::string modules_problem(const Plan& plan) {
                                plan.network.spec.name)
                          : fmt::format(
                                "{} has no frozen part: give the network an \"encoder\" "
-                               "with \"frozen\": true",
-                               plan.network.spec.name);
+                               "with \"frozen\": true{}",
+                               plan.network.spec.name,
+                               traits.cascades && plan.network.spec.cascade.layers == 0
+                                   ? ", and a \"cascade\""
+                                   : "");
   }
   if (traits.cascades && plan.network.spec.cascade.layers == 0) {
     return fmt::format("{} has one trained backbone: give the network a \"cascade\"",

@@ -14,11 +14,9 @@
 namespace orrery::search {
 namespace {
 
-constexpr Seconds kPatience(5);  // for one kind of change
-
 // The first plan that fits; nothing when none does, none exists or it takes too long.
 std::optional<plan::Plan> first_that_fits(const plan::Plan& base, const Options& options,
-                                          const Patience& patience = {}) {
+                                          const Patience& patience = Patience()) {
   try {
     Outcome outcome = search(base, patience.until_first_plan(options));
     return outcome.best ? std::optional(std::move(outcome.best->plan)) : std::nullopt;
@@ -159,7 +157,7 @@ void other_gpu(const Problem& problem, const plan::Plan& base, const Options& op
 
 Seconds Patience::left() const {
   const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begun_;
-  return kPatience - Seconds(spent.count());
+  return most_ - Seconds(spent.count());
 }
 
 Options Patience::until_first_plan(Options options) const {

@@ -2,9 +2,9 @@
 // When nothing fits: single changes after which some plan does, each with such a plan. Tried, in
 // this order: leaving out one of --fix (the plan found says what the field becomes: recomputation,
 // a smaller micro-batch, ...), the memory reserve, --allow offload, the fewest nodes more (to an
-// eighth of them), and, of all known GPUs of the vendor, the one with the least memory above this one's.
-// Every change is searched until its first plan; one whose search takes too long counts as not
-// found.
+// eighth of them), and, of all known GPUs of the vendor, the one with the least memory above this
+// one's. Every change is searched until its first plan; one whose search takes too long counts as
+// not found.
 #pragma once
 
 #include <string>

@@ -16,12 +16,14 @@ namespace orrery::search {
 // Seconds for one kind of change: those that are left after what it has tried.
 class Patience {
  public:
+  explicit Patience(Seconds most = Seconds(5)) : most_(most) {}
   // Options of a search that ends at its first plan, or when patience does.
   Options until_first_plan(Options options) const;
   bool over() const { return interrupted() || left().value() <= 0; }
+  Seconds left() const;
 
  private:
-  Seconds left() const;
+  Seconds most_;
   std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
 };
 

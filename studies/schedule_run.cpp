@@ -8,11 +8,9 @@
 
 namespace orrery::studies {
 
-namespace {
-
-constexpr std::int64_t kMaxPassesWithSpans = 200'000;
-
-}  // namespace
+std::int64_t forwards_and_gradients(const sim::PipelineOrder& order) {
+  return std::int64_t{2} * order.num_virtual_stages * order.micro_batches;
+}
 
 ScheduleMeasures measure_schedule(const sim::PipelineOrder& order, bool synchronous,
                                   const ScheduleRun& run) {
@@ -53,9 +51,8 @@ ScheduleRun run_schedule(const sim::PipelineOrder& order, bool synchronous,
                          const sim::PipelineCosts& costs, std::int64_t scale, bool with_spans) {
   ScheduleRun run;
   run.scale = scale;
-  const std::int64_t passes = std::int64_t{2} * order.num_virtual_stages * order.micro_batches;
-  run.has_spans =
-      (with_spans || !synchronous || order.iterations > 1) && passes <= kMaxPassesWithSpans;
+  run.has_spans = (with_spans || !synchronous || order.iterations > 1) &&
+                  forwards_and_gradients(order) <= kMaxPassesWithSpans;
   run.result = sim::evaluate_pipeline(
       order, costs, {.steady_state = !run.has_spans, .record_spans = run.has_spans});
   run.measures = measure_schedule(order, synchronous, run);

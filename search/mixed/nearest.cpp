@@ -3,9 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.hpp"
 #include "base/interrupt.hpp"
 #include "base/quantity_text.hpp"
+#include "plan/simulation/simulate.hpp"
 #include "search/nearest_parts.hpp"
 
 namespace orrery::search {
@@ -13,35 +16,75 @@ namespace {
 
 using Changes = std::vector<MixedNearestChange>;
 
-// The first plan that fits; nothing when none does, none exists or it takes too long.
+// For all kinds of change together, and the part of its patience that a kind spends on one search
+// for a fast plan, and again on one for any plan.
+constexpr Seconds kPatience(8);
+constexpr double kPartOfPatience = 0.25;
+
+// What each kind of change may take: an equal part of what those before it have left.
+class Turns {
+ public:
+  explicit Turns(std::size_t kinds) : kinds_(kinds) {}
+  Patience next() { return Patience(all_.left() / static_cast<double>(kinds_--)); }
+
+ private:
+  Patience all_{kPatience};
+  std::size_t kinds_;
+};
+
+// Whether all GPUs together hold parameters and optimizer once, which no plan has less of.
+bool holds_states(const plan::MixedPlan& base) {
+  plan::Plan whole = plan::pool_view(base, 0);
+  whole.batch = 1;
+  const auto length = static_cast<int>(whole.network.chain.size());
+  whole.stage_blocks = {length};
+  whole.blocks = {{length, plan::BlockPlan()}};
+  const plan::StageMemory memory = plan::Simulator(whole).memory(whole).front();
+  double held = 0;
+  for (const topologies::Pool& pool : base.machine->cluster.pools) {
+    held += static_cast<double>((pool.cluster.gpu.memory - base.shape.memory_reserve).value()) *
+            pool.cluster.num_gpus();
+  }
+  return static_cast<double>((memory.parameters + memory.optimizer).value()) <= held;
+}
+
+// A plan that fits; nothing when none does, none exists or it takes too long.
 std::optional<plan::MixedPlan> first_that_fits(const plan::MixedPlan& base, const Options& options,
-                                               const Patience& patience = {}) {
+                                               const Patience& patience) {
   try {
-    MixedOutcome outcome = search_mixed(base, patience.until_first_plan(options));
+    if (!holds_states(base)) {
+      return std::nullopt;
+    }
+    const Seconds part = std::max(patience.left() * kPartOfPatience, Seconds(0.001));
+    Options first = patience.until_first_plan(options);
+    first.time_limit = std::min(first.time_limit, part);
+    MixedOutcome outcome = search_mixed(base, first, {}, part);
     return outcome.best ? std::optional(std::move(outcome.best->plan)) : std::nullopt;
   } catch (const Error&) {  // no plan divides it
     return std::nullopt;
   }
 }
 
-void leave_out_fixed(const plan::MixedPlan& base, const Options& options, Changes& changes) {
+void leave_out_fixed(const plan::MixedPlan& base, const Options& options, Turns& turns,
+                     Changes& changes) {
   const std::vector<std::string> fixed = options.constraints.fixed_texts();
   for (std::size_t i = 0; i < fixed.size() && !interrupted(); ++i) {
     Options relaxed = options;
     relaxed.constraints = options.constraints.without_fixed(i);
-    if (std::optional<plan::MixedPlan> plan = first_that_fits(base, relaxed)) {
+    if (std::optional<plan::MixedPlan> plan = first_that_fits(base, relaxed, turns.next())) {
       const std::string change = instead_of(fixed[i], plan->shape);
       changes.push_back({change, std::move(*plan)});
     }
   }
 }
 
-void free_reserve(const plan::MixedPlan& base, const Options& options, Changes& changes) {
+void free_reserve(const plan::MixedPlan& base, const Options& options, Turns& turns,
+                  Changes& changes) {
   const ByteCount reserve = base.shape.memory_reserve;
   if (reserve.value() > 0) {
     plan::MixedPlan all = base;
     all.shape.memory_reserve = ByteCount();
-    if (std::optional<plan::MixedPlan> plan = first_that_fits(all, options)) {
+    if (std::optional<plan::MixedPlan> plan = first_that_fits(all, options, turns.next())) {
       changes.push_back(
           {fmt::format("no memory reserve instead of {}", format_bytes(reserve.bytes())),
            std::move(*plan)});
@@ -63,8 +106,7 @@ std::optional<plan::MixedPlan> with_setting(const Problem& problem, const std::s
 }
 
 void more_nodes(const Problem& problem, const plan::MixedPlan& base, const topologies::Pool& pool,
-                const Options& options, Changes& changes) {
-  const Patience patience;
+                const Options& options, const Patience& patience, Changes& changes) {
   const auto with_nodes = [&](int nodes) -> std::optional<MixedNearestChange> {
     std::optional<plan::MixedPlan> plan = with_setting(
         problem, fmt::format("{}.nodes={}", pool.name, nodes), base, options, patience);
@@ -82,8 +124,7 @@ void more_nodes(const Problem& problem, const plan::MixedPlan& base, const topol
 }
 
 void other_gpu(const Problem& problem, const plan::MixedPlan& base, const topologies::Pool& pool,
-               const Options& options, Changes& changes) {
-  const Patience patience;
+               const Options& options, const Patience& patience, Changes& changes) {
   for (const topologies::Gpu& gpu : larger_gpus(pool.cluster.gpu)) {
     if (patience.over()) {
       return;
@@ -102,14 +143,17 @@ void other_gpu(const Problem& problem, const plan::MixedPlan& base, const topolo
 
 std::vector<MixedNearestChange> nearest_changes(const Problem& problem, const plan::MixedPlan& base,
                                                 const Options& options) {
+  const std::vector<topologies::Pool>& pools = base.machine->cluster.pools;
+  const std::size_t reserved = base.shape.memory_reserve.value() > 0 ? 1 : 0;
+  Turns turns(options.constraints.fixed_texts().size() + reserved + 2 * pools.size());
   Changes changes;
-  leave_out_fixed(base, options, changes);
-  free_reserve(base, options, changes);
-  for (const topologies::Pool& pool : base.machine->cluster.pools) {
-    more_nodes(problem, base, pool, options, changes);
+  leave_out_fixed(base, options, turns, changes);
+  free_reserve(base, options, turns, changes);
+  for (const topologies::Pool& pool : pools) {
+    more_nodes(problem, base, pool, options, turns.next(), changes);
   }
-  for (const topologies::Pool& pool : base.machine->cluster.pools) {
-    other_gpu(problem, base, pool, options, changes);
+  for (const topologies::Pool& pool : pools) {
+    other_gpu(problem, base, pool, options, turns.next(), changes);
   }
   return changes;
 }

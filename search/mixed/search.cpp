@@ -28,10 +28,9 @@ using Clock = std::chrono::steady_clock;
 constexpr std::uint64_t kLeastWork = 320;
 constexpr std::uint64_t kMostWork = 40'000;
 constexpr std::uint64_t kShareOfWork = 8;
-// After an early end without a plan: arrangements that are tried, nodes of each, time of all.
+// After an early end without a plan: arrangements that are tried, nodes of each.
 constexpr std::size_t kFirstTries = 64;
 constexpr int kFirstSteps = 200;
-constexpr std::chrono::seconds kFirstTime(5);
 constexpr std::size_t kSpare = 4;  // kept for each that is listed: some fail the replay of memory
 
 struct Later {
@@ -47,8 +46,11 @@ struct Ranked {
 
 class Search {
  public:
-  Search(const plan::MixedPlan& base, const Options& options)
-      : base_(base), options_(options), keep_(kSpare * static_cast<std::size_t>(options.top) + 1) {
+  Search(const plan::MixedPlan& base, const Options& options, Seconds first_time)
+      : base_(base),
+        options_(options),
+        first_time_(first_time),
+        keep_(kSpare * static_cast<std::size_t>(options.top) + 1) {
     const int jobs = thread_count(options.jobs);
     workers_.push_back(std::make_unique<MixedWorker>(base, options.constraints));
     while (static_cast<int>(workers_.size()) < jobs) {
@@ -165,10 +167,10 @@ class Search {
   void find_first() {
     std::sort(roots_.begin(), roots_.end(),
               [](const MixedNode& a, const MixedNode& b) { return a.bound < b.bound; });
-    const Clock::time_point begin = Clock::now();
+    const Seconds end = elapsed() + first_time_;
     const std::size_t tries = std::min(kFirstTries, roots_.size());
     for (std::size_t tried = 0; tried < tries && ranked_.empty(); ++tried) {
-      if (Clock::now() - begin > kFirstTime) {
+      if (elapsed() > end) {
         return;
       }
       int steps = kFirstSteps;
@@ -326,6 +328,7 @@ class Search {
   Clock::time_point start_ = Clock::now();
   const plan::MixedPlan& base_;
   const Options& options_;
+  Seconds first_time_;
   std::size_t keep_;
   std::vector<std::unique_ptr<MixedWorker>> workers_;
   std::priority_queue<MixedNode, std::vector<MixedNode>, Later> heap_;
@@ -340,14 +343,15 @@ class Search {
 }  // namespace
 
 MixedOutcome search_mixed(const plan::MixedPlan& base, const Options& options,
-                          const std::function<void(const ProgressReport&)>& progress) {
+                          const std::function<void(const ProgressReport&)>& progress,
+                          Seconds first_time) {
   check_mixed_options(options);
   const models::NetworkSpec& spec = base.shape.network.spec;
   if (spec.cascade.layers > 0) {
     bad_input(spec.name, "plans of mixed clusters have one trained backbone",
               "leave out \"cascade\", or take nodes of one kind");
   }
-  return Search(base, options).run(progress);
+  return Search(base, options, first_time).run(progress);
 }
 
 std::string verify(const MixedFound& found) {

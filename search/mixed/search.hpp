@@ -46,8 +46,10 @@ struct MixedOutcome {
 plan::MixedPlan mixed_base_plan(const Problem& problem);
 
 // Error when the space is empty or the options ask for what mixed clusters do not have.
+// `first_time`: after an early end without a plan, what looking for any may take.
 MixedOutcome search_mixed(const plan::MixedPlan& base, const Options& options,
-                          const std::function<void(const ProgressReport&)>& progress = {});
+                          const std::function<void(const ProgressReport&)>& progress = {},
+                          Seconds first_time = Seconds(5));
 
 // "" or what is wrong with a plan found: as search::verify.
 std::string verify(const MixedFound& found);

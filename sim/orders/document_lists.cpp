@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/limits.hpp"
+#include "base/text.hpp"
 #include "sim/orders/rule_reader.hpp"
 
 namespace orrery::sim {
@@ -125,6 +126,10 @@ ScheduleLists read_schedule_lists(ObjectReader& object) {
   if (lists.devices.empty()) {
     value.fail("the list of at least one device is required");
   }
+  if (total == 0) {
+    value.fail("no list has a pass",
+               R"(write some, for example {"pass": "F", "stage": 0, "micro_batch": 0})");
+  }
   lists.edges = read_edges(object);
   const bool once = lists.iterations == 1 && lists.versions == Versions::Flush;
   if (!once && directions_of(lists) > 1) {
@@ -206,23 +211,29 @@ std::string check_numbers(const ScheduleLists& lists, std::int64_t asked) {
 
 std::string check_listed_sizes(const ScheduleLists& lists, const ScheduleParams& params) {
   const ListedSizes listed = sizes_of(lists);
-  const auto differs = [](int written, int given, std::string_view of, std::string_view field) {
-    return written == given ? ""
-                            : fmt::format("lists of {} {} do not fit {}: set {} to {}", written, of,
-                                          given, field, written);
+  const auto differs = [](int written, int given, const std::string& of, std::string_view field) {
+    return written == given
+               ? ""
+               : fmt::format("lists of {} do not fit {}: set {} to {}", of, given, field, written);
   };
   return first_broken(
-      {params.stages == listed.stages
+      {params.stages == listed.stages ? ""
+                                      : fmt::format("lists of {} do not fit {}: set stages to {}",
+                                                    counted(listed.stages, "device"),
+                                                    counted(params.stages, "stage"), listed.stages),
+       params.chunks <= listed.chunks  // with too few, a pass that is in none is named
            ? ""
-           : fmt::format("lists of {} devices do not fit {} stages: set stages to {}",
-                         listed.stages, params.stages, listed.stages),
+           : fmt::format("lists of {} on {} have {} per device, not {}: set chunks to {}",
+                         counted(num_stages(lists), "stage"), counted(listed.stages, "device"),
+                         counted(listed.chunks, "model chunk"), params.chunks, listed.chunks),
        check_numbers(lists, std::int64_t{params.micro_batches} * listed.iterations),
        differs(listed.micro_batches > 0 ? listed.micro_batches : params.micro_batches,
-               params.micro_batches, "micro-batches", "microbatches"),
-       differs(listed.slices, params.slices, "slices", "slices"),
-       params.iterations == 0
-           ? ""
-           : differs(listed.iterations, params.iterations, "iterations", "iterations")});
+               params.micro_batches, counted(listed.micro_batches, "micro-batch", "micro-batches"),
+               "microbatches"),
+       differs(listed.slices, params.slices, counted(listed.slices, "slice"), "slices"),
+       params.iterations == 0 ? ""
+                              : differs(listed.iterations, params.iterations,
+                                        counted(listed.iterations, "iteration"), "iterations")});
 }
 
 }  // namespace orrery::sim

@@ -200,6 +200,16 @@ class ListedOrder {
     fail_missing(name, i);
   }
 
+  std::string nobody_holds() const {
+    for (std::size_t device = 0; device < lists_.devices.size(); ++device) {
+      if (lists_.devices[device].empty()) {
+        return fmt::format("device {} lists no pass: give it this stage, or leave its list out",
+                           device);
+      }
+    }
+    return "no device holds this stage";
+  }
+
   [[noreturn]] void fail_missing(std::string_view name, std::size_t i,
                                  const std::string& hint = "") const {
     const std::size_t stage = i / slices_ / micro_batches_;
@@ -208,7 +218,7 @@ class ListedOrder {
         direction_of_[micro_batch] == kNowhere ? 0 : direction_of_[micro_batch];
     const std::uint16_t device = placed_[direction * stages_ + stage];
     const std::string to_do = device == kNowhere
-                                  ? "no device holds this stage"
+                                  ? nobody_holds()
                                   : fmt::format("add it to the list of device {}", device);
     fail("",
          fmt::format("missing pass: {} of {}, {}", name, stage_text(stage, direction),

@@ -24,6 +24,13 @@ std::vector<std::uint16_t> zigzag_placement(int stages, int turns) {
   return device_of;
 }
 
+std::string check_one_or_two_chunks(const ScheduleParams& params) {
+  return params.chunks == 1 || params.chunks == 2
+             ? ""
+             : fmt::format("1 or 2 model chunks per device are required, not {}: set chunks to 2",
+                           params.chunks);
+}
+
 PipelineOrder one_chain(const ScheduleParams& params, std::vector<std::uint16_t> device_of,
                         int kinds) {
   PipelineOrder order = empty_order(params, std::move(device_of), kinds);

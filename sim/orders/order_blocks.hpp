@@ -16,6 +16,9 @@ std::vector<std::uint16_t> v_placement(int stages);
 // The same, `turns` times over the devices, every second one backwards.
 std::vector<std::uint16_t> zigzag_placement(int stages, int turns);
 
+// One chunk on each device, or two on a V.
+std::string check_one_or_two_chunks(const ScheduleParams& params);
+
 // One chain on the given devices; `kinds` passes per virtual stage and unit.
 PipelineOrder one_chain(const ScheduleParams& params, std::vector<std::uint16_t> device_of,
                         int kinds);

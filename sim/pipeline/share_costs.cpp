@@ -8,9 +8,17 @@
 
 namespace orrery::sim {
 
+namespace {
+
+std::int64_t scale_of(const PipelineOrder& order) {
+  return order.parts.empty() ? pieces_of(order) : order.parts_per_share;
+}
+
+}  // namespace
+
 ShareCosts share_costs(const PipelineOrder& order, const PassTimes& share) {
   ShareCosts result;
-  result.scale = order.parts.empty() ? pieces_of(order) : order.parts_per_share;
+  result.scale = scale_of(order);
   const auto stages = static_cast<std::size_t>(order.num_virtual_stages);
   PipelineCosts& costs = result.costs;
   const SimTime send = share.send * result.scale;
@@ -38,6 +46,14 @@ ShareCosts share_costs(const PipelineOrder& order, const PassTimes& share) {
     add_predictions(order, predictions, costs);
   }
   return result;
+}
+
+PassTimes planning_times(const PipelineOrder& order, PassTimes share) {
+  // Schedules multiply all times by the parts of a stage (with_stage_times), transfers by the most.
+  const int parts =
+      order.parts.empty() ? 1 : *std::max_element(order.parts.begin(), order.parts.end());
+  share.send = SimTime{(share.send * scale_of(order)).ps / parts};
+  return share;
 }
 
 PipelineCosts stage_costs(const PipelineOrder& order, const ScheduleParams& params) {

@@ -15,6 +15,10 @@ struct ShareCosts {
 // Transfers take share.send between devices, nothing on one.
 ShareCosts share_costs(const PipelineOrder& order, const PassTimes& share);
 
+// What the schedule of `order` plans with (ScheduleParams::times) for such costs: passes of a chunk
+// or slice as long as those of a share, and transfers as many times longer.
+PassTimes planning_times(const PipelineOrder& order, PassTimes share);
+
 // Costs by ScheduleParams::times, unscaled: what a schedule plans with.
 PipelineCosts stage_costs(const PipelineOrder& order, const ScheduleParams& params);
 

@@ -13,7 +13,7 @@ namespace {
 std::string check(const ScheduleParams& params) {
   return first_broken({check_sizes(params), check_one_slice(params), check_one_replica(params),
                        check_own_iterations(params), check_own_warm_up(params),
-                       params.chunks == 1 ? "" : check_chunks(params, 2), check_cap(params, 1),
+                       check_one_or_two_chunks(params), check_cap(params, 1),
                        check_one_fits(params, params.stages), check_looks(params, 1)});
 }
 

@@ -174,9 +174,13 @@ ScheduleRun run_stages(const JsonReader& value, ObjectReader& run, const sim::Sc
 }
 
 ScheduleRun run_share(ObjectReader& run, const sim::Schedule& schedule,
-                      const sim::PipelineOrder& order, const sim::PassTimes& share) {
+                      const sim::PipelineOrder& first, sim::ScheduleParams params) {
   run.finish();
-  return run_schedule(order, schedule.synchronous, share, false);
+  const sim::PassTimes share = params.times.front();
+  params.times = {sim::planning_times(first, share)};
+  const bool planned_otherwise = params.times.front().send != share.send;
+  return run_schedule(planned_otherwise ? schedule.order(params) : first, schedule.synchronous,
+                      share, false);
 }
 
 }  // namespace
@@ -202,7 +206,7 @@ Json schedule_run(const JsonReader& value, ObjectReader& run) {
   }
   check_length(value, schedule, params, !stages.empty());
   const sim::PipelineOrder order = schedule.order(params);
-  const ScheduleRun done = stages.empty() ? run_share(run, schedule, order, params.times.front())
+  const ScheduleRun done = stages.empty() ? run_share(run, schedule, order, params)
                                           : run_stages(value, run, schedule, order, stages);
   Json::Object result = to_json(done.measures, schedule.synchronous);
   result.emplace_back("transfers", done.measures.transfers);

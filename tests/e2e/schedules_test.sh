@@ -95,6 +95,15 @@ grep -q '^1f1b  *[0-9.]*  *[0-9.]* %' stdout || fail "a single batch: $(cat stdo
 [ "$(grep -c '"constraints": ".' listed.json)" -eq "$(grep -c '"source": ".' listed.json)" ] &&
   [ "$(grep -c '"source": ".' listed.json)" -ge 45 ] || fail 'list --json lacks constraints or sources'
 
+for name in crosspipe tessel; do
+  rejects 2 '1 or 2 model chunks per device are required, not 3' schedule $name --stages 4 --microbatches 8 --chunks 3
+done
+# What is too much to draw comes with how much is not.
+rejects 2 '3200000 passes are too many for a picture or a trace, which have 200000 at most (set --microbatches to 12500 or fewer)' \
+  schedule 1f1b --stages 8 --microbatches 200000 --svg large.svg
+expect 0 schedule 1f1b --stages 8 --microbatches 12500 --trace large.json --quiet
+rejects 2 '(set --microbatches to 3125 or fewer)' schedule seq1f1b --stages 8 --microbatches 4000 --slices 4 --svg large.svg
+
 # Chunks in a comparison are those of the schedules that have some.
 expect 0 schedule --compare 1f1b interleaved --stages 4 --microbatches 8 --chunks 4
 grep -q '^1f1b *33 ' stdout || fail "1f1b has no chunks: $(cat stdout)"

@@ -268,11 +268,14 @@ TEST(Cascades, HoldEveryParameterOnce) {
 TEST(Cascades, OneErrorSaysWhatIsWrong) {
   Plan plan = cascade();
   plan.schedule = "interleaved";
-  EXPECT_THAT(problem(plan), HasSubstr("set the schedule to \"diffusionpipe-cascaded\""));
+  EXPECT_THAT(problem(plan), HasSubstr("set the schedule to \"diffusionpipe-cascaded\", or"));
   plan.schedule = "dip";  // the encoder on stages of its own, as it asks for
   plan.stage_blocks = {3, 2, 2, 2, 5, 4, 4, 5};
   ASSERT_EQ(encoder_segments(plan), 1);
   EXPECT_THAT(problem(plan), HasSubstr("two trained backbones"));
+  plan.chunks = 1;
+  plan.schedule = "1f1b";
+  EXPECT_THAT(problem(plan), HasSubstr("to \"diffusionpipe-cascaded\" with 2 chunks, or"));
   plan = pipeline_of_modules("diffusionpipe", true);
   plan.schedule = "diffusionpipe-cascaded";
   plan.chunks = 2;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <tuple>
 #include <vector>
 
 #include "sim/pipeline/share_costs.hpp"
@@ -113,6 +114,32 @@ TEST(UnequalOracles, CapsHoldForUnequalActivations) {
       }
     }
   }));
+}
+
+// A schedule plans its chunks and slices with what they and their transfers then take: as with
+// times of every stage.
+TEST(UnequalOracles, TransfersOfPiecesArePlannedAsLongAsTheyTake) {
+  const PassTimes share{.forward = {4}, .input_grad = {4}, .weight_grad = {4}, .send = {6}};
+  for (const auto& [name, chunks, slices] : {std::tuple{"crosspipe", 2, 1},
+                                             {"hanayo", 4, 1},
+                                             {"dip", 3, 2},
+                                             {"zb-v", 2, 1},
+                                             {"tessel", 2, 1}}) {
+    ScheduleParams params{.stages = 4, .micro_batches = 8, .chunks = chunks, .slices = slices};
+    params.times = {share};
+    const PipelineOrder first = order_of(name, params);
+    params.times = {planning_times(first, share)};
+    const PipelineOrder planned = order_of(name, params);
+    const PipelineCosts costs = share_costs(first, share).costs;
+    params.times.clear();
+    for (std::size_t s = 0; s < costs.forward.size(); ++s) {
+      params.times.push_back({costs.forward[s], costs.input_grad[s], costs.weight_grad[s],
+                              s < costs.send_forward.size() ? costs.send_forward[s] : SimTime{}});
+    }
+    EXPECT_TRUE(planned.passes == order_of(name, params).passes) << name;
+    EXPECT_LE(evaluate_pipeline(planned, costs).makespan, evaluate_pipeline(first, costs).makespan)
+        << name;
+  }
 }
 
 // Else a heuristic would wait for ever.

@@ -201,7 +201,12 @@ TEST(ScheduleDocument, MissingAndDoubledPassesAreNamed) {
                                 R"("pass": "W", "stage": 1, "micro_batch": 1)"),
                        params),
               HasSubstr("/passes/1/5: doubled pass: W of stage 1, micro-batch 1"));
-  EXPECT_THAT(error_of(R"("passes": [[], []])", params), HasSubstr("no device holds this stage"));
+  EXPECT_THAT(error_of(R"("passes": [[], []])", params),
+              HasSubstr("mine.json: /passes: no list has a pass"));
+  EXPECT_THAT(error_of(R"("passes": [[{"pass": "F", "stage": 0, "micro_batch": 0},
+                                      {"pass": "BW", "stage": 0, "micro_batch": 0}], []])",
+                       {.stages = 2, .micro_batches = 1}),
+              HasSubstr("device 1 lists no pass: give it this stage, or leave its list out"));
 }
 
 // Invented: only the first device recomputes.
@@ -262,6 +267,9 @@ TEST(ScheduleDocument, ImpossiblePlacementsNameTheSmallestChange) {
   EXPECT_THAT(error_of(kLists, {.stages = 3, .micro_batches = 2}), HasSubstr("set stages to 2"));
   EXPECT_THAT(error_of(kLists, {.stages = 2, .micro_batches = 5}),
               HasSubstr("lists of 2 micro-batches do not fit 5: set microbatches to 2"));
+  EXPECT_THAT(error_of(kLists, {.stages = 2, .micro_batches = 2, .chunks = 2}),
+              HasSubstr("lists of 2 stages on 2 devices have 1 model chunk per device, not 2: set "
+                        "chunks to 1"));
   EXPECT_THAT(error_of(kLists, {.stages = 2, .micro_batches = 1}),
               HasSubstr("set microbatches to 2"));
   // Too large a number is not a larger schedule.
