@@ -4,10 +4,32 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <charconv>
+#include <cmath>
 
 #include "base/text.hpp"
 
 namespace orrery::traces {
+
+namespace {
+
+// Whether a word stands in the line by itself: "Killed" does in "[1,3]<stderr>:Killed", but not in
+// "numKilled".
+bool says_word(std::string_view line, std::string_view word) {
+  const auto is_part = [&](std::size_t at) {
+    return at < line.size() &&
+           (std::isalnum(static_cast<unsigned char>(line[at])) != 0 || line[at] == '_');
+  };
+  for (std::size_t at = line.find(word); at != std::string_view::npos;
+       at = line.find(word, at + 1)) {
+    if ((at == 0 || !is_part(at - 1)) && !is_part(at + word.size())) {
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
 
 std::vector<std::string_view> words_of(std::string_view line) {
   std::vector<std::string_view> words;
@@ -80,14 +102,62 @@ std::string_view modern_name(std::string_view column) {
 
 bool starts_timing(std::string_view column) { return column == "time" || column == "cputime"; }
 
+double half_of_last_digit(std::string_view number) {
+  const std::size_t mantissa = std::min(number.find_first_of("eE"), number.size());
+  const std::size_t point = number.substr(0, mantissa).find('.');
+  int exponent = 0;
+  if (mantissa < number.size()) {
+    std::string_view power = number.substr(mantissa + 1);
+    power.remove_prefix(power.starts_with('+') ? 1 : 0);
+    std::from_chars(power.data(), power.data() + power.size(), exponent);
+  }
+  if (point != std::string_view::npos) {
+    exponent -= static_cast<int>(mantissa - point - 1);
+  }
+  return 0.5 * std::pow(10.0, exponent);
+}
+
 bool is_nccl_failure(std::string_view line) {
-  // Of the test itself, of CUDA, of the shell, and of launchers.
-  constexpr auto kMarks = std::to_array<std::string_view>(
-      {"Test NCCL failure", "Test CUDA failure", "Test failure", "Test timeout",
-       "CUDA error:", "Segmentation fault", ": Killed", "exited on signal", " CANCELLED "});
-  return line == "Killed" || std::ranges::any_of(kMarks, [&](std::string_view mark) {
-           return line.find(mark) != std::string_view::npos;
-         });
+  // Of the test itself, of CUDA and NCCL, of the shell, and of launchers. What NCCL merely informs
+  // or warns of does not end a run unless it is one of these.
+  constexpr auto kMarks = std::to_array<std::string_view>({
+      "Test NCCL failure",
+      "Test CUDA failure",
+      "Test failure",
+      "Test timeout",
+      "CUDA error:",
+      "NCCL WARN Cuda failure",
+      "unhandled cuda error",
+      "unhandled system error",
+      "Segmentation fault",
+      "Bus error",
+      "(core dumped)",
+      "out of memory",
+      "Out of memory",
+      "Out Of Memory",
+      "oom-kill",
+      "oom_kill",
+      "exited on signal",
+      "returned a non-zero exit code",
+      "mpirun noticed",
+      "mpiexec noticed",
+      "MPI_ABORT was invoked",
+      "srun: error:",
+  });
+  if (line.find(" NCCL INFO ") != std::string_view::npos) {
+    return false;
+  }
+  const auto says = [&](std::string_view mark) {
+    return line.find(mark) != std::string_view::npos;
+  };
+  return std::ranges::any_of(kMarks, says) || says_word(line, "Killed") ||
+         says_word(line, "Aborted") || says_word(line, "CANCELLED");
+}
+
+bool is_lost_peer(std::string_view line) {
+  return line.find(" NCCL INFO ") == std::string_view::npos &&
+         (line.find("Connection closed by remote peer") != std::string_view::npos ||
+          line.find("Connection reset by peer") != std::string_view::npos);
 }
 
 }  // namespace orrery::traces

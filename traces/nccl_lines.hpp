@@ -17,7 +17,13 @@ std::string_view tag_of(std::string_view line);
 // The name in 2.x of a column of 1.x or 2.x.
 std::string_view modern_name(std::string_view column);
 bool starts_timing(std::string_view column);
+// Half a unit of the last digit of a number as printed, which is how far rounding may have moved
+// it: 0.005 for "12.50", 0.5 for "104", 50 for "1.2e3".
+double half_of_last_digit(std::string_view number);
 // "host: Test NCCL failure ...", " .. host pid 1: Test failure ...", as nccl-tests prints them.
 bool is_nccl_failure(std::string_view line);
+// "NCCL WARN ... Connection closed by remote peer": a failure while a test runs, and nothing where
+// ranks end one after the other.
+bool is_lost_peer(std::string_view line);
 
 }  // namespace orrery::traces

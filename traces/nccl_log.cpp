@@ -88,7 +88,8 @@ class LogReader {
   }
 
   void find_failure(std::string_view line) {
-    if (is_nccl_failure(line) && log_.failures.size() < kMaxProblems) {
+    const bool failed = is_nccl_failure(line) || (!ended_ && is_lost_peer(line));
+    if (failed && log_.failures.size() < kMaxProblems) {
       log_.failures.push_back({line_, printable(line)});
     }
   }
@@ -332,12 +333,16 @@ class LogReader {
     }
     NcclTiming timing;
     timing.time = time_unit_ * number(words[begin], "time");
+    timing.time_rounding = time_unit_ * half_of_last_digit(words[begin]);
     for (std::size_t column = begin + 1;
          column < columns_.size() && !starts_timing(columns_[column]); ++column) {
       const std::string& name = columns_[column];
       if (name == "algbw" || name == "busbw") {
-        (name == "algbw" ? timing.algbw : timing.busbw) =
+        const bool alg = name == "algbw";
+        (alg ? timing.algbw : timing.busbw) =
             BytesPerSecond(number(words[column], name) * kGigabyte);
+        (alg ? timing.algbw_rounding : timing.busbw_rounding) =
+            BytesPerSecond(half_of_last_digit(words[column]) * kGigabyte);
       } else if ((name == "#wrong" || name == "wrong") && words[column] != "N/A" &&
                  words[column] != "-") {
         timing.wrong = static_cast<std::int64_t>(std::min(number(words[column], name), 1e15));

@@ -19,10 +19,14 @@
 
 namespace orrery::traces {
 
+// Numbers are rounded where they are printed; how far they may be off follows from their digits.
 struct NcclTiming {
   Seconds time;
-  BytesPerSecond algbw;  // as printed, two decimals of GB/s
+  BytesPerSecond algbw;
   BytesPerSecond busbw;
+  Seconds time_rounding;
+  BytesPerSecond algbw_rounding;  // 0: not printed
+  BytesPerSecond busbw_rounding;
   std::optional<std::int64_t> wrong;
 };
 

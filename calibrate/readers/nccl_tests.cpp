@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -16,6 +15,7 @@
 #include "base/text.hpp"
 #include "calibrate/byte_stream.hpp"
 #include "calibrate/collective_log.hpp"
+#include "calibrate/collective_row.hpp"
 #include "calibrate/gpu_names.hpp"
 #include "calibrate/reading_builder.hpp"
 #include "traces/nccl_log.hpp"
@@ -27,6 +27,8 @@ bool recognises(const FileHead& head) {
   const auto has = [&](std::string_view word) { return head.text.find(word) != std::string::npos; };
   return has("algbw") && has("busbw") && has("#");
 }
+
+constexpr std::string_view kMixed = "two runs wrote into this file, or it was edited";
 
 struct Places {
   std::int64_t ranks = 0;
@@ -159,23 +161,16 @@ class RowReader {
                                                     : "collective \"" + name + "\"");
       return;
     }
+    const CollectiveRow stated{kind, places_.ranks, row.size.value(), row.count, row.type};
+    if (const std::string wrong = size_contradiction(stated); !wrong.empty()) {
+      builder_.fault(builder_.where(row.line), wrong, kMixed);
+      return;
+    }
     read_timing(row, kind, row.out_of_place, false);
     read_timing(row, kind, row.in_place, true);
   }
 
  private:
-  // Printed bandwidths have two decimals. Versions differ in whether a size is that of one rank.
-  bool agrees(ByteCount size, const traces::NcclTiming& timing) const {
-    constexpr double kLeast = 1e9;
-    constexpr double kRounding = 0.1;
-    const double rate = size.bytes().value() / timing.time.value();
-    const auto is = [&](double factor) {
-      return std::abs(rate * factor / timing.algbw.value() - 1) < kRounding;
-    };
-    const auto ranks = static_cast<double>(places_.ranks);
-    return timing.algbw.value() < kLeast || is(1) || is(ranks) || is(1 / ranks);
-  }
-
   void report_unnamed(const traces::NcclRow& row) {
     if (!unnamed_) {
       builder_.fault(builder_.where(row.line),
@@ -199,13 +194,9 @@ class RowReader {
     if (!check_time(builder_, where, timing->time.value())) {
       return;
     }
-    if (!agrees(row.size, *timing)) {
-      builder_.fault(
-          where,
-          fmt::format("algbw {:.2f} GB/s, but {} in {:g} s are {:.2f} GB/s",
-                      timing->algbw.value() / 1e9, format_bytes(row.size.bytes()),
-                      timing->time.value(), row.size.bytes().value() / timing->time.value() / 1e9),
-          "two runs wrote into this file, or it was edited");
+    const CollectiveRow stated{kind, places_.ranks, row.size.value(), row.count, row.type};
+    if (const std::string wrong = rate_contradiction(stated, *timing); !wrong.empty()) {
+      builder_.fault(where, wrong, kMixed);
       return;
     }
     builder_.add(header_,

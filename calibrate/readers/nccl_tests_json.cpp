@@ -13,8 +13,10 @@
 #include "base/text.hpp"
 #include "calibrate/byte_stream.hpp"
 #include "calibrate/collective_log.hpp"
+#include "calibrate/collective_row.hpp"
 #include "calibrate/gpu_names.hpp"
 #include "calibrate/reading_builder.hpp"
+#include "traces/nccl_lines.hpp"
 
 namespace orrery::calibrate {
 namespace {
@@ -129,9 +131,35 @@ Timing timing_of_result(ObjectReader& result, std::string_view key, double secon
   return of_iterations;
 }
 
-void read_timing(ObjectReader& result, const Run& run, CollectiveSample shape,
-                 const std::string& type, ReadingBuilder& builder) {
-  const std::string_view key = shape.in_place ? "in_place" : "out_of_place";
+// As the document states it; zeros at the end are lost, which makes the rounding larger.
+std::string digits_of(const Json& number) {
+  const std::string digits = number.is_integer() ? fmt::format("{}", number.as_integer())
+                                                 : fmt::format("{}", number.as_number());
+  const bool whole = digits.find_first_of(".e") == std::string::npos;
+  return !number.is_integer() && whole ? digits + ".0" : digits;
+}
+
+// Bandwidths that are no numbers ("nan") are not checked.
+traces::NcclTiming stated_rates(ObjectReader& timing) {
+  traces::NcclTiming stated;
+  const JsonReader time = timing.required("time");
+  stated.time = Seconds(time.number(0, limits::kMaxQuantity) * 1e-6);
+  stated.time_rounding = Seconds(traces::half_of_last_digit(digits_of(time.json())) * 1e-6);
+  const auto read = [&](std::string_view key, BytesPerSecond& rate, BytesPerSecond& rounding) {
+    const std::optional<JsonReader> member = timing.optional(key);
+    if (member && member->json().is_number()) {
+      rate = BytesPerSecond(member->number(0, limits::kMaxQuantity) * 1e9);
+      rounding = BytesPerSecond(traces::half_of_last_digit(digits_of(member->json())) * 1e9);
+    }
+  };
+  read("alg_bw", stated.algbw, stated.algbw_rounding);
+  read("bus_bw", stated.busbw, stated.busbw_rounding);
+  return stated;
+}
+
+void read_timing(ObjectReader& result, const Run& run, const CollectiveRow& row, bool in_place,
+                 ReadingBuilder& builder) {
+  const std::string_view key = in_place ? "in_place" : "out_of_place";
   const std::optional<JsonReader> member = result.optional(key);
   if (!member) {
     return;
@@ -142,7 +170,7 @@ void read_timing(ObjectReader& result, const Run& run, CollectiveSample shape,
     builder.fault(where, "times of the host's calls, not of the collectives", "run without -C 1");
     return;
   }
-  const double seconds = timing.required("time").number(0, limits::kMaxQuantity) * 1e-6;
+  const traces::NcclTiming stated = stated_rates(timing);
   const double wrong = timing.number_or("nwrong", 0, 0, limits::kMaxQuantity);
   timing.ignore_rest();
   if (wrong > 0) {
@@ -150,33 +178,44 @@ void read_timing(ObjectReader& result, const Run& run, CollectiveSample shape,
                   "a run that computes wrong results says nothing about times");
     return;
   }
-  if (check_time(builder, where, seconds)) {
-    const Timing time = timing_of_result(result, std::string(key) + "_per_iter", seconds, builder);
-    builder.add(run.header, {.shape = shape,
-                             .time = time,
-                             .implementation = type,
-                             .source = builder.source(1),
-                             .flags = {}});
+  const double seconds = stated.time.value();
+  if (!check_time(builder, where, seconds)) {
+    return;
   }
+  if (const std::string contradiction = rate_contradiction(row, stated); !contradiction.empty()) {
+    builder.fault(where, contradiction, "the document was edited");
+    return;
+  }
+  const Timing time = timing_of_result(result, std::string(key) + "_per_iter", seconds, builder);
+  builder.add(run.header, {.shape = CollectiveSample{.kind = row.kind,
+                                                     .bytes = row.bytes,
+                                                     .ranks = run.ranks,
+                                                     .ranks_per_node = run.ranks / run.nodes,
+                                                     .nodes = run.nodes,
+                                                     .in_place = in_place},
+                           .time = time,
+                           .implementation = std::string(row.type),
+                           .source = builder.source(1),
+                           .flags = {}});
 }
 
 void read_result(const JsonReader& value, const Run& run, ReadingBuilder& builder) {
   ObjectReader result = value.object();
   const std::int64_t bytes = result.required("size").integer(0, std::int64_t{1} << 60);
+  const std::int64_t count = result.integer_or("count", 0, 0, std::int64_t{1} << 60);
   const std::string type = printable(result.string_or("type", ""));
   if (run.kind == sim::CommKind::None || bytes == 0 || run.ranks < 2) {
     builder.left_out(run.kind == sim::CommKind::None ? "collective \"" + printable(run.name) + "\""
                                                      : "row without data or peers");
+    result.ignore_rest();
+    return;
+  }
+  const CollectiveRow row{run.kind, run.ranks, bytes, count, type};
+  if (const std::string contradiction = size_contradiction(row); !contradiction.empty()) {
+    builder.fault(value.where(), contradiction, "the document was edited");
   } else {
-    for (const bool in_place : {false, true}) {
-      const CollectiveSample shape{.kind = run.kind,
-                                   .bytes = bytes,
-                                   .ranks = run.ranks,
-                                   .ranks_per_node = run.ranks / run.nodes,
-                                   .nodes = run.nodes,
-                                   .in_place = in_place};
-      read_timing(result, run, shape, type, builder);
-    }
+    read_timing(result, run, row, false, builder);
+    read_timing(result, run, row, true, builder);
   }
   result.ignore_rest();
 }

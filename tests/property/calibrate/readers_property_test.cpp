@@ -23,8 +23,8 @@ const std::vector<std::string>& originals() {
       "#  Rank  1 Group  0 Pid 11 on n1 device  1 [0x0a] NVIDIA H100 80GB HBM3\n"
       "# size count type redop root time algbw busbw #wrong time algbw busbw #wrong\n"
       "# (B) (elements) (us) (GB/s) (GB/s) (us) (GB/s) (GB/s)\n"
-      "8 2 float sum -1 12.5 0.01 0.02 0 11.0 0.02 0.03 N/A\n"
-      "16 4 float sum -1 13.5 0.01 0.02 0 12.0 0.02 0.03 0\n"
+      "8 2 float sum -1 12.5 0.00 0.00 0 11.0 0.00 0.00 N/A\n"
+      "16 4 float sum -1 13.5 0.00 0.00 0 12.0 0.00 0.00 0\n"
       "# Out of bounds values : 0 OK\n# Avg bus bandwidth : 42.5\n",
       "gpu,dtype,m,n,k,time_us,tflops\nH100-SXM,bf16,64,128,256,5.25,0.4\n"
       "H100-SXM,fp8_e4m3,64,128,256,3.5,0.4\n",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layouts as the versions of NVIDIA/nccl-tests print them (src/common.cu and src/util.cu of 1.x,
-// 2.0 and 2.19).
+// 2.0 and 2.19), and their JSON.
 #include <gmock/gmock.h>
 
 #include <map>
@@ -34,6 +34,14 @@ constexpr const char* kRows =
     "    0.17    0.26    N/A\n"
     "        4096          1024     float     sum      -1    14.50    0.28    0.42      0    13.00"
     "    0.32    0.47      0\n";
+// Of all-gather and reduce-scatter on the four ranks.
+constexpr const char* kDividedRows =
+    "        1024            64     float    none      -1    12.50    0.08    0.06      0    11.00"
+    "    0.09    0.07      0\n"
+    "        2048           128     float    none      -1    13.50    0.15    0.11      0    12.00"
+    "    0.17    0.13    N/A\n"
+    "        4096           256     float    none      -1    14.50    0.28    0.21      0    13.00"
+    "    0.32    0.24      0\n";
 constexpr const char* kFooter = "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 0.3 \n#\n";
 
 class NcclTests : public ReaderFiles {
@@ -116,7 +124,8 @@ TEST_F(NcclTests, TaggedCyclesAndSeveralTests) {
     }
   }
   EXPECT_EQ(samples(tagged).size(), 12U);
-  const std::string second = replaced(text(), "all_reduce", "all_gather");
+  const std::string second =
+      replaced(replaced(text(), kRows, kDividedRows), "all_reduce", "all_gather");
   const std::vector<Sample> both = samples(text() + second);
   ASSERT_EQ(both.size(), 12U);
   EXPECT_EQ(std::get<CollectiveSample>(both.back().shape).kind, sim::CommKind::AllGather);
@@ -146,12 +155,63 @@ TEST_F(NcclTests, RefusesWithFileAndLine) {
   EXPECT_THAT(refused(std::string("# algbw busbw") + '\0'), HasSubstr("binary"));
 }
 
+// What NCCL says of itself and what ranks that end one after the other lose stops no run.
+TEST_F(NcclTests, HarmlessWarningsAreNoFailures) {
+  for (const std::string line :
+       {"n1:11:20 [0] NCCL WARN NUMA auto balancing enabled which can lead to variability",
+        "n1:11:20 [0] misc/socket.cc:484 NCCL WARN Connect to 10.0.0.1 failed : retrying",
+        "n1:11:20 [0] NCCL INFO Out of memory handles, Connection closed by remote peer",
+        "srun: warning: can't run 1 processes on 2 nodes", "numKilled 0"}) {
+    EXPECT_EQ(refused(line + "\n" + text()), "") << line;
+  }
+  const std::string lost = "n1:11:20 [0] NCCL WARN Connection closed by remote peer n2<1234>\n";
+  EXPECT_EQ(refused(text() + lost), "");
+  EXPECT_THAT(refused(replaced(text(), "        4096", lost + "        4096")),
+              testing::AllOf(HasSubstr("x.log:11: the run failed"), HasSubstr("--partial")));
+}
+
+TEST_F(NcclTests, LaunchersAndDriversSayThatARunFailed) {
+  for (const std::string end :
+       {"[n1:11] *** Process received signal ***\nAborted (core dumped)", "[1,3]<stderr>:Killed",
+        "./run.sh: line 3: 99 Aborted ./all_reduce_perf",
+        "n1:11:20 [0] NCCL WARN Cuda failure 'out of memory'",
+        "n1:11:20 [0] enqueue.cc:99 NCCL WARN Cuda failure 700 'an illegal memory access'",
+        "ncclUnhandledCudaError: unhandled cuda error, NCCL version 2.21.5",
+        "srun: error: n0: tasks 0-7: Exited with exit code 1",
+        "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=7.0",
+        "MPI_ABORT was invoked on rank 3 in communicator MPI_COMM_WORLD",
+        "a process returned a non-zero exit code", "Out of memory: Killed process 99"}) {
+    EXPECT_THAT(refused(text() + end + "\n"), HasSubstr("the run failed")) << end;
+    EXPECT_EQ(samples(text() + end + "\n", true).size(), 6U) << end;
+  }
+}
+
 // A time that its own bandwidth contradicts, and nodes with unequal numbers of ranks.
 TEST_F(NcclTests, RefusesWhatContradictsItself) {
   const std::string fast = replaced(text(), "14.50    0.28", "14.50   28.00");
   EXPECT_THAT(refused(fast), HasSubstr("x.log:11: algbw 28.00 GB/s, but 4 KiB in 1.45e-05 s"));
+  EXPECT_THAT(refused(replaced(text(), "12.50    0.08    0.12", "12.50    0.10    0.15")),
+              HasSubstr("x.log:9: algbw 0.10 GB/s, but 1 KiB in 1.25e-05 s are 0.08 GB/s"));
+  EXPECT_THAT(refused(replaced(text(), "0.28    0.42", "0.28    0.28")),
+              HasSubstr("x.log:11: busbw 0.28 GB/s, but algbw 0.28 GB/s of all-reduce on 4 ranks "
+                        "is 0.42 GB/s"));
+  EXPECT_THAT(refused(replaced(text(), "2048           512", "2048           511")),
+              HasSubstr("x.log:10: size 2048, but 511 elements of type float are 2044 bytes"));
   const std::string uneven = replaced(text(), "Pid  12 on node1", "Pid  12 on node2");
   EXPECT_THAT(refused(uneven), HasSubstr("1 ranks on node1, but 3 on node2"));
+}
+
+// Fewer digits leave more room, and the first versions leave the own part of a rank out of algbw.
+TEST_F(NcclTests, RoundingIsNoContradiction) {
+  EXPECT_EQ(refused(replaced(text(), "12.50    0.08", "   12    0.08")), "");
+  EXPECT_THAT(refused(replaced(text(), "12.50    0.08", "   16    0.08")), HasSubstr("x.log:9"));
+  EXPECT_EQ(refused(replaced(text(), "12.50    0.08    0.12", "1.3e1    0.1     0.1 ")), "");
+  const std::string first =
+      replaced(replaced(text(), kRows, kDividedRows), "all_reduce", "all_gather");
+  const std::string row = "1024            64     float    none      -1    12.50    0.08    0.06";
+  EXPECT_THAT(refused(replaced(first, row, row.substr(0, row.size() - 4) + "0.08")),
+              HasSubstr("x.log:9: busbw 0.08 GB/s"));
+  EXPECT_EQ(refused(replaced(first, row, "1024 256 float none -1 12.50 0.25 0.25")), "");
 }
 
 TEST_F(NcclTests, RefusesTwoRanksInOneFile) {
@@ -169,7 +229,7 @@ TEST_F(NcclTests, RefusesTwoRanksInOneFile) {
 }
 
 TEST_F(NcclTests, TheFileNamesTheCollectiveOfOlderLogs) {
-  const std::string unnamed = std::string(kConfig) + kRanks + kHeader + kRows + kFooter;
+  const std::string unnamed = std::string(kConfig) + kRanks + kHeader + kDividedRows + kFooter;
   const Reading reading = read(write("h100-reduce_scatter-2.log", unnamed));
   ASSERT_EQ(reading.files.size(), 1U);
   EXPECT_EQ(std::get<CollectiveSample>(reading.files[0].samples[0].shape).kind,
@@ -201,6 +261,62 @@ TEST_F(NcclTests, PartialUsesTheSoundRows) {
   const Reading reading = read(write("x.log", broken), true);
   EXPECT_EQ(reading.files.front().samples.size(), 3U);
   EXPECT_EQ(reading.remarks.size(), 2U);
+}
+
+std::string nccl_json(const std::string& version, const std::string& time, const std::string& wrong,
+                      const std::string& end) {
+  return R"({"version": )" + version + R"(, "start_time": "x",
+"args": ["/opt/build/all_gather_perf", "-J", "out.json"], "env": [], "nccl_version": 22809,
+"config": {"nthreads": 1, "ngpus": 1, "devices": [
+ {"rank": 0, "hostname": "a", "device_info": "NVIDIA B200"},
+ {"rank": 1, "hostname": "b", "device_info": "NVIDIA B200"}]},
+"results": [{"size": 4096, "count": 1024, "type": "float", "redop": "none", "root": "    -1",
+ "out_of_place": {"time": )" +
+         time + R"(, "alg_bw": 0.431158, "bus_bw": 0.215579, "nwrong": )" + wrong + R"(},
+ "in_place": {"time": 8.0, "alg_bw": "nan", "bus_bw": 1, "nwrong": null},
+ "in_place_per_iter": {"times_us": [7.0, 8.0, 9.0, 10.0, 6.0]}}],
+"out_of_bounds": {"count": 0, "okay": "true"})" +
+         end + "}";
+}
+
+TEST_F(NcclTests, JsonDocuments) {
+  const std::string end = R"(, "errors": [], "end_time": "y")";
+  const Reading reading = read(write("j.json", nccl_json("3", "9.5", "0.0", end)));
+  const SampleFile& file = reading.files.front();
+  EXPECT_EQ(file.header.gpu, "b200-sxm-180gb");
+  EXPECT_EQ(launch_mode(file.header), LaunchMode::ProcessPerGpu);
+  ASSERT_EQ(file.samples.size(), 2U);
+  EXPECT_EQ(std::get<CollectiveSample>(file.samples[0].shape),
+            (CollectiveSample{.kind = sim::CommKind::AllGather,
+                              .bytes = 4096,
+                              .ranks = 2,
+                              .ranks_per_node = 1,
+                              .nodes = 2}));
+  EXPECT_DOUBLE_EQ(file.samples[0].time.median.value(), 9.5e-6);
+  EXPECT_DOUBLE_EQ(file.samples[1].time.p75.value(), 9e-6);
+  const auto refused = [&](const std::string& text) { return message_of(write("b.json", text)); };
+  EXPECT_THAT(refused(nccl_json("9", "9.5", "0.0", end)), HasSubstr("version 9"));
+  EXPECT_THAT(refused(nccl_json("3", "9.5", "2.0", end)),
+              testing::AllOf(HasSubstr("/results/0/out_of_place"), HasSubstr("2 wrong")));
+  EXPECT_THAT(refused(nccl_json("3", "0.0", "0.0", end)), HasSubstr("not possible"));
+  EXPECT_THAT(refused(nccl_json("3", "9.5", "0.0", "")), HasSubstr("did not end"));
+  const auto changed = [&](const std::string& from, const std::string& to) {
+    std::string text = nccl_json("3", "9.5", "0.0", end);
+    return refused(text.replace(text.find(from), from.size(), to));
+  };
+  EXPECT_THAT(changed(R"("count": 0, "okay": "true")", R"("count": 12, "okay": "false")"),
+              HasSubstr("12 wrong results"));
+  EXPECT_THAT(changed("0.431158", "4.311579"),
+              HasSubstr("/results/0/out_of_place: algbw 4.31 GB/s, but 4 KiB in 9.5e-06 s"));
+  EXPECT_THAT(changed("0.215579", "0.862316"),
+              HasSubstr("/results/0/out_of_place: busbw 0.86 GB/s, but algbw 0.43 GB/s"));
+  EXPECT_THAT(changed("\"count\": 1024", "\"count\": 1000"),
+              HasSubstr("/results/0: size 4096, but 1000 elements of type float are 4000 bytes"));
+  EXPECT_THAT(changed("[7.0, 8.0", "[0, 8.0"), HasSubstr("not possible"));
+  EXPECT_THAT(changed("[7.0, 8.0, 9.0, 10.0, 6.0]", "[1e6]"), HasSubstr("where the mean is 8 us"));
+  EXPECT_THAT(refused(nccl_json("3", "9.5", "0.0", R"(, "end_time": "y", "errors": ["oops"])")),
+              HasSubstr("oops"));
+  EXPECT_THAT(refused(nccl_json("3", "9.5", "0.0", end).substr(0, 300)), HasSubstr("b.json"));
 }
 
 // The published rows, found again in the logs they were taken from.

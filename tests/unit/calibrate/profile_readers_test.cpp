@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Readers of what profilers and benchmark programs write: Kineto, Nsight Systems, nvbench and the
-// JSON of nccl-tests. The files are made here in the form those programs write.
+// Readers of what profilers and benchmark programs write: Kineto, Nsight Systems and nvbench. The
+// files are made here in the form those programs write.
 #include <gmock/gmock.h>
 #include <sqlite3.h>
 #include <sys/stat.h>
@@ -12,7 +12,6 @@
 
 #include "base/files.hpp"
 #include "calibrate/byte_stream.hpp"
-#include "calibrate/collective_log.hpp"
 #include "tests/unit/calibrate/reader_files.hpp"
 
 namespace orrery::calibrate {
@@ -343,56 +342,6 @@ TEST_F(ProfileReaders, EventsOfTracesThatAreMalformedAreNamed) {
       HasSubstr("event 2: device 2 is not among the deviceProperties"));
   EXPECT_EQ(fault(R"({"ph": "X", "cat": "kernel", "name": "k", "dur": 3, "args": {"device": 1}})"),
             "");
-}
-
-std::string nccl_json(const std::string& version, const std::string& time, const std::string& wrong,
-                      const std::string& end) {
-  return R"({"version": )" + version + R"(, "start_time": "x",
-"args": ["/opt/build/all_gather_perf", "-J", "out.json"], "env": [], "nccl_version": 22809,
-"config": {"nthreads": 1, "ngpus": 1, "devices": [
- {"rank": 0, "hostname": "a", "device_info": "NVIDIA B200"},
- {"rank": 1, "hostname": "b", "device_info": "NVIDIA B200"}]},
-"results": [{"size": 4096, "count": 1024, "type": "float", "redop": "none", "root": "    -1",
- "out_of_place": {"time": )" +
-         time + R"(, "alg_bw": 1, "bus_bw": 1, "nwrong": )" + wrong + R"(},
- "in_place": {"time": 8.0, "alg_bw": "nan", "bus_bw": 1, "nwrong": null},
- "in_place_per_iter": {"times_us": [7.0, 8.0, 9.0, 10.0, 6.0]}}],
-"out_of_bounds": {"count": 0, "okay": "true"})" +
-         end + "}";
-}
-
-TEST_F(ProfileReaders, NcclTestsJson) {
-  const std::string end = R"(, "errors": [], "end_time": "y")";
-  const Reading reading = read(write("j.json", nccl_json("3", "9.5", "0.0", end)));
-  const SampleFile& file = reading.files.front();
-  EXPECT_EQ(file.header.gpu, "b200-sxm-180gb");
-  EXPECT_EQ(launch_mode(file.header), LaunchMode::ProcessPerGpu);
-  ASSERT_EQ(file.samples.size(), 2U);
-  EXPECT_EQ(std::get<CollectiveSample>(file.samples[0].shape),
-            (CollectiveSample{.kind = sim::CommKind::AllGather,
-                              .bytes = 4096,
-                              .ranks = 2,
-                              .ranks_per_node = 1,
-                              .nodes = 2}));
-  EXPECT_DOUBLE_EQ(file.samples[0].time.median.value(), 9.5e-6);
-  EXPECT_DOUBLE_EQ(file.samples[1].time.p75.value(), 9e-6);
-  const auto refused = [&](const std::string& text) { return message_of(write("b.json", text)); };
-  EXPECT_THAT(refused(nccl_json("9", "9.5", "0.0", end)), HasSubstr("version 9"));
-  EXPECT_THAT(refused(nccl_json("3", "9.5", "2.0", end)),
-              testing::AllOf(HasSubstr("/results/0/out_of_place"), HasSubstr("2 wrong")));
-  EXPECT_THAT(refused(nccl_json("3", "0.0", "0.0", end)), HasSubstr("not possible"));
-  EXPECT_THAT(refused(nccl_json("3", "9.5", "0.0", "")), HasSubstr("did not end"));
-  const auto changed = [&](const std::string& from, const std::string& to) {
-    std::string text = nccl_json("3", "9.5", "0.0", end);
-    return refused(text.replace(text.find(from), from.size(), to));
-  };
-  EXPECT_THAT(changed(R"("count": 0, "okay": "true")", R"("count": 12, "okay": "false")"),
-              HasSubstr("12 wrong results"));
-  EXPECT_THAT(changed("[7.0, 8.0", "[0, 8.0"), HasSubstr("not possible"));
-  EXPECT_THAT(changed("[7.0, 8.0, 9.0, 10.0, 6.0]", "[1e6]"), HasSubstr("where the mean is 8 us"));
-  EXPECT_THAT(refused(nccl_json("3", "9.5", "0.0", R"(, "end_time": "y", "errors": ["oops"])")),
-              HasSubstr("oops"));
-  EXPECT_THAT(refused(nccl_json("3", "9.5", "0.0", end).substr(0, 300)), HasSubstr("b.json"));
 }
 
 }  // namespace

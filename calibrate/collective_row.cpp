@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "calibrate/collective_row.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "base/quantity_text.hpp"
+#include "base/text.hpp"
+
+namespace orrery::calibrate {
+namespace {
+
+using sim::CommKind;
+
+constexpr double kGigabyte = 1e9;
+
+// Bytes of an element (test_typenames of nccl-tests and rccl-tests); 0 for others.
+std::int64_t element_bytes(std::string_view type) {
+  struct Entry {
+    std::string_view name;
+    std::int64_t bytes;
+  };
+  constexpr auto kTypes = std::to_array<Entry>({{"int8", 1},
+                                                {"uint8", 1},
+                                                {"char", 1},
+                                                {"f8e4m3", 1},
+                                                {"f8e5m2", 1},
+                                                {"fp8_e4m3", 1},
+                                                {"fp8_e5m2", 1},
+                                                {"half", 2},
+                                                {"bfloat16", 2},
+                                                {"int32", 4},
+                                                {"uint32", 4},
+                                                {"int", 4},
+                                                {"float", 4},
+                                                {"int64", 8},
+                                                {"uint64", 8},
+                                                {"double", 8}});
+  const auto* found = std::find_if(kTypes.begin(), kTypes.end(),
+                                   [&](const Entry& entry) { return entry.name == type; });
+  return found == kTypes.end() ? 0 : found->bytes;
+}
+
+// Collectives whose data is divided among the ranks.
+bool is_divided(CommKind kind) {
+  return kind == CommKind::AllGather || kind == CommKind::ReduceScatter ||
+         kind == CommKind::AllToAll;
+}
+
+struct Convention {
+  double rate = 1;  // algbw x time / size
+  double bus = 1;   // busbw / algbw
+};
+
+// Of divided data, versions differ in whether the size is the part of one rank, and the first ones
+// left the rank's own part out of algbw.
+std::vector<Convention> conventions(const CollectiveRow& row) {
+  const auto ranks = static_cast<double>(row.ranks);
+  const double others = (ranks - 1) / ranks;
+  if (row.kind == CommKind::AllReduce) {
+    return {{1, 2 * others}};
+  }
+  if (!is_divided(row.kind)) {
+    return {{1, 1}};
+  }
+  return {{1, others}, {ranks, others}, {1 / ranks, others}, {ranks - 1, 1}, {others, 1}};
+}
+
+// Values between which the true one lies.
+struct Range {
+  double low = 0;
+  double high = 0;
+
+  static Range around(double value, double rounding) {
+    // Decimals have no exact doubles: a bound met exactly must not fall to the wrong side.
+    constexpr double kExact = 1e-9;
+    return {(value - rounding) * (1 - kExact), (value + rounding) * (1 + kExact)};
+  }
+  bool meets(const Range& other) const { return low <= other.high && other.low <= high; }
+  Range times(double factor) const { return {low * factor, high * factor}; }
+};
+
+}  // namespace
+
+std::string size_contradiction(const CollectiveRow& row) {
+  const std::int64_t element = element_bytes(to_lower(row.type));
+  if (element == 0 || row.count <= 0) {
+    return "";
+  }
+  const double elements = static_cast<double>(row.count) * static_cast<double>(element);
+  const auto bytes = static_cast<double>(row.bytes);
+  if (bytes == elements ||
+      (is_divided(row.kind) && bytes == elements * static_cast<double>(row.ranks))) {
+    return "";
+  }
+  return fmt::format(
+      "size {}, but {} elements of type {} are {:.0f} bytes{}", row.bytes, row.count,
+      printable(row.type), elements,
+      is_divided(row.kind) ? fmt::format(" on each of {} ranks", row.ranks) : std::string());
+}
+
+std::string rate_contradiction(const CollectiveRow& row, const traces::NcclTiming& timing) {
+  const auto bytes = static_cast<double>(row.bytes);
+  const Range time = Range::around(timing.time.value(), timing.time_rounding.value());
+  const Range algbw = Range::around(timing.algbw.value(), timing.algbw_rounding.value());
+  const Range busbw = Range::around(timing.busbw.value(), timing.busbw_rounding.value());
+  if (timing.algbw_rounding.value() <= 0) {
+    return "";
+  }
+  std::vector<Convention> possible = conventions(row);
+  // A time that rounding may have taken from zero bounds no rate.
+  if (time.low > 0) {
+    const Range rate{bytes / time.high, bytes / time.low};
+    std::erase_if(possible, [&](const Convention& convention) {
+      return !algbw.meets(rate.times(convention.rate));
+    });
+  }
+  if (possible.empty()) {
+    return fmt::format("algbw {:.2f} GB/s, but {} in {:g} s are {:.2f} GB/s",
+                       timing.algbw.value() / kGigabyte, format_bytes(Bytes(bytes)),
+                       timing.time.value(), bytes / timing.time.value() / kGigabyte);
+  }
+  const bool sound =
+      timing.busbw_rounding.value() <= 0 ||
+      std::any_of(possible.begin(), possible.end(), [&](const Convention& convention) {
+        return busbw.meets(algbw.times(convention.bus));
+      });
+  return sound ? ""
+               : fmt::format(
+                     "busbw {:.2f} GB/s, but algbw {:.2f} GB/s of {} on {} ranks is {:.2f} GB/s",
+                     timing.busbw.value() / kGigabyte, timing.algbw.value() / kGigabyte,
+                     sim::to_text(row.kind), row.ranks,
+                     timing.algbw.value() * possible.front().bus / kGigabyte);
+}
+
+}  // namespace orrery::calibrate
