@@ -96,11 +96,25 @@ CsvTable parse_table(ReadingBuilder& builder) {
   }
 }
 
+bool RepeatedRows::is_repeated(const CsvTable& table, std::size_t row) {
+  std::string text;
+  for (const std::string& column : table.header()) {
+    text += table.cell(row, column);
+    text += '\0';
+  }
+  return !seen_.insert(std::move(text)).second;
+}
+
 Reading read_table(const std::string& path, const ReadOptions& options,
                    void (*read)(const TableRow& row)) {
   ReadingBuilder builder(path, options);
   const CsvTable table = parse_table(builder);
+  RepeatedRows rows;
   for (std::size_t row = 0; row < table.num_rows(); ++row) {
+    if (rows.is_repeated(table, row)) {
+      builder.left_out(kRepeatedRow);
+      continue;
+    }
     try {
       read(TableRow(table, row, builder));
     } catch (const Error& error) {

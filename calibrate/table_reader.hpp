@@ -5,7 +5,9 @@
 #pragma once
 
 #include <initializer_list>
+#include <string>
 #include <string_view>
+#include <unordered_set>
 
 #include "base/csv.hpp"
 #include "calibrate/reading_builder.hpp"
@@ -43,6 +45,17 @@ class TableRow {
 bool has_columns(const FileHead& head, std::initializer_list<std::string_view> columns);
 // The table of the builder's file; with --partial a last line that is cut off is left out.
 CsvTable parse_table(ReadingBuilder& builder);
+// Rows equal to an earlier one in every cell: a table that was joined with itself. A kernel timed
+// twice has two times, and a column of repetitions tells such rows apart.
+class RepeatedRows {
+ public:
+  bool is_repeated(const CsvTable& table, std::size_t row);
+
+ private:
+  std::unordered_set<std::string> seen_;
+};
+inline constexpr const char* kRepeatedRow = "row that repeats an earlier one";
+
 // Calls `read` for each row. An Error of a row is a fault of the file.
 Reading read_table(const std::string& path, const ReadOptions& options,
                    void (*read)(const TableRow& row));

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Our own sample document.
-#include "base/files.hpp"
+#include <fmt/format.h>
+
+#include "calibrate/copies.hpp"
 #include "calibrate/reading_builder.hpp"
 
 namespace orrery::calibrate {
@@ -12,7 +14,11 @@ bool recognises(const FileHead& head) {
 
 Reading read(const std::string& path, const ReadOptions&) {
   Reading reading;
-  reading.files.push_back(read_sample_file(path));
+  SampleFile& file = reading.files.emplace_back(read_sample_file(path));
+  if (const std::size_t repeated = drop_repeated(file); repeated > 0) {
+    reading.remarks.push_back(
+        fmt::format("{}: left out {} x sample that repeats an earlier one", path, repeated));
+  }
   return reading;
 }
 

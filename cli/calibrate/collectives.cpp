@@ -13,6 +13,7 @@
 #include "base/limits.hpp"
 #include "base/quantity_text.hpp"
 #include "base/table.hpp"
+#include "calibrate/copies.hpp"
 #include "calibrate/fit/collective_profiles.hpp"
 #include "calibrate/reader.hpp"
 #include "cli/command/command.hpp"
@@ -112,8 +113,10 @@ int run_collectives(const CollectiveOptions& options) {
   reading.partial = options.partial;
   reading.device = options.gpu.empty() ? "" : topologies::load_gpu(options.gpu).name;
   std::vector<calibrate::SampleFile> samples;
+  calibrate::CopyFinder copies;
   for (const std::string& path : options.files) {
     calibrate::Reading read = calibrate::read_foreign(path, "", reading);
+    copies.drop_copies(path, read);
     std::move(read.files.begin(), read.files.end(), std::back_inserter(samples));
     note_all(read.remarks, options.common);
   }

@@ -11,13 +11,11 @@
 #include "base/error.hpp"
 #include "base/table.hpp"
 #include "base/text.hpp"
-#include "calibrate/ceilings.hpp"
 #include "calibrate/fit/kernels.hpp"
 #include "calibrate/fit/memory.hpp"
 #include "calibrate/fit/own_collectives.hpp"
 #include "calibrate/fit/plot.hpp"
-#include "calibrate/gpu_names.hpp"
-#include "calibrate/reader.hpp"
+#include "cli/calibrate/fit_samples.hpp"
 #include "cli/command/command.hpp"
 #include "cli/command/command_line.hpp"
 #include "cli/command/common.hpp"
@@ -37,144 +35,7 @@ Examples:
   orrery calibrate fit samples.json nccl.json all_reduce.log --gpu h100-sxm5-80gb -o h100.json
   orrery calibrate fit --gpu h200-sxm5-141gb --kernels-from h100-sxm5-80gb -o h200.json)";
 
-struct FitCommandOptions {
-  std::vector<std::string> files;
-  std::string gpu;
-  std::vector<std::string> also;
-  std::string base;
-  std::string kernels_from;
-  std::string format;
-  std::string source;
-  std::string output = "profile.json";
-  std::string sets;
-  std::string plot;
-  std::uint64_t seed = 1;
-  bool partial = false;
-  OutputOptions common;
-};
-
-struct Samples {
-  std::vector<Sample> wanted;                      // of kernels
-  std::vector<calibrate::SampleFile> on_networks;  // of collectives
-  calibrate::CollectiveLogs collectives;           // what they say, sorted
-  std::map<std::string, int> used;                 // samples by file
-  std::map<std::string, int> others;               // samples by device that is not asked for
-  std::vector<std::string> useless;                // why files hold no samples
-  std::map<std::string, int> unfitted;             // samples by kind that no section is fitted to
-  bool measured_here = false;
-};
-
-bool is_kernel(const Sample& sample) {
-  return std::holds_alternative<calibrate::GemmSample>(sample.shape) ||
-         std::holds_alternative<calibrate::AttentionSample>(sample.shape) ||
-         std::holds_alternative<calibrate::MemorySample>(sample.shape);
-}
-
-// "3 of copy, 2 of launch"
-std::string counts_text(const std::map<std::string, int>& counts) {
-  std::string text;
-  for (const auto& [name, count] : counts) {
-    text += fmt::format("{}{} of {}", text.empty() ? "" : ", ", count, printable(name, 60));
-  }
-  return text;
-}
-
-// What the files hold beside what is fitted.
-std::vector<std::string> left_out(const Samples& samples) {
-  std::vector<std::string> lines;
-  if (!samples.others.empty()) {
-    lines.push_back(fmt::format("samples of other GPUs left out (--also counts them): {}",
-                                counts_text(samples.others)));
-  }
-  if (!samples.unfitted.empty()) {
-    lines.push_back(fmt::format("samples of kinds that are not fitted left out: {}",
-                                counts_text(samples.unfitted)));
-  }
-  lines.insert(lines.end(), samples.collectives.remarks.begin(), samples.collectives.remarks.end());
-  return lines;
-}
-
-// Samples of one file and of a GPU that is asked for.
-void take(const calibrate::SampleFile& file, const std::string& path, Samples& samples) {
-  calibrate::SampleFile collectives{file.header, {}};
-  for (const Sample& sample : file.samples) {
-    const auto* collective = std::get_if<calibrate::CollectiveSample>(&sample.shape);
-    const bool fitted =
-        collective != nullptr ? calibrate::is_fitted(collective->kind) : is_kernel(sample);
-    if (!fitted) {
-      ++samples.unfitted[std::string(collective != nullptr ? sim::to_text(collective->kind)
-                                                           : calibrate::kind_text(sample.shape))];
-      continue;
-    }
-    ++samples.used[path.substr(path.find_last_of('/') + 1)];
-    samples.measured_here = samples.measured_here || sample.source.empty();
-    (collective != nullptr ? collectives.samples : samples.wanted).push_back(sample);
-  }
-  if (!collectives.samples.empty()) {
-    samples.on_networks.push_back(std::move(collectives));
-  }
-}
-
-// Nothing where the user wants what can be read and a file holds no such thing.
-std::optional<calibrate::Reading> read_file(const std::string& path,
-                                            const FitCommandOptions& options,
-                                            const topologies::Gpu& gpu) {
-  try {
-    return calibrate::read_foreign(path, options.format,
-                                   {.partial = options.partial, .device = gpu.name});
-  } catch (const Error& error) {
-    if (!options.partial || error.kind() != ErrorKind::BadInput) {
-      throw;
-    }
-    note_all({error.what()}, options.common);
-    return std::nullopt;
-  }
-}
-
-Samples read_all(const FitCommandOptions& options, const topologies::Gpu& gpu) {
-  std::vector<std::string> names = {gpu.name};
-  for (const std::string& also : options.also) {
-    names.push_back(topologies::load_gpu(also).name);
-  }
-  Samples samples;
-  for (const std::string& path : options.files) {
-    const std::optional<calibrate::Reading> reading = read_file(path, options, gpu);
-    if (!reading) {
-      samples.useless.push_back(path + ": nothing in it can be used");
-      continue;
-    }
-    note_all(reading->remarks, options.common);
-    if (reading->files.empty() && !reading->remarks.empty()) {
-      samples.useless.push_back(reading->remarks.front());
-    }
-    for (const calibrate::SampleFile& file : reading->files) {
-      const calibrate::SampleHeader& header = file.header;
-      const std::string name = header.gpu.empty() ? calibrate::gpu_of(header.device) : header.gpu;
-      if (std::find(names.begin(), names.end(), name) == names.end()) {
-        samples.others[name.empty() ? header.device : name] +=
-            static_cast<int>(file.samples.size());
-      } else {
-        calibrate::SampleFile possible = file;
-        note_all(
-            calibrate::drop_impossible(possible, topologies::load_gpu(name), path, options.partial),
-            options.common);
-        take(possible, path, samples);
-      }
-    }
-  }
-  samples.collectives = calibrate::collect_logs(samples.on_networks);
-  if (samples.wanted.empty() && samples.collectives.logs.empty() && !options.files.empty()) {
-    std::vector<std::string> found = left_out(samples);
-    found.insert(found.end(), samples.useless.begin(), samples.useless.end());
-    bad_input("calibrate fit",
-              fmt::format("no samples of kernels or collectives of {} in the files", gpu.name),
-              found.empty() ? "the files hold none that a profile is fitted to"
-                            : fmt::format("{}", fmt::join(found, "; ")));
-  }
-  return samples;
-}
-
-std::string source_text(const FitCommandOptions& options, const Samples& samples) {
+std::string source_text(const FitCommandOptions& options, const FitSamples& samples) {
   if (!options.source.empty()) {
     return options.source;
   }
@@ -187,7 +48,7 @@ std::string source_text(const FitCommandOptions& options, const Samples& samples
 }
 
 // What was not measured keeps the source that it had.
-void set_sources(const Samples& samples, const std::string& source, const Profile& base,
+void set_sources(const FitSamples& samples, const std::string& source, const Profile& base,
                  Profile& profile) {
   const auto measures = [&]<class Shape>(Shape) {
     return std::any_of(samples.wanted.begin(), samples.wanted.end(), [](const Sample& sample) {
@@ -302,7 +163,7 @@ int run_fit(const FitCommandOptions& options) {
   check_outputs({{"--output", options.output}, {"--sets", options.sets}, {"--plot", options.plot}},
                 inputs);
   const Profile base = costmodel::load_profile(options.base, gpu);
-  const Samples samples = read_all(options, gpu);
+  const FitSamples samples = read_fit_samples(options, gpu);
   const std::string source = source_text(options, samples);
   KernelFit fit;
   fit.profile = base;

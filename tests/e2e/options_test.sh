@@ -104,6 +104,7 @@ cat >mixed_samples.json <<'END'
   {"kind": "collective", "collective": "all-reduce", "bytes": 1048576, "ranks": 8, "ranks_per_node": 8, "nodes": 1, "time_s": 5e-5}]}
 END
 expect 0 calibrate fit mixed_samples.json --gpu a100-sxm4-80gb -o mixed.json
+cp mixed.json mixed_of_one.json
 grep -qx 'samples of kinds that are not fitted left out: 1 of launch' stdout ||
   fail "left out: $(cat stdout)"
 grep -q 'mixed_samples.json (2 samples)' mixed.json || fail 'the source counts what was not fitted'
@@ -115,6 +116,17 @@ grep -qx 'samples of other GPUs left out (--also counts them): 3 of a100-sxm4-80
 sed -e '/"gemm"/d' -e '/"collective"/d' -e 's/"time_s": 3e-4},/"time_s": 3e-4}]}/' mixed_samples.json >neither.json
 rejects 2 'of a100-sxm4-80gb in the files (samples of kinds that are not fitted left out: 1 of launch)' calibrate fit neither.json --gpu a100-sxm4-80gb -o none.json
 [ ! -e none.json ] || fail 'a profile of nothing'
+
+# Nothing to fit makes no profile; what comes twice counts once, which is said.
+rejects 2 'nothing to fit: no FILE and no --kernels-from' calibrate fit --gpu a100-sxm4-80gb -o none.json
+sed '/"gemm"\|"launch"/d; s/"nodes": 1/"nodes": 1, "in_place": true/' mixed_samples.json >in_place.json
+rejects 2 'out-of-place collectives of 1 KiB and above are fitted' calibrate fit in_place.json --gpu a100-sxm4-80gb -o none.json
+[ ! -e none.json ] || fail 'a profile of nothing'
+cp mixed_samples.json copied_samples.json
+expect 0 calibrate fit mixed_samples.json copied_samples.json mixed_samples.json --gpu a100-sxm4-80gb -o copied.json
+grep -qx 'copied_samples.json: 3 of its 3 samples are those of mixed_samples.json, too: counted once' stderr ||
+  fail "copies: $(cat stderr)"
+cmp mixed_of_one.json copied.json || fail 'a copy changes the profile'
 
 # Times of collectives alone make a profile that plans take: 50 us measured, half as much predicted.
 sed '/"gemm"/d' mixed_samples.json >collectives.json

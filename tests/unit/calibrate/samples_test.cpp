@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "base/error.hpp"
+#include "calibrate/copies.hpp"
 
 namespace orrery::calibrate {
 namespace {
@@ -199,6 +200,61 @@ TEST(Samples, NamesAgreeWithOtherRooms) {
                 HasSubstr("\"collective\": \"" +
                           std::string(sim::to_text(static_cast<sim::CommKind>(kind))) + "\""));
   }
+}
+
+Sample gemm_of(std::int64_t m, double seconds, const std::string& source) {
+  const Seconds time(seconds);
+  return {.shape = GemmSample{.m = m, .n = 8, .k = 8},
+          .time = {.median = time, .p25 = time, .p75 = time, .repetitions = 1},
+          .implementation = "",
+          .source = source,
+          .flags = {}};
+}
+
+Reading reading_of(std::vector<Sample> samples) {
+  Reading reading;
+  reading.files.push_back({{.device = "Test GPU"}, std::move(samples)});
+  return reading;
+}
+
+TEST(Copies, OfOneFileCountOnceWhateverItsName) {
+  CopyFinder copies;
+  Reading first = reading_of({gemm_of(8, 1e-5, "a:1"), gemm_of(16, 2e-5, "a:2")});
+  copies.drop_copies("a", first);
+  EXPECT_EQ(first.files.front().samples.size(), 2U);
+  EXPECT_TRUE(first.remarks.empty());
+  Reading again = reading_of({gemm_of(8, 1e-5, "b:1"), gemm_of(16, 2e-5, "b:2")});
+  copies.drop_copies("b", again);
+  EXPECT_TRUE(again.files.front().samples.empty());
+  ASSERT_EQ(again.remarks.size(), 1U);
+  EXPECT_THAT(again.remarks.front(), HasSubstr("b: 2 of its 2 samples are those of a, too"));
+  Reading table = reading_of({gemm_of(8, 1e-5, "c:1"), gemm_of(32, 1e-5, "c:2"),
+                              gemm_of(16, 2e-5, "c:3"), gemm_of(64, 1e-5, "c:4")});
+  copies.drop_copies("c", table);
+  EXPECT_EQ(table.files.front().samples.size(), 2U);
+}
+
+TEST(Copies, MeasurementsThatAgreeByChanceStay) {
+  CopyFinder copies;
+  Reading first = reading_of(
+      {gemm_of(8, 1e-5, ""), gemm_of(16, 2e-5, ""), gemm_of(32, 3e-5, ""), gemm_of(64, 4e-5, "")});
+  copies.drop_copies("a", first);
+  Reading second = reading_of({gemm_of(8, 1e-5, ""), gemm_of(16, 2.1e-5, ""),
+                               gemm_of(32, 3.1e-5, ""), gemm_of(64, 4.1e-5, "")});
+  copies.drop_copies("b", second);
+  EXPECT_EQ(second.files.front().samples.size(), 4U);
+  EXPECT_TRUE(second.remarks.empty());
+  Reading other = reading_of(first.files.front().samples);
+  other.files.front().header.device = "Other GPU";
+  copies.drop_copies("c", other);
+  EXPECT_EQ(other.files.front().samples.size(), 4U);
+}
+
+TEST(Copies, OfSamplesInOneDocumentCountOnce) {
+  SampleFile file{{.device = "Test GPU"},
+                  {gemm_of(8, 1e-5, "a:1"), gemm_of(8, 1e-5, "a:1"), gemm_of(8, 1e-5, "a:2")}};
+  EXPECT_EQ(drop_repeated(file), 1U);
+  EXPECT_EQ(file.samples.size(), 2U);
 }
 
 }  // namespace
