@@ -32,6 +32,61 @@ bool is_silent(const std::string& word) {
          word == "gcd";
 }
 
+// Bytes that a kernel has to read and write at least.
+double least_bytes(const Shape& shape) {
+  const auto product = [](auto... extents) { return (1.0 * ... * static_cast<double>(extents)); };
+  if (const auto* gemm = std::get_if<GemmSample>(&shape)) {
+    return product(gemm->groups) * ((product(gemm->m, gemm->k) + product(gemm->k, gemm->n)) *
+                                        bytes_per_element(gemm->dtype) +
+                                    product(gemm->m, gemm->n) * bytes_per_element(gemm->output));
+  }
+  if (const auto* attention = std::get_if<AttentionSample>(&shape)) {
+    return product(attention->batch) * bytes_per_element(attention->dtype) *
+           (product(attention->heads, attention->q_len) +
+            product(attention->kv_heads, attention->kv_len)) *
+           product(attention->head_dim + attention->value_head_dim);
+  }
+  if (const auto* memory = std::get_if<MemorySample>(&shape)) {
+    return static_cast<double>(memory->bytes_read + memory->bytes_written);
+  }
+  return 0;
+}
+
+std::string too_fast(const Sample& sample, const topologies::Gpu& gpu) {
+  constexpr double kMost = 2.0;
+  const Achieved reached = achieved(sample, gpu);
+  if (reached.fraction <= kMost) {
+    return "";
+  }
+  return reached.rate.value() > 0
+             ? fmt::format("{}, but a {} computes no more than {}", format_flop_rate(reached.rate),
+                           gpu.name, format_flop_rate(reached.rate / reached.fraction))
+             : fmt::format("{}, but the memory of a {} moves no more than {}",
+                           format_bandwidth(reached.bandwidth), gpu.name,
+                           format_bandwidth(gpu.hbm_bandwidth));
+}
+
+std::string too_slow(const Sample& sample, const topologies::Gpu& gpu) {
+  constexpr double kSlowest = 1000;
+  constexpr Seconds kStart(1e-3);
+  const double bytes = least_bytes(sample.shape);
+  if (bytes <= 0 || gpu.hbm_bandwidth.value() <= 0) {
+    return "";
+  }
+  Seconds least = Bytes(bytes) / gpu.hbm_bandwidth;
+  const Achieved reached = achieved(sample, gpu);
+  if (reached.rate.value() > 0) {
+    if (reached.fraction <= 0) {
+      return "";  // no peak of this number format is known
+    }
+    least += sample.time.median * reached.fraction;
+  }
+  return sample.time.median <= least * kSlowest + kStart
+             ? ""
+             : fmt::format("{:g} s, where {} needs some {:.2g} s at its peaks: in another unit?",
+                           sample.time.median.value(), gpu.name, least.value());
+}
+
 }  // namespace
 
 Achieved achieved(const Sample& sample, const topologies::Gpu& gpu, double clock_ratio) {
@@ -75,18 +130,18 @@ int flag_impossible(SampleFile& file, const topologies::Gpu& gpu, double toleran
 
 std::vector<std::string> drop_impossible(SampleFile& file, const topologies::Gpu& gpu,
                                          const std::string& path, bool partial) {
-  constexpr double kMost = 2.0;
   std::vector<std::string> dropped;
   std::erase_if(file.samples, [&](const Sample& sample) {
-    const Achieved reached = achieved(sample, gpu);
-    if (reached.rate.value() <= 0 || reached.fraction <= kMost) {
+    std::string why = too_fast(sample, gpu);
+    why = why.empty() ? too_slow(sample, gpu) : why;
+    if (why.empty()) {
       return false;
     }
-    const Error error(
-        ErrorKind::BadInput, sample.source.empty() ? path : sample.source,
-        fmt::format("{}, but a {} computes no more than {}", format_flop_rate(reached.rate),
-                    gpu.name, format_flop_rate(reached.rate / reached.fraction)),
-        "--partial leaves such samples out");
+    // A document of samples has no line of its own for each.
+    const bool sourced = !sample.source.empty();
+    const Error error(ErrorKind::BadInput, sourced ? sample.source : path,
+                      sourced ? why : why + ": " + printable(sample_line(sample), 200),
+                      "--partial leaves such samples out");
     if (!partial) {
       throw error;
     }

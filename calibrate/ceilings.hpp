@@ -27,9 +27,9 @@ Achieved achieved(const Sample& sample, const topologies::Gpu& gpu, double clock
 // Sets above_ceiling; returns how many samples were above by more than `tolerance`.
 int flag_impossible(SampleFile& file, const topologies::Gpu& gpu, double tolerance = 0.02);
 
-// Takes out products and attentions that are more than twice as fast as the peak, which is no
-// clock's doing; what was taken out. Error naming the first (by its own source, else `path`) unless
-// `partial`.
+// Takes out what is more than twice as fast as the peaks allow, which is no clock's doing, and what
+// takes a thousand times as long as at the peaks and a millisecond more: times in another unit.
+// What was taken out. Error naming the first (by its own source, else `path`) unless `partial`.
 std::vector<std::string> drop_impossible(SampleFile& file, const topologies::Gpu& gpu,
                                          const std::string& path, bool partial);
 

@@ -9,6 +9,7 @@
 
 #include "base/quantity_text.hpp"
 #include "base/text.hpp"
+#include "calibrate/printed.hpp"
 
 namespace orrery::calibrate {
 namespace {
@@ -69,20 +70,6 @@ std::vector<Convention> conventions(const CollectiveRow& row) {
   return {{1, others}, {ranks, others}, {1 / ranks, others}, {ranks - 1, 1}, {others, 1}};
 }
 
-// Values between which the true one lies.
-struct Range {
-  double low = 0;
-  double high = 0;
-
-  static Range around(double value, double rounding) {
-    // Decimals have no exact doubles: a bound met exactly must not fall to the wrong side.
-    constexpr double kExact = 1e-9;
-    return {(value - rounding) * (1 - kExact), (value + rounding) * (1 + kExact)};
-  }
-  bool meets(const Range& other) const { return low <= other.high && other.low <= high; }
-  Range times(double factor) const { return {low * factor, high * factor}; }
-};
-
 }  // namespace
 
 std::string size_contradiction(const CollectiveRow& row) {
@@ -104,16 +91,16 @@ std::string size_contradiction(const CollectiveRow& row) {
 
 std::string rate_contradiction(const CollectiveRow& row, const traces::NcclTiming& timing) {
   const auto bytes = static_cast<double>(row.bytes);
-  const Range time = Range::around(timing.time.value(), timing.time_rounding.value());
-  const Range algbw = Range::around(timing.algbw.value(), timing.algbw_rounding.value());
-  const Range busbw = Range::around(timing.busbw.value(), timing.busbw_rounding.value());
+  const Printed time = Printed::around(timing.time.value(), timing.time_rounding.value());
+  const Printed algbw = Printed::around(timing.algbw.value(), timing.algbw_rounding.value());
+  const Printed busbw = Printed::around(timing.busbw.value(), timing.busbw_rounding.value());
   if (timing.algbw_rounding.value() <= 0) {
     return "";
   }
   std::vector<Convention> possible = conventions(row);
   // A time that rounding may have taken from zero bounds no rate.
   if (time.low > 0) {
-    const Range rate{bytes / time.high, bytes / time.low};
+    const Printed rate{bytes / time.high, bytes / time.low};
     std::erase_if(possible, [&](const Convention& convention) {
       return !algbw.meets(rate.times(convention.rate));
     });

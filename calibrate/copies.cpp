@@ -11,10 +11,9 @@ namespace orrery::calibrate {
 namespace {
 
 // What was measured, on what and how long it took; not where it was written down.
-std::string text_of(const SampleHeader& header, const Sample& sample) {
-  SampleFile one{{.device = header.gpu.empty() ? header.device : header.gpu}, {sample}};
-  one.samples.front().source.clear();
-  return sample_text(one);
+std::string text_of(const SampleHeader& header, Sample sample) {
+  sample.source.clear();
+  return (header.gpu.empty() ? header.device : header.gpu) + '\n' + sample_line(sample);
 }
 
 }  // namespace
@@ -61,9 +60,8 @@ void CopyFinder::drop_copies(const std::string& path, Reading& reading) {
 
 std::size_t drop_repeated(SampleFile& file) {
   std::unordered_set<std::string> seen;
-  return std::erase_if(file.samples, [&](const Sample& sample) {
-    return !seen.insert(sample_text({{}, {sample}})).second;
-  });
+  return std::erase_if(
+      file.samples, [&](const Sample& sample) { return !seen.insert(sample_line(sample)).second; });
 }
 
 }  // namespace orrery::calibrate

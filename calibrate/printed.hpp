@@ -18,7 +18,6 @@ struct Printed {
     constexpr double kExact = 1e-9;
     return {(value - rounding) * (1 - kExact), (value + rounding) * (1 + kExact)};
   }
-  // A positive number from its digits.
   static Printed of(double value, std::string_view digits) {
     return around(value, traces::half_of_last_digit(digits));
   }

@@ -263,6 +263,8 @@ SampleFile read_sample_file(const std::string& path) {
   return read_samples(parse_json(read_unpacked(path, limits::kMaxTableFileBytes), path), path);
 }
 
+std::string sample_line(const Sample& sample) { return sample_json(sample).dump(-1); }
+
 std::string sample_text(const SampleFile& file) {
   SampleHeader copy = file.header;
   Json header = Json::object();
@@ -272,7 +274,7 @@ std::string sample_text(const SampleFile& file) {
       "{{\n  \"schema\": \"{}\",\n  \"version\": {},\n  \"header\": {},\n  \"samples\": [", kSchema,
       kVersion, header.dump(-1));
   for (const Sample& sample : file.samples) {
-    text += (&sample == file.samples.data() ? "\n    " : ",\n    ") + sample_json(sample).dump(-1);
+    text += (&sample == file.samples.data() ? "\n    " : ",\n    ") + sample_line(sample);
   }
   return text + (file.samples.empty() ? "]\n}\n" : "\n  ]\n}\n");
 }

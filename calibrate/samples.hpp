@@ -53,6 +53,7 @@ std::string_view kind_text(const Shape& shape);     // "gemm", "attention", "mem
 SampleFile read_samples(const Json& document, const std::string& name);
 // At most limits::kMaxTableFileBytes; "-" is standard input.
 SampleFile read_sample_file(const std::string& path);
+std::string sample_line(const Sample& sample);
 // Samples are written one a line, so that files compare and merge by line.
 std::string sample_text(const SampleFile& file);
 void write_sample_file(const std::string& path, const SampleFile& file);  // atomically

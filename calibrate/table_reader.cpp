@@ -49,6 +49,42 @@ bool TableRow::flag(std::string_view column) const {
   return false;
 }
 
+Printed TableRow::printed(std::string_view column) const {
+  const std::string& cell = text(column);
+  const double value = parse_number(cell, table_.where(row_, column), 0, limits::kMaxQuantity);
+  return Printed::of(value, trim(cell));
+}
+
+void TableRow::expect(std::string_view column, const Printed& expected,
+                      std::string_view why) const {
+  if (has(column) && !text(column).empty() && !printed(column).meets(expected)) {
+    bad_input(
+        table_.where(row_, column),
+        fmt::format("{}, but {} {:.4g}", text(column), why, 0.5 * (expected.low + expected.high)),
+        "columns were confused or the row was edited");
+  }
+}
+
+void TableRow::expect_rate(std::string_view column, double work, double unit) const {
+  const double stated = number("time_us");
+  const Printed time = Printed::of(stated, trim(text("time_us")));
+  if (time.low > 0) {
+    const double scaled = work * 1e6 / unit;
+    expect(column, {scaled / time.high, scaled / time.low},
+           fmt::format("the sizes and {} us give", text("time_us")));
+  }
+}
+
+void TableRow::expect_share(std::string_view column, std::string_view share,
+                            std::string_view of) const {
+  if (has(share) && has(of)) {
+    const Printed part = printed(share);
+    const Printed whole = printed(of);
+    expect(column, {part.low * whole.low, part.high * whole.high},
+           fmt::format("{} x {} is", share, of));
+  }
+}
+
 void TableRow::add(Shape shape, Seconds time, std::string implementation, SampleFlags flags) const {
   add(std::move(shape), single_timing(time), std::move(implementation), flags);
 }
@@ -98,11 +134,13 @@ CsvTable parse_table(ReadingBuilder& builder) {
 
 bool RepeatedRows::is_repeated(const CsvTable& table, std::size_t row) {
   std::string text;
+  bool is_header = true;  // as where tables were joined
   for (const std::string& column : table.header()) {
     text += table.cell(row, column);
     text += '\0';
+    is_header = is_header && table.cell(row, column) == column;
   }
-  return !seen_.insert(std::move(text)).second;
+  return is_header || !seen_.insert(std::move(text)).second;
 }
 
 Reading read_table(const std::string& path, const ReadOptions& options,

@@ -10,6 +10,7 @@
 #include <unordered_set>
 
 #include "base/csv.hpp"
+#include "calibrate/printed.hpp"
 #include "calibrate/reading_builder.hpp"
 
 namespace orrery::calibrate {
@@ -33,6 +34,15 @@ class TableRow {
   void add(Shape shape, Seconds time, std::string implementation, SampleFlags flags = {}) const;
   void add(Shape shape, const Timing& time, std::string implementation,
            SampleFlags flags = {}) const;
+  // The cell as printed.
+  Printed printed(std::string_view column) const;
+  // Error where the table states this number, too, and says something else. Tables that do not are
+  // believed.
+  void expect(std::string_view column, const Printed& expected, std::string_view why) const;
+  // The same for a rate: work (FLOPs or bytes) / the time of `time_us`, in units of `unit`.
+  void expect_rate(std::string_view column, double work, double unit) const;
+  // And for a rate that is a share of another.
+  void expect_share(std::string_view column, std::string_view share, std::string_view of) const;
   void left_out(const std::string& reason) const { builder_.left_out(reason); }
 
  private:
@@ -45,7 +55,8 @@ class TableRow {
 bool has_columns(const FileHead& head, std::initializer_list<std::string_view> columns);
 // The table of the builder's file; with --partial a last line that is cut off is left out.
 CsvTable parse_table(ReadingBuilder& builder);
-// Rows equal to an earlier one in every cell: a table that was joined with itself. A kernel timed
+// Rows equal to an earlier one in every cell, the names of the columns included: tables that were
+// joined, with themselves or others. A kernel timed
 // twice has two times, and a column of repetitions tells such rows apart.
 class RepeatedRows {
  public:

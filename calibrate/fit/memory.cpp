@@ -33,19 +33,46 @@ struct Stream {
   double seconds = 0;
 };
 
+// Samples by why no class is fitted to them.
+struct Unused {
+  int eager = 0;
+  int marked = 0;  // throttled, or above what the memory allows
+  int small = 0;
+  int few = 0;
+
+  std::string text() const {
+    std::string reasons;
+    const auto add = [&](int count, std::string_view why) {
+      if (count > 0) {
+        reasons += fmt::format("{}{} {}", reasons.empty() ? "" : ", ", count, why);
+      }
+    };
+    add(eager, "chains of unfused kernels");
+    add(marked, "marked as throttled or above the ceiling");
+    add(small, "below four times the L2 cache");
+    add(few, "in classes of fewer than 3");
+    return reasons;
+  }
+};
+
 std::vector<Stream> streams_of(MemoryKernel kernel, const topologies::Gpu& gpu,
-                               std::span<const Sample> samples) {
+                               std::span<const Sample> samples, Unused& unused) {
   std::vector<Stream> streams;
   const double enough =
       kBeyondCache * static_cast<double>(std::max<std::int64_t>(gpu.l2_cache.value(), 4 << 20));
   for (const Sample& sample : samples) {
     const auto* memory = std::get_if<MemorySample>(&sample.shape);
-    if (memory == nullptr || memory->kernel != kernel || is_eager(sample) ||
-        sample.flags.throttled || sample.flags.above_ceiling || is_warm_cast(sample)) {
+    if (memory == nullptr || memory->kernel != kernel || is_warm_cast(sample)) {
       continue;
     }
     const auto bytes = static_cast<double>(memory->bytes_read + memory->bytes_written);
-    if (bytes >= enough) {
+    if (is_eager(sample)) {
+      ++unused.eager;
+    } else if (sample.flags.throttled || sample.flags.above_ceiling) {
+      ++unused.marked;
+    } else if (bytes < enough) {
+      ++unused.small;
+    } else {
       streams.push_back({bytes, sample.time.median.value()});
     }
   }
@@ -56,10 +83,12 @@ std::vector<Stream> streams_of(MemoryKernel kernel, const topologies::Gpu& gpu,
 
 void fit_memory(const topologies::Gpu& gpu, std::span<const Sample> samples, KernelFit& fit) {
   std::string fitted;
+  Unused unused;
   for (int i = 0; i < costmodel::kNumMemoryKernels; ++i) {
     const auto kernel = static_cast<MemoryKernel>(i);
-    const std::vector<Stream> streams = streams_of(kernel, gpu, samples);
+    const std::vector<Stream> streams = streams_of(kernel, gpu, samples, unused);
     if (streams.size() < kMinMemoryPoints) {
+      unused.few += static_cast<int>(streams.size());
       continue;
     }
     const double launch = fit.profile.memory.launch.value();
@@ -98,6 +127,9 @@ void fit_memory(const topologies::Gpu& gpu, std::span<const Sample> samples, Ker
   }
   if (!fitted.empty()) {
     fit.remarks.push_back(fmt::format("memory classes fitted, one number each: {}", fitted));
+  }
+  if (const std::string text = unused.text(); !text.empty()) {
+    fit.remarks.push_back(fmt::format("samples of memory-bound kernels not fitted: {}", text));
   }
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention tables of ai-dynamo/aiconfigurator: prefill forward, grouped-query heads.
+#include "calibrate/shapes.hpp"
 #include "calibrate/table_reader.hpp"
 
 namespace orrery::calibrate {
@@ -24,6 +25,7 @@ void read_row(const TableRow& row) {
                                   .value_head_dim = row.count("head_dim"),
                                   .causal = row.flag("causal"),
                                   .dtype = *dtype};
+  row.expect_rate("tflops", attention_flops(attention), 1e12);
   row.add(attention, Seconds(row.number("time_us") * 1e-6), row.text("impl"));
 }
 

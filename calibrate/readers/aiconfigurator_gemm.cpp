@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // GEMM tables of ai-dynamo/aiconfigurator: x[m,k] W[n,k]^T replayed from a CUDA graph, weights
 // rotated so that they do not stay in the L2 cache.
+#include "calibrate/shapes.hpp"
 #include "calibrate/table_reader.hpp"
 
 namespace orrery::calibrate {
@@ -19,6 +20,7 @@ void read_row(const TableRow& row) {
   }
   GemmSample gemm{.m = row.count("m"), .n = row.count("n"), .k = row.count("k"), .dtype = *dtype};
   gemm.output = unquantised(*dtype);
+  row.expect_rate("tflops", gemm_flops(gemm), 1e12);
   row.add(gemm, Seconds(row.number("time_us") * 1e-6), "aiconfigurator", {.graph = true});
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // GEMM tables of baidu-research/DeepBench: cuBLAS, column-major M, N, K and transpositions; times
 // include the launch. C[M,N] column-major is C^T[N,M] row-major, so m = N and n = M.
+#include "calibrate/shapes.hpp"
 #include "calibrate/table_reader.hpp"
 
 namespace orrery::calibrate {
@@ -33,6 +34,7 @@ void read_row(const TableRow& row) {
                                   : b ? GemmLayout::NT
                                       : GemmLayout::NN,
                         .output = *dtype};
+  row.expect_rate("tflops", gemm_flops(gemm), 1e12);
   row.add(gemm, Seconds(row.number("time_us") * 1e-6), "cublas");
 }
 

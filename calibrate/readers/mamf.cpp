@@ -18,6 +18,7 @@ void read_row(const TableRow& row) {
   }
   const GemmSample gemm{
       .m = row.count("m"), .n = row.count("n"), .k = row.count("k"), .dtype = *dtype};
+  row.expect_share("tflops", "efficiency", "theory_tflops");
   row.add(gemm, Seconds(gemm_flops(gemm) / (row.number("tflops") * 1e12)), "best of many shapes");
 }
 

@@ -30,6 +30,7 @@ void read_row(const TableRow& row) {
   const double base = static_cast<double>(attention.batch) * length * length *
                       static_cast<double>(attention.heads) *
                       static_cast<double>(attention.head_dim + attention.value_head_dim);
+  row.expect_share("tflops", "efficiency", "peak_tflops");
   const double rate = row.number("efficiency") * row.number("peak_tflops") * 1e12;
   row.add(attention, Seconds((attention.backward ? 5.0 : 2.0) * base / rate), "simumax");
 }

@@ -45,6 +45,7 @@ void read_row(const TableRow& row) {
                         .layout = layout_of(row),
                         .output = *output,
                         .accumulate = row.flag("accumulate")};
+  row.expect_share("tflops", "efficiency", "peak_tflops");
   const double rate = row.number("efficiency") * row.number("peak_tflops") * 1e12;
   row.add(gemm, Seconds(gemm_flops(gemm) / rate), "simumax");
 }

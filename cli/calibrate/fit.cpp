@@ -156,6 +156,14 @@ void widen(Profile& profile, const Profile& base, const std::string& gpu) {
   wider(profile.spread.inter_node_collective, base.spread.inter_node_collective);
 }
 
+// Of such samples some are not used, unlike products and attentions.
+bool is_memory_bound_alone(const FitSamples& samples) {
+  return samples.collectives.logs.empty() &&
+         std::all_of(samples.wanted.begin(), samples.wanted.end(), [](const Sample& sample) {
+           return std::holds_alternative<calibrate::MemorySample>(sample.shape);
+         });
+}
+
 int run_fit(const FitCommandOptions& options) {
   const topologies::Gpu gpu = topologies::load_gpu(options.gpu);
   std::vector<std::string> inputs = options.files;
@@ -178,6 +186,10 @@ int run_fit(const FitCommandOptions& options) {
       point.kernel = "collectives " + point.kernel;
       fit.left_out.push_back(std::move(point));
     }
+  }
+  if (options.kernels_from.empty() && fit.left_out.empty() && is_memory_bound_alone(samples)) {
+    bad_input("calibrate fit", "nothing can be fitted to the samples of the files",
+              fmt::format("{}", fmt::join(fit.remarks, "; ")));
   }
   set_sources(samples, source, base, fit.profile);
   if (!options.kernels_from.empty()) {

@@ -26,8 +26,8 @@ const std::vector<std::string>& originals() {
       "8 2 float sum -1 12.5 0.00 0.00 0 11.0 0.00 0.00 N/A\n"
       "16 4 float sum -1 13.5 0.00 0.00 0 12.0 0.00 0.00 0\n"
       "# Out of bounds values : 0 OK\n# Avg bus bandwidth : 42.5\n",
-      "gpu,dtype,m,n,k,time_us,tflops\nH100-SXM,bf16,64,128,256,5.25,0.4\n"
-      "H100-SXM,fp8_e4m3,64,128,256,3.5,0.4\n",
+      "gpu,dtype,m,n,k,time_us,tflops\nH100-SXM,bf16,64,128,256,5.25,0.8\n"
+      "H100-SXM,fp8_e4m3,64,128,256,3.5,1.2\n",
       "gpu,kernel,impl,pass_,x_name,x,config,time_us_p50,time_us_p20,time_us_p80,date\n"
       "B200,softmax,liger,forward,N,1024,\"{\"\"M\"\": 4096}\",20,19,22,2024-09-03\n",
       "file,gpu,nodes,gpus_per_node,ranks,collective,dtype,bytes,time_us,time_inplace_us\n"

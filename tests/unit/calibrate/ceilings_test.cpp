@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "calibrate/ceilings.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.hpp"
@@ -44,6 +45,37 @@ TEST(Ceilings, DropsWhatIsTwiceAsFast) {
   EXPECT_TRUE(dropped.front().starts_with("x.json: 137 EFLOP/s, but a h100-sxm5-80gb"))
       << dropped.front();
   EXPECT_EQ(file.samples.size(), 1U);
+}
+
+// Microseconds written as seconds, and kernels that would outrun the memory.
+TEST(Ceilings, DropsTimesInAnotherUnit) {
+  const topologies::Gpu gpu = topologies::load_gpu("h100-sxm5-80gb");
+  const auto dropped = [&](Shape shape, double seconds) {
+    SampleFile file;
+    file.samples = {sample_of(std::move(shape), seconds)};
+    const std::vector<std::string> texts = drop_impossible(file, gpu, "x.json", true);
+    return texts.empty() ? std::string() : texts.front();
+  };
+  const GemmSample gemm = {.m = 4096, .n = 4096, .k = 4096};
+  EXPECT_THAT(dropped(gemm, 200), testing::HasSubstr("x.json: 200 s, where h100-sxm5-80gb needs"));
+  EXPECT_THAT(dropped(gemm, 200), testing::HasSubstr(R"("m": 4096)"));
+  EXPECT_EQ(dropped(gemm, 0.02), "");
+  EXPECT_EQ(dropped(GemmSample{.m = 1, .n = 1, .k = 1}, 900e-6), "");
+  EXPECT_NE(dropped(GemmSample{.m = 1, .n = 1, .k = 1}, 5e-3), "");
+  const AttentionSample attention = {.batch = 1,
+                                     .heads = 8,
+                                     .kv_heads = 8,
+                                     .q_len = 4096,
+                                     .kv_len = 4096,
+                                     .head_dim = 128,
+                                     .value_head_dim = 128};
+  EXPECT_NE(dropped(attention, 1), "");
+  EXPECT_EQ(dropped(attention, 1e-3), "");
+  const MemorySample copy = {
+      .operation = "copy", .bytes_read = 1LL << 30, .bytes_written = 1LL << 30};
+  EXPECT_THAT(dropped(copy, 0.7e-6), testing::HasSubstr("the memory of a h100-sxm5-80gb moves no"));
+  EXPECT_NE(dropped(copy, 700), "");
+  EXPECT_EQ(dropped(copy, 0.7e-3), "");
 }
 
 TEST(Ceilings, RatesByHand) {

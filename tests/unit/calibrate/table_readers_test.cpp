@@ -40,7 +40,7 @@ TEST(ReadingBuilder, ReasonsAreFewAndPrintable) {
 
 TEST_F(TableReaders, GemmTimes) {
   const Sample sample =
-      one("gpu,dtype,m,n,k,time_us,tflops\nH100-SXM,fp8_e4m3,64,128,256,5.25,0.4\n");
+      one("gpu,dtype,m,n,k,time_us,tflops\nH100-SXM,fp8_e4m3,64,128,256,5.25,0.8\n");
   const GemmSample expected{.m = 64, .n = 128, .k = 256, .dtype = DType::Fp8};
   EXPECT_EQ(std::get<GemmSample>(sample.shape), expected);
   EXPECT_DOUBLE_EQ(sample.time.median.value(), 5.25e-6);
@@ -83,7 +83,7 @@ TEST_F(TableReaders, ColumnMajorOperandsAreSwapped) {
   const auto gemm = [&](const std::string& a, const std::string& b) {
     return std::get<GemmSample>(one("gpu,dtype,m,n,k,trans_a,trans_b,time_us,tflops\n"
                                     "V100,fp32,1760,16,1024," +
-                                    a + "," + b + ",68,2.9\n")
+                                    a + "," + b + ",68,0.85\n")
                                     .shape);
   };
   EXPECT_EQ(gemm("T", "N").m, 16);
@@ -179,10 +179,49 @@ TEST_F(TableReaders, FaultsNameFileLineAndColumn) {
   EXPECT_THAT(message_of(write("e.csv", "")), HasSubstr("empty"));
 }
 
+// Rates of the same row tell where sizes were swapped or times are in another unit.
+TEST_F(TableReaders, RatesMustFitSizesAndTimes) {
+  const auto refused = [&](const std::string& text) { return message_of(write("r.csv", text)); };
+  const std::string gemm = "gpu,dtype,m,n,k,time_us,tflops\n";
+  EXPECT_EQ(refused(gemm + "B200,bf16,4096,4096,4096,600,229.1\n"), "");
+  EXPECT_EQ(refused(gemm + "B200,bf16,4096,4096,4096,600,\n"), "");
+  EXPECT_THAT(refused(gemm + "B200,bf16,4096,4096,1024,600,229.1\n"),
+              HasSubstr("r.csv:2: tflops: 229.1, but the sizes and 600 us give 57.27"));
+  EXPECT_THAT(refused(gemm + "B200,bf16,4096,4096,4096,0.6,229.1\n"), HasSubstr("r.csv:2: tflops"));
+  EXPECT_THAT(refused("gpu,dtype,m,n,k,trans_a,trans_b,time_us,tflops\n"
+                      "V100,fp32,1760,16,1024,N,N,68,2.9\n"),
+              HasSubstr("r.csv:2: tflops"));
+  const std::string attention =
+      "gpu,impl,dtype,batch,heads,kv_heads,seqlen,head_dim,causal,time_us,tflops\n";
+  EXPECT_EQ(refused(attention + "B200,fa,bf16,1,32,8,4096,128,True,400,343.6\n"), "");
+  EXPECT_THAT(refused(attention + "B200,fa,bf16,1,32,8,4096,128,False,400,343.6\n"),
+              HasSubstr("r.csv:2: tflops"));
+  const std::string cast = "gpu,op,m,k,time_us,GBps\n";
+  EXPECT_EQ(refused(cast + "B200,bf16_to_fp8_scale,1024,1024,10,314.6\n"), "");
+  EXPECT_EQ(refused(cast + "B200,amax_scale,1024,1024,10,209.7\n"), "");
+  EXPECT_THAT(refused(cast + "B200,amax_scale,1024,1024,10,314.6\n"), HasSubstr("r.csv:2: GBps"));
+  const std::string shares =
+      "gpu,op,b,m,n,k,layout,accumulate,out_dtype,efficiency,peak_tflops,tflops\n";
+  EXPECT_THAT(refused(shares + "B200,mm,1,64,64,64,TN,False,bf16,0.5,2000,800\n"),
+              HasSubstr("r.csv:2: tflops: 800, but efficiency x peak_tflops is 1000"));
+  EXPECT_THAT(refused("gpu,dtype,tflops,theory_tflops,efficiency,m,n,k\n"
+                      "B200,bf16,1745,2250,0.5,64,64,64\n"),
+              HasSubstr("r.csv:2: tflops: 1745, but efficiency x theory_tflops is 1125"));
+}
+
+TEST_F(TableReaders, RowsThatComeTwiceCountOnce) {
+  const std::string header = "gpu,dtype,m,n,k,time_us,tflops\n";
+  const std::string row = "B200,bf16,4096,4096,4096,600,229.1\n";
+  const Reading reading = read(write("d.csv", header + row + row + header + row));
+  EXPECT_EQ(reading.files.front().samples.size(), 1U);
+  ASSERT_EQ(reading.remarks.size(), 1U);
+  EXPECT_EQ(reading.remarks.front(), "d.csv: left out 3 x row that repeats an earlier one");
+}
+
 TEST_F(TableReaders, PartialReadsTheRest) {
   const std::string path = write("p.csv",
                                  "gpu,dtype,m,n,k,time_us,tflops\nB200,bf16,1,1,1,0,1\n"
-                                 "B200,bf16,2,2,2,5,1\nB200,bf16,3,3");
+                                 "B200,bf16,2,2,2,5,0.0\nB200,bf16,3,3");
   const Reading reading = read(path, true);
   ASSERT_EQ(reading.files.size(), 1U);
   EXPECT_EQ(reading.files.front().samples.size(), 1U);
