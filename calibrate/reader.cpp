@@ -24,6 +24,21 @@ std::vector<std::string> reader_names() {
   return names;
 }
 
+// The first text behind a member "schema"; empty where there is none.
+std::string schema_of(std::string_view text) {
+  constexpr std::string_view kMember = "\"schema\"";
+  const std::size_t member = text.find(kMember);
+  if (member == std::string_view::npos) {
+    return "";
+  }
+  const std::string_view rest = trim(text.substr(member + kMember.size()));
+  const std::size_t begin = rest.find('"');
+  const std::size_t end = begin == std::string_view::npos ? begin : rest.find('"', begin + 1);
+  const bool follows = rest.starts_with(':') && end != std::string_view::npos &&
+                       trim(rest.substr(1, begin - 1)).empty();
+  return follows ? std::string(rest.substr(begin + 1, end - begin - 1)) : "";
+}
+
 }  // namespace
 
 const SampleReader& find_reader(const std::string& name) {
@@ -58,6 +73,11 @@ const SampleReader& detect_reader(const std::string& path) {
     if (reader->recognises(head)) {
       return *reader;
     }
+  }
+  // One of our own documents, or samples whose schema is misspelt.
+  if (const std::string schema = schema_of(head.text); schema.starts_with("orrery")) {
+    bad_input(path, fmt::format("a document of schema \"{}\"", printable(schema, 40)),
+              "samples are of schema \"orrery-samples\"");
   }
   bad_input(path, "the format is not recognised",
             fmt::format("name it with --format: {}", fmt::join(reader_names(), ", ")));

@@ -244,7 +244,8 @@ std::string_view to_text(CopyDirection direction) {
 
 std::string_view kind_text(const Shape& shape) { return kKindNames[shape.index()]; }
 
-SampleFile read_samples(const Json& document, const std::string& name) {
+SampleFile read_samples(const Json& document, const std::string& name,
+                        std::vector<std::string>* faults) {
   ObjectReader object = JsonReader(document, name).object();
   object.expect_schema(kSchema, kVersion);
   SampleFile file;
@@ -253,14 +254,22 @@ SampleFile read_samples(const Json& document, const std::string& name) {
   fields(reader, file.header);
   header.finish();
   for (const JsonReader& value : object.required("samples").array()) {
-    file.samples.push_back(read_sample(value));
+    try {
+      file.samples.push_back(read_sample(value));
+    } catch (const Error& error) {
+      if (faults == nullptr) {
+        throw;
+      }
+      faults->emplace_back(error.what());
+    }
   }
   object.finish();
   return file;
 }
 
-SampleFile read_sample_file(const std::string& path) {
-  return read_samples(parse_json(read_unpacked(path, limits::kMaxTableFileBytes), path), path);
+SampleFile read_sample_file(const std::string& path, std::vector<std::string>* faults) {
+  return read_samples(parse_json(read_unpacked(path, limits::kMaxTableFileBytes), path), path,
+                      faults);
 }
 
 std::string sample_line(const Sample& sample) { return sample_json(sample).dump(-1); }

@@ -50,9 +50,11 @@ std::string_view to_text(GemmLayout layout);        // "tn"
 std::string_view to_text(CopyDirection direction);  // "h2d"
 std::string_view kind_text(const Shape& shape);     // "gemm", "attention", "memory", ...
 
-SampleFile read_samples(const Json& document, const std::string& name);
+// With `faults`, samples that are not sound are left out and what is wrong with them is put there.
+SampleFile read_samples(const Json& document, const std::string& name,
+                        std::vector<std::string>* faults = nullptr);
 // At most limits::kMaxTableFileBytes; "-" is standard input.
-SampleFile read_sample_file(const std::string& path);
+SampleFile read_sample_file(const std::string& path, std::vector<std::string>* faults = nullptr);
 std::string sample_line(const Sample& sample);
 // Samples are written one a line, so that files compare and merge by line.
 std::string sample_text(const SampleFile& file);

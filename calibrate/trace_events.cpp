@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "base/limits.hpp"
 #include "base/text.hpp"
@@ -32,6 +33,8 @@ class TraceParser {
   TraceEnd run() {
     try {
       document();
+    } catch (const Repeated&) {
+      end_.fault = fmt::format("member \"{}\" comes twice in event {}", key_, end_.events);
     } catch (const JsonScanner::Fault& fault) {
       end_.fault =
           fault.too_deep
@@ -76,6 +79,22 @@ class TraceParser {
     }
   }
 
+  struct Repeated {};  // the member of key_
+
+  // Of two members of one name nobody knows which is meant.
+  void see_member(unsigned& seen) const {
+    constexpr auto kMembers = std::to_array<std::string_view>({"cat", "name", "ph", "dur", "args"});
+    const auto* found = std::find(kMembers.begin(), kMembers.end(), key_);
+    if (found == kMembers.end()) {
+      return;
+    }
+    const unsigned bit = 1U << static_cast<unsigned>(found - kMembers.begin());
+    if ((seen & bit) != 0) {
+      throw Repeated{};
+    }
+    seen |= bit;
+  }
+
   bool is_wanted() const {
     return categories_.empty() ||
            std::find(categories_.begin(), categories_.end(), event_.category) != categories_.end();
@@ -84,8 +103,10 @@ class TraceParser {
   void event() {
     event_.clear();
     event_.number = ++end_.events;
+    unsigned seen = 0;
     in_.open('{');
     while (in_.next_key(key_)) {
+      see_member(seen);
       const char next = in_.peek();
       if (next == '"' && key_ == "cat") {
         in_.string(event_.category);
@@ -215,17 +236,20 @@ class TraceParser {
         in_.skip();
         continue;
       }
+      TraceDevice device;
       in_.open('{');
       while (in_.next_key(key_)) {
-        if (key_ == "name" && in_.peek() == '"' && end_.devices.size() < kMaxElements) {
-          std::string name;
-          in_.string(name);
-          end_.devices.push_back(printable(name));
-        } else if (key_ == "id" && is_number(in_.peek()) && end_.device_ids.size() < kMaxElements) {
-          end_.device_ids.push_back(in_.number().whole);
+        if (key_ == "name" && in_.peek() == '"') {
+          in_.string(device.name);
+        } else if (key_ == "id" && is_number(in_.peek())) {
+          device.id = in_.number().whole;
         } else {
           in_.skip();
         }
+      }
+      if (end_.devices.size() < kMaxElements) {
+        device.name = printable(device.name);
+        end_.devices.push_back(std::move(device));
       }
     }
   }

@@ -41,9 +41,13 @@ struct TraceEvent {
   void clear();
 };
 
+struct TraceDevice {
+  std::string name;
+  std::int64_t id = -1;  // -1: not stated
+};
+
 struct TraceEnd {
-  std::vector<std::string> devices;      // names of deviceProperties
-  std::vector<std::int64_t> device_ids;  // of those that state one
+  std::vector<TraceDevice> devices;  // of deviceProperties
   std::int64_t events = 0;
   std::string fault;  // why the trace ends before its end, with the line; empty when it is whole
 };

@@ -14,10 +14,9 @@
 #include <unordered_map>
 
 #include "base/text.hpp"
-#include "calibrate/gpu_names.hpp"
-#include "calibrate/kernel_times.hpp"
 #include "calibrate/reading_builder.hpp"
 #include "calibrate/torch_ops.hpp"
+#include "calibrate/trace_devices.hpp"
 
 namespace orrery::calibrate {
 namespace {
@@ -31,42 +30,40 @@ bool recognises(const FileHead& head) {
 
 class TraceReader {
  public:
-  explicit TraceReader(ReadingBuilder& builder) : builder_(builder), times_(builder) {}
+  explicit TraceReader(ReadingBuilder& builder) : builder_(builder), devices_(builder) {}
 
   void read() {
     constexpr auto kOperators = std::to_array<std::string_view>({"cpu_op", "operator"});
     constexpr auto kOnDevice = std::to_array<std::string_view>({"kernel", "gpu_memcpy"});
-    const TraceEnd end = stream_trace(builder_.path(), kOperators,
-                                      [this](const TraceEvent& event) { collect_operator(event); });
+    TraceEnd end = stream_trace(builder_.path(), kOperators,
+                                [this](const TraceEvent& event) { collect_operator(event); });
     if (end.events == 0 && end.fault.empty()) {
       builder_.fault(builder_.path(), "no trace events");
     }
-    gpus_of_node_ = static_cast<std::int64_t>(end.devices.size());
-    device_ids_ = end.device_ids;
+    devices_.set(std::move(end.devices));
     const TraceEnd again = stream_trace(builder_.path(), kOnDevice,
                                         [this](const TraceEvent& event) { collect_kernel(event); });
     if (const std::string& fault = end.fault.empty() ? again.fault : end.fault; !fault.empty()) {
-      builder_.fault(builder_.path(), fault, "the trace is cut off or damaged");
+      builder_.fault(builder_.path(), fault,
+                     "the trace is cut off or damaged; --partial uses what comes before");
     }
     for (const auto& [id, entry] : operators_) {
       if (entry.seconds > 0) {
-        times_.add(shapes_[entry.shape], entry.seconds);
+        entry.times->add(shapes_[entry.shape], entry.seconds);
       }
     }
-    SampleHeader header;
-    header.device = !end.devices.empty()         ? end.devices.front()
-                    : !builder_.device().empty() ? builder_.device()
-                                                 : "unknown";
-    header.gpu = gpu_of(header.device);
-    header.node = node_of(header.gpu, "");
-    header.notes = {"collective times of a trace include waiting for other ranks"};
-    times_.finish(header);
+    if (again.events > 0 && kernels_ == 0) {
+      builder_.remark(fmt::format("no kernels of a GPU among its {} events", again.events));
+    }
+    devices_.finish();
   }
 
  private:
   struct Operator {
     std::uint32_t shape = 0;
     double seconds = 0;
+    KernelTimes* times = nullptr;  // of the GPU that ran its kernels
+    bool shared_id = false;        // with another operator
   };
 
   void collect_operator(const TraceEvent& event) {
@@ -86,58 +83,75 @@ class TraceReader {
     if (added) {
       shapes_.push_back(*shape);
     }
-    operators_[event.external_id] = {known->second, 0};
+    const auto [entry, fresh] =
+        operators_.emplace(event.external_id, Operator{.shape = known->second});
+    entry->second.shared_id = !fresh;
   }
 
   void collect_kernel(const TraceEvent& event) {
-    const double seconds = event.duration_us.value_or(0) * 1e-6;
+    ++kernels_;
     const std::string where = fmt::format("{}: event {}", builder_.path(), event.number);
-    if (event.device >= 0 && !device_ids_.empty() &&
-        std::find(device_ids_.begin(), device_ids_.end(), event.device) == device_ids_.end()) {
-      builder_.fault(where, fmt::format("device {} is not among the deviceProperties of the trace",
-                                        event.device));
+    const bool copy = event.category == "gpu_memcpy";
+    KernelTimes* times = devices_.times(event.device, where);
+    if (times == nullptr) {
       return;
     }
-    if (event.category == "gpu_memcpy") {
-      collect_copy(event, seconds);
-      return;
-    }
+    const std::string what = copy ? "a copy" : "a kernel";
     if (!event.duration_us) {
-      builder_.fault(where, "a kernel without a number \"dur\"");
+      builder_.fault(where, what + " without a number \"dur\"");
+      return;
+    }
+    const double seconds = *event.duration_us * 1e-6;
+    if (copy && seconds == 0) {
+      builder_.left_out("copy of 0 us");  // times were once whole microseconds
       return;
     }
     if (!(seconds > 0 && seconds < 1e5)) {
-      builder_.fault(where, fmt::format("a kernel of {:g} us is not possible", *event.duration_us));
+      builder_.fault(where, fmt::format("{} of {:g} us is not possible", what, *event.duration_us));
       return;
     }
-    if (!event.collective.empty()) {
-      collect_collective(event, seconds);
-      return;
-    }
-    const auto found = operators_.find(event.external_id);
-    if (found != operators_.end()) {
-      found->second.seconds += seconds;
+    if (copy) {
+      collect_copy(event, seconds, *times);
+    } else if (!event.collective.empty()) {
+      collect_collective(event, seconds, *times);
     } else {
-      times_.add_named(event.name, seconds);
+      collect_compute(event, seconds, *times);
     }
   }
 
-  void collect_collective(const TraceEvent& event, double seconds) {
+  void collect_compute(const TraceEvent& event, double seconds, KernelTimes& times) {
+    const auto found = operators_.find(event.external_id);
+    if (found == operators_.end()) {
+      times.add_named(event.name.empty() ? "kernel without a name" : event.name, seconds);
+    } else if (found->second.shared_id) {
+      builder_.left_out("kernel whose External id is that of several operators");
+    } else {
+      found->second.seconds += seconds;
+      found->second.times = &times;
+    }
+  }
+
+  void collect_collective(const TraceEvent& event, double seconds, KernelTimes& times) {
+    if (devices_.count() == 0) {
+      builder_.left_out("collective of unknown nodes, since the trace has no deviceProperties");
+      return;
+    }
     std::optional<CollectiveSample> sample = torch_collective(event);
     if (!sample || !place(event, *sample)) {
       builder_.left_out("collective \"" + printable(event.collective, 40) +
                         "\" without sizes, places or a name we know");
       return;
     }
-    times_.add(*sample, seconds);
+    times.add(*sample, seconds);
   }
 
   // Ranks are taken to fill the nodes in order, each with the GPUs that this one lists.
   bool place(const TraceEvent& event, CollectiveSample& sample) const {
+    const std::int64_t gpus_of_node = devices_.count();
     std::set<std::int64_t> nodes;
     std::int64_t ranks = 0;
     std::string_view text = event.group_ranks;
-    while (gpus_of_node_ > 0 && !text.empty()) {
+    while (!text.empty()) {
       const std::size_t digit = text.find_first_of("0123456789");
       if (digit == std::string_view::npos) {
         break;
@@ -149,26 +163,28 @@ class TraceReader {
         return false;
       }
       text.remove_prefix(static_cast<std::size_t>(end - text.data()));
-      nodes.insert(rank / gpus_of_node_);
+      nodes.insert(rank / gpus_of_node);
       ++ranks;
     }
     if (ranks == sample.ranks) {
       sample.nodes = static_cast<std::int64_t>(nodes.size());
-    } else if (gpus_of_node_ > 0 && sample.ranks > gpus_of_node_) {
-      sample.nodes = (sample.ranks + gpus_of_node_ - 1) / gpus_of_node_;
+    } else if (sample.ranks > gpus_of_node) {
+      sample.nodes = (sample.ranks + gpus_of_node - 1) / gpus_of_node;
     }
     sample.ranks_per_node = sample.ranks / sample.nodes;
     return sample.ranks_per_node * sample.nodes == sample.ranks;
   }
 
   // "Memcpy HtoD (Pinned -> Device)"
-  void collect_copy(const TraceEvent& event, double seconds) {
+  void collect_copy(const TraceEvent& event, double seconds, KernelTimes& times) {
     const bool in = event.name.find("HtoD") != std::string::npos;
     const bool out = event.name.find("DtoH") != std::string::npos;
-    if ((!in && !out) || event.bytes < 1 || event.bytes > (std::int64_t{1} << 45) || seconds <= 0) {
+    const bool sized = event.bytes >= 1 && event.bytes <= (std::int64_t{1} << 45);
+    if ((!in && !out) || !sized) {
+      builder_.left_out(sized ? "copy that is not between host and GPU" : "copy of unknown size");
       return;
     }
-    times_.add(
+    times.add(
         HostCopySample{.bytes = event.bytes,
                        .direction = in ? CopyDirection::HostToDevice : CopyDirection::DeviceToHost,
                        .pinned = event.name.find("Pinned") != std::string::npos},
@@ -176,12 +192,11 @@ class TraceReader {
   }
 
   ReadingBuilder& builder_;
-  KernelTimes times_;
+  TraceDevices devices_;
   std::vector<Shape> shapes_;
   std::unordered_map<std::string, std::uint32_t> index_;  // of shapes_, by key
   std::unordered_map<std::int64_t, Operator> operators_;  // by external id
-  std::int64_t gpus_of_node_ = 0;
-  std::vector<std::int64_t> device_ids_;
+  std::int64_t kernels_ = 0;
 };
 
 Reading read(const std::string& path, const ReadOptions& options) {

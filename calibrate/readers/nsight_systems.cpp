@@ -5,6 +5,7 @@
 // names ("aten::mm, ..., sizes = [[4096, 1024], [1024, 4096]]") becomes a GEMM. Times are
 // nanoseconds. The file is opened read-only and every query is one pass in the order of rows.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sqlite3.h>
 
 #include <charconv>
@@ -153,6 +154,7 @@ class ExportReader {
 
   void read() {
     read_strings();
+    const std::string name = device();
     const bool kernels = read_kernels();
     const bool copies = read_copies();
     if (!kernels && !copies) {
@@ -160,7 +162,7 @@ class ExportReader {
                      "profile with --trace=cuda");
     }
     SampleHeader header;
-    header.device = device();
+    header.device = name;
     header.gpu = gpu_of(header.device);
     header.node = node_of(header.gpu, "");
     times_.finish(header);
@@ -177,14 +179,30 @@ class ExportReader {
     }
   }
 
+  // Which of several kinds of GPUs ran what is not told for sure: the numbers of devices that
+  // kernels state are those of CUDA, which each process may order in its own way.
   std::string device() {
-    std::string name;
+    std::set<std::string> names;
     if (database_.columns("TARGET_INFO_GPU").contains("name")) {
-      Query query(database_, "SELECT name FROM TARGET_INFO_GPU LIMIT 1");
-      name = query.next() ? printable(query.text(0)) : "";
+      Query query(database_, "SELECT DISTINCT name FROM TARGET_INFO_GPU LIMIT 16");
+      while (query.next()) {
+        names.insert(printable(query.text(0)));
+      }
     }
-    name = name.empty() ? builder_.device() : name;
-    return name.empty() ? "unknown" : name;
+    names.erase("");
+    if (names.size() > 1) {
+      builder_.fault(builder_.path() + ": TARGET_INFO_GPU",
+                     fmt::format("GPUs of several kinds: {}", fmt::join(names, ", ")),
+                     "--partial takes all of it for the GPU of --gpu");
+      names.clear();
+    }
+    if (!names.empty()) {
+      return *names.begin();
+    }
+    const std::string name = builder_.device().empty() ? "unknown" : builder_.device();
+    builder_.remark(fmt::format("{}: does not name its GPU (TARGET_INFO_GPU): taken for {}",
+                                builder_.path(), name));
+    return name;
   }
 
   struct Range {
@@ -242,9 +260,24 @@ class ExportReader {
     return shapes;
   }
 
+  // False where the table is not there; a fault where it is, but not as nsys writes it.
+  bool has_all(const std::string& table, const std::set<std::string>& columns,
+               std::initializer_list<std::string_view> needed) {
+    for (const std::string_view column : needed) {
+      if (!columns.empty() && !columns.contains(std::string(column))) {
+        builder_.fault(fmt::format("{}: {}", builder_.path(), table),
+                       fmt::format("has no column \"{}\"", column),
+                       "is it an export of this version of nsys?");
+        return false;
+      }
+    }
+    return !columns.empty();
+  }
+
   bool read_kernels() {
-    const std::set<std::string> columns = database_.columns("CUPTI_ACTIVITY_KIND_KERNEL");
-    if (!columns.contains("start") || !columns.contains("end")) {
+    const std::string table = "CUPTI_ACTIVITY_KIND_KERNEL";
+    const std::set<std::string> columns = database_.columns(table);
+    if (!has_all(table, columns, {"start", "end"})) {
       return false;
     }
     const std::map<std::int64_t, Shape> shapes = read_launches();
@@ -274,9 +307,9 @@ class ExportReader {
   }
 
   bool read_copies() {
-    const std::set<std::string> columns = database_.columns("CUPTI_ACTIVITY_KIND_MEMCPY");
-    if (!columns.contains("start") || !columns.contains("end") || !columns.contains("bytes") ||
-        !columns.contains("copyKind")) {
+    const std::string table = "CUPTI_ACTIVITY_KIND_MEMCPY";
+    const std::set<std::string> columns = database_.columns(table);
+    if (!has_all(table, columns, {"start", "end", "bytes", "copyKind"})) {
       return false;
     }
     const bool kinds = columns.contains("srcKind") && columns.contains("dstKind");
@@ -286,8 +319,12 @@ class ExportReader {
     for (std::int64_t row = 1; query.next(); ++row) {
       const std::int64_t kind = query.integer(3);
       const double seconds = 1e-9 * static_cast<double>(query.integer(1) - query.integer(0));
-      if ((kind != kHostToDevice && kind != kDeviceToHost) || query.integer(2) < 1 ||
-          !check_time(builder_,
+      if ((kind != kHostToDevice && kind != kDeviceToHost) || query.integer(2) < 1) {
+        builder_.left_out(query.integer(2) < 1 ? "copy of unknown size"
+                                               : "copy that is not between host and GPU");
+        continue;
+      }
+      if (!check_time(builder_,
                       fmt::format("{}: CUPTI_ACTIVITY_KIND_MEMCPY row {}", builder_.path(), row),
                       seconds)) {
         continue;

@@ -176,12 +176,15 @@ class FileReader {
   void read_state(const std::string& name, const JsonReader& value) {
     ObjectReader state = value.object();
     const bool skipped = state.boolean_or("is_skipped", false);
+    const std::string reason = printable(state.string_or("skip_reason", ""), 100);
     const std::int64_t id = state.integer_or("device", 0, 0, 1024);
     const auto axes = named_values(state.optional("axis_values"));
     const State result = read_summaries(state);
     state.ignore_rest();
     if (skipped || !result.seconds) {
-      builder_.left_out(skipped ? "state that was skipped" : "state without a cold GPU time");
+      builder_.left_out(!skipped         ? "state without a cold GPU time"
+                        : reason.empty() ? "state that was skipped"
+                                         : "state that was skipped: " + reason);
       return;
     }
     const double seconds = *result.seconds;

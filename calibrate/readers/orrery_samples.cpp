@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Our own sample document.
-#include <fmt/format.h>
-
 #include "calibrate/copies.hpp"
 #include "calibrate/reading_builder.hpp"
 
@@ -12,14 +10,20 @@ bool recognises(const FileHead& head) {
   return head.text.find("\"orrery-samples\"") != std::string::npos;
 }
 
-Reading read(const std::string& path, const ReadOptions&) {
-  Reading reading;
-  SampleFile& file = reading.files.emplace_back(read_sample_file(path));
-  if (const std::size_t repeated = drop_repeated(file); repeated > 0) {
-    reading.remarks.push_back(
-        fmt::format("{}: left out {} x sample that repeats an earlier one", path, repeated));
+Reading read(const std::string& path, const ReadOptions& options) {
+  ReadingBuilder builder(path, options);
+  std::vector<std::string> faults;
+  SampleFile file = read_sample_file(path, options.partial ? &faults : nullptr);
+  for (std::string& fault : faults) {
+    builder.remark(std::move(fault));
   }
-  return reading;
+  for (std::size_t repeated = drop_repeated(file); repeated > 0; --repeated) {
+    builder.left_out("sample that repeats an earlier one");
+  }
+  for (Sample& sample : file.samples) {
+    builder.add(file.header, std::move(sample));
+  }
+  return builder.finish();
 }
 
 }  // namespace

@@ -55,6 +55,13 @@ void take(const calibrate::SampleFile& file, const std::string& path, FitSamples
   }
 }
 
+std::string unshaped_text(const std::string& path, std::size_t kernels) {
+  return fmt::format(
+      "{}: left out {} of unknown shapes (PyTorch records them with "
+      "record_shapes=True)",
+      path, counted(static_cast<std::int64_t>(kernels), "kernel"));
+}
+
 void sort_out(calibrate::SampleFile& file, const std::string& path,
               const std::vector<std::string>& names, const FitCommandOptions& options,
               FitSamples& samples) {
@@ -90,8 +97,15 @@ std::optional<calibrate::Reading> read_file(const std::string& path,
 std::vector<std::string> left_out(const FitSamples& samples) {
   std::vector<std::string> lines;
   if (!samples.others.empty()) {
-    lines.push_back(fmt::format("samples of other GPUs left out (--also counts them): {}",
-                                counts_text(samples.others)));
+    std::string unknown;
+    const std::vector<std::string> known = topologies::gpu_names();
+    for (const auto& [name, count] : samples.others) {
+      const std::string meant = misspelt_name(name, known);
+      const bool listed = std::find(known.begin(), known.end(), name) != known.end();
+      unknown += listed || meant.empty() ? "" : fmt::format("; did you mean \"{}\"?", meant);
+    }
+    lines.push_back(fmt::format("samples of other GPUs left out (--also counts them): {}{}",
+                                counts_text(samples.others), unknown));
   }
   if (!samples.unfitted.empty()) {
     lines.push_back(fmt::format("samples of kinds that are not fitted left out: {}",
@@ -119,6 +133,9 @@ FitSamples read_fit_samples(const FitCommandOptions& options, const topologies::
       continue;
     }
     copies.drop_copies(path, *reading);
+    if (!reading->kernels.empty()) {
+      reading->remarks.push_back(unshaped_text(path, reading->kernels.size()));
+    }
     note_all(reading->remarks, options.common);
     if (reading->files.empty() && !reading->remarks.empty()) {
       samples.useless.push_back(reading->remarks.front());

@@ -117,6 +117,16 @@ sed -e '/"gemm"/d' -e '/"collective"/d' -e 's/"time_s": 3e-4},/"time_s": 3e-4}]}
 rejects 2 'of a100-sxm4-80gb in the files (samples of kinds that are not fitted left out: 1 of launch)' calibrate fit neither.json --gpu a100-sxm4-80gb -o none.json
 [ ! -e none.json ] || fail 'a profile of nothing'
 
+sed 's/"time_s": 6e-4/"time_s": -6e-4/' mixed_samples.json >negative.json
+rejects 2 'negative.json: /samples/0/time_s: -0.0006 is out of range' calibrate fit negative.json --gpu a100-sxm4-80gb -o none.json
+expect 0 calibrate fit negative.json --gpu a100-sxm4-80gb --partial -o negative_profile.json
+grep -q '^negative.json: /samples/0/time_s: -0.0006 is out of range' stderr || fail "remarks: $(cat stderr)"
+sed 's/"gpu": "a100-sxm4-80gb"/"gpu": "a100-sxm4-80g"/' mixed_samples.json >misspelt.json
+rejects 2 'did you mean "a100-sxm4-80gb"?' calibrate fit misspelt.json --gpu a100-sxm4-80gb -o none.json
+sed 's/"orrery-samples"/"orrery-sample"/' mixed_samples.json >schema.json
+rejects 2 'schema.json: a document of schema "orrery-sample" (samples are of schema "orrery-samples")' calibrate fit schema.json --gpu a100-sxm4-80gb -o none.json
+rejects 2 'a document of schema "orrery-profile"' calibrate fit mixed.json --gpu a100-sxm4-80gb -o none.json
+
 # Nothing to fit makes no profile; what comes twice counts once, which is said.
 rejects 2 'nothing to fit: no FILE and no --kernels-from' calibrate fit --gpu a100-sxm4-80gb -o none.json
 sed '/"gemm"\|"launch"/d; s/"nodes": 1/"nodes": 1, "in_place": true/' mixed_samples.json >in_place.json

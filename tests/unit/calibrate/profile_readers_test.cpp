@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Readers of what profilers and benchmark programs write: Kineto, Nsight Systems and nvbench. The
-// files are made here in the form those programs write.
+// Readers of what profilers write: Kineto and Nsight Systems. The files are made here in the form
+// those programs write.
 #include <gmock/gmock.h>
 #include <sqlite3.h>
 #include <sys/stat.h>
@@ -234,6 +234,69 @@ TEST_F(ProfileReaders, LargeTracesStayOnDisk) {
   EXPECT_LT(resident_kib() - before, 32'000);
 }
 
+constexpr const char* kTwoKinds =
+    R"({"deviceProperties": [{"id": 0, "name": "NVIDIA H100 80GB HBM3"},
+ {"name": "NVIDIA A100-SXM4-80GB", "id": 1}], "traceEvents": [)";
+
+std::string kernel_on(const std::string& device, const std::string& id) {
+  return R"({"ph": "X", "cat": "kernel", "name": "k", "dur": 30.0, "args": {"External id": )" + id +
+         device + "}}";
+}
+
+TEST_F(ProfileReaders, KernelsOfGpusOfSeveralKindsStayApart) {
+  std::string other = kOperator;
+  other.replace(other.find("id\": 7"), 6, "id\": 8");
+  const std::string text = kTwoKinds + (kOperator + other) + kernel_on(R"(, "device": 1)", "7") +
+                           "," + kernel_on(R"(, "device": 0)", "8") + "]}";
+  const Reading reading = read(write("two.json", text));
+  ASSERT_EQ(reading.files.size(), 2U);
+  EXPECT_EQ(reading.files[0].header.gpu, "a100-sxm4-80gb");
+  EXPECT_EQ(reading.files[0].samples.size(), 1U);
+  EXPECT_EQ(reading.files[1].header.gpu, "h100-sxm5-80gb");
+  const std::string unknown = kTwoKinds + (kOperator + kernel_on("", "7")) + "]}";
+  EXPECT_THAT(message_of(write("unknown.json", unknown)),
+              HasSubstr("event 2: does not state its device, in a trace of GPUs of several kinds"));
+}
+
+TEST_F(ProfileReaders, TracesWithoutDevicePropertiesSayWhatIsMissing) {
+  const std::string text = std::string(R"({"traceEvents": [)") + kOperator + kKernels + "]}";
+  const Reading reading = read_foreign(write("t.json", text), "", {.device = "a100-sxm4-80gb"});
+  EXPECT_EQ(reading.files.front().header.gpu, "a100-sxm4-80gb");
+  EXPECT_EQ(reading.files.front().samples.size(), 2U);  // not the collective
+  EXPECT_THAT(reading.remarks,
+              testing::UnorderedElementsAre(HasSubstr("taken for a100-sxm4-80gb"),
+                                            HasSubstr("1 x collective of unknown nodes")));
+}
+
+TEST_F(ProfileReaders, WhatTracesHoldBeyondSamplesIsSaid) {
+  const auto copy = [](const std::string& name, const std::string& rest) {
+    return R"({"ph": "X", "cat": "gpu_memcpy", "name": "Memcpy )" + name + "\"" + rest + "}";
+  };
+  const auto all = [&](const std::string& events) {
+    return write("c.json",
+                 std::string(kTraceBegin) + kOperator + kernel_on("", "7") + "," + events + "]}");
+  };
+  EXPECT_THAT(message_of(all(copy("HtoD", R"(, "dur": -5, "args": {"bytes": 9})"))),
+              HasSubstr("event 3: a copy of -5 us is not possible"));
+  EXPECT_THAT(message_of(all(copy("HtoD", R"(, "args": {"bytes": 9})"))),
+              HasSubstr("event 3: a copy without a number \"dur\""));
+  EXPECT_THAT(message_of(all(R"({"cat": "kernel", "dur": 5, "dur": 7, "name": "k"})")),
+              HasSubstr("member \"dur\" comes twice in event 3"));
+  const Reading reading = read(all(copy("HtoD", R"(, "dur": 0, "args": {"bytes": 9})") + "," +
+                                   copy("HtoD", R"(, "dur": 4)") + "," +
+                                   copy("DtoD", R"(, "dur": 4, "args": {"bytes": 9})")));
+  EXPECT_EQ(reading.files.front().samples.size(), 1U);
+  EXPECT_THAT(reading.remarks, testing::UnorderedElementsAre(
+                                   HasSubstr("copy of 0 us"), HasSubstr("copy of unknown size"),
+                                   HasSubstr("not between host and GPU")));
+  const std::string twice = std::string(kTraceBegin) + kOperator + kOperator + kernel_on("", "7");
+  const Reading shared = read(write("s.json", twice + "]}"));
+  EXPECT_TRUE(shared.files.empty());
+  EXPECT_THAT(shared.remarks.front(), HasSubstr("External id is that of several operators"));
+  EXPECT_THAT(message_of(write("none.json", std::string(kTraceBegin) + R"({"cat": "cpu_op"}]})")),
+              HasSubstr("no kernels of a GPU among its 1 events"));
+}
+
 constexpr const char* kTables =
     "CREATE TABLE StringIds (id INTEGER, value TEXT);"
     "INSERT INTO StringIds VALUES (1, 'ampere_gemm'), (2, 'relu');"
@@ -278,6 +341,15 @@ TEST_F(ProfileReaders, NsightFaults) {
               testing::AllOf(HasSubstr("CUPTI_ACTIVITY_KIND_KERNEL row 1"), HasSubstr("possible")));
   EXPECT_THAT(message_of(database("none.sqlite", "CREATE TABLE t (a);")),
               HasSubstr("neither kernels nor copies"));
+  EXPECT_THAT(message_of(database("columns.sqlite",
+                                  "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER);")),
+              HasSubstr("CUPTI_ACTIVITY_KIND_KERNEL: has no column \"end\""));
+  const std::string kinds = database(
+      "kinds.sqlite", std::string(kTables) +
+                          "INSERT INTO TARGET_INFO_GPU VALUES ('NVIDIA H100 80GB HBM3');"
+                          "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (1, 7000, 2, 42);");
+  EXPECT_THAT(message_of(kinds), HasSubstr("TARGET_INFO_GPU: GPUs of several kinds"));
+  EXPECT_EQ(read(kinds, true).kernels.size(), 1U);
   const std::string whole =
       database("cut.sqlite", std::string(kTables) +
                                  "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (1, 7000, 2, 42);");
@@ -285,50 +357,6 @@ TEST_F(ProfileReaders, NsightFaults) {
   EXPECT_THAT(message_of(whole), HasSubstr("cut.sqlite"));
   EXPECT_THAT(message_of(write("fake.sqlite", "SQLite format 3" + std::string(200, '\x7f'))),
               HasSubstr("fake.sqlite"));
-}
-
-std::string nvbench(const std::string& major, const std::string& axes, const std::string& time) {
-  return R"({"meta": {"argv": [], "version": {"json": {"major": )" + major +
-         R"(, "minor": 0, "patch": 0, "string": "x"}, "nvbench": {"major": 0}}},
-"devices": [{"id": 0, "name": "NVIDIA H200"}],
-"benchmarks": [{"name": "bench", "axes": [], "states": [{"name": "s", "device": 0,
-"axis_values": )" +
-         axes + R"(, "summaries": [
-{"tag": "nv/cold/sample_size", "data": [{"name": "value", "type": "int64", "value": "100"}]},
-{"tag": "nv/gmem/reads/in", "data": [{"name": "value", "type": "int64", "value": "4096"}]},
-{"tag": "nv/cold/time/gpu/mean", "data": [{"name": "value", "type": "float64", "value": ")" +
-         time + R"("}]}], "is_skipped": false},
-{"name": "t", "device": 0, "axis_values": null, "summaries": null, "is_skipped": true}]}]})";
-}
-
-TEST_F(ProfileReaders, NvbenchStates) {
-  const Reading reading =
-      read(write("n.json", nvbench("1", R"([{"name": "T", "type": "string", "value": "BF16"},
- {"name": "M", "type": "int64", "value": "64"}, {"name": "N", "type": "int64", "value": "32"},
- {"name": "K", "type": "int64", "value": "16"}])",
-                                   "2.5e-05")));
-  const Sample& sample = reading.files.front().samples.front();
-  EXPECT_EQ(reading.files.front().header.gpu, "h200-sxm5-141gb");
-  EXPECT_EQ(std::get<GemmSample>(sample.shape), (GemmSample{.m = 64, .n = 32, .k = 16}));
-  EXPECT_DOUBLE_EQ(sample.time.median.value(), 25e-6);
-  EXPECT_EQ(sample.time.repetitions, 100);
-  const Reading memory = read(write("m.json", nvbench("1", "[]", "1e-05")));
-  EXPECT_EQ(std::get<MemorySample>(memory.files.front().samples.front().shape).bytes_read, 4096);
-  EXPECT_THAT(message_of(write("v.json", nvbench("2", "[]", "1e-05"))), HasSubstr("version 2"));
-  EXPECT_THAT(message_of(write("z.json", nvbench("1", "[]", "-1"))), HasSubstr("not possible"));
-}
-
-TEST_F(ProfileReaders, NvbenchStatesThatAreMalformedAreNamed) {
-  EXPECT_THAT(message_of(write("t.json", nvbench("1", "[]", "fast"))),
-              HasSubstr("/benchmarks/0/states/0: the time \"fast\" is not a number"));
-  const std::string axes = R"([{"name": "M", "value": "64.5"}, {"name": "N", "value": "32"},
- {"name": "K", "value": "16"}])";
-  EXPECT_THAT(message_of(write("a.json", nvbench("1", axes, "1e-05"))),
-              HasSubstr("/states/0: axis m: \"64.5\" is not a positive whole number"));
-  std::string other = nvbench("1", "[]", "1e-05");
-  other.replace(other.find("\"id\": 0"), 7, "\"id\": 3");
-  EXPECT_THAT(message_of(write("d.json", other)),
-              HasSubstr("/states/0: device 0 is not among the devices"));
 }
 
 TEST_F(ProfileReaders, EventsOfTracesThatAreMalformedAreNamed) {

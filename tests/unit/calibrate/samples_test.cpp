@@ -217,6 +217,18 @@ Reading reading_of(std::vector<Sample> samples) {
   return reading;
 }
 
+TEST(Samples, SoundOnesOfADamagedDocument) {
+  const std::string text = document(std::string("{") + kGemm + R"(, "time_s": 2e-5}, {)" + kGemm +
+                                    R"(, "time_s": 0}, {"kind": "gem"})");
+  std::vector<std::string> faults;
+  const SampleFile file = read_samples(parse_json(text, "f.json"), "f.json", &faults);
+  EXPECT_EQ(file.samples.size(), 1U);
+  ASSERT_EQ(faults.size(), 2U);
+  EXPECT_THAT(faults[0], HasSubstr("f.json: /samples/1/time_s"));
+  EXPECT_THAT(faults[1], HasSubstr("f.json: /samples/2/kind"));
+  EXPECT_THAT(message(text), HasSubstr("f.json: /samples/1/time_s"));
+}
+
 TEST(Copies, OfOneFileCountOnceWhateverItsName) {
   CopyFinder copies;
   Reading first = reading_of({gemm_of(8, 1e-5, "a:1"), gemm_of(16, 2e-5, "a:2")});
