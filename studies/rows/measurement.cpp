@@ -14,8 +14,8 @@
 #include "base/error.hpp"
 #include "base/limits.hpp"
 #include "base/text.hpp"
-#include "studies/rows/metric_name.hpp"
 #include "studies/rows/recompute_words.hpp"
+#include "studies/rows/row_figure.hpp"
 #include "studies/rows/row_words.hpp"
 #include "studies/rows/table_cells.hpp"
 
@@ -66,17 +66,6 @@ void check_columns(const CsvTable& table) {
   }
 }
 
-std::map<std::string, std::string> read_aux(const std::string& cell) {
-  std::map<std::string, std::string> aux;
-  for (const std::string_view part : split(cell, ';')) {
-    const std::size_t equals = part.find('=');
-    if (equals != std::string_view::npos) {
-      aux.emplace(trim(part.substr(0, equals)), trim(part.substr(equals + 1)));
-    }
-  }
-  return aux;
-}
-
 // "4K", "1M": a remark says what it is taken as.
 OptionalCount round_count(const Cells& cells, std::string_view column, std::int64_t max,
                           NumberUnits units, Measurement& row) {
@@ -123,9 +112,9 @@ std::optional<double> read_parameters(const Cells& cells, Measurement& row) {
 
 // Sequences, or "4M tokens": as many sequences as hold them.
 OptionalCount read_batch(const Cells& cells, std::string_view column, Measurement& row) {
-  constexpr std::string_view kNoun = "tokens";
   const std::string cell = cells.optional_text(column);
-  if (!to_lower(before_remark(cell)).ends_with(kNoun)) {
+  const std::string counted = to_lower(before_remark(cell));
+  if (!counted.ends_with("tokens") && !counted.ends_with("tok")) {
     const OptionalCount value = round_count(cells, column, limits::kMaxBatch, kBinary, row);
     return value == 0 ? std::nullopt : value;
   }
@@ -274,31 +263,52 @@ OptionalCount year_of(const Cells& cells) {
   return dated ? std::stoi(text.substr(0, digits)) : cells.count("year", 9999);
 }
 
-// What stands behind a number, unless it is a remark in brackets: "5.1 s", "3,000 tok/s/GPU".
-std::string_view unit_behind(std::string_view cell) {
-  const std::size_t last = cell.find_last_of("0123456789.%)");
-  return last == cell.npos ? std::string_view() : trim(cell.substr(last + 1));
+// "ful" and "full (inferred)" are read as what they begin with or are misspelt from, which a remark
+// says; whether another word states everything nobody knows.
+void read_confidence(const Cells& cells, Measurement& row) {
+  static const std::vector<std::string> kWords = {"full", "partial"};
+  const std::string cell = cells.optional_text("confidence");
+  const std::string word = to_lower(cell);
+  if (cell.empty()) {
+    row.remarks.emplace_back("confidence not stated, as partial");
+    return;
+  }
+  const std::string said = letters_and_digits(before_remark(cell));
+  const bool known = std::ranges::find(kWords, said) != kWords.end();
+  const std::string meant = known ? said : misspelt_name(said, kWords);
+  if (meant.empty()) {
+    cells.refuse("confidence", "is no confidence", "full or partial");
+  }
+  row.full = meant == "full";
+  if (word != meant) {
+    row.remarks.push_back(fmt::format("confidence {} as {}", printable(cell, 60), meant));
+  }
 }
 
-// The unit may stand behind the value instead of in the metric's name, or in both.
-void read_figure(const Cells& cells, Measurement& row) {
-  const std::string cell = cells.optional_text("measured_value");
-  const std::string named = cells.text("measured_metric");
-  std::string_view unit = unit_behind(cell);
-  MetricName metric = metric_name(fmt::format("{} {}", named, unit));
-  if (unit.empty() || !metric.is_known) {
-    unit = {};
-    metric = metric_name(named);
-  }
-  row.metric = metric.name;
-  row.value =
-      cells.is_open("measured_value") ? 0 : cells.positive("measured_value", unit) * metric.scale;
-  row.aux = read_aux(cells.optional_text("aux_metrics"));
-  row.flops_convention = cells.optional_text("flops_convention");
-  row.inferred = cells.optional_text("inferred_fields");
-  row.notes = cells.optional_text("notes");
-  if (const std::string cp = cells.optional_text("cp"); cp.find('(') != cp.npos) {
-    row.notes.append("; ").append(cp);  // "4 (Ulysses)"
+// Who the row is, whatever its other cells hold.
+Measurement identity_of(const Cells& cells, std::size_t index, const std::string& source) {
+  Measurement row;
+  row.where = fmt::format("{}:{}", cells.table().name(), cells.table().line(index));
+  row.source = source;
+  row.origin = cells.optional_text("source");
+  row.id = cells.text("id");
+  row.config_id = cells.text("config_id");
+  row.full = to_lower(cells.text("confidence")) == "full";
+  row.model_name = cells.optional_text("model_name");
+  row.gpu = cells.text("gpu");
+  row.metric = to_lower(cells.text("measured_metric"));
+  return row;
+}
+
+// A row that another one of its file shares the name with: whoever looks it up finds two.
+void note_repeated_ids(std::vector<Measurement>& rows) {
+  std::map<std::string, std::string> first;
+  for (Measurement& row : rows) {
+    const auto [known, is_new] = first.emplace(row.id, row.where);
+    if (!is_new && !row.id.empty()) {
+      row.remarks.push_back(fmt::format("id {} is that of {}, too", printable(row.id, 60),
+                                        printable(known->second, 100)));
+    }
   }
 }
 
@@ -331,26 +341,31 @@ bool is_measurement_table(const CsvTable& table) {
          (table.has_column("config_id") && table.has_column("measured_value"));
 }
 
+Measurement read_measurement(const CsvTable& table, std::size_t index, const std::string& source) {
+  const Cells cells(table, index);
+  Measurement row = identity_of(cells, index, source);
+  read_confidence(cells, row);
+  row.year = year_of(cells);
+  read_network(cells, row);
+  read_hardware(cells, row);
+  read_plan(cells, row);
+  read_figure(cells, row);
+  return row;
+}
+
 std::vector<Measurement> read_measurements(const CsvTable& table, const std::string& source) {
   check_columns(table);
   std::vector<Measurement> rows;
   rows.reserve(table.num_rows());
   for (std::size_t index = 0; index < table.num_rows(); ++index) {
-    const Cells cells(table, index);
-    Measurement row;
-    row.where = fmt::format("{}:{}", table.name(), table.line(index));
-    row.source = source;
-    row.origin = cells.optional_text("source");
-    row.id = cells.text("id");
-    row.config_id = cells.text("config_id");
-    row.full = to_lower(cells.text("confidence")) == "full";
-    row.year = year_of(cells);
-    read_network(cells, row);
-    read_hardware(cells, row);
-    read_plan(cells, row);
-    read_figure(cells, row);
-    rows.push_back(std::move(row));
+    try {
+      rows.push_back(read_measurement(table, index, source));
+    } catch (const Error& error) {
+      rows.push_back(identity_of(Cells(table, index), index, source));
+      rows.back().unknown = error.what();
+    }
   }
+  note_repeated_ids(rows);
   return rows;
 }
 

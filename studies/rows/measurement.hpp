@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One row of a measurement file: a published figure of a training run with the network, hardware
-// and parallel plan it was taken on. A blank cell is an absent value; text in a numeric column, a
-// negative or absurd number is an Error naming file and line. Reading is O(cells).
+// and parallel plan it was taken on. A blank cell is an absent value; for text in a numeric column,
+// a negative or absurd number the row is skipped with a reason that names file, line and column.
+// Reading is O(cells).
 #pragma once
 
 #include <cstdint>
@@ -101,5 +102,7 @@ bool mentions(std::string_view text, std::string_view phrase);  // any case
 // Whether the table has the columns of training measurements.
 bool is_measurement_table(const CsvTable& table);
 std::vector<Measurement> read_measurements(const CsvTable& table, const std::string& source);
+// One row; an Error for a cell that cannot be read.
+Measurement read_measurement(const CsvTable& table, std::size_t index, const std::string& source);
 
 }  // namespace orrery::studies

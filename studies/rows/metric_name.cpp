@@ -102,12 +102,25 @@ std::set<std::string> words_of(std::string_view text) {
   return words;
 }
 
-// "it/s": not the time of one.
+// "it/s", "steps per second": not the time of one.
 bool is_iteration_rate(std::string_view text) {
+  constexpr auto kNouns = std::to_array<std::string_view>(
+      {"it", "its", "iter", "iters", "iteration", "iterations", "step", "steps"});
   std::string lower = to_lower(text);
-  const std::size_t step = std::min(lower.find("it"), lower.find("step"));
-  const std::size_t rate = std::min(lower.find('/'), lower.find("per"));
-  return step < rate && rate != lower.npos;
+  std::replace(lower.begin(), lower.end(), '_', ' ');
+  std::string apart;
+  for (const char c : lower) {
+    apart.append(c == '/' ? " per " : std::string(1, c));
+  }
+  const std::vector<std::string_view> words = split(apart, ' ');
+  std::string_view before;
+  for (const std::string_view word : words) {
+    if (word == "per" && std::find(kNouns.begin(), kNouns.end(), before) != kNouns.end()) {
+      return true;
+    }
+    before = word.empty() ? before : word;
+  }
+  return false;
 }
 
 }  // namespace
@@ -133,7 +146,20 @@ std::string likely_metric(std::string_view unknown) {
   for (const Spelling& spelling : kSpellings) {
     names.emplace_back(spelling.name);
   }
-  return misspelt_name(unknown, names);
+  if (std::string misspelt = misspelt_name(unknown, names); !misspelt.empty()) {
+    return misspelt;
+  }
+  // "TFLOPs", "step time": the first that says all of it and more.
+  const std::set<std::string> words = words_of(unknown);
+  const auto* const longer =
+      std::find_if(kSpellings.begin(), kSpellings.end(), [&](const auto& one) {
+        const std::vector<std::string_view> own = split(one.words, ' ');
+        return std::all_of(words.begin(), words.end(), [&](const std::string& word) {
+          return std::find(own.begin(), own.end(), word) != own.end();
+        });
+      });
+  const bool rate = is_iteration_rate(unknown);
+  return words.empty() || rate || longer == kSpellings.end() ? "" : std::string(longer->name);
 }
 
 }  // namespace orrery::studies

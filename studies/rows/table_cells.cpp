@@ -12,6 +12,7 @@
 #include "base/error.hpp"
 #include "base/limits.hpp"
 #include "base/text.hpp"
+#include "studies/rows/row_words.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -23,7 +24,8 @@ bool is_one_of(std::string_view cell, std::span<const std::string_view> words) {
 bool is_blank(std::string_view cell) {
   constexpr auto kWords = std::to_array<std::string_view>(
       {"", "n/a", "na", "-", "--", "\xE2\x80\x93", "\xE2\x80\x94", "?", "null", "not stated",
-       "unstated", "unknown", "not reported"});
+       "unstated", "unknown", "not reported", "not given", "not specified", "unspecified", "n.a.",
+       "tbd"});
   return is_one_of(cell, kWords);
 }
 
@@ -52,27 +54,56 @@ std::string without_separators(std::string number) {
   return number;
 }
 
-// "4096 tokens", "64 GPUs": what a column counts anyway.
+struct CountedNoun {
+  std::string_view column;
+  std::string_view noun;
+};
+constexpr auto kNouns = std::to_array<CountedNoun>({{"seq_len", "tokens"},
+                                                    {"seq_len", "tok"},
+                                                    {"gpus", "gpus"},
+                                                    {"gpus_per_node", "gpus"},
+                                                    {"layers", "layers"},
+                                                    {"heads", "heads"},
+                                                    {"experts", "experts"},
+                                                    {"pp", "stages"},
+                                                    {"vpp", "chunks"},
+                                                    {"tp", "way"},
+                                                    {"pp", "way"},
+                                                    {"dp", "way"},
+                                                    {"cp", "way"},
+                                                    {"ep", "way"},
+                                                    {"micro_batch", "sequences"},
+                                                    {"micro_batch", "seqs"},
+                                                    {"micro_batch", "samples"},
+                                                    {"micro_batch", "tokens"},
+                                                    {"micro_batch", "tok"},
+                                                    {"global_batch", "sequences"},
+                                                    {"global_batch", "seqs"},
+                                                    {"global_batch", "samples"},
+                                                    {"global_batch", "tokens"},
+                                                    {"global_batch", "tok"}});
+
+// "TP=2", "tp2": the column's name before its number.
+std::string_view without_name(std::string_view cell, std::string_view column) {
+  if (!to_lower(cell).starts_with(column)) {
+    return cell;
+  }
+  std::string_view number = trim(cell.substr(column.size()));
+  number = trim(number.substr(number.starts_with('=') || number.starts_with(':') ? 1 : 0));
+  return !number.empty() && is_digit(number.front()) ? number : cell;
+}
+
+// "4096 tokens", "64 GPUs", "8-way": what a column counts anyway.
 std::string_view without_noun(std::string_view cell, std::string_view column) {
-  constexpr auto kNouns =
-      std::to_array<std::pair<std::string_view, std::string_view>>({{"seq_len", "tokens"},
-                                                                    {"gpus", "gpus"},
-                                                                    {"gpus_per_node", "gpus"},
-                                                                    {"layers", "layers"},
-                                                                    {"heads", "heads"},
-                                                                    {"experts", "experts"},
-                                                                    {"micro_batch", "sequences"},
-                                                                    {"micro_batch", "samples"},
-                                                                    {"micro_batch", "tokens"},
-                                                                    {"global_batch", "sequences"},
-                                                                    {"global_batch", "samples"},
-                                                                    {"global_batch", "tokens"}});
   if (cell.ends_with(')')) {
     cell = trim(cell.substr(0, cell.find('(')));
   }
+  cell = without_name(cell, column);
   for (const auto& [counter, noun] : kNouns) {
     if (column == counter && to_lower(cell).ends_with(noun)) {
-      return trim(cell.substr(0, cell.size() - noun.size()));
+      cell.remove_suffix(noun.size());
+      cell.remove_suffix(noun == "way" && cell.ends_with('-') ? 1 : 0);
+      return trim(cell);
     }
   }
   return cell;
@@ -108,6 +139,24 @@ std::string plain_number(std::string_view cell) {
 
 bool is_percentage(std::string_view cell) { return plain_number(cell).ends_with('%'); }
 
+// "2^20", "2**20"; no value for other texts.
+std::optional<double> power_of(std::string_view number) {
+  const std::size_t sign = number.find_first_of("^*");
+  const std::size_t behind = sign == number.npos ? sign : number.find_first_not_of("^*", sign);
+  const std::string_view between = number.substr(std::min(sign, number.size()), behind - sign);
+  if (behind == number.npos || (between != "^" && between != "**")) {
+    return std::nullopt;
+  }
+  int base = 0;
+  int exponent = 0;
+  const char* const end = number.data() + number.size();
+  const auto first = std::from_chars(number.data(), number.data() + sign, base);
+  const auto second = std::from_chars(number.data() + behind, end, exponent);
+  const bool whole = first.ec == std::errc() && first.ptr == number.data() + sign &&
+                     second.ec == std::errc() && second.ptr == end;
+  return whole ? std::optional(std::pow(base, exponent)) : std::nullopt;
+}
+
 double parse_cell(std::string_view cell, NumberUnits units, const std::string& where) {
   double value = 0;
   std::string number = plain_number(cell);
@@ -118,7 +167,9 @@ double parse_cell(std::string_view cell, NumberUnits units, const std::string& w
   }
   const char* const end = number.data() + number.size();
   const auto result = std::from_chars(number.data(), end, value);
-  if (result.ec != std::errc() || result.ptr != end || !std::isfinite(value)) {
+  const bool plain = result.ec == std::errc() && result.ptr == end;
+  value = plain ? value : power_of(number).value_or(std::nan(""));
+  if (!std::isfinite(value)) {
     bad_input(where, fmt::format("\"{}\" is not a number", printable(cell, 60)));
   }
   if (value < 0 || value * factor > limits::kMaxQuantity) {
@@ -175,14 +226,18 @@ void Cells::refuse(std::string_view column, std::string_view what,
 }
 
 std::optional<bool> Cells::flag(std::string_view column, FlagWords words) const {
-  constexpr auto kYes = std::to_array<std::string_view>({"true", "yes", "on", "enabled"});
-  constexpr auto kNo = std::to_array<std::string_view>({"false", "no", "off", "disabled"});
+  constexpr auto kYes = std::to_array<std::string_view>({"true", "yes", "on", "enabled", "y", "t"});
+  constexpr auto kNo =
+      std::to_array<std::string_view>({"false", "no", "off", "disabled", "n", "f"});
   const std::string word = optional_text(column);
   if (is_one_of(word, kYes) || is_one_of(word, words.yes)) {
     return true;
   }
   if (is_one_of(word, kNo) || is_one_of(word, words.no)) {
     return false;
+  }
+  if (!is_open(column) && word.find_first_of("0123456789") == word.npos) {
+    refuse(column, "is no flag", "0, 1, yes or no");
   }
   const std::optional<std::int64_t> value = count(column, 1);
   return value ? std::optional<bool>(*value == 1) : std::nullopt;
@@ -200,13 +255,15 @@ std::int64_t Cells::required_count(std::string_view column, std::int64_t max) co
 double Cells::positive(std::string_view column, std::string_view unit) const {
   std::string_view cell = trim(table_.cell(row_, column));
   cell.remove_suffix(cell.ends_with(unit) ? unit.size() : 0);
-  const std::optional<double> value =
-      is_open(column) ? std::nullopt
-                      : std::optional(parse_cell(trim(cell), {}, table_.where(row_, column)));
-  if (!value || *value <= 0) {
+  return positive_in(is_open(column) ? std::string_view("0") : trim(cell), column);
+}
+
+double Cells::positive_in(std::string_view text, std::string_view column) const {
+  const double value = parse_cell(text, {}, table_.where(row_, column));
+  if (value <= 0) {
     bad_input(table_.where(row_, column), "a positive number is missing");
   }
-  return *value;
+  return value;
 }
 
 std::string stem(std::string_view path) {

@@ -46,6 +46,8 @@ class Cells {
   std::int64_t required_count(std::string_view column, std::int64_t max) const;
   // The unit may stand behind.
   double positive(std::string_view column, std::string_view unit = {}) const;
+  // Of a part of the column's cell.
+  double positive_in(std::string_view text, std::string_view column) const;
 
   // An Error: the cell holds what it cannot.
   [[noreturn]] void refuse(std::string_view column, std::string_view what,

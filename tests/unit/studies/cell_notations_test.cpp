@@ -242,10 +242,75 @@ TEST(CellNotations, UnitsBehindTheValue) {
   EXPECT_EQ(figure("throughput", "3,000 tok/s/GPU"),
             std::pair(std::string("tokens_per_s_per_gpu"), 3000.0));
   EXPECT_EQ(figure("MFU", "45 %"), std::pair(std::string("mfu"), 0.45));
-  for (const std::string bad : {"5 ms", "5 bananas", "5 s s2"}) {  // of iteration_s
+  for (const std::string bad : {"5 bananas", "5 s s2", "5 GiB", "2,0"}) {  // of iteration_s
     EXPECT_THAT(message_of([&] { figure("iteration_s", bad); }), HasSubstr("is not a number"))
         << bad;
   }
+}
+
+TEST(CellNotations, UnitsOfTheValueItself) {
+  const auto figure = [](const std::string& metric, const std::string& value) {
+    const Measurement row = row_of({{"measured_metric", metric}, {"measured_value", value}});
+    EXPECT_EQ(row.remarks.size(), 1U) << value;
+    return row.value;
+  };
+  EXPECT_DOUBLE_EQ(figure("iteration_s", "2000 ms"), 2);
+  EXPECT_DOUBLE_EQ(figure("iteration_s", "2000ms"), 2);
+  EXPECT_DOUBLE_EQ(figure("iteration_s", "2 min"), 120);
+  EXPECT_DOUBLE_EQ(figure("layer_forward_ms", "0.5 s"), 500);
+  EXPECT_DOUBLE_EQ(figure("peak_mem_gib", "30720 MiB"), 30);
+  EXPECT_DOUBLE_EQ(figure("tokens_per_s", "8k"), 8000);
+  EXPECT_DOUBLE_EQ(figure("mfu", "45"), 0.45);
+  EXPECT_DOUBLE_EQ(row_of({{"measured_value", "2.0 s/it"}}).value, 2);
+  EXPECT_DOUBLE_EQ(row_of({{"measured_value", "2.0 \xC2\xB1 0.1 s"}}).value, 2);
+  EXPECT_DOUBLE_EQ(row_of({{"measured_value", "2.0+/-0.1"}}).value, 2);
+  EXPECT_FALSE(metric_name("steps per second").is_known);
+}
+
+TEST(CellNotations, FiguresInWordsSayWhyTheyAreNone) {
+  const auto reason = [](const std::string& value) {
+    return predicted({{"measured_value", value}}).skipped_because;
+  };
+  EXPECT_EQ(reason("OOM"), "measured_value \"OOM\": the run did not fit");
+  EXPECT_EQ(reason(">2"), "measured_value \">2\": a bound is no figure");
+  EXPECT_EQ(predicted({{"measured_metric", "step time"}, {"measured_value", "2"}}).skipped_because,
+            "metric \"step time\" cannot be compared (did you mean \"iteration_s\"?)");
+  EXPECT_EQ(predicted({{"measured_metric", "TFLOPs"}, {"measured_value", "2"}}).skipped_because,
+            "metric \"tflops\" cannot be compared (did you mean \"tflops_per_gpu\"?)");
+}
+
+TEST(CellNotations, MetricsThatSayHowFlopsAreCounted) {
+  const auto convention = [](const std::string& metric) {
+    const Measurement row = row_of({{"measured_metric", metric}, {"measured_value", "150"}});
+    EXPECT_EQ(row.metric, "tflops_per_gpu") << metric;
+    return row.flops_convention;
+  };
+  EXPECT_EQ(convention("TFLOPs/GPU (HFU)"), "hardware FLOPs");
+  EXPECT_EQ(convention("hardware TFLOP/s per GPU"), "hardware FLOPs");
+  EXPECT_EQ(convention("model TFLOPS/GPU"), "model FLOPs");
+}
+
+TEST(CellNotations, CountsInOtherNotations) {
+  EXPECT_EQ(row_of({{"seq_len", "2^11"}}).seq_len, 2048);
+  EXPECT_EQ(row_of({{"seq_len", "2**11"}}).seq_len, 2048);
+  EXPECT_EQ(row_of({{"tp", "TP2"}}).tp, 2);
+  EXPECT_EQ(row_of({{"pp", "pp=2"}}).pp, 2);
+  EXPECT_EQ(row_of({{"tp", "2-way"}}).tp, 2);
+  EXPECT_EQ(row_of({{"pp", "2 stages"}}).pp, 2);
+  EXPECT_EQ(row_of({{"global_batch", "16 seqs"}}).global_batch, 16);
+  EXPECT_EQ(row_of({{"global_batch", "32768 tok"}}).global_batch, 16);
+  EXPECT_EQ(row_of({{"sequence_parallel", "Y"}}).sequence_parallel, true);
+  for (const std::string bad : {"2^", "^2", "2*3", "2^1.5", "2^9999"}) {
+    EXPECT_THAT(message_of([&] {
+                  row_of({{"seq_len", bad}});
+                }),
+                HasSubstr("is not a number"))
+        << bad;
+  }
+  EXPECT_THAT(message_of([] {
+                row_of({{"sequence_parallel", "maybe"}});
+              }),
+              HasSubstr("maybe is no flag (0, 1, yes or no)"));
 }
 
 TEST(CellNotations, MetricsAndPrecisionsInOtherWords) {

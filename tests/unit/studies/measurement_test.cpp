@@ -54,6 +54,48 @@ TEST(MeasurementTest, NamesFileLineAndColumnOfBadCells) {
   EXPECT_THAT(message({{"hidden", "nan"}}), HasSubstr("is not a number"));
 }
 
+// The rows beside it count.
+TEST(MeasurementTest, BadCellsCostTheirRowAlone) {
+  const std::string good = csv_of();
+  const std::string bad = csv_of({{"id", "r2"}, {"layers", "many"}});
+  const auto rows =
+      read_measurements(parse_csv(bad + good.substr(good.find('\n') + 1), "t.csv"), "t");
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows[0].id, "r2");
+  EXPECT_TRUE(rows[0].full);
+  EXPECT_EQ(predict_training_row(rows[0], 0).skipped_because,
+            "t.csv:2: layers: \"many\" is not a number");
+  EXPECT_EQ(rows[1].unknown, "");
+  EXPECT_EQ(rows[1].layers, 24);
+}
+
+TEST(MeasurementTest, ConfidenceIsFullOrPartial) {
+  const auto confidence = [](const std::string& cell) {
+    const Measurement row = row_of({{"confidence", cell}});
+    return std::pair(row.full, row.remarks);
+  };
+  const std::vector<std::string> none;
+  EXPECT_EQ(confidence("Full "), std::pair(true, none));
+  EXPECT_EQ(confidence("PARTIAL"), std::pair(false, none));
+  EXPECT_EQ(confidence("ful"), std::pair(true, std::vector<std::string>{"confidence ful as full"}));
+  EXPECT_EQ(confidence("partial?"),
+            std::pair(false, std::vector<std::string>{"confidence partial? as partial"}));
+  EXPECT_EQ(confidence("full (inferred)"),
+            std::pair(true, std::vector<std::string>{"confidence full (inferred) as full"}));
+  EXPECT_EQ(confidence(""),
+            std::pair(false, std::vector<std::string>{"confidence not stated, as partial"}));
+  EXPECT_THAT(message({{"confidence", "high"}}),
+              HasSubstr("t.csv:2: confidence: high is no confidence (full or partial)"));
+}
+
+TEST(MeasurementTest, IdsThatStandTwiceAreRemarked) {
+  const std::string one = csv_of();
+  const auto rows =
+      read_measurements(parse_csv(one + one.substr(one.find('\n') + 1), "t.csv"), "t");
+  EXPECT_TRUE(rows[0].remarks.empty());
+  EXPECT_THAT(rows[1].remarks, ::testing::ElementsAre("id r1 is that of t.csv:2, too"));
+}
+
 TEST(MeasurementTest, RefusesFiguresThatAreNotPositive) {
   EXPECT_THAT(message({{"measured_value", "0"}}), HasSubstr("positive number is missing"));
   EXPECT_THAT(message({{"measured_value", "-3"}}), HasSubstr("out of range"));

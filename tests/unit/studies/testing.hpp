@@ -75,7 +75,7 @@ inline std::string csv_of(Changes changes = {}) {
 }
 
 inline studies::Measurement row_of(const Changes& changes = {}) {
-  return studies::read_measurements(parse_csv(csv_of(changes), "t.csv"), "t").front();
+  return studies::read_measurement(parse_csv(csv_of(changes), "t.csv"), 0, "t");
 }
 
 inline studies::RowResult predicted(const Changes& changes) {

@@ -270,8 +270,8 @@ TEST(UnseenRows, UtilisationIsAShare) {
   EXPECT_THAT(
       predicted({{"measured_metric", "iteration_s"}, {"measured_value", "1e-9"}}).skipped_because,
       ::testing::HasSubstr("at the peak rate of"));
-  EXPECT_EQ(predicted({{"measured_metric", "mfu"}, {"measured_value", "45"}}).skipped_because,
-            "mfu 45 is above 1");
+  EXPECT_EQ(predicted({{"measured_metric", "mfu"}, {"measured_value", "1.2"}}).skipped_because,
+            "mfu 1.2 is above 1");
 }
 
 TEST(UnseenRows, PartialRowsRunInSixteenBits) {

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "studies/rows/row_figure.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/text.hpp"
+#include "studies/rows/metric_name.hpp"
+
+namespace orrery::studies {
+namespace {
+
+std::map<std::string, std::string> read_aux(const std::string& cell) {
+  std::map<std::string, std::string> aux;
+  for (const std::string_view part : split(cell, ';')) {
+    const std::size_t equals = part.find('=');
+    if (equals != std::string_view::npos) {
+      aux.emplace(trim(part.substr(0, equals)), trim(part.substr(equals + 1)));
+    }
+  }
+  return aux;
+}
+
+// What stands behind a number, unless it is a remark in brackets: "5.1 s", "3,000 tok/s/GPU".
+std::string_view unit_behind(std::string_view cell) {
+  const std::size_t last = cell.find_last_of("0123456789.%)");
+  return last == cell.npos ? std::string_view() : trim(cell.substr(last + 1));
+}
+
+// "2.0 +/- 0.1 s" as "2.0 s": the figure without its spread.
+std::string without_spread(std::string_view cell) {
+  constexpr auto kSigns = std::to_array<std::string_view>({"\xC2\xB1", "+/-", "+-"});
+  for (const std::string_view sign : kSigns) {
+    const std::size_t at = cell.find(sign);
+    if (at != cell.npos && at > 0) {
+      return fmt::format("{} {}", trim(cell.substr(0, at)), unit_behind(cell));
+    }
+  }
+  return std::string(cell);
+}
+
+// Why a cell in words is no figure; empty where it may be one.
+std::string_view no_figure(std::string_view cell) {
+  constexpr auto kOutOfMemory =
+      std::to_array<std::string_view>({"oom", "outofmemory", "cudaoom", "cudaoutofmemory"});
+  constexpr auto kBounds =
+      std::to_array<std::string_view>({">", "<", "\xE2\x89\xA5", "\xE2\x89\xA4"});
+  const std::string words = letters_and_digits(cell);
+  if (std::ranges::find(kOutOfMemory, words) != kOutOfMemory.end()) {
+    return "the run did not fit";
+  }
+  const bool bound = std::ranges::any_of(
+      kBounds, [cell](std::string_view sign) { return cell.starts_with(sign); });
+  return bound ? "a bound is no figure" : std::string_view();
+}
+
+struct Unit {
+  std::string_view word;
+  std::string_view of;  // the beginning of the metrics that have it
+  double factor = 1;    // seconds, or gibibytes as tools count
+};
+constexpr auto kUnits = std::to_array<Unit>({{"us", "time", 1e-6},
+                                             {"ms", "time", 1e-3},
+                                             {"msec", "time", 1e-3},
+                                             {"s", "time", 1},
+                                             {"sec", "time", 1},
+                                             {"seconds", "time", 1},
+                                             {"min", "time", 60},
+                                             {"minutes", "time", 60},
+                                             {"h", "time", 3600},
+                                             {"hours", "time", 3600},
+                                             {"mib", "mem", 1.0 / 1024},
+                                             {"mb", "mem", 1.0 / 1024},
+                                             {"gib", "mem", 1},
+                                             {"gb", "mem", 1},
+                                             {"tib", "mem", 1024},
+                                             {"tb", "mem", 1024}});
+
+// What the metric counts in: "iteration_s" in units of time, of one second.
+Unit unit_of_metric(std::string_view metric) {
+  const bool layer = metric.ends_with("_ms");
+  return metric == "iteration_s" || layer  ? Unit{"", "time", layer ? 1e-3 : 1}
+         : metric.starts_with("peak_mem_") ? Unit{"", "mem", 1}
+                                           : Unit{};
+}
+
+// "2000 ms" of iteration_s, "8k" of tokens_per_s: what the number counts in the metric's own unit.
+std::optional<double> scale_of(std::string_view unit, std::string_view metric) {
+  const std::string word = to_lower(unit);
+  const Unit own = unit_of_metric(metric);
+  const auto* const known = std::ranges::find_if(
+      kUnits, [&](const Unit& one) { return one.word == word && one.of == own.of; });
+  if (known != kUnits.end()) {
+    return known->factor / own.factor;
+  }
+  const bool rate = metric.starts_with("tokens_") || metric.starts_with("samples_");
+  return !rate         ? std::nullopt
+         : word == "k" ? std::optional(1e3)
+         : unit == "M" ? std::optional(1e6)
+                       : std::nullopt;
+}
+
+// "TFLOPs/GPU (HFU)" and "model TFLOP/s per GPU" say in their name how FLOPs are counted.
+struct NamedCounting {
+  MetricName metric;
+  std::string_view convention;
+};
+
+std::optional<NamedCounting> named_counting(std::string_view text) {
+  constexpr auto kWords = std::to_array<std::pair<std::string_view, std::string_view>>(
+      {{"hfu", "hardware FLOPs"}, {"hardware", "hardware FLOPs"}, {"model", "model FLOPs"}});
+  std::string name = to_lower(text);
+  for (const auto& [word, convention] : kWords) {
+    const std::size_t at = name.find(word);
+    if (at != name.npos) {
+      const MetricName metric = metric_name(name.replace(at, word.size(), ""));
+      return metric.is_known && metric.name == "tflops_per_gpu"
+                 ? std::optional(NamedCounting{metric, convention})
+                 : std::nullopt;
+    }
+  }
+  return std::nullopt;
+}
+
+// The metric of name and unit together, and the unit that the value has of its own.
+MetricName metric_of(std::string_view named, std::string_view& unit, std::string_view cell,
+                     Measurement& row) {
+  const std::string both = fmt::format("{} {}", named, unit);
+  MetricName metric = metric_name(both);
+  if (metric.is_known && !unit.empty()) {
+    return metric;
+  }
+  if (const auto counted = named_counting(both); counted && !metric.is_known) {
+    if (row.flops_convention.empty()) {
+      row.flops_convention = counted->convention;
+      row.remarks.push_back(fmt::format("{} of {} counted as {}", printable(cell, 40),
+                                        printable(named, 40), counted->convention));
+    }
+    return counted->metric;
+  }
+  metric = metric_name(named);
+  if (const auto scale = metric.is_known ? scale_of(unit, metric.name) : std::nullopt) {
+    row.remarks.push_back(
+        fmt::format("measured_value {} in its own unit, not {}", printable(cell, 40), named));
+    metric.scale = *scale;
+    return metric;
+  }
+  unit = {};
+  return metric;
+}
+
+// MFU 45 is 45 %; up to one and a half it may be a fraction that cannot be.
+void read_percent(std::string_view cell, Measurement& row) {
+  constexpr double kNoFraction = 1.5;
+  const bool share = row.metric == "mfu" || row.metric == "hfu";
+  if (share && row.value > kNoFraction && row.value <= 100 && cell.find('%') == cell.npos) {
+    row.remarks.push_back(
+        fmt::format("{} {} as {:g} %", row.metric, printable(cell, 40), row.value));
+    row.value /= 100;
+  }
+}
+
+// The unit may stand behind the value instead of in the metric's name, or in both.
+void read_value(const Cells& cells, Measurement& row) {
+  const std::string cell = cells.optional_text("measured_value");
+  const std::string named = cells.text("measured_metric");
+  const std::string figure = without_spread(cell);
+  std::string_view unit = unit_behind(figure);
+  const MetricName metric = metric_of(named, unit, cell, row);
+  row.metric = metric.name;
+  if (cells.is_open("measured_value")) {
+    return;
+  }
+  if (const std::string_view reason = no_figure(cell); !reason.empty()) {
+    row.unknown = fmt::format("measured_value \"{}\": {}", printable(cell, 60), reason);
+    return;
+  }
+  std::string_view number = figure;
+  number.remove_suffix(unit.size());
+  row.value = cells.positive_in(trim(number), "measured_value") * metric.scale;
+  read_percent(cell, row);
+}
+
+}  // namespace
+
+void read_figure(const Cells& cells, Measurement& row) {
+  row.flops_convention = cells.optional_text("flops_convention");
+  read_value(cells, row);
+  row.aux = read_aux(cells.optional_text("aux_metrics"));
+  row.inferred = cells.optional_text("inferred_fields");
+  row.notes = cells.optional_text("notes");
+  if (const std::string cp = cells.optional_text("cp"); cp.find('(') != cp.npos) {
+    row.notes.append("; ").append(cp);  // "4 (Ulysses)"
+  }
+}
+
+}  // namespace orrery::studies
