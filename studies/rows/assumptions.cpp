@@ -20,6 +20,7 @@
 #include "studies/rows/row_network.hpp"
 #include "studies/rows/row_plan.hpp"
 #include "studies/rows/row_recompute.hpp"
+#include "studies/rows/row_words.hpp"
 #include "studies/rows/stated_optimizer.hpp"
 #include "topologies/cluster.hpp"
 #include "topologies/documents.hpp"
@@ -116,14 +117,13 @@ class Assumptions {
 
   // With model chunks 1F1B is the interleaved one; other schedules of one chunk leave them out.
   void chunks_of_1f1b() {
-    const bool plain = row_.schedule == "1f1b";
-    const bool single = plain || row_.schedule == "gpipe" || row_.schedule == "none";
-    if (row_.vpp.value_or(1) <= 1 || !single) {
+    if (row_.vpp.value_or(1) <= 1) {
       return;
     }
-    if (plain && row_.pp.value_or(1) > 1) {
+    const bool pipeline = row_.pp.value_or(1) > 1;
+    if (row_.schedule == "1f1b" && pipeline) {
       note(fmt::format("schedule 1f1b with vpp {} as", *row_.vpp), row_.schedule, "interleaved");
-    } else {
+    } else if (!row_.schedule.empty() && (!pipeline || has_one_chunk(row_.schedule))) {
       notes_.push_back(fmt::format("schedule {} without vpp {}", row_.schedule, *row_.vpp));
     }
   }

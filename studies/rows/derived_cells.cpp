@@ -10,6 +10,7 @@
 #include "base/text.hpp"
 #include "studies/rows/row_cluster.hpp"
 #include "studies/rows/row_words.hpp"
+#include "studies/rows/unread_cells.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -146,6 +147,9 @@ std::vector<std::string> fill_from_cells(Measurement& row) {
   fill_degrees(row, notes);
   fill_data_parallel(row, false, notes);
   fill_schedule(row, notes);
+  for (std::string& line : unread_cells(row)) {
+    notes.push_back(std::move(line));
+  }
   return notes;
 }
 

@@ -217,6 +217,10 @@ void read_stage(const Cells& cells, Measurement& row) {
 void read_schedule(const Cells& cells, Measurement& row) {
   const std::string cell = cells.optional_text("schedule");
   row.schedule = schedule_name(cell);
+  if (const std::string meant = misspelt_schedule(row.schedule); !meant.empty()) {
+    row.remarks.push_back(fmt::format("schedule {} as {}", printable(cell, 60), meant));
+    row.schedule = meant;
+  }
   OptionalCount chunks = chunks_in_schedule(cell);
   if (row.schedule == "interleaved" && !chunks && !row.vpp) {
     chunks = chunks_in_schedule(cells.optional_text("variant"));
@@ -246,6 +250,10 @@ void read_plan(const Cells& cells, Measurement& row) {
   const RecomputeWords recompute =
       recompute_words(cells.optional_text("recompute"), cells.optional_text("recompute_detail"));
   row.recompute = recompute.name;
+  if (!recompute.read_as.empty()) {
+    row.remarks.push_back(fmt::format(
+        "recompute {} as {}", printable(cells.optional_text("recompute"), 60), recompute.read_as));
+  }
   row.recompute_detail = recompute.detail;
   read_schedule(cells, row);
   row.variant = cells.optional_text("variant");

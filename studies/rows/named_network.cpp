@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "studies/rows/named_network.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "base/text.hpp"
 #include "models/blocks.hpp"
+#include "studies/rows/row_words.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -50,6 +55,8 @@ constexpr auto kOtherNames = std::to_array<std::pair<std::string_view, std::stri
      {"mtnlg530b", "megatron-turing-530b"},
      {"megatronturingnlg530b", "megatron-turing-530b"},
      {"bloom", "bloom-176b"},
+     {"bloomz", "bloom-176b"},
+     {"bloom71b", "bloom-7b1"},
      {"llama30b", "llama-33b"},
      {"vicuna7b", "llama-7b"},
      {"vicuna13b", "llama-13b"},
@@ -58,6 +65,19 @@ constexpr auto kOtherNames = std::to_array<std::pair<std::string_view, std::stri
      {"llama4scout17b16e", "llama4-scout"},
      {"llama4maverick17b128e", "llama4-maverick"},
      {"mixtral", "mixtral-8x7b"},
+     {"mistralnemo", "mistral-nemo-12b"},
+     {"tinyllama", "tinyllama-1.1b"},
+     {"phi35mini", "phi-3-mini"},
+     {"qwen25coder7b", "qwen2.5-7b"},
+     {"qwen25coder14b", "qwen2.5-14b"},
+     {"qwen25coder32b", "qwen2.5-32b"},
+     {"qwen25math7b", "qwen2.5-7b"},
+     {"qwen25math72b", "qwen2.5-72b"},
+     {"deepseekr1distillqwen7b", "qwen2.5-7b"},
+     {"deepseekr1distillqwen14b", "qwen2.5-14b"},
+     {"deepseekr1distillqwen32b", "qwen2.5-32b"},
+     {"deepseekr1distillllama8b", "llama3.1-8b"},
+     {"deepseekr1distillllama70b", "llama3.1-70b"},
      {"deepseekv2lite16b", "deepseek-v2-lite"},
      {"deepseekv3671b", "deepseek-v3"},
      {"deepseekr1", "deepseek-v3"},
@@ -85,10 +105,18 @@ std::string known_name(const std::string& key) {
   return found == kNames.end() ? std::string() : found->second;
 }
 
-// "Mistral-7B-v0.1": releases with the same widths.
-std::string_view without_release(std::string_view text) {
-  const std::size_t version = text.rfind("-v0.");
-  return version == text.npos ? text : text.substr(0, version);
+// The last word of a name where it does not change the widths: what the network was tuned for, its
+// release, the length of its context; the whole name where it has none.
+std::string_view without_last_remark(std::string_view name) {
+  constexpr auto kTunings =
+      std::to_array<std::string_view>({"hf", "instruct", "chat", "base", "it", "deduped"});
+  const std::size_t at = name.find_last_of("-_ ");
+  const std::string word = at == name.npos ? std::string() : to_lower(name.substr(at + 1));
+  const bool release = word.starts_with("v0.");
+  const bool context = word.size() > 1 && word.back() == 'k' &&
+                       word.find_first_not_of("0123456789") == word.size() - 1;
+  const bool tuned = std::find(kTunings.begin(), kTunings.end(), word) != kTunings.end();
+  return release || context || tuned ? trim(name.substr(0, at)) : name;
 }
 
 // The zoo's name; empty where it has none. Publishers put their own name before a network's and
@@ -99,11 +127,16 @@ std::string zoo_name(std::string_view text) {
   if (std::string whole = known_name(letters_and_digits(text)); !whole.empty()) {
     return whole;
   }
-  const std::string_view before_remark = trim(text.substr(0, text.find('(')));
-  std::string key =
-      letters_and_digits(without_release(before_remark.substr(before_remark.rfind('/') + 1)));
-  if (key.starts_with("metallama")) {
-    key.erase(0, std::string_view("meta").size());
+  std::string_view name = trim(text.substr(0, text.find('(')));
+  name = name.substr(name.rfind('/') + 1);
+  std::string key;
+  const auto look_up = [&key](std::string_view words) {
+    key = letters_and_digits(words);
+    key.erase(0, key.starts_with("metallama") ? std::string_view("meta").size() : 0);
+    return known_name(key);
+  };
+  while (look_up(name).empty() && without_last_remark(name) != name) {
+    name = without_last_remark(name);
   }
   for (const std::string_view tuning : kTunings) {
     if (known_name(key).empty() && key.ends_with(tuning)) {
@@ -111,6 +144,17 @@ std::string zoo_name(std::string_view text) {
     }
   }
   return known_name(key);
+}
+
+// "7B" of the family "llama" is LLaMA-7B. A network that its name cuts short ("8B (2 layers)") is
+// the whole one only where the row says how deep it is.
+std::string zoo_name_of(const Measurement& row) {
+  if (!row.layers && mentions(row.model_name, "layer")) {
+    return "";
+  }
+  const std::string alone = zoo_name(row.model_name);
+  const bool size = !row.model_name.empty() && is_digit(row.model_name.front());
+  return alone.empty() && size ? zoo_name(row.model_family + " " + row.model_name) : alone;
 }
 
 // Parameters as names state them: "GPT-1.8B", "GPT-2 345M"; 0 where none do.
@@ -174,19 +218,77 @@ class NamedCells {
 
 }  // namespace
 
+namespace {
+
+// What the row states otherwise than the network of its name; "" where it is that network.
+std::string disagreement(const Measurement& row, const models::Network& network) {
+  const NetworkSpec& spec = network.spec;
+  const auto cells =
+      std::to_array<std::tuple<std::string_view, const OptionalCount*, std::int64_t>>(
+          {{"hidden", &row.hidden, spec.hidden},
+           {"heads", &row.heads, spec.heads},
+           {"ffn_hidden", &row.ffn_hidden, spec.ffn_hidden},
+           {"head_dim", &row.head_dim, spec.head_dim},
+           {"moe_ffn_hidden", &row.moe_ffn_hidden, spec.moe.ffn_hidden}});
+  for (const auto& [name, stated, known] : cells) {
+    if (!agrees(*stated, known)) {
+      return fmt::format("{} {}, not {}", name, known, **stated);
+    }
+  }
+  if (row.experts.value_or(spec.moe.experts) != spec.moe.experts) {
+    return fmt::format("{} experts, not {}", spec.moe.experts, *row.experts);
+  }
+  return has_stated_size(row, network)
+             ? std::string()
+             : fmt::format("{:.3g} B parameters",
+                           static_cast<double>(models::num_parameters(network)) / 1e9);
+}
+
+// Mistral's third release has a larger vocabulary than those before it (its config.json).
+void apply_release(const Measurement& row, NetworkSpec& spec) {
+  constexpr std::int64_t kThirdVocab = 32768;
+  if (spec.name == "mistral-7b" && mentions(row.model_name, "v0.3")) {
+    spec.vocab = kThirdVocab;
+  }
+}
+
+// Of the networks of the size that ends a name, if there are any, the one with the nearest name.
+std::string nearest_network(const std::string& key) {
+  const std::vector<std::string> names = models::zoo_names();
+  const std::string size = key.substr(key.rfind('-') + 1);
+  std::vector<std::string> of_size;
+  std::copy_if(names.begin(), names.end(), std::back_inserter(of_size),
+               [&](const std::string& name) { return name.ends_with("-" + size); });
+  return nearest_name(key, of_size.empty() ? names : of_size);
+}
+
+}  // namespace
+
 std::optional<NetworkSpec> named_network(const Measurement& row) {
-  const std::string name = zoo_name(row.model_name);
+  const std::string name = zoo_name_of(row);
   if (name.empty()) {
     return std::nullopt;
   }
   models::Network network = models::load_network(name);
-  NetworkSpec& spec = network.spec;
-  const bool same = has_stated_size(row, network) && agrees(row.hidden, spec.hidden) &&
-                    agrees(row.heads, spec.heads) && agrees(row.ffn_hidden, spec.ffn_hidden) &&
-                    agrees(row.head_dim, spec.head_dim) &&
-                    row.experts.value_or(spec.moe.experts) == spec.moe.experts &&
-                    agrees(row.moe_ffn_hidden, spec.moe.ffn_hidden);
-  return same ? std::optional(std::move(spec)) : std::nullopt;
+  apply_release(row, network.spec);
+  return disagreement(row, network).empty() ? std::optional(std::move(network.spec)) : std::nullopt;
+}
+
+std::string why_unnamed(const Measurement& row) {
+  if (row.model_name.empty()) {
+    return "";
+  }
+  const std::string name = zoo_name_of(row);
+  if (!name.empty()) {
+    const std::string other = disagreement(row, models::load_network(name));
+    return other.empty() ? "" : fmt::format("{} has {}", name, other);
+  }
+  std::string key = to_lower(before_remark(row.model_name));
+  std::replace(key.begin(), key.end(), ' ', '-');
+  const std::string nearest = nearest_network(key);
+  return fmt::format(
+      "no network is named \"{}\"{}", printable(row.model_name, 60),
+      nearest.empty() ? std::string() : fmt::format(" (did you mean \"{}\"?)", nearest));
 }
 
 std::vector<std::string_view> complete_from_name(Measurement& row) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -16,6 +17,10 @@ namespace orrery::studies {
 // Nothing where no network has that name, or one whose widths or size are not those that the row
 // states. The depth may differ: sources cut networks short to fit a few GPUs.
 std::optional<models::NetworkSpec> named_network(const Measurement& row);
+
+// Why the name of a row does not fill its blanks: nobody knows it, or its network has other widths;
+// "" where it does or there is none.
+std::string why_unnamed(const Measurement& row);
 
 // Fills the architecture cells that are blank; the columns that were.
 std::vector<std::string_view> complete_from_name(Measurement& row);

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "studies/rows/recompute_words.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <utility>
 #include <vector>
 
@@ -27,6 +30,45 @@ bool states_share(std::string_view text) {
   return false;
 }
 
+// "0.5": a fraction of the layers, in per cent; 0 where the text is no such fraction.
+double bare_fraction(std::string_view text) {
+  double fraction = 0;
+  const char* const end = text.data() + text.size();
+  const auto read = std::from_chars(text.data(), end, fraction);
+  const bool whole = read.ec == std::errc() && read.ptr == end;
+  return whole && fraction > 0 && fraction < 1 ? 100 * fraction : 0;
+}
+
+// Shares of something else than layers ("2 of 8 stages") and of more than all of it are none.
+bool is_no_share(std::string_view text) {
+  const std::size_t sign = text.find('%');
+  if (sign != text.npos) {
+    const std::string_view number = trim(text.substr(0, sign));
+    const std::size_t digits = number.find_last_not_of("0123456789.") + 1;
+    double percent = 0;
+    std::from_chars(number.data() + digits, number.data() + number.size(), percent);
+    return percent > 100 || (digits > 0 && number[digits - 1] == '-');
+  }
+  const bool bare = text.find_first_not_of("0123456789/ of") == text.npos;
+  return states_share(text) && !bare && text.find("layer") == text.npos;
+}
+
+// "all 32 layers".
+bool names_all_layers(std::string_view text) {
+  constexpr std::string_view kAll = "all ";
+  const std::size_t at = text.find(kAll);
+  const std::size_t digits = at == text.npos ? at : at + kAll.size();
+  const std::size_t end = std::min(text.size(), text.find_first_not_of("0123456789", digits));
+  return digits < end && trim(text.substr(end)).starts_with("layer");
+}
+
+// A word that is one of the usual ones but for a slip.
+std::string misspelt_kind(std::string_view text) {
+  static const std::vector<std::string> kWords = {"none", "full", "selective", "custom", "uniform"};
+  const bool one_word = text.find_first_of(" 0123456789") == text.npos;
+  return one_word ? misspelt_name(text, kWords) : "";
+}
+
 // "yes" and "1" say that layers are recomputed, not which part of them: the detail may.
 std::string kind_behind_flag(std::string_view cell, const std::string& kind,
                              std::string_view detail) {
@@ -47,6 +89,8 @@ RecomputeWords recompute_words(std::string_view cell, std::string_view detail) {
                                                       {"false", "none"},
                                                       {"0", "none"},
                                                       {"disabled", "none"},
+                                                      {"n", "none"},
+                                                      {"y", "full"},
                                                       {"yes", "full"},
                                                       {"enabled", "full"},
                                                       {"on", "full"},
@@ -76,7 +120,7 @@ RecomputeWords recompute_words(std::string_view cell, std::string_view detail) {
       std::find(kKnown.begin(), kKnown.end(), first) != kKnown.end()) {
     std::string both(cell.substr(cell.find('(')));
     both.append(detail.empty() ? "" : "; ").append(detail);
-    return {kind_behind_flag(before_remark(cell), first, both), std::move(both)};
+    return {kind_behind_flag(before_remark(cell), first, both), std::move(both), ""};
   }
   const std::string name = spelling(cell, kNames);
   const std::vector<std::string_view> parts = split(name, '+');
@@ -84,26 +128,41 @@ RecomputeWords recompute_words(std::string_view cell, std::string_view detail) {
     return plan::group_named(part).has_value();
   });
   if (groups || std::find(kKnown.begin(), kKnown.end(), name) != kKnown.end()) {
-    return {kind_behind_flag(cell, name, detail), std::string(detail)};
+    return {kind_behind_flag(cell, name, detail), std::string(detail), ""};
   }
   const auto with = [&](std::string_view kind) {
     std::string both = name;
     both.append(detail.empty() ? "" : "; ").append(detail);
-    return RecomputeWords{std::string(kind), std::move(both)};
+    return RecomputeWords{std::string(kind), std::move(both), ""};
   };
+  if (const std::string meant = misspelt_kind(name); !meant.empty()) {
+    RecomputeWords words = recompute_words(meant, detail);
+    words.read_as = meant;
+    return words;
+  }
+  if (const double percent = bare_fraction(name); percent > 0) {
+    const std::string share = fmt::format("{:g}% of layers", percent);
+    return {"selective", detail.empty() ? share : fmt::format("{}; {}", share, detail), share};
+  }
   constexpr auto kSome =
       std::to_array<std::string_view>({"selective", "per-op", "per op", "every ", "half of", "%"});
-  constexpr auto kWhole =
-      std::to_array<std::string_view>({"full", "block", "checkpoint", "recomput", "all layers"});
+  constexpr auto kWhole = std::to_array<std::string_view>(
+      {"full", "block", "uniform", "checkpoint", "recomput", "all layers"});
   if (name == "sac" || name.starts_with("sac ")) {
-    return {"selective", "per-op; " + std::string(detail)};
+    return {"selective", "per-op; " + std::string(detail), ""};
   }
   const std::string said = asserted(name);
   if (letters_and_digits(said).empty()) {
-    return {"none", std::string(detail)};
+    return {"none", std::string(detail), ""};
   }
   if (said.find("dots") != said.npos) {  // jax.checkpoint_policies
     return with("custom");
+  }
+  if (is_no_share(said)) {
+    return with("custom");
+  }
+  if (names_all_layers(said)) {
+    return with("full");
   }
   if (says_any(said, kSome) || states_share(said)) {
     return with("selective");

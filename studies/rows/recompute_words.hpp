@@ -12,6 +12,8 @@ namespace orrery::studies {
 struct RecomputeWords {
   std::string name;
   std::string detail;
+  std::string
+      read_as;  // what a misspelt word or a bare fraction was taken as; "" where it was clear
 };
 RecomputeWords recompute_words(std::string_view cell, std::string_view detail);
 

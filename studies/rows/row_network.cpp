@@ -15,6 +15,7 @@
 #include "studies/rows/named_network.hpp"
 #include "studies/rows/row_family.hpp"
 #include "studies/rows/stated_adapters.hpp"
+#include "studies/rows/stated_experts.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -88,6 +89,12 @@ std::optional<NetworkSpec> widened_network(const Measurement& row) {
   return t5 ? with_layers(std::move(spec), row) : spec;
 }
 
+// A row without a depth has nothing but its name to tell the network by.
+std::string with_name(std::string reason, const Measurement& row) {
+  const std::string unnamed = row.layers ? std::string() : why_unnamed(row);
+  return unnamed.empty() ? reason : fmt::format("{}, and {}", reason, unnamed);
+}
+
 // A family whose layers the columns do not describe: all of the network that has its name.
 tl::expected<NetworkSpec, std::string> network_by_name(const Measurement& row,
                                                        const FrameworkFacts& framework) {
@@ -98,11 +105,12 @@ tl::expected<NetworkSpec, std::string> network_by_name(const Measurement& row,
   if (!spec) {
     Measurement unnamed = row;
     unnamed.model_name.clear();
-    const bool by_name = family_of(unnamed) != nullptr;
-    return tl::unexpected(
-        by_name ? fmt::format("network \"{}\" is not modelled", printable(row.model_name, 60))
-                : fmt::format("network family \"{}\" is not modelled",
-                              printable(row.model_family, 60)));
+    const bool by_name = family_of(unnamed) != nullptr || row.model_family.empty();
+    std::string reason =
+        by_name
+            ? fmt::format("network \"{}\" is not modelled", printable(row.model_name, 60))
+            : fmt::format("network family \"{}\" is not modelled", printable(row.model_family, 60));
+    return tl::unexpected(row.model_family.empty() ? with_name(std::move(reason), row) : reason);
   }
   const bool of_each = row.layers == spec->encoder_layers && row.layers == spec->layers;
   const std::int64_t all = spec->encoder_layers + spec->layers;
@@ -140,6 +148,9 @@ tl::expected<NetworkSpec, std::string> whole_network(const Measurement& row,
     return network_by_name(row, framework);
   }
   if (const auto missing = missing_architecture(row)) {
+    return tl::unexpected(with_name(*missing, row));
+  }
+  if (const auto missing = missing_experts(row)) {
     return tl::unexpected(*missing);
   }
   NetworkSpec spec = family->spec;

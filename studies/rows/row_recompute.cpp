@@ -6,12 +6,14 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <numeric>
 #include <string_view>
 #include <utility>
 
 #include "base/text.hpp"
 #include "studies/rows/row_words.hpp"
+#include "studies/rows/stated_offload.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -116,16 +118,24 @@ LayerShare share_of_percent(std::string_view detail) {
       rest.empty() || std::find(kEnds.begin(), kEnds.end(), rest.front()) != kEnds.end();
   const bool of_layers =
       (rest.starts_with("of") && rest.find("layer") != rest.npos) || rest.starts_with("layer");
-  return alone || of_layers ? reduced(number_before(number, number.size()), 100) : LayerShare();
+  const std::size_t begin = number.find_last_not_of("0123456789.") + 1;
+  double percent = 0;
+  std::from_chars(number.data() + begin, number.data() + number.size(), percent);
+  const bool negative = begin > 0 && number[begin - 1] == '-';
+  constexpr int kWhole = 1000;  // "12.5%"
+  return (alone || of_layers) && !negative && percent <= 100
+             ? reduced(static_cast<int>(std::lround(percent * kWhole / 100)), kWhole)
+             : LayerShare();
 }
 
-// "1 of 3 layers", "2/3 of layers".
+// "1 of 3 layers", "2/3 of layers", "8/16" alone.
 LayerShare share_in_numbers(std::string_view detail) {
+  const bool alone = detail.find_first_not_of("0123456789/ of") == detail.npos;
   for (const std::string_view phrase : {" of ", "/"}) {
     const std::size_t found = detail.find(phrase);
     const std::size_t behind = found + phrase.size();
     if (found != detail.npos && behind < detail.size() && is_digit(detail[behind]) &&
-        detail.find("layer", behind) != detail.npos) {
+        (alone || detail.find("layer", behind) != detail.npos)) {
       return reduced(number_before(detail, found), first_number(detail.substr(behind)));
     }
   }
@@ -226,6 +236,25 @@ StatedRecompute selective(const Measurement& row, const FrameworkFacts& framewor
   return {std::move(operators), 1, 0};
 }
 
+// Which end of the network recomputes does not change how long a pass of all of it takes.
+constexpr auto kEnds = std::to_array<std::string_view>({"first ", "last "});
+
+// Whether a detail that names neither a share nor a number of layers says something known; numbers
+// only beside words for what they count.
+bool is_read(std::string_view detail) {
+  constexpr auto kUnspecific =
+      std::to_array<std::string_view>({"n layer", "some layer", "? layer"});
+  constexpr auto kCounting =
+      std::to_array<std::string_view>({"all", "every", "uniform", "100", "flash", "per-op"});
+  constexpr auto kKnown =
+      std::to_array<std::string_view>({"full", "selective", "layer", "sac", "checkpoint",
+                                       "recomput", "remat", "offload", "none", "granularity"});
+  const bool number = detail.find_first_of("0123456789") != detail.npos;
+  return !says_any(detail, kUnspecific) &&
+         (says_any(detail, kCounting) || (!number && says_any(detail, kKnown)) ||
+          detail.find("offload") != detail.npos || !operators_of(detail).empty());
+}
+
 }  // namespace
 
 tl::expected<StatedRecompute, std::string> stated_recompute(const Measurement& row,
@@ -250,9 +279,40 @@ tl::expected<StatedRecompute, std::string> stated_recompute(const Measurement& r
   }
   std::string operators = operators_of(detail);
   if (operators.empty()) {
-    return tl::unexpected(std::string("custom recomputation is not modelled"));
+    return tl::unexpected(detail.empty() ? std::string("custom recomputation is not modelled")
+                                         : fmt::format("recomputation \"{}\" is not modelled",
+                                                       printable(detail, 60)));
   }
   return StatedRecompute{std::move(operators), 1, 0};
+}
+
+std::vector<std::string> unread_recompute(const Measurement& row) {
+  const std::string detail = to_lower(row.recompute_detail);
+  const bool full = row.recompute == "full";
+  if (detail.empty() || (!full && row.recompute != "selective")) {
+    return {};
+  }
+  const int first = layers_of_a_stage(detail);
+  const LayerShare layers = stated_share(detail, full);
+  const std::int64_t stages = row.pp.value_or(1) * row.vpp.value_or(1);
+  const std::int64_t most =
+      (row.layers.value_or(0) + stages - 1) / std::max<std::int64_t>(1, stages);
+  std::vector<std::string> lines;
+  if (layers.every > 1 && says_any(detail, kEnds)) {
+    lines.push_back(fmt::format("recomputation \"{}\" as {} of every {} layers",
+                                printable(row.recompute_detail, 60), layers.share, layers.every));
+  } else if (full && first > most && row.layers) {
+    lines.push_back(fmt::format("recomputation of {} layers as of all {} of a stage", first, most));
+  } else if (layers.every == 1 && (!full || first == 0) && !is_read(detail)) {
+    lines.push_back(
+        fmt::format("recompute_detail \"{}\" as not stated", printable(row.recompute_detail, 60)));
+  }
+  if (detail.find("offload") != detail.npos && !stated_offload(row).any() &&
+      asserted(detail).find("offload") != std::string::npos) {
+    lines.push_back(fmt::format("offload in \"{}\" as not stated: of which tensors?",
+                                printable(row.recompute_detail, 60)));
+  }
+  return lines;
 }
 
 std::vector<BlockRun> recomputed_runs(const StatedRecompute& stated, int length,

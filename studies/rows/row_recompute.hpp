@@ -23,6 +23,9 @@ struct StatedRecompute {
 tl::expected<StatedRecompute, std::string> stated_recompute(const Measurement& row,
                                                             const FrameworkFacts& framework);
 
+// What its words leave open and how that was read, a line each.
+std::vector<std::string> unread_recompute(const Measurement& row);
+
 // The chain's blocks, of which every so many recompute.
 std::vector<plan::BlockRun> recomputed_runs(const StatedRecompute& stated, int length,
                                             const plan::BlockPlan& layout,

@@ -183,6 +183,31 @@ std::string schedule_name(std::string_view cell) {
   return interleaving_of(name).value_or(name);
 }
 
+// Names that differ in a digit or in one of few letters are those of other schedules.
+std::string misspelt_schedule(std::string_view name) {
+  constexpr std::size_t kLongEnough = 5;
+  if (name.empty() || name == "none" || sim::is_registered_schedule(name)) {
+    return "";
+  }
+  std::vector<std::string> names;
+  for (const sim::Schedule* known : sim::schedule_table()) {
+    names.emplace_back(known->name);
+  }
+  const auto digits = [](std::string_view text) {
+    std::string kept(text);
+    std::erase_if(kept, [](char c) { return !is_digit(c); });
+    return kept;
+  };
+  const std::string meant = misspelt_name(name, names);
+  const bool same = digits(meant) == digits(name);
+  return same && (meant.size() >= kLongEnough || meant == "1f1b") ? meant : "";
+}
+
+bool has_one_chunk(std::string_view schedule) {
+  return schedule == "none" || (sim::is_registered_schedule(schedule) &&
+                                !sim::find_schedule(schedule, "schedule").uses_chunks);
+}
+
 namespace {
 
 bool ends_with_word(std::string_view text, std::string_view word) {

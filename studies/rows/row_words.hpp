@@ -27,6 +27,12 @@ std::string precision_name(std::string_view cell);
 
 std::string schedule_name(std::string_view cell);
 
+// Of a name that is none, the schedule that it is a misspelling of; "" where it is surely none.
+std::string misspelt_schedule(std::string_view name);
+
+// Whether a device has one chunk of the network, whatever a row counts: "zb-1p", "gpipe", "none".
+bool has_one_chunk(std::string_view schedule);
+
 // Model chunks of a device that the cell of the schedule states: "Interleaved 1F1B (vpp=5)".
 std::optional<std::int64_t> chunks_in_schedule(std::string_view cell);
 

@@ -47,8 +47,9 @@ void set_states(const Measurement& row, Tier tier, bool parameters, Offload& off
 
 // One clause in lower case that names what leaves or where to; switches take over reductions, too.
 // DeepSpeed's "CPU offload" is that of the optimizer (ZeRO-Offload), PyTorch's CPUOffload that of
-// parameters, too.
-void apply_clause(std::string_view clause, const Measurement& row, Offload& offload) {
+// parameters, too; beside recomputation a place alone does not say which tensors go there.
+void apply_clause(std::string_view clause, const Measurement& row, bool of_recomputation,
+                  Offload& offload) {
   constexpr auto kParameters =
       std::to_array<std::string_view>({"param", "weight", "infinity", "zero-3 offload"});
   constexpr auto kOptimizer =
@@ -69,7 +70,7 @@ void apply_clause(std::string_view clause, const Measurement& row, Offload& offl
   }
   const bool parameters = says_any(clause, kParameters);
   const bool states = parameters || says_any(clause, kOptimizer);
-  if (states || says_any(clause, kPlaces)) {
+  if (states || (says_any(clause, kPlaces) && !of_recomputation)) {
     const bool whole = !states && mentions(row.framework, "fsdp");
     set_states(row, tier, parameters || whole, offload);
   }
@@ -83,7 +84,7 @@ Offload stated_offload(const Measurement& row) {
                                   &row.precision_detail, &row.variant, &row.notes}) {
     const std::string said = asserted(to_lower(*text));
     for (const std::string_view clause : split(said, ';')) {
-      apply_clause(clause, row, offload);
+      apply_clause(clause, row, text == &row.recompute_detail, offload);
     }
   }
   return offload;

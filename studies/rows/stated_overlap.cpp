@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "studies/rows/stated_overlap.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,7 +24,8 @@ void set_grad_overlap(plan::Execution& execution, bool on) {
 }
 
 // One clause of the overlap column, in lower case: what it names is on, what it denies is off.
-void apply_clause(std::string_view clause, plan::Execution& execution) {
+// False where it names nothing.
+bool apply_phrases(std::string_view clause, plan::Execution& execution) {
   constexpr auto kDenials = std::to_array<std::string_view>(
       {"no overlap", "not overlap", "not hidden", "without", " off", "exposed", "disabled",
        "=false", "after backward", "at iteration end", "batched"});
@@ -44,21 +49,64 @@ void apply_clause(std::string_view clause, plan::Execution& execution) {
   const bool named = !on || clause.find("overlap") != std::string_view::npos ||
                      clause.find("hidden") != std::string_view::npos ||
                      clause.starts_with("grad r");
-  if (says_any(clause, kGradients) && named && !of_weights) {
-    execution.overlap_grad_reduce = on;
+  bool known = false;
+  const auto set = [&](bool stated, bool& overlap) {
+    overlap = stated ? on : overlap;
+    known |= stated;
+  };
+  const bool of_context = clause.find("cp p2p") != std::string_view::npos;
+  set(says_any(clause, kGradients) && named && !of_weights, execution.overlap_grad_reduce);
+  set(says_any(clause, kParameters), execution.overlap_param_gather);
+  set(says_any(clause, kMessages) && !of_context, execution.overlap_p2p);
+  set(says_any(clause, kTensor), execution.stream_tp);
+  set(clause.find("tp all-reduce") != std::string_view::npos, execution.overlap_tp);
+  return known;
+}
+
+// "DP+TP", "TP: no", "pp=on": kinds of parallelism and one word for all of them, and nothing else.
+bool apply_kinds(std::string_view clause, plan::Execution& execution) {
+  constexpr auto kKinds =
+      std::to_array<std::string_view>({"dp", "fsdp", "tp", "pp", "p2p", "data", "tensor",
+                                       "pipeline", "gradient", "gradients", "parallel"});
+  constexpr auto kYes = std::to_array<std::string_view>(
+      {"overlap", "overlapped", "overlapping", "hidden", "comm", "communication", "communications",
+       "yes", "on", "true", "enabled", "and", "parallelism", "of", "with", "compute"});
+  constexpr auto kNo = std::to_array<std::string_view>(
+      {"no", "not", "off", "false", "disabled", "none", "without", "exposed"});
+  std::string text(clause);
+  std::replace_if(
+      text.begin(), text.end(),
+      [](char c) { return std::string_view("+/&=:-_(),").find(c) != std::string_view::npos; }, ' ');
+  bool on = true;
+  std::vector<std::string_view> kinds;
+  for (const std::string_view word : split(text, ' ')) {
+    const auto is_in = [word](std::span<const std::string_view> words) {
+      return std::find(words.begin(), words.end(), word) != words.end();
+    };
+    if (is_in(kKinds)) {
+      kinds.push_back(word);
+    } else if (!word.empty() && !is_in(kYes) && !is_in(kNo)) {
+      return false;
+    }
+    on = on && !is_in(kNo);
   }
-  if (says_any(clause, kParameters)) {
-    execution.overlap_param_gather = on;
-  }
-  if (says_any(clause, kMessages) && clause.find("cp p2p") == std::string_view::npos) {
-    execution.overlap_p2p = on;
-  }
-  if (says_any(clause, kTensor)) {
-    execution.stream_tp = on;
-  }
-  if (clause.find("tp all-reduce") != std::string_view::npos) {
-    execution.overlap_tp = on;
-  }
+  const auto names = [&](std::initializer_list<std::string_view> words) {
+    return std::any_of(words.begin(), words.end(), [&](std::string_view word) {
+      return std::find(kinds.begin(), kinds.end(), word) != kinds.end();
+    });
+  };
+  const bool data = names({"dp", "data"});
+  execution.overlap_grad_reduce =
+      data || names({"gradient", "gradients"}) ? on : execution.overlap_grad_reduce;
+  execution.overlap_param_gather = data || names({"fsdp"}) ? on : execution.overlap_param_gather;
+  execution.overlap_p2p = names({"pp", "p2p", "pipeline"}) ? on : execution.overlap_p2p;
+  execution.stream_tp = names({"tp", "tensor"}) ? on : execution.stream_tp;
+  return !kinds.empty();
+}
+
+bool apply_clause(std::string_view clause, plan::Execution& execution) {
+  const bool phrases = apply_phrases(clause, execution);
+  return apply_kinds(clause, execution) || phrases;
 }
 
 // "all communication overlapped", "no communication overlap": every kind that is modelled; no value
@@ -67,11 +115,14 @@ std::optional<bool> of_everything(std::string_view clause) {
   constexpr auto kKinds = std::to_array<std::string_view>(
       {"dp", "tp", "pp", "cp", "ep", "p2p", "fsdp", "zero", "grad", "gradient", "gradients",
        "param", "parameter", "data", "tensor", "pipeline", "context", "expert"});
-  constexpr auto kYes =
-      std::to_array<std::string_view>({"all", "yes", "on", "true", "1", "full", "enabled"});
+  constexpr auto kYes = std::to_array<std::string_view>(
+      {"all", "yes", "on", "true", "1", "full", "fully", "enabled", "everything", "overlap",
+       "overlapped", "all communication", "all comm", "communication overlap",
+       "communication overlapped", "compute/communication overlap", "compute/comm overlap"});
   constexpr auto kNo = std::to_array<std::string_view>({"no", "false", "0", "disabled"});
-  const bool yes = std::find(kYes.begin(), kYes.end(), clause) != kYes.end();
-  if (yes || std::find(kNo.begin(), kNo.end(), clause) != kNo.end()) {
+  const std::string_view alone = before_remark(clause);
+  const bool yes = std::find(kYes.begin(), kYes.end(), alone) != kYes.end();
+  if (yes || std::find(kNo.begin(), kNo.end(), alone) != kNo.end()) {
     return yes;
   }
   if (has_word(clause.substr(0, clause.find('(')), kKinds)) {
@@ -119,15 +170,61 @@ void apply_step(std::string_view text, plan::Execution& execution) {
       execution.stream_tp || with_pipeline || text.find("tp overlap") != std::string_view::npos;
 }
 
+// Where the cell as a whole says that nothing runs beside anything.
+bool is_nothing(std::string_view text) {
+  constexpr auto kNothing =
+      std::to_array<std::string_view>({"no overlap", "not overlapped", "off"});
+  return text.starts_with("none") ||
+         std::find(kNothing.begin(), kNothing.end(), text) != kNothing.end();
+}
+
+// Words for what every plan has, for what other columns state, and for "as usual".
+bool is_no_news(std::string_view clause) {
+  constexpr auto kNoNews = std::to_array<std::string_view>(
+      {"default",       "not stated",      "not in table",   "latency hiding",  "reshard",
+       "bucket",        "mixed_precision", "scatter/gather", "cp p2p",          "cp overlap",
+       "cp all-gather", "post-validation", "vocabulary",     "weight-gradient", "ps all-reduce",
+       "async tp",      "shard",           "hsdp",           "across nodes",    "in node",
+       "offload",       "ulysses",         "ring",           "async p2p"});
+  return clause.empty() || says_any(clause, kNoNews);
+}
+
+// 'did you mean "gradient"?' for the first word that is a known one misspelt.
+std::string likely_word(std::string_view clause) {
+  static const std::vector<std::string> kWords = {
+      "gradient",   "gradients", "reduce",   "scatter",     "gather",        "param",
+      "parameters", "tensor",    "pipeline", "overlap",     "overlapped",    "hidden",
+      "exposed",    "bucketed",  "prefetch", "userbuffers", "communication", "fsdp"};
+  for (const std::string_view word : split(clause, ' ')) {
+    if (const std::string meant = misspelt_name(word, kWords); !meant.empty()) {
+      return fmt::format(" (did you mean \"{}\"?)", meant);
+    }
+  }
+  return "";
+}
+
 }  // namespace
+
+std::vector<std::string> unread_overlap(std::string_view cell) {
+  const std::string text = to_lower(cell);
+  std::vector<std::string> lines;
+  if (is_nothing(text) || text.starts_with('+')) {
+    return lines;
+  }
+  for (const std::string_view clause : clauses_of(text)) {
+    plan::Execution unused;
+    if (!of_everything(clause) && !apply_clause(clause, unused) && !is_no_news(clause)) {
+      lines.push_back(fmt::format("overlap \"{}\" as not stated{}", printable(clause, 60),
+                                  likely_word(clause)));
+    }
+  }
+  return lines;
+}
 
 void apply_overlap(const Measurement& row, const FrameworkFacts& framework,
                    plan::Execution& execution) {
-  constexpr auto kNothing =
-      std::to_array<std::string_view>({"no overlap", "not overlapped", "off"});
   const std::string text = to_lower(row.overlap);
-  if (text.starts_with("none") ||
-      std::find(kNothing.begin(), kNothing.end(), text) != kNothing.end()) {
+  if (is_nothing(text)) {
     set_grad_overlap(execution, false);
     execution.overlap_p2p = framework.sends_beside;
     execution.stream_tp = false;

@@ -2,6 +2,10 @@
 // What runs beside what, in the words of a row.
 #pragma once
 
+#include <string>
+#include <string_view>
+#include <vector>
+
 #include "plan/plan.hpp"
 #include "studies/rows/framework_facts.hpp"
 #include "studies/rows/measurement.hpp"
@@ -13,5 +17,8 @@ namespace orrery::studies {
 // framework's own unless a clause names it.
 void apply_overlap(const Measurement& row, const FrameworkFacts& framework,
                    plan::Execution& execution);
+
+// What the column says that nobody knows, a line each: it changes nothing.
+std::vector<std::string> unread_overlap(std::string_view cell);
 
 }  // namespace orrery::studies

@@ -18,6 +18,7 @@ namespace {
 using testing::Changes;
 using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::predicted;
 using testing::row_of;
@@ -200,6 +201,59 @@ TEST(DerivedCells, SoftmaxBetweenTwoProductsIsNotFused) {
 }
 
 // DeepSeek LLM has LLaMA's attention, with grouped keys at 67B.
+TEST(DerivedCells, SchedulesOfOneChunkLeaveOthersOut) {
+  const auto remarks = [](const std::string& schedule) {
+    return predicted({{"schedule", schedule}, {"vpp", "2"}}).assumed;
+  };
+  EXPECT_THAT(remarks("zb-1p"), ElementsAre("schedule zb-1p without vpp 2"));
+  EXPECT_THAT(remarks("gpipe"), ElementsAre("schedule gpipe without vpp 2"));
+  EXPECT_THAT(remarks("zb-v"), IsEmpty());
+  EXPECT_THAT(
+      predicted({{"schedule", "interleaved"}, {"vpp", "2"}, {"pp", "1"}, {"dp", "4"}}).assumed,
+      Contains("schedule interleaved without vpp 2"));
+}
+
+TEST(DerivedCells, MisspeltSchedulesAreSaid) {
+  EXPECT_EQ(row_of({{"schedule", "interleavd"}}).schedule, "interleaved");
+  EXPECT_THAT(row_of({{"schedule", "1f1bb"}}).remarks, ElementsAre("schedule 1f1bb as 1f1b"));
+  for (const std::string other : {"zb-3p", "zb-h", "spiral", "none", ""}) {
+    EXPECT_EQ(row_of({{"schedule", other}}).schedule, other);
+  }
+}
+
+TEST(DerivedCells, WordsForAttentionThatNobodyKnowsAreRemarked) {
+  EXPECT_THAT(predicted({{"attention_impl", "flsh"}}).assumed,
+              ElementsAre("attention_impl \"flsh\" as a fused kernel"));
+  EXPECT_THAT(predicted({{"attention_impl", "FA2 (TE)"}}).assumed, IsEmpty());
+  EXPECT_THAT(predicted({{"hidden", "2050"}}).assumed,
+              ElementsAre("head_dim 128: hidden 2050 is not divisible by 16 heads"));
+}
+
+// Without the number of experts a mixture would be simulated as a dense network.
+TEST(DerivedCells, MixturesWithoutANumberOfExpertsAreSkipped) {
+  const auto reason = [](Changes changes, const std::string& confidence = "full") {
+    changes.merge(Changes{{"model_family", "llama"}, {"ffn_hidden", "8192"}});
+    changes["confidence"] = confidence;
+    return predicted(changes).skipped_because;
+  };
+  for (const std::string confidence : {"full", "partial"}) {
+    EXPECT_EQ(reason({{"top_k", "2"}}, confidence), "experts is not stated, but top_k is 2");
+    EXPECT_EQ(reason({{"model_name", "mixtral-like"}}, confidence),
+              "experts is not stated, but \"mixtral-like\" is a mixture of experts");
+    EXPECT_EQ(reason({{"ep", "2"}}, confidence), "experts is not stated, but ep is 2");
+    EXPECT_EQ(reason({{"experts", "0"}, {"ep", "2"}}, confidence),
+              "the network has no experts, but ep is 2");
+  }
+  for (const std::string name : {"MoE 8x1B", "foo-30B-A3B", "GPT-MoE", "my 8x7b"}) {
+    EXPECT_THAT(reason({{"model_name", name}}), HasSubstr("is a mixture of experts")) << name;
+  }
+  for (const std::string name : {"dense baseline of Mixtral", "7B 4x longer", "Moesian 7B"}) {
+    EXPECT_EQ(reason({{"model_name", name}, {"top_k", ""}}), "") << name;
+  }
+  EXPECT_EQ(reason({{"experts", "1"}, {"top_k", "1"}, {"ep", "1"}}), "");
+  EXPECT_EQ(reason({{"experts", "8"}}), "top_k is not stated");
+}
+
 TEST(DerivedCells, AttentionOfDeepSeek) {
   const auto rank = [](const Changes& changes) {
     const Measurement row = row_of(changes);
@@ -214,7 +268,8 @@ TEST(DerivedCells, AttentionOfDeepSeek) {
   EXPECT_EQ(with({}), 0);
   EXPECT_EQ(with({{"kv_heads", "4"}, {"experts", "8"}, {"top_k", "2"}}), 0);
   EXPECT_GT(with({{"experts", "8"}, {"top_k", "2"}}), 0);
-  const Changes latent = {{"model_family", "deepseek-v3"}, {"ffn_hidden", "8192"}};
+  const Changes latent = {
+      {"model_family", "deepseek-v3"}, {"ffn_hidden", "8192"}, {"experts", "8"}, {"top_k", "2"}};
   EXPECT_GT(rank(latent), 0);
   Changes one_head = latent;
   one_head["kv_heads"] = "1";

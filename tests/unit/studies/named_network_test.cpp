@@ -4,6 +4,8 @@
 
 #include <gmock/gmock.h>
 
+#include <map>
+
 #include "studies/rows/assumptions.hpp"
 #include "studies/rows/framework_facts.hpp"
 #include "studies/rows/row_network.hpp"
@@ -44,6 +46,67 @@ TEST(NamedNetwork, NamesAsPublishersWriteThem) {
   EXPECT_EQ(found("Qwen2.5-3B"), "qwen2.5-3b");
   EXPECT_EQ(found("llama3-9b"), "");
   EXPECT_EQ(found(""), "");
+}
+
+TEST(NamedNetwork, ReleasesTuningsAndContextsBehindAName) {
+  const std::map<std::string, std::string> kNames = {{"Mistral 7B v0.1", "mistral-7b"},
+                                                     {"Mixtral 8x22B v0.3", "mixtral-8x22b"},
+                                                     {"Mixtral-8x7B-Instruct-v0.1", "mixtral-8x7b"},
+                                                     {"Phi-3-mini-4k-instruct", "phi-3-mini"},
+                                                     {"LLaMA-2-7B-32K", "llama2-7b"},
+                                                     {"Llama2-7B 4k", "llama2-7b"},
+                                                     {"GPT-3 175B (Megatron)", "gpt3-175b"},
+                                                     {"Pythia 6.9B deduped", "pythia-6.9b"},
+                                                     {"Qwen2.5-Coder-32B", "qwen2.5-32b"},
+                                                     {"BLOOM 7.1B", "bloom-7b1"},
+                                                     {"DeepSeek-V2-Lite", "deepseek-v2-lite"},
+                                                     {"Nemotron-4 340B", "nemotron-4-340b"},
+                                                     {"Gemma 2 27B", "gemma2-27b"},
+                                                     {"phi-4-mini", ""},
+                                                     {"Mistral-Large", ""},
+                                                     {"PaLM 540B", ""},
+                                                     {"Llama 70B", ""},
+                                                     {"Llama-3.1 8B (2 layers)", ""}};
+  for (const auto& [name, network] : kNames) {
+    EXPECT_EQ(found(name), network) << name;
+  }
+  const auto vocab = [](const std::string& name) {
+    return named_network(row_of(nameless(name)))->vocab;
+  };
+  EXPECT_EQ(vocab("Mistral-7B-v0.3"), 32768);
+  EXPECT_EQ(vocab("Mistral-7B-v0.1"), 32000);
+}
+
+TEST(NamedNetwork, SizesOfAFamily) {
+  const auto of = [](const std::string& family, const std::string& name) {
+    const auto spec = named_network(row_of(nameless(name, {{"model_family", family}})));
+    return spec ? spec->name : "";
+  };
+  EXPECT_EQ(of("llama", "7B"), "llama-7b");
+  EXPECT_EQ(of("Llama 3.1", "8B"), "llama3.1-8b");
+  EXPECT_EQ(of("mistral", "7B v0.1"), "mistral-7b");
+  EXPECT_EQ(of("llama", "70B"), "");
+  EXPECT_EQ(of("gpt", "Llama 70B"), "");
+}
+
+TEST(NamedNetwork, NamesThatNobodyKnowsAreInTheReason) {
+  const auto reason = [](const std::string& name, const Changes& changes = {}) {
+    Changes open = changes;
+    open["vocab"] = "32000";
+    Changes row = nameless(name, open);
+    row["model_family"] = "llama";
+    return predict_training_row(row_of(row), 0).skipped_because;
+  };
+  EXPECT_EQ(reason("Llama 70B"),
+            "layers is not stated, and no network is named \"Llama 70B\" (did you mean "
+            "\"llama2-70b\"?)");
+  EXPECT_EQ(reason("my own net"), "layers is not stated, and no network is named \"my own net\"");
+  EXPECT_EQ(reason("Llama-3-8B", {{"hidden", "5120"}}),
+            "layers is not stated, and llama3-8b has hidden 4096, not 5120");
+  EXPECT_EQ(reason("", {{"model_family", ""}}), "layers is not stated");
+  EXPECT_EQ(predict_training_row(row_of(nameless("Qwen3-Next-80B")), 0).skipped_because,
+            "network \"Qwen3-Next-80B\" is not modelled, and no network is named "
+            "\"Qwen3-Next-80B\"");
 }
 
 TEST(NamedNetwork, SizesMustBeThoseOfTheNetwork) {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a row says of overlap: what a clause names is on, what it denies is off, the rest is as the
 // framework has it.
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include "studies/rows/framework_facts.hpp"
 #include "studies/rows/row_plan.hpp"
+#include "studies/rows/stated_overlap.hpp"
 #include "tests/unit/studies/testing.hpp"
 
 namespace orrery::studies {
@@ -95,6 +96,40 @@ TEST(OverlapRows, OtherWordsChangeNothing) {
     EXPECT_FALSE(execution("Megatron-LM", overlap).overlap_grad_reduce) << overlap;
     EXPECT_FALSE(execution("Megatron-LM", overlap).overlap_p2p) << overlap;
   }
+}
+
+// Kinds and one word for them.
+TEST(OverlapRows, ListsOfKinds) {
+  for (const std::string overlap : {"DP+TP+PP", "dp, tp, pp", "DP: yes; TP: yes; PP: yes",
+                                    "DP=on, TP=on, PP=on", "TP & DP & p2p hidden"}) {
+    const plan::Execution run = execution("Megatron-LM", overlap);
+    EXPECT_TRUE(run.overlap_grad_reduce && run.overlap_param_gather) << overlap;
+    EXPECT_TRUE(run.overlap_p2p && run.stream_tp) << overlap;
+  }
+  EXPECT_FALSE(execution("NeMo", "DP=yes, TP=no").stream_tp);
+  EXPECT_TRUE(execution("NeMo", "DP=yes, TP=no").overlap_grad_reduce);
+  EXPECT_TRUE(execution("Megatron-LM", "yes (default)").overlap_grad_reduce);
+  EXPECT_TRUE(execution("Megatron-LM", "communication overlap").overlap_p2p);
+}
+
+TEST(OverlapRows, WordsThatNobodyKnowsAreRemarked) {
+  using ::testing::ElementsAre;
+  EXPECT_THAT(unread_overlap("grad RS overlap; gradeint sync"),
+              ElementsAre("overlap \"gradeint sync\" as not stated (did you mean \"gradient\"?)"));
+  EXPECT_THAT(
+      unread_overlap("some; EP A2A overlap"),
+      ElementsAre("overlap \"some\" as not stated", "overlap \"ep a2a overlap\" as not stated"));
+  for (const std::string known :
+       {"", "none (TP overlap, grad/param overlap and p2p overlap all off)", "framework defaults",
+        "XLA latency hiding; FSDP in node, DP across nodes", "+misc", "yes", "DP=yes, TP=no",
+        "bucketed all-reduce overlapped with backward, bucket_cap 25 MB", "no",
+        "FSDP prefetch; mixed_precision=PURE", "CP p2p overlapped with attention",
+        "FSDP: no reshard after forward; async p2p; CP all-gather exposed",
+        "recipe-dependent (not in table)", "TP overlap; CP overlap; p2p overlap"}) {
+    EXPECT_THAT(unread_overlap(known), ::testing::IsEmpty()) << known;
+  }
+  EXPECT_THAT(testing::predicted({{"overlap", "foo"}}).assumed,
+              ElementsAre("overlap \"foo\" as not stated"));
 }
 
 // A ladder of steps, each on top of those before it.

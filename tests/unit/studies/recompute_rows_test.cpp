@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which operators of which layers a row recomputes, in the words of its source.
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include "studies/rows/row_plan.hpp"
 #include "tests/unit/studies/testing.hpp"
@@ -79,6 +79,45 @@ TEST(RecomputeRows, SharesOfTheLayers) {
   EXPECT_EQ(recomputed_layers(plan_of("full", "checkpoint every 2 layers")), 24);
 }
 
+TEST(RecomputeRows, SharesInOtherNotations) {
+  const auto layers = [](const std::string& cell) { return recomputed_layers(plan_of(cell, "")); };
+  EXPECT_EQ(layers("0.5"), 12);
+  EXPECT_EQ(layers("8/16"), 12);
+  EXPECT_EQ(layers("12 of 24"), 12);
+  EXPECT_EQ(layers("12.5%"), 3);
+  EXPECT_EQ(layers("all 24 layers"), 24);
+  EXPECT_EQ(layers("uniform, 2 layers"), 24);
+  EXPECT_EQ(layers("Y"), 24);
+  EXPECT_EQ(layers("N"), 0);
+}
+
+// What is read in one of several ways, or not at all, is said.
+TEST(RecomputeRows, WhatWordsLeaveOpenIsRemarked) {
+  const auto remarks = [](const std::string& cell, const std::string& detail) {
+    return testing::predicted({{"recompute", cell}, {"recompute_detail", detail}}).assumed;
+  };
+  using ::testing::ElementsAre;
+  EXPECT_THAT(remarks("ful", ""), ElementsAre("recompute ful as full"));
+  EXPECT_THAT(remarks("0.5", ""), ElementsAre("recompute 0.5 as 50% of layers"));
+  EXPECT_THAT(remarks("first 12 of 24 layers", ""),
+              ElementsAre("recomputation \"first 12 of 24 layers\" as 1 of every 2 layers"));
+  EXPECT_THAT(remarks("full", "first 20 layers"),
+              ElementsAre("recomputation of 20 layers as of all 12 of a stage"));
+  EXPECT_THAT(remarks("full", "50"), ElementsAre("recompute_detail \"50\" as not stated"));
+  EXPECT_THAT(remarks("full, n layers", ""),
+              ElementsAre("recompute_detail \"full, n layers\" as not stated"));
+  EXPECT_THAT(remarks("selective 2", ""),
+              ElementsAre("recompute_detail \"selective 2\" as not stated"));
+  const std::string offload =
+      "offload in \"selective + cpu offload\" as not stated: of which tensors?";
+  EXPECT_THAT(remarks("selective + CPU offload", ""), ElementsAre(offload));
+  for (const std::string clear :
+       {"uniform, 1 layer", "all 24 layers", "3 layers per stage", "every 2nd layer",
+        "block, 4 layers", "25% of layers", "FlashAttention-2"}) {
+    EXPECT_THAT(remarks("full", clear), ::testing::IsEmpty()) << clear;
+  }
+}
+
 TEST(RecomputeRows, ListsOfOtherWords) {
   EXPECT_EQ(operators_of("norms+rotary", ""), "norms+rotary");
   EXPECT_EQ(operators_of("attention+mlp", ""), "attention-core+mlp-up+mlp-activation+mlp-down");
@@ -88,7 +127,13 @@ TEST(RecomputeRows, WhatIsNotModelledSaysSo) {
   const auto plan =
       row_plan(testing::row_of({{"recompute", "custom"}, {"recompute_detail", "tuned by hand"}}));
   ASSERT_FALSE(plan.has_value());
-  EXPECT_EQ(plan.error(), "custom recomputation is not modelled");
+  EXPECT_EQ(plan.error(), "recomputation \"tuned by hand\" is not modelled");
+  for (const std::string words :
+       {"200%", "-5%", "full on 2 of 8 stages", "layers 0-3", "all but 2 layers", "dynamic"}) {
+    const auto refused = row_plan(testing::row_of({{"recompute", words}}));
+    ASSERT_FALSE(refused.has_value()) << words;
+    EXPECT_EQ(refused.error(), "recomputation \"" + words + "\" is not modelled");
+  }
 }
 
 }  // namespace

@@ -135,7 +135,7 @@ TEST(StatedWords, RecomputationInOtherWords) {
   }
   EXPECT_EQ(operators("full, no offload"), "full");
   EXPECT_EQ(operators("full without offload"), "full");
-  EXPECT_EQ(operators("tuned"), "custom recomputation is not modelled");
+  EXPECT_EQ(operators("tuned"), "recomputation \"tuned\" is not modelled");
   const Measurement second = row_of({{"recompute", "every 2nd layer"}});
   EXPECT_EQ(stated_recompute(second, framework_of(second).facts)->every, 2);
 }

@@ -94,6 +94,10 @@ TEST(UnseenRows, FamiliesOfKnownBlocks) {
   const auto of = [](const std::string& family) {
     return unseen_network({{"model_family", family}, {"ffn_hidden", "8192"}});
   };
+  const auto mixture = [](const std::string& family) {
+    return unseen_network(
+        {{"model_family", family}, {"ffn_hidden", "8192"}, {"experts", "8"}, {"top_k", "2"}});
+  };
   EXPECT_EQ(of("Llama-3.1").activation, models::Activation::SwiGlu);
   EXPECT_EQ(of("mistral").norm, models::NormKind::RmsNorm);
   EXPECT_EQ(of("OPT").activation, models::Activation::Relu);
@@ -102,17 +106,17 @@ TEST(UnseenRows, FamiliesOfKnownBlocks) {
   EXPECT_TRUE(of("qwen2.5").attention_bias);
   EXPECT_FALSE(of("qwen2.5").attention_output_bias);
   EXPECT_TRUE(of("Qwen3").qk_norm);
-  EXPECT_FALSE(of("qwen-moe").attention_bias);
+  EXPECT_FALSE(mixture("qwen-moe").attention_bias);
   EXPECT_TRUE(of("bert").embedding_norm);
   EXPECT_FALSE(of("bert").causal);
-  EXPECT_GT(of("deepseek-v3").mla.kv_lora_rank, 0);
-  EXPECT_EQ(of("deepseek-moe").mla.kv_lora_rank, 0);
-  EXPECT_EQ(of("DeepSeek-V2-Lite").mla.q_lora_rank, 0);
-  EXPECT_GT(of("DeepSeek-V2-Lite").mla.kv_lora_rank, 0);
+  EXPECT_GT(mixture("deepseek-v3").mla.kv_lora_rank, 0);
+  EXPECT_EQ(mixture("deepseek-moe").mla.kv_lora_rank, 0);
+  EXPECT_EQ(mixture("DeepSeek-V2-Lite").mla.q_lora_rank, 0);
+  EXPECT_GT(mixture("DeepSeek-V2-Lite").mla.kv_lora_rank, 0);
   EXPECT_FALSE(of("phi-4").parallel_block);
   EXPECT_EQ(of("smollm").activation, models::Activation::SwiGlu);
   EXPECT_TRUE(of("GLM-4.5").attention_bias);
-  EXPECT_TRUE(of("MiniMax-M2").qk_norm);
+  EXPECT_TRUE(mixture("MiniMax-M2").qk_norm);
   EXPECT_TRUE(
       unseen_network({{"model_family", "qwen"}, {"model_name", "Qwen3-8B"}, {"ffn_hidden", "8192"}})
           .qk_norm);

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "studies/rows/unread_cells.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <iterator>
+#include <string_view>
+
+#include "base/text.hpp"
+#include "studies/rows/row_cluster.hpp"
+#include "studies/rows/row_recompute.hpp"
+#include "studies/rows/row_words.hpp"
+#include "studies/rows/stated_overlap.hpp"
+
+namespace orrery::studies {
+namespace {
+
+using Lines = std::vector<std::string>;
+
+void add(Lines& lines, Lines more) {
+  lines.insert(lines.end(), std::make_move_iterator(more.begin()),
+               std::make_move_iterator(more.end()));
+}
+
+void unread_heads(const Measurement& row, Lines& lines) {
+  const std::int64_t heads = row.heads.value_or(0);
+  if (!row.head_dim && row.hidden && heads > 0 && *row.hidden % heads != 0) {
+    lines.push_back(fmt::format("head_dim {}: hidden {} is not divisible by {} heads",
+                                *row.hidden / heads, *row.hidden, heads));
+  }
+}
+
+// Kernels are fused unless words for others say so (row_execution.cpp).
+void unread_attention(const Measurement& row, Lines& lines) {
+  constexpr auto kKernels = std::to_array<std::string_view>({"flash",
+                                                             "fused",
+                                                             "softmax",
+                                                             "eager",
+                                                             "naive",
+                                                             "sdpa",
+                                                             "scaled_dot",
+                                                             "efficient",
+                                                             "cudnn",
+                                                             "transformer engine",
+                                                             "transformerengine",
+                                                             "torch",
+                                                             "local",
+                                                             "standard",
+                                                             "vanilla",
+                                                             "math",
+                                                             "baddbmm",
+                                                             "triton",
+                                                             "ring",
+                                                             "ulysses",
+                                                             "xla",
+                                                             "pallas",
+                                                             "splash",
+                                                             "flex",
+                                                             "xformers",
+                                                             "materiali",
+                                                             "cutlass",
+                                                             "default",
+                                                             "megatron"});
+  constexpr auto kShort = std::to_array<std::string_view>(
+      {"te", "fa", "fa1", "fa2", "fa3", "fa4", "ck", "mha", "gqa", "mla", "cp"});
+  const std::string words = to_lower(row.attention_impl);
+  if (!words.empty() && !says_any(words, kKernels) && !has_word(words, kShort)) {
+    lines.push_back(
+        fmt::format("attention_impl \"{}\" as a fused kernel", printable(row.attention_impl, 60)));
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> unread_cells(const Measurement& row) {
+  Lines lines;
+  unread_heads(row, lines);
+  unread_attention(row, lines);
+  add(lines, unread_recompute(row));
+  add(lines, unread_overlap(row.overlap));
+  return lines;
+}
+
+}  // namespace orrery::studies
