@@ -36,6 +36,7 @@ struct ValidateOptions {
   std::string markdown_path;
   std::string plot_folder;
   bool groups = false;
+  bool assumed = false;
   OutputOptions output;
 };
 
@@ -92,7 +93,8 @@ int run_validate(const ValidateOptions& options) {
     print_json(document);
   } else {
     print(studies::to_text(validation, how) +
-          (options.groups ? studies::plan_groups_text(groups) : std::string()));
+          (options.groups ? studies::plan_groups_text(groups) : std::string()) +
+          (options.assumed ? studies::assumed_text(validation.rows) : std::string()));
   }
   if (!options.report_path.empty()) {
     write_result(options.report_path, studies::to_text(validation, how), options.output);
@@ -115,6 +117,8 @@ void add_validate(const Command& app, Action& chosen) {
   command.add_flag("--groups", options->groups,
                    "list the groups of four or more plans of one network on one cluster, and what "
                    "the plan predicted best costs in each");
+  command.add_flag("--assumed", options->assumed,
+                   "list how cells were read and what blank ones were taken as");
   command.add_option("--worst", options->worst, "rows to list with the largest errors (10)");
   command.add_option("-j,--jobs", options->jobs, "threads (all cores)");
   command.add_option("--report", options->report_path, "write the text as well");

@@ -132,14 +132,25 @@ int adapters_before(std::string_view text) {
   return times || adapters ? take_number(left, 4).value_or(0) : 0;
 }
 
-// "... x8", "... x 8", "... (8 NICs)" right behind a rate; 0 when there is none.
+// "x8", "HDR x8", "InfiniBand (8 NICs)": without the plain words before the count.
+std::string_view without_plain_words(std::string_view text) {
+  text = trim(text);
+  std::string_view word = text.substr(0, text.find_first_of(" ("));
+  while (!word.empty() && is_one_of(kPlainWords, to_lower(word))) {
+    text = trim(text.substr(word.size()));
+    word = text.substr(0, text.find_first_of(" ("));
+  }
+  return text;
+}
+
+// "... x8", "... x 8", "... HDR x8", "... (8 NICs)" right behind a rate; 0 when there is none.
 int adapters_behind(std::string_view text) {
   text = trim(text);
   std::size_t at = text.find_first_of(" x*(");
   if (at == text.npos || at > kLongestUnit) {
     return 0;
   }
-  text = trim(text.substr(at));
+  text = without_plain_words(text.substr(at));
   const bool sign = text.starts_with('x') || text.starts_with('*');
   const bool bracket = text.starts_with('(');
   if (!sign && !bracket) {
@@ -153,14 +164,15 @@ int adapters_behind(std::string_view text) {
     return 0;
   }
   const std::string word = to_lower(rest.substr(0, rest.find_first_of(" ,;)")));
-  return is_one_of(kAdapterWords, word) || (sign && word.empty()) ? count : 0;
+  const bool ends = word.empty() || word == "per";  // "x4 per node"
+  return is_one_of(kAdapterWords, word) || (sign && ends) ? count : 0;
 }
 
 // Gbit/s of a unit that begins a text; 0 when it is none.
 double unit_of(std::string_view text) {
   text = trim(text.substr(0, std::min<std::size_t>(text.size(), 8)));
   constexpr auto kUnits = std::to_array<std::pair<std::string_view, double>>(
-      {{"Gb", 1}, {"gb", 1}, {"Tb", 1000}, {"GB/s", 8}, {"GBps", 8}});
+      {{"Gb", 1}, {"gb", 1}, {"Tb", 1000}, {"Mb", 1e-3}, {"GB/s", 8}, {"GBps", 8}});
   for (const auto& [unit, gigabits] : kUnits) {
     if (text.starts_with(unit)) {
       return gigabits;
@@ -211,6 +223,20 @@ std::optional<StatedNetwork> stated_rate(std::string_view text) {
   return std::nullopt;
 }
 
+// "4x200", "(4 x 200)": the adapters before just that rate; 0 when the text does not count it.
+int adapters_of_rate(std::string_view text, double gigabits) {
+  const std::string rate = fmt::format("{}", gigabits);
+  for (std::size_t at = text.find(rate); at != text.npos; at = text.find(rate, at + 1)) {
+    const std::string_view before = trim(text.substr(0, at));
+    std::string_view counted = without_sign(before);
+    const std::size_t end = at + rate.size();
+    if (counted.size() < before.size() && (end == text.size() || !is_digit(text[end]))) {
+      return take_number(counted, 4).value_or(0);
+    }
+  }
+  return 0;
+}
+
 struct Generation {
   std::string_view word;
   double gigabits = 0;
@@ -246,7 +272,8 @@ std::optional<StatedNetwork> stated_generation(std::string_view text) {
     const std::string_view word = std::string_view(lower).substr(begin, end - begin);
     for (const auto& [name, gigabits, link] : kGenerations) {
       if (word == name) {
-        return StatedNetwork{.nics = adapters_before(text.substr(0, begin)),
+        const int before = adapters_before(text.substr(0, begin));
+        return StatedNetwork{.nics = before > 0 ? before : adapters_of_rate(text, gigabits),
                              .gigabits = gigabits,
                              .of = RateOf::Nic,
                              .link = link};

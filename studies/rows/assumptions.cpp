@@ -14,6 +14,7 @@
 #include "studies/rows/derived_cells.hpp"
 #include "studies/rows/flop_counting.hpp"
 #include "studies/rows/framework_facts.hpp"
+#include "studies/rows/gpu_words.hpp"
 #include "studies/rows/metric.hpp"
 #include "studies/rows/named_network.hpp"
 #include "studies/rows/row_cluster.hpp"
@@ -42,12 +43,12 @@ class Assumptions {
     }
     if (const RowFramework framework = framework_of(row_); framework.stands_in) {
       notes_.push_back(
-          fmt::format("framework {} as {}", printable(row_.framework, 60), framework.facts.name));
+          fmt::format("framework {} as {}",
+                      row_.framework.empty() ? "that is not stated" : printable(row_.framework, 60),
+                      framework.facts.name));
     }
-    if (topologies::find_gpu_in_words(row_.gpu).empty()) {
-      if (const std::string gpu = stated_gpu(row_.gpu); !gpu.empty()) {
-        notes_.push_back(fmt::format("GPU {} as {}", printable(row_.gpu, 60), gpu));
-      }
+    for (std::string& note : gpu_notes(row_.gpu)) {
+      notes_.push_back(std::move(note));
     }
     for (std::string& note : cluster_notes(row_)) {
       notes_.push_back(std::move(note));

@@ -12,6 +12,7 @@
 
 #include "base/math.hpp"
 #include "base/text.hpp"
+#include "studies/rows/gpu_words.hpp"
 #include "studies/rows/row_words.hpp"
 #include "topologies/documents.hpp"
 #include "topologies/network_words.hpp"
@@ -253,7 +254,10 @@ namespace {
 tl::expected<Cluster, std::string> usual_cluster(const ClusterRequest& request) {
   const std::string gpu = stated_gpu(request.gpu);
   if (gpu.empty()) {
-    return tl::unexpected(fmt::format("unknown GPU \"{}\"", printable(request.gpu, 80)));
+    return tl::unexpected(request.gpu.empty()
+                              ? std::string("gpu is not stated")
+                              : fmt::format("unknown GPU \"{}\"{}", printable(request.gpu, 80),
+                                            gpu_hint(request.gpu)));
   }
   const std::string node = node_of(request, gpu);
   if (node.empty()) {

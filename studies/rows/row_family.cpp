@@ -188,7 +188,7 @@ const std::vector<FamilyFacts>& family_table() {
 }
 
 // Networks with layers that are no attention, with two stacks of layers or with shared ones.
-constexpr std::string_view kOthers =
+constexpr std::string_view kOtherNetworks =
     "albert amoebanet bart blip clip cnn convnext deit densenet diffusion dit dlrm "
     "efficientnet electra falconh falconmamba flamingo flux gemma3n griffin gru hyena "
     "inception jamba kimilinear llava lstm m2m mamba marian mbart mt5 nemotronh nllb pegasus "
@@ -198,7 +198,7 @@ constexpr std::string_view kOthers =
 
 bool is_other(std::string_view text) {
   const std::string key = letters_and_digits(text);
-  const std::vector<std::string_view> others = split(kOthers, ' ');
+  const std::vector<std::string_view> others = split(kOtherNetworks, ' ');
   return std::any_of(others.begin(), others.end(),
                      [&](std::string_view other) { return key.starts_with(other); });
 }

@@ -102,6 +102,8 @@ Validation validate_files(const std::vector<std::string>& paths, const ValidateO
 Validation summarise(std::vector<RowResult> rows);
 Json to_json(const Validation& validation);
 std::string to_text(const Validation& validation, const ValidateOptions& options);
+// What was assumed of how many rows of each source, and of which first; "" where nothing was.
+std::string assumed_text(const std::vector<RowResult>& rows);
 // The accuracy tables of docs/fidelity.md.
 std::string to_markdown(const Validation& validation);
 

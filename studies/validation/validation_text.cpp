@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <utility>
 
 #include "base/quantity_text.hpp"
@@ -111,11 +112,34 @@ std::string judgement_table(const Validation& validation) {
   return any ? fmt::format("\n{}", table.text()) : std::string();
 }
 
+// "runs.csv:12: tp: ..." without its place, so that rows with one reason are counted together.
+struct Reason {
+  std::string place;
+  std::string text;
+};
+
+Reason reason_of(const std::string& skipped_because) {
+  constexpr std::string_view kDigits = "0123456789";
+  const std::size_t colon = skipped_because.find(": ");
+  const std::string place = skipped_because.substr(0, colon);
+  const std::size_t line = place.find_last_not_of(kDigits);
+  const bool placed = colon != skipped_because.npos && line != place.npos && line > 0 &&
+                      line + 1 < place.size() && place[line] == ':';
+  return placed ? Reason{place, skipped_because.substr(colon + 2)} : Reason{"", skipped_because};
+}
+
+struct CountedRows {
+  int rows = 0;
+  std::string first;
+};
+
 std::string reasons_table(const Validation& validation) {
-  std::map<std::pair<std::string, std::string>, int> reasons;
+  std::map<std::pair<std::string, std::string>, CountedRows> reasons;
   for (const RowResult& row : validation.rows) {
     if (!row.simulated()) {
-      reasons[{row.source, row.skipped_because}] += 1;
+      const Reason reason = reason_of(row.skipped_because);
+      CountedRows& counted = reasons[{row.source, reason.text}];
+      counted.first = counted.rows++ == 0 ? reason.place : counted.first;
     }
   }
   if (reasons.empty()) {
@@ -123,8 +147,10 @@ std::string reasons_table(const Validation& validation) {
   }
   TextTable table(
       {{"source", Align::Left}, {"rows", Align::Right}, {"skipped because", Align::Left}});
-  for (const auto& [key, rows] : reasons) {
-    table.add_row({key.first, std::to_string(rows), printable(key.second, 160)});
+  for (const auto& [key, counted] : reasons) {
+    const std::string place =
+        counted.first.empty() ? "" : fmt::format(" ({})", printable(counted.first, 60));
+    table.add_row({key.first, std::to_string(counted.rows), printable(key.second, 160) + place});
   }
   return fmt::format("\n{}", table.text());
 }
@@ -163,6 +189,28 @@ std::string worst_table(const Validation& validation, std::size_t count) {
 }
 
 }  // namespace
+
+std::string assumed_text(const std::vector<RowResult>& rows) {
+  std::map<std::pair<std::string, std::string>, CountedRows> lines;
+  for (const RowResult& row : rows) {
+    for (const std::string& line : row.assumed) {
+      CountedRows& counted = lines[{row.source, line}];
+      counted.first = counted.rows++ == 0 ? row.id : counted.first;
+    }
+  }
+  if (lines.empty()) {
+    return {};
+  }
+  TextTable table({{"source", Align::Left},
+                   {"rows", Align::Right},
+                   {"first", Align::Left},
+                   {"assumed", Align::Left}});
+  for (const auto& [key, counted] : lines) {
+    table.add_row({key.first, std::to_string(counted.rows), printable(counted.first, 40),
+                   printable(key.second, 160)});
+  }
+  return fmt::format("\n{}", table.text());
+}
 
 std::string to_text(const Validation& validation, const ValidateOptions& options) {
   return accuracy_table(validation) + judgement_table(validation) + error_plot(validation.rows) +

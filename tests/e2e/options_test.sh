@@ -55,7 +55,7 @@ grep -q 'blank.csv: no row was simulated, 2 rows skipped (the first: measured_va
   fail "no row simulated: $(cat stderr)"
 grep -q 'skipped because' stdout || fail 'no reasons of skipped rows'
 expect 0 validate blank.csv "$runs"
-expect 0 validate "$runs" --groups --worst 2 --markdown table.md --html page.html --plot plots
+expect 0 validate "$runs" --groups --assumed --worst 2 --markdown table.md --html page.html --plot plots
 sed -n '/^worst rows/,$p' stdout | grep '_bytes ' | grep -qv ' [KMGT]iB ' && fail 'bytes without a unit'
 grep -q '|' table.md || fail '--markdown writes no table'
 grep -q '<svg' page.html || fail '--html has no scatter'

@@ -51,6 +51,19 @@ TEST(NetworkWordsTest, UnitsAndFractions) {
   EXPECT_EQ(topologies::parse_network("8 nodes of A100-80GB, 200Gb/s")->gigabits, 200);
 }
 
+TEST(NetworkWordsTest, CountsBehindTheKindOfNetwork) {
+  for (const std::string text :
+       {"HDR InfiniBand 4x200", "HDR IB (4 x 200)", "200Gb/s HDR x4 per node",
+        "Slingshot 11 (4x200)", "200 Gb/s InfiniBand x4"}) {
+    const auto network = topologies::parse_network(text);
+    EXPECT_EQ(network->nics, 4) << text;
+    EXPECT_EQ(network->gigabits, 200) << text;
+  }
+  EXPECT_EQ(topologies::parse_network("HDR InfiniBand, 4x2000 cables")->nics, 0);
+  EXPECT_EQ(topologies::parse_network("HDR 4x")->nics, 0);  // lanes
+  EXPECT_DOUBLE_EQ(topologies::parse_network("500 Mb/s")->gigabits, 0.5);
+}
+
 TEST(NetworkWordsTest, CountsOfAdapters) {
   EXPECT_EQ(topologies::parse_network("8x HDR 200Gb")->nics, 8);
   EXPECT_EQ(topologies::parse_network("8 ConnectX-7 NICs of 400 Gb/s")->nics, 8);

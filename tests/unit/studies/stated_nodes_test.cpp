@@ -2,6 +2,7 @@
 // Nodes and networks that a row names beside its GPU, and what it leaves open of them.
 #include <gmock/gmock.h>
 
+#include "studies/rows/gpu_words.hpp"
 #include "studies/rows/row_cluster.hpp"
 #include "studies/validation/predictions.hpp"
 #include "tests/unit/studies/testing.hpp"
@@ -83,6 +84,26 @@ TEST(StatedNodes, SayWhichNetworkIsTaken) {
   halves["gpus"] = "12";
   EXPECT_THAT(cluster_notes(row_of(halves)),
               ElementsAre("6 GPUs of every 8 in use", "network of hgx-h100"));
+}
+
+TEST(StatedNodes, WhatGpusLeaveOpenIsRemarked) {
+  EXPECT_THAT(gpu_notes("V100-SXM2"), ElementsAre("GPU V100-SXM2 as v100-sxm2-32gb"));
+  EXPECT_THAT(gpu_notes("A100 PCIe"), ElementsAre("GPU A100 PCIe as a100-pcie-80gb"));
+  EXPECT_THAT(gpu_notes("H100 (500W)"),
+              ::testing::IsSupersetOf({"h100-sxm5-80gb of 700 W, not 500"}));
+  EXPECT_THAT(gpu_notes("A100-80GB-SXM (400 W)"), IsEmpty());
+  for (const std::string clear :
+       {"A100-SXM4-40GB", "V100-SXM2-16GB", "RTX 4090", "MI300X OAM", "H100 80GB HBM3",
+        "H100-96GB-HBM2e-SXM-500W (Grand Teton)", "B200 192GB", "abacus"}) {
+    EXPECT_THAT(gpu_notes(clear), IsEmpty()) << clear;
+  }
+}
+
+TEST(StatedNodes, GpusThatNobodyKnowsHaveAHint) {
+  EXPECT_EQ(gpu_hint("MI300A"), " (did you mean \"mi300x\"?)");
+  EXPECT_EQ(gpu_hint("H10O"), " (did you mean \"h100\"?)");
+  EXPECT_EQ(gpu_hint("Ascend 910B"), "");
+  EXPECT_EQ(predicted({{"gpu", ""}}).skipped_because, "gpu is not stated");
 }
 
 }  // namespace

@@ -140,5 +140,18 @@ TEST(ValidationTextTest, ListsReasonsAndWorstRows) {
   EXPECT_THAT(text, HasSubstr("overall"));
 }
 
+// Rows with one reason are counted together, whatever their lines.
+TEST(ValidationTextTest, CountsReasonsAndAssumptions) {
+  RowResult first = skipped("a", "1");
+  first.skipped_because = "t.csv:2: layers: \"many\" is not a number";
+  RowResult second = skipped("a", "2");
+  second.skipped_because = "t.csv:3: layers: \"many\" is not a number";
+  second.assumed = {"tp 1"};
+  const std::string text = to_text(summarise({first, second}), {});
+  EXPECT_THAT(text, HasSubstr("a          2  layers: \"many\" is not a number (t.csv:2)"));
+  EXPECT_THAT(assumed_text({first, second}), HasSubstr("a          1  2-0.000000  tp 1"));
+  EXPECT_EQ(assumed_text({first}), "");
+}
+
 }  // namespace
 }  // namespace orrery::studies

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "studies/rows/gpu_words.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+
+#include "base/text.hpp"
+#include "studies/rows/row_cluster.hpp"
+#include "studies/rows/row_words.hpp"
+#include "topologies/cluster.hpp"
+#include "topologies/documents.hpp"
+#include "topologies/words.hpp"
+
+namespace orrery::studies {
+namespace {
+
+struct KnownGpu {
+  std::string name;
+  int gigabytes = 0;
+};
+
+const std::vector<KnownGpu>& gpus_with_memory() {
+  static const std::vector<KnownGpu> kGpus = [] {
+    std::vector<KnownGpu> gpus;
+    for (const std::string& name : topologies::gpu_names()) {
+      if (const int gigabytes = topologies::stated_gigabytes(name); gigabytes > 0) {
+        gpus.push_back({name, gigabytes});
+      }
+    }
+    return gpus;
+  }();
+  return kGpus;
+}
+
+// "V100-SXM2": no memory is stated, and with another one the words would name another GPU.
+bool leaves_memory_open(const std::string& text, const std::string& gpu) {
+  if (topologies::stated_gigabytes(text) > 0 || !topologies::find_node_in_words(text).empty()) {
+    return false;
+  }
+  const std::string model = gpu.substr(0, gpu.find('-') + 1);
+  return std::any_of(gpus_with_memory().begin(), gpus_with_memory().end(), [&](const auto& known) {
+    return known.name != gpu && known.name.starts_with(model) &&
+           topologies::similar_gpu(fmt::format("{} {}GB", text, known.gigabytes)) == known.name;
+  });
+}
+
+// "(500W)", "500 W"; 0 where the words state no power.
+int stated_watts(std::string_view text) {
+  for (std::size_t at = text.find_first_of("0123456789"); at < text.size();) {
+    const std::size_t end = std::min(text.size(), text.find_first_not_of("0123456789", at));
+    const std::size_t unit = std::min(text.size(), text.find_first_not_of(' ', end));
+    const std::string word = to_lower(text.substr(unit, text.find_first_of(" -,;)/", unit) - unit));
+    if ((word == "w" || word == "watt" || word == "watts") && end - at <= 4) {
+      return std::stoi(std::string(text.substr(at, end - at)));
+    }
+    at = text.find_first_of("0123456789", end);
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::vector<std::string> gpu_notes(const std::string& text) {
+  constexpr double kSame = 0.05;
+  const std::string gpu = stated_gpu(text);
+  std::vector<std::string> notes;
+  if (gpu.empty()) {
+    return notes;
+  }
+  if (topologies::find_gpu_in_words(text).empty() || leaves_memory_open(text, gpu)) {
+    notes.push_back(fmt::format("GPU {} as {}", printable(text, 60), gpu));
+  }
+  const double watts = topologies::load_gpu(gpu).power_watts;
+  const int stated = stated_watts(text);
+  if (stated > 0 && watts > 0 && std::abs(stated / watts - 1) > kSame) {
+    notes.push_back(fmt::format("{} of {:g} W, not {}", gpu, watts, stated));
+  }
+  return notes;
+}
+
+std::string gpu_hint(const std::string& text) {
+  std::vector<std::string> names = topologies::gpu_names();
+  for (const std::string& name : topologies::gpu_names()) {
+    names.push_back(name.substr(0, name.find('-')));
+  }
+  std::string key = to_lower(before_remark(text));
+  std::replace(key.begin(), key.end(), ' ', '-');
+  const std::string meant = misspelt_name(key, names);
+  return meant.empty() ? std::string() : fmt::format(" (did you mean \"{}\"?)", meant);
+}
+
+}  // namespace orrery::studies
