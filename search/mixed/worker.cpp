@@ -77,7 +77,7 @@ MixedStep MixedWorker::step(const MixedNode& node, const MixedKnown& known) {
   if (node.layout < 0) {
     add_layouts(node, step);
   } else if (node.cut < 0) {
-    add_cuts(node, step);
+    add_cuts(node, known, step);
   } else if (node.schedule < 0) {
     add_schedules(node, known, step);
   } else if (node.zero < 0) {
@@ -103,12 +103,16 @@ void MixedWorker::add_layouts(MixedNode node, MixedStep& step) {
   }
 }
 
-void MixedWorker::add_cuts(MixedNode node, MixedStep& step) {
+void MixedWorker::add_cuts(MixedNode node, const MixedKnown& known, MixedStep& step) {
+  if (is_hopeless(node, known)) {
+    step.misfits = node.plans;
+    return;
+  }
   const Arrangement& arrangement = arrangement_of(node);
   const MixedChoices& choices = choices_of(node);
   const MixedLayout& layout = choices.layouts[static_cast<std::size_t>(node.layout)];
   const Seconds above = node.bound;
-  std::vector<std::pair<int, std::vector<int>>> known;  // by family
+  std::vector<std::pair<int, std::vector<int>>> seen;  // by family
   for (std::size_t index = 0; index < choices.cuts.size(); ++index) {
     const MixedCut& cut = choices.cuts[index];
     const MixedFamily& family = choices.families[static_cast<std::size_t>(cut.family)];
@@ -117,21 +121,22 @@ void MixedWorker::add_cuts(MixedNode node, MixedStep& step) {
     node.bound = std::max(above, space_.least_time(arrangement, layout, family, stages));
     if (arrangement.runs.empty()) {
       std::pair<int, std::vector<int>> own{cut.family, std::move(stages)};
-      if (std::find(known.begin(), known.end(), own) != known.end()) {
+      if (std::find(seen.begin(), seen.end(), own) != seen.end()) {
         step.same += node.plans;  // two pools agree on a cut
         continue;
       }
-      known.push_back(std::move(own));
+      seen.push_back(std::move(own));
     }
     node.cut = static_cast<int>(index);
     step.children.push_back(node);
   }
 }
 
-// States, and one micro-batch of every virtual stage, on the fullest device under the thriftiest
-// ZeRO stage, against the largest GPU of every group.
+// States, and one micro-batch of every virtual stage, on the fullest device (without a cut: in the
+// mean of all) under the thriftiest ZeRO stage, against the largest GPU of every group.
 std::optional<ByteCount> MixedWorker::least_excess(const MixedNode& node) {
   MixedNode any = node;
+  any.cut = std::max(node.cut, 0);
   any.schedule = 0;
   configure(any);
   const MixedChoices& choices = choices_of(node);
@@ -146,9 +151,18 @@ std::optional<ByteCount> MixedWorker::least_excess(const MixedNode& node) {
       plan::Plan& view = views_[pool];
       plan::set_view(plan_, group.micro_batches, view);
       plan::LayoutBounds bounds(view, choices.zero_stages, simulator_.costs(pool), splits_);
-      const plan::StagePlacement placement = {.device_of = family_of(node).device_of};
-      for (const ByteCount bytes : bounds.memory(plan_.shape.stage_blocks, placement)) {
+      const auto add = [&floor](ByteCount bytes) {
         floor = floor ? std::min(*floor, bytes) : bytes;
+      };
+      if (node.cut < 0) {
+        for (std::size_t zero = 0; zero < choices.zero_stages.size(); ++zero) {
+          add(bounds.least_memory(zero, false));
+        }
+      } else {
+        const plan::StagePlacement placement = {.device_of = family_of(node).device_of};
+        for (const ByteCount bytes : bounds.memory(plan_.shape.stage_blocks, placement)) {
+          add(bytes);
+        }
       }
       capacity = std::max(capacity, view.cluster.gpu.memory - plan_.shape.memory_reserve);
     }
@@ -159,13 +173,18 @@ std::optional<ByteCount> MixedWorker::least_excess(const MixedNode& node) {
   return most;
 }
 
+bool MixedWorker::is_hopeless(const MixedNode& node, const MixedKnown& known) {
+  if (!known.found && !known.closest) {
+    return false;
+  }
+  const std::optional<ByteCount> excess = least_excess(node);
+  return excess && (known.found || *excess >= *known.closest);
+}
+
 void MixedWorker::add_schedules(MixedNode node, const MixedKnown& known, MixedStep& step) {
-  if (known.found || known.closest) {
-    const std::optional<ByteCount> excess = least_excess(node);
-    if (excess && (known.found || *excess >= *known.closest)) {
-      step.misfits = node.plans;
-      return;
-    }
+  if (is_hopeless(node, known)) {
+    step.misfits = node.plans;
+    return;
   }
   const std::size_t count = family_of(node).schedules.size();
   node.plans /= static_cast<std::int64_t>(count);

@@ -63,10 +63,12 @@ class MixedWorker {
   const MixedChoices& choices_of(const MixedNode& node);
   const MixedFamily& family_of(const MixedNode& node);
   void add_layouts(MixedNode node, MixedStep& step);
-  void add_cuts(MixedNode node, MixedStep& step);
+  void add_cuts(MixedNode node, const MixedKnown& known, MixedStep& step);
   void add_schedules(MixedNode node, const MixedKnown& known, MixedStep& step);
-  // What every plan of a layout and a cut misses at least; nothing where some may fit.
+  // What every plan of a layout, or of it and a cut, misses at least; nothing where some may fit.
   std::optional<ByteCount> least_excess(const MixedNode& node);
+  // Whether that is of no interest: some plan fits, or misses by no more.
+  bool is_hopeless(const MixedNode& node, const MixedKnown& known);
   void add_zero_stages(MixedNode node, MixedStep& step);
   void add_plan(MixedNode node, MixedStep& step);
 
