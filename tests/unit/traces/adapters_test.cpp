@@ -169,8 +169,8 @@ TEST(PipelineTrace, ShardsHaveNamesOfTheirOwn) {
 
 // A slice is no micro-batch.
 TEST(PipelineTrace, SlicesAreToldFromMicroBatches) {
-  const sim::PipelineOrder order = sim::find_schedule("seq1f1b", "test")
-                                       .order({.stages = 2, .micro_batches = 3, .slices = 2});
+  const sim::PipelineOrder order =
+      sim::find_schedule("seq1f1b", "test").order({.stages = 2, .micro_batches = 3, .slices = 2});
   const auto costs = sim::share_costs(order, {SimTime{2}, SimTime{2}, SimTime{2}}).costs;
   const Trace trace = trace_of(order, sim::evaluate_pipeline(order, costs, {.record_spans = true}));
   const auto found = std::find_if(trace.spans.begin(), trace.spans.end(),
