@@ -273,7 +273,9 @@ TEST(Cascades, OneErrorSaysWhatIsWrong) {
   plan.stage_blocks = {3, 2, 2, 2, 5, 4, 4, 5};
   ASSERT_EQ(encoder_segments(plan), 1);
   EXPECT_THAT(problem(plan), HasSubstr("two trained backbones"));
+  plan = cascade();
   plan.chunks = 1;
+  plan.stage_blocks = {13, 2, 2, 10};
   plan.schedule = "1f1b";
   EXPECT_THAT(problem(plan), HasSubstr("to \"diffusionpipe-cascaded\" with 2 chunks, or"));
   plan = pipeline_of_modules("diffusionpipe", true);
