@@ -90,37 +90,41 @@ std::string size_contradiction(const CollectiveRow& row) {
 }
 
 std::string rate_contradiction(const CollectiveRow& row, const traces::NcclTiming& timing) {
-  const auto bytes = static_cast<double>(row.bytes);
+  const bool has_alg = timing.algbw_rounding.value() > 0;
+  const bool has_bus = timing.busbw_rounding.value() > 0;
   const Printed time = Printed::around(timing.time.value(), timing.time_rounding.value());
   const Printed algbw = Printed::around(timing.algbw.value(), timing.algbw_rounding.value());
   const Printed busbw = Printed::around(timing.busbw.value(), timing.busbw_rounding.value());
-  if (timing.algbw_rounding.value() <= 0) {
-    return "";
-  }
-  std::vector<Convention> possible = conventions(row);
   // A time that rounding may have taken from zero bounds no rate.
-  if (time.low > 0) {
-    const Printed rate{bytes / time.high, bytes / time.low};
-    std::erase_if(possible, [&](const Convention& convention) {
-      return !algbw.meets(rate.times(convention.rate));
-    });
-  }
+  const auto bytes = static_cast<double>(row.bytes);
+  const bool timed = time.low > 0;
+  const Printed rate = timed ? Printed{bytes / time.high, bytes / time.low} : Printed{};
+  const double apparent = timing.time.value() > 0 ? bytes / timing.time.value() / kGigabyte : 0;
+  std::vector<Convention> possible = conventions(row);
+  std::erase_if(possible, [&](const Convention& convention) {
+    return timed && has_alg && !algbw.meets(rate.times(convention.rate));
+  });
   if (possible.empty()) {
     return fmt::format("algbw {:.2f} GB/s, but {} in {:g} s are {:.2f} GB/s",
                        timing.algbw.value() / kGigabyte, format_bytes(Bytes(bytes)),
-                       timing.time.value(), bytes / timing.time.value() / kGigabyte);
+                       timing.time.value(), apparent);
   }
+  const Convention& usual = possible.front();
   const bool sound =
-      timing.busbw_rounding.value() <= 0 ||
       std::any_of(possible.begin(), possible.end(), [&](const Convention& convention) {
-        return busbw.meets(algbw.times(convention.bus));
+        return has_alg ? busbw.meets(algbw.times(convention.bus))
+                       : !timed || busbw.meets(rate.times(convention.rate * convention.bus));
       });
-  return sound ? ""
-               : fmt::format(
-                     "busbw {:.2f} GB/s, but algbw {:.2f} GB/s of {} on {} ranks is {:.2f} GB/s",
-                     timing.busbw.value() / kGigabyte, timing.algbw.value() / kGigabyte,
-                     sim::to_text(row.kind), row.ranks,
-                     timing.algbw.value() * possible.front().bus / kGigabyte);
+  if (!has_bus || sound) {
+    return "";
+  }
+  const std::string whose = fmt::format("{} on {} ranks", sim::to_text(row.kind), row.ranks);
+  return has_alg ? fmt::format("busbw {:.2f} GB/s, but algbw {:.2f} GB/s of {} is {:.2f} GB/s",
+                               timing.busbw.value() / kGigabyte, timing.algbw.value() / kGigabyte,
+                               whose, timing.algbw.value() * usual.bus / kGigabyte)
+                 : fmt::format("busbw {:.2f} GB/s, but {} in {:g} s of {} are {:.2f} GB/s",
+                               timing.busbw.value() / kGigabyte, format_bytes(Bytes(bytes)),
+                               timing.time.value(), whose, apparent * usual.rate * usual.bus);
 }
 
 }  // namespace orrery::calibrate

@@ -19,8 +19,8 @@ struct CollectiveRow {
   sim::CommKind kind = sim::CommKind::None;
   std::int64_t ranks = 0;
   std::int64_t bytes = 0;
-  std::int64_t count = 0;  // 0: not printed
-  std::string_view type;   // "float"; one that is not known is not checked
+  std::int64_t count = 0;      // 0: not printed
+  std::string_view type = {};  // "float"; one that is not known is not checked
 };
 
 // What contradicts what, with both numbers; empty for a sound row.

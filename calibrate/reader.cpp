@@ -69,6 +69,9 @@ const SampleReader& detect_reader(const std::string& path) {
   if (trim(head.text).empty()) {
     bad_input(path, "the file is empty");
   }
+  if (head.text.starts_with("\xFF\xFE") || head.text.starts_with("\xFE\xFF")) {
+    bad_input(path, "text in UTF-16", "convert it to UTF-8");
+  }
   for (const SampleReader* reader : reader_table()) {
     if (reader->recognises(head)) {
       return *reader;

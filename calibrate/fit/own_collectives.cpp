@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "calibrate/fit/own_collectives.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -8,6 +10,8 @@
 #include <string>
 #include <utility>
 
+#include "base/error.hpp"
+#include "base/quantity_text.hpp"
 #include "calibrate/fit/collective_sections.hpp"
 #include "calibrate/fit/collectives.hpp"
 #include "calibrate/fit/five_factors.hpp"
@@ -270,6 +274,36 @@ void set_errors(std::span<const CollectiveLog> logs, const std::vector<LeftOut>&
 }
 
 }  // namespace
+
+std::vector<std::string> drop_impossible(std::vector<CollectiveLog>& logs, const Profile& base,
+                                         bool partial) {
+  constexpr double kMostApart = 300;  // units are a thousand apart
+  std::vector<std::string> dropped;
+  for (CollectiveLog& log : logs) {
+    const CollectiveModel model(log.system.cluster, base, log.nccl);
+    std::erase_if(log.times, [&](const MeasuredTime& measured) {
+      const Seconds expected = with_launch(log.launch, log.system.group.ranks,
+                                           model.time(log.kind, measured.size, log.system.group));
+      if (measured.time < expected * kMostApart && expected < measured.time * kMostApart) {
+        return false;
+      }
+      const Error error(
+          ErrorKind::BadInput, log.name,
+          fmt::format("{} of {} in {:g} s, where some {:.2g} s are expected of {} ranks: in "
+                      "another unit?",
+                      sim::to_text(log.kind), format_bytes(measured.size), measured.time.value(),
+                      expected.value(), log.system.group.ranks),
+          "--partial leaves such times out");
+      if (!partial) {
+        throw error;
+      }
+      dropped.emplace_back(error.what());
+      return true;
+    });
+  }
+  std::erase_if(logs, [](const CollectiveLog& log) { return log.times.empty(); });
+  return dropped;
+}
 
 OwnCollectives fit_own_collectives(std::span<const CollectiveLog> logs, const Profile& base) {
   OwnCollectives fit{moved(logs, base), left_out_times(logs, base)};

@@ -22,6 +22,11 @@ struct OwnCollectives {
 };
 
 // `logs`: at least one. The profile's `left_out` becomes that of the groups measured.
+// Takes out times that are hundreds of times those of the base, or the reverse: no network does
+// that, another unit does. What was taken out; Error naming the first unless `partial`.
+std::vector<std::string> drop_impossible(std::vector<CollectiveLog>& logs,
+                                         const costmodel::Profile& base, bool partial);
+
 OwnCollectives fit_own_collectives(std::span<const CollectiveLog> logs,
                                    const costmodel::Profile& base);
 

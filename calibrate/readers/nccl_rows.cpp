@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives collected from many nccl-tests logs into one table (file,gpu,nodes,gpus_per_node,
-// ranks,collective,dtype,bytes,time_us,time_inplace_us). A table index.csv in the same folder with
-// the columns file, interconnect, nccl_version, launch and, if there, note adds what the rows do
-// not say.
+// ranks,collective,dtype,bytes,time_us,time_inplace_us and, if there, busbw_GBps). A table
+// index.csv in the same folder with the columns file, interconnect, nccl_version, launch and, if
+// there, note adds what the rows do not say.
 #include <filesystem>
 #include <map>
 
 #include "base/error.hpp"
+#include "base/limits.hpp"
+#include "base/quantity_text.hpp"
 #include "base/text.hpp"
 #include "calibrate/collective_log.hpp"
+#include "calibrate/collective_row.hpp"
 #include "calibrate/gpu_names.hpp"
 #include "calibrate/table_reader.hpp"
 
@@ -43,6 +46,29 @@ std::map<std::string, SampleHeader> read_index(const std::string& path) {
   return headers;
 }
 
+void check_bandwidth(const TableRow& row, std::size_t index, const CollectiveSample& sample,
+                     std::string_view time_column) {
+  constexpr const char* kColumn = "busbw_GBps";
+  if (!row.has(kColumn) || row.text(kColumn).empty()) {
+    return;
+  }
+  traces::NcclTiming timing;
+  const auto rounding = [&](std::string_view column) {
+    return traces::half_of_last_digit(row.text(column));
+  };
+  timing.time = Seconds(row.number(time_column) * 1e-6);
+  timing.time_rounding = Seconds(rounding(time_column) * 1e-6);
+  const std::string where = row.table().where(index, kColumn);
+  timing.busbw =
+      BytesPerSecond(parse_number(row.text(kColumn), where, 0, limits::kMaxQuantity) * 1e9);
+  timing.busbw_rounding = BytesPerSecond(rounding(kColumn) * 1e9);
+  const std::string wrong = rate_contradiction(
+      {.kind = sample.kind, .ranks = sample.ranks, .bytes = sample.bytes}, timing);
+  if (!wrong.empty()) {
+    bad_input(where, wrong, "columns were confused or the row was edited");
+  }
+}
+
 void read_row(const CsvTable& table, std::size_t index, ReadingBuilder& builder,
               const std::map<std::string, SampleHeader>& headers) {
   const TableRow row(table, index, builder);
@@ -68,6 +94,10 @@ void read_row(const CsvTable& table, std::size_t index, ReadingBuilder& builder,
   for (const char* column : {"time_us", "time_inplace_us"}) {
     if (row.text(column).empty()) {
       continue;
+    }
+    // The bandwidth is that of the first time of the row.
+    if (column == std::string_view("time_us") || row.text("time_us").empty()) {
+      check_bandwidth(row, index, sample, column);
     }
     sample.in_place = column == std::string_view("time_inplace_us");
     const double seconds = row.number(column) * 1e-6;

@@ -171,7 +171,9 @@ int run_fit(const FitCommandOptions& options) {
   check_outputs({{"--output", options.output}, {"--sets", options.sets}, {"--plot", options.plot}},
                 inputs);
   const Profile base = costmodel::load_profile(options.base, gpu);
-  const FitSamples samples = read_fit_samples(options, gpu);
+  FitSamples samples = read_fit_samples(options, gpu);
+  note_all(calibrate::drop_impossible(samples.collectives.logs, base, options.partial),
+           options.common);
   const std::string source = source_text(options, samples);
   KernelFit fit;
   fit.profile = base;

@@ -135,6 +135,9 @@ rejects 2 'out-of-place collectives of 1 KiB and above are fitted' calibrate fit
 sed '/"gemm"\|"collective"/d; s/"launch".*/"memory", "class": "norm", "operation": "x", "bytes_read": 1000, "bytes_written": 1000, "dtype": "bf16", "time_s": 1e-5}]}/' mixed_samples.json >small.json
 rejects 2 'memory-bound kernels not fitted: 1 below four times the L2 cache' calibrate fit small.json --gpu a100-sxm4-80gb -o none.json
 [ ! -e none.json ] || fail 'a profile of nothing'
+sed '/"gemm"\|"launch"/d; s/5e-5/5e-2/' mixed_samples.json >milliseconds.json
+rejects 2 'all-reduce of 1 MiB in 0.05 s, where some' calibrate fit milliseconds.json --gpu a100-sxm4-80gb -o none.json
+rejects 2 'all-reduce of 1 MiB in 0.05 s, where some' calibrate fit milliseconds.json --gpu a100-sxm4-80gb --partial -o none.json
 cp mixed_samples.json copied_samples.json
 expect 0 calibrate fit mixed_samples.json copied_samples.json mixed_samples.json --gpu a100-sxm4-80gb -o copied.json
 grep -qx 'copied_samples.json: 3 of its 3 samples are those of mixed_samples.json, too: counted once' stderr ||

@@ -209,6 +209,20 @@ TEST_F(TableReaders, RatesMustFitSizesAndTimes) {
               HasSubstr("r.csv:2: tflops: 1745, but efficiency x theory_tflops is 1125"));
 }
 
+TEST_F(TableReaders, BandwidthsMustFitCollectives) {
+  const std::string header =
+      "gpu,nodes,gpus_per_node,ranks,collective,dtype,bytes,time_us,time_inplace_us,busbw_GBps\n";
+  const auto refused = [&](const std::string& row) {
+    return message_of(write("r.csv", header + row));
+  };
+  EXPECT_EQ(refused("B200,1,8,8,all_reduce,float,1048576,41.2,,44.54\n"), "");
+  EXPECT_EQ(refused("B200,1,8,8,all_gather,float,1048576,,41.2,22.27\n"), "");
+  EXPECT_THAT(refused("B200,1,8,8,all_reduce,float,1048576,41.2,40,25.45\n"),
+              HasSubstr("r.csv:2: busbw_GBps: busbw 25.45 GB/s, but 1 MiB in 4.12e-05 s of "
+                        "all-reduce on 8 ranks are 44.54 GB/s"));
+  EXPECT_THAT(message_of(write("u.txt", "\xFF\xFE#")), HasSubstr("u.txt: text in UTF-16"));
+}
+
 TEST_F(TableReaders, RowsThatComeTwiceCountOnce) {
   const std::string header = "gpu,dtype,m,n,k,time_us,tflops\n";
   const std::string row = "B200,bf16,4096,4096,4096,600,229.1\n";
