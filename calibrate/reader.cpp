@@ -39,6 +39,44 @@ std::string schema_of(std::string_view text) {
   return follows ? std::string(rest.substr(begin + 1, end - begin - 1)) : "";
 }
 
+// The columns that the description of a reader of tables lists: "GEMM times: m,n,k,time_us (CSV)".
+std::vector<std::string> columns_of(const SampleReader& reader) {
+  const std::size_t begin = reader.what.find(": ");
+  const std::size_t end = reader.what.find(" (CSV)");
+  if (begin == std::string_view::npos || end == std::string_view::npos) {
+    return {};
+  }
+  std::vector<std::string> names;
+  for (const std::string_view name : split(reader.what.substr(begin + 2, end - begin - 2), ',')) {
+    if (name != "...") {
+      names.emplace_back(name);
+    }
+  }
+  return names;
+}
+
+// The table that has most of its columns here, and those that it lacks; "" when none comes near.
+std::string nearest_table(std::string_view text) {
+  std::vector<std::string> here;
+  for (const std::string_view name : split(trim(text.substr(0, text.find('\n'))), ',')) {
+    here.emplace_back(trim(name));
+  }
+  std::string nearest;
+  std::size_t fewest = here.size();
+  for (const SampleReader* reader : reader_table()) {
+    std::vector<std::string> missing = columns_of(*reader);
+    const std::size_t needed = missing.size();
+    std::erase_if(missing, [&](const std::string& name) {
+      return std::find(here.begin(), here.end(), name) != here.end();
+    });
+    if (!missing.empty() && 2 * missing.size() < needed && missing.size() < fewest) {
+      fewest = missing.size();
+      nearest = fmt::format("a table of {} has {}, too", reader->name, fmt::join(missing, ", "));
+    }
+  }
+  return nearest;
+}
+
 }  // namespace
 
 const SampleReader& find_reader(const std::string& name) {
@@ -81,6 +119,9 @@ const SampleReader& detect_reader(const std::string& path) {
   if (const std::string schema = schema_of(head.text); schema.starts_with("orrery")) {
     bad_input(path, fmt::format("a document of schema \"{}\"", printable(schema, 40)),
               "samples are of schema \"orrery-samples\"");
+  }
+  if (const std::string near = nearest_table(head.text); !near.empty()) {
+    bad_input(path, "the format is not recognised", near);
   }
   bad_input(path, "the format is not recognised",
             fmt::format("name it with --format: {}", fmt::join(reader_names(), ", ")));

@@ -28,7 +28,8 @@ bool recognises(const FileHead& head) {
   return has("algbw") && has("busbw") && has("#");
 }
 
-constexpr std::string_view kMixed = "two runs wrote into this file, or it was edited";
+constexpr std::string_view kMixed =
+    "two runs wrote into this file, it was edited, or its list of ranks was cut";
 
 struct Places {
   std::int64_t ranks = 0;

@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "base/error.hpp"
 #include "costmodel/collective_model.hpp"
 
 namespace orrery::calibrate {
@@ -100,6 +101,21 @@ TEST(OwnCollectives, WhatWasNotMeasuredStays) {
     EXPECT_NE(measured, std::ranges::find(before, row) != before.end()) << row.group;
     EXPECT_TRUE(!measured || (row.logs == 1 && row.points == 21 && row.median < 0.1));
   }
+}
+
+// Microseconds read as milliseconds, in one size or in all.
+TEST(OwnCollectives, TimesInAnotherUnitAreDropped) {
+  const Profile base = shipped_profile();
+  std::vector<CollectiveLog> logs = {measured_on(1, CommKind::AllReduce, 30, base),
+                                     measured_on(1, CommKind::AllGather, 1000, base),
+                                     measured_on(2, CommKind::AllReduce, 1, base)};
+  logs.back().times.front().time *= 1e-3;
+  std::vector<CollectiveLog> refused = logs;
+  EXPECT_THROW((void)drop_impossible(refused, base, false), Error);
+  EXPECT_EQ(drop_impossible(logs, base, true).size(), 22U);
+  ASSERT_EQ(logs.size(), 2U);
+  EXPECT_EQ(logs.front().times.size(), 21U);
+  EXPECT_EQ(logs.back().times.size(), 20U);
 }
 
 TEST(OwnCollectives, OneTimeIsEnough) {

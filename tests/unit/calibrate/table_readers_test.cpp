@@ -175,6 +175,8 @@ TEST_F(TableReaders, FaultsNameFileLineAndColumn) {
   EXPECT_THAT(refused("B200,bf16,1,1,1,nan,1\n"), HasSubstr("b.csv:2"));
   EXPECT_THAT(refused("B200,bf16,1,1\n"), HasSubstr("b.csv:2"));
   EXPECT_THAT(refused(""), HasSubstr("holds no samples"));
+  EXPECT_THAT(message_of(write("m.csv", "gpu,dtype,m,n,k,time_ms\nB200,bf16,1,1,1,1\n")),
+              HasSubstr("a table of aiconfigurator-gemm has time_us, too"));
   EXPECT_THAT(message_of(write("n.csv", "a,b\n1,2\n")), HasSubstr("not recognised"));
   EXPECT_THAT(message_of(write("e.csv", "")), HasSubstr("empty"));
 }
