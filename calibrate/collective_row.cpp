@@ -7,6 +7,7 @@
 #include <array>
 #include <vector>
 
+#include "base/limits.hpp"
 #include "base/quantity_text.hpp"
 #include "base/text.hpp"
 #include "calibrate/printed.hpp"
@@ -125,6 +126,19 @@ std::string rate_contradiction(const CollectiveRow& row, const traces::NcclTimin
                  : fmt::format("busbw {:.2f} GB/s, but {} in {:g} s of {} are {:.2f} GB/s",
                                timing.busbw.value() / kGigabyte, format_bytes(Bytes(bytes)),
                                timing.time.value(), whose, apparent * usual.rate * usual.bus);
+}
+
+std::string busbw_contradiction(const CollectiveRow& row, std::string_view time_us,
+                                std::string_view busbw_gbps) {
+  const auto number = [](std::string_view cell) {
+    return parse_number(cell, "time or bandwidth", 0, limits::kMaxQuantity);
+  };
+  traces::NcclTiming timing;
+  timing.time = Seconds(number(time_us) * 1e-6);
+  timing.time_rounding = Seconds(traces::half_of_last_digit(time_us) * 1e-6);
+  timing.busbw = BytesPerSecond(number(busbw_gbps) * kGigabyte);
+  timing.busbw_rounding = BytesPerSecond(traces::half_of_last_digit(busbw_gbps) * kGigabyte);
+  return rate_contradiction(row, timing);
 }
 
 }  // namespace orrery::calibrate

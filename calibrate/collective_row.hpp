@@ -26,5 +26,8 @@ struct CollectiveRow {
 // What contradicts what, with both numbers; empty for a sound row.
 std::string size_contradiction(const CollectiveRow& row);
 std::string rate_contradiction(const CollectiveRow& row, const traces::NcclTiming& timing);
+// Of tables that state busbw in GB/s, and microseconds: the cells as printed.
+std::string busbw_contradiction(const CollectiveRow& row, std::string_view time_us,
+                                std::string_view busbw_gbps);
 
 }  // namespace orrery::calibrate

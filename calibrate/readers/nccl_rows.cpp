@@ -52,18 +52,12 @@ void check_bandwidth(const TableRow& row, std::size_t index, const CollectiveSam
   if (!row.has(kColumn) || row.text(kColumn).empty()) {
     return;
   }
-  traces::NcclTiming timing;
-  const auto rounding = [&](std::string_view column) {
-    return traces::half_of_last_digit(row.text(column));
-  };
-  timing.time = Seconds(row.number(time_column) * 1e-6);
-  timing.time_rounding = Seconds(rounding(time_column) * 1e-6);
   const std::string where = row.table().where(index, kColumn);
-  timing.busbw =
-      BytesPerSecond(parse_number(row.text(kColumn), where, 0, limits::kMaxQuantity) * 1e9);
-  timing.busbw_rounding = BytesPerSecond(rounding(kColumn) * 1e9);
-  const std::string wrong = rate_contradiction(
-      {.kind = sample.kind, .ranks = sample.ranks, .bytes = sample.bytes}, timing);
+  (void)parse_number(row.text(kColumn), where, 0, limits::kMaxQuantity);
+  (void)row.number(time_column);
+  const std::string wrong =
+      busbw_contradiction({.kind = sample.kind, .ranks = sample.ranks, .bytes = sample.bytes},
+                          row.text(time_column), row.text(kColumn));
   if (!wrong.empty()) {
     bad_input(where, wrong, "columns were confused or the row was edited");
   }

@@ -322,6 +322,16 @@ TEST(ValidateTest, MalformedKernelCellsAreErrors) {
   }
 }
 
+TEST(ValidateTest, CollectivesThatContradictTheirBandwidthAreErrors) {
+  const TemporaryFile file(
+      "bad.csv",
+      "file,gpu,nodes,gpus_per_node,ranks,collective,bytes,time_us,busbw_GBps\n"
+      "a.txt,H100-SXM,1,8,8,all_reduce,1048576,41.2,44.54\n"
+      "a.txt,H100-SXM,1,8,8,all_reduce,1048576,41.2,25.45\n");
+  EXPECT_THAT(message_of([&] { validate_files({file.path()}, {}); }),
+              HasSubstr("bad.csv:3: busbw_GBps: busbw 25.45 GB/s, but"));
+}
+
 TEST(ValidateTest, RefusesOtherTables) {
   const TemporaryFile file("other.csv", "a,b\n1,2\n");
   EXPECT_THAT(message_of([&] { validate_files({file.path()}, {}); }),
