@@ -2,12 +2,10 @@
 #include "studies/rows/measurement.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <span>
 #include <string>
 #include <utility>
 
@@ -15,56 +13,13 @@
 #include "base/limits.hpp"
 #include "base/text.hpp"
 #include "studies/rows/recompute_words.hpp"
+#include "studies/rows/row_columns.hpp"
 #include "studies/rows/row_figure.hpp"
 #include "studies/rows/row_words.hpp"
 #include "studies/rows/table_cells.hpp"
 
 namespace orrery::studies {
 namespace {
-
-// Without these a row means nothing; every other column may be absent.
-constexpr auto kRequiredColumns = std::to_array<std::string_view>(
-    {"id", "config_id", "model_family", "layers", "hidden", "heads", "vocab", "seq_len",
-     "precision", "gpu", "gpus", "framework", "tp", "pp", "micro_batch", "measured_metric",
-     "measured_value", "confidence"});
-
-constexpr std::string_view kOtherColumns =
-    "source source_ref year model_name params_b kv_heads head_dim ffn_hidden gated_mlp "
-    "tied_embeddings experts top_k moe_ffn_hidden shared_expert_ffn first_dense_layers "
-    "precision_detail gpus_per_node intra_node inter_node attention_impl cp ep vpp dp "
-    "zero_stage sequence_parallel recompute recompute_detail schedule variant "
-    "num_microbatches global_batch overlap aux_metrics flops_convention inferred_fields notes";
-
-std::vector<std::string> absent_columns(const CsvTable& table,
-                                        std::span<const std::string_view> columns) {
-  std::vector<std::string> absent;
-  for (const std::string_view column : columns) {
-    if (!table.has_column(column)) {
-      absent.emplace_back(column);
-    }
-  }
-  return absent;
-}
-
-// Files may have further columns, but not misspelt ones; of what is required all that is missing at
-// once.
-void check_columns(const CsvTable& table) {
-  std::vector<std::string_view> known = split(kOtherColumns, ' ');
-  known.insert(known.end(), kRequiredColumns.begin(), kRequiredColumns.end());
-  const std::vector<std::string> unused = absent_columns(table, known);
-  for (const std::string& column : table.header()) {
-    const bool is_known = std::ranges::find(known, column) != known.end();
-    const std::string meant = is_known ? std::string() : misspelt_name(column, unused);
-    if (!meant.empty()) {
-      bad_input(table.name(), fmt::format("unknown column \"{}\"", printable(column)),
-                fmt::format("did you mean \"{}\"?", meant));
-    }
-  }
-  if (const auto absent = absent_columns(table, kRequiredColumns); !absent.empty()) {
-    bad_input(table.name(), fmt::format("no column {}", fmt::join(absent, ", ")),
-              "runs are described by the columns of docs/validation.md");
-  }
-}
 
 // "4K", "1M": a remark says what it is taken as.
 OptionalCount round_count(const Cells& cells, std::string_view column, std::int64_t max,
@@ -156,13 +111,24 @@ void read_network(const Cells& cells, Measurement& row) {
   row.first_dense_layers = cells.count("first_dense_layers", limits::kMaxLayers);
 }
 
-// "16x8" are 16 nodes of 8 GPUs.
+// "16 nodes" and "8 GPUs" without what they count.
+std::string_view without_hardware(std::string_view text) {
+  text = trim(text);
+  for (const std::string_view noun : {"nodes", "node", "gpus"}) {
+    if (to_lower(text).ends_with(noun)) {
+      return trim(text.substr(0, text.size() - noun.size()));
+    }
+  }
+  return text;
+}
+
+// "16x8" and "16 nodes x 8 GPUs" are 16 nodes of 8 GPUs.
 OptionalCount read_gpus(const Cells& cells, Measurement& row) {
   const std::string cell = cells.optional_text("gpus");
   std::int64_t product = 1;
   const std::vector<std::string_view> factors = split(cell, 'x');
   for (const std::string_view factor : factors) {
-    const std::string_view digits = trim(factor);
+    const std::string_view digits = without_hardware(factor);
     std::int64_t value = 0;
     const char* const end = digits.data() + digits.size();
     const auto read = std::from_chars(digits.data(), end, value);
@@ -263,16 +229,28 @@ void read_plan(const Cells& cells, Measurement& row) {
   row.overlap = cells.optional_text("overlap");
 }
 
-// "2024-05" and "2023/24" are of the year that they begin with.
-OptionalCount year_of(const Cells& cells) {
+// "2024-05", "2023/24" and "May 2024" are of the first year that they name; no row is lost for
+// another date.
+OptionalCount year_of(const Cells& cells, Measurement& row) {
+  constexpr std::string_view kDigits = "0123456789";
+  constexpr std::size_t kYear = 4;
   const std::string text = cells.optional_text("year");
-  const std::size_t digits = std::min(text.size(), text.find_first_not_of("0123456789"));
-  const bool dated = digits == 4 && text.size() > 4 && (text[4] == '-' || text[4] == '/');
-  return dated ? std::stoi(text.substr(0, digits)) : cells.count("year", 9999);
+  for (std::size_t at = text.find_first_of(kDigits); at < text.size();) {
+    const std::size_t end = std::min(text.size(), text.find_first_not_of(kDigits, at));
+    const std::string_view century = std::string_view(text).substr(at, 2);
+    if (end - at == kYear && (century == "19" || century == "20")) {
+      return std::stoi(text.substr(at, kYear));
+    }
+    at = text.find_first_of(kDigits, end);
+  }
+  if (!text.empty()) {
+    row.remarks.push_back(fmt::format("year {} as not stated", printable(text, 60)));
+  }
+  return std::nullopt;
 }
 
 // "ful" and "full (inferred)" are read as what they begin with or are misspelt from, which a remark
-// says; whether another word states everything nobody knows.
+// says; of another word nobody knows whether it means that everything is stated.
 void read_confidence(const Cells& cells, Measurement& row) {
   static const std::vector<std::string> kWords = {"full", "partial"};
   const std::string cell = cells.optional_text("confidence");
@@ -283,13 +261,12 @@ void read_confidence(const Cells& cells, Measurement& row) {
   }
   const std::string said = letters_and_digits(before_remark(cell));
   const bool known = std::ranges::find(kWords, said) != kWords.end();
-  const std::string meant = known ? said : misspelt_name(said, kWords);
-  if (meant.empty()) {
-    cells.refuse("confidence", "is no confidence", "full or partial");
-  }
+  const std::string misspelt = known ? said : misspelt_name(said, kWords);
+  const std::string meant = misspelt.empty() ? "partial" : misspelt;
   row.full = meant == "full";
   if (word != meant) {
-    row.remarks.push_back(fmt::format("confidence {} as {}", printable(cell, 60), meant));
+    row.remarks.push_back(fmt::format("confidence {} as {}{}", printable(cell, 60), meant,
+                                      misspelt.empty() ? " (it is full or partial)" : ""));
   }
 }
 
@@ -353,7 +330,7 @@ Measurement read_measurement(const CsvTable& table, std::size_t index, const std
   const Cells cells(table, index);
   Measurement row = identity_of(cells, index, source);
   read_confidence(cells, row);
-  row.year = year_of(cells);
+  row.year = year_of(cells, row);
   read_network(cells, row);
   read_hardware(cells, row);
   read_plan(cells, row);
@@ -362,7 +339,7 @@ Measurement read_measurement(const CsvTable& table, std::size_t index, const std
 }
 
 std::vector<Measurement> read_measurements(const CsvTable& table, const std::string& source) {
-  check_columns(table);
+  check_measurement_columns(table);
   std::vector<Measurement> rows;
   rows.reserve(table.num_rows());
   for (std::size_t index = 0; index < table.num_rows(); ++index) {

@@ -283,12 +283,15 @@ std::string why_unnamed(const Measurement& row) {
     const std::string other = disagreement(row, models::load_network(name));
     return other.empty() ? "" : fmt::format("{} has {}", name, other);
   }
-  std::string key = to_lower(before_remark(row.model_name));
+  return fmt::format("no network is named \"{}\"{}", printable(row.model_name, 60),
+                     nearest_network_hint(row.model_name));
+}
+
+std::string nearest_network_hint(std::string_view name) {
+  std::string key = to_lower(before_remark(name));
   std::replace(key.begin(), key.end(), ' ', '-');
   const std::string nearest = nearest_network(key);
-  return fmt::format(
-      "no network is named \"{}\"{}", printable(row.model_name, 60),
-      nearest.empty() ? std::string() : fmt::format(" (did you mean \"{}\"?)", nearest));
+  return nearest.empty() ? std::string() : fmt::format(" (did you mean \"{}\"?)", nearest);
 }
 
 std::vector<std::string_view> complete_from_name(Measurement& row) {

@@ -22,6 +22,9 @@ std::optional<models::NetworkSpec> named_network(const Measurement& row);
 // "" where it does or there is none.
 std::string why_unnamed(const Measurement& row);
 
+// ' (did you mean "llama2-70b"?)' for a name that nobody knows; "" where none is near.
+std::string nearest_network_hint(std::string_view name);
+
 // Fills the architecture cells that are blank; the columns that were.
 std::vector<std::string_view> complete_from_name(Measurement& row);
 

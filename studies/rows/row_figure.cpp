@@ -127,13 +127,19 @@ std::optional<NamedCounting> named_counting(std::string_view text) {
   return std::nullopt;
 }
 
-// The metric of name and unit together, and the unit that the value has of its own.
-MetricName metric_of(std::string_view named, std::string_view& unit, std::string_view cell,
-                     Measurement& row) {
+struct FigureMetric {
+  MetricName metric;
+  std::string_view unit;  // behind the value, where it is one
+  bool converts = false;  // the unit is another one than the metric's
+};
+
+// The metric of name and unit together; a unit of its own counts for the value.
+FigureMetric metric_of(std::string_view named, std::string_view unit, std::string_view cell,
+                       Measurement& row) {
   const std::string both = fmt::format("{} {}", named, unit);
   MetricName metric = metric_name(both);
   if (metric.is_known && !unit.empty()) {
-    return metric;
+    return {metric, unit};
   }
   if (const auto counted = named_counting(both); counted && !metric.is_known) {
     if (row.flops_convention.empty()) {
@@ -141,17 +147,14 @@ MetricName metric_of(std::string_view named, std::string_view& unit, std::string
       row.remarks.push_back(fmt::format("{} of {} counted as {}", printable(cell, 40),
                                         printable(named, 40), counted->convention));
     }
-    return counted->metric;
+    return {counted->metric, unit};
   }
   metric = metric_name(named);
   if (const auto scale = metric.is_known ? scale_of(unit, metric.name) : std::nullopt) {
-    row.remarks.push_back(
-        fmt::format("measured_value {} in its own unit, not {}", printable(cell, 40), named));
     metric.scale = *scale;
-    return metric;
+    return {metric, unit, true};
   }
-  unit = {};
-  return metric;
+  return {metric, {}};
 }
 
 // MFU 45 is 45 %; up to one and a half it may be a fraction that cannot be.
@@ -170,8 +173,7 @@ void read_value(const Cells& cells, Measurement& row) {
   const std::string cell = cells.optional_text("measured_value");
   const std::string named = cells.text("measured_metric");
   const std::string figure = without_spread(cell);
-  std::string_view unit = unit_behind(figure);
-  const MetricName metric = metric_of(named, unit, cell, row);
+  const auto [metric, unit, converts] = metric_of(named, unit_behind(figure), cell, row);
   row.metric = metric.name;
   if (cells.is_open("measured_value")) {
     return;
@@ -183,6 +185,10 @@ void read_value(const Cells& cells, Measurement& row) {
   std::string_view number = figure;
   number.remove_suffix(unit.size());
   row.value = cells.positive_in(trim(number), "measured_value") * metric.scale;
+  if (converts) {
+    row.remarks.push_back(
+        fmt::format("measured_value {} as {} {:g}", printable(cell, 40), row.metric, row.value));
+  }
   read_percent(cell, row);
 }
 

@@ -106,11 +106,14 @@ tl::expected<NetworkSpec, std::string> network_by_name(const Measurement& row,
     Measurement unnamed = row;
     unnamed.model_name.clear();
     const bool by_name = family_of(unnamed) != nullptr || row.model_family.empty();
-    std::string reason =
-        by_name
-            ? fmt::format("network \"{}\" is not modelled", printable(row.model_name, 60))
-            : fmt::format("network family \"{}\" is not modelled", printable(row.model_family, 60));
-    return tl::unexpected(row.model_family.empty() ? with_name(std::move(reason), row) : reason);
+    if (by_name && row.model_name.empty()) {
+      return tl::unexpected(std::string("neither model_family nor model_name is stated"));
+    }
+    const std::string hint = row.model_family.empty() ? nearest_network_hint(row.model_name) : "";
+    return tl::unexpected(by_name ? fmt::format("network \"{}\" is not modelled{}",
+                                                printable(row.model_name, 60), hint)
+                                  : fmt::format("network family \"{}\" is not modelled",
+                                                printable(row.model_family, 60)));
   }
   const bool of_each = row.layers == spec->encoder_layers && row.layers == spec->layers;
   const std::int64_t all = spec->encoder_layers + spec->layers;

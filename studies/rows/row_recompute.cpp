@@ -289,7 +289,8 @@ tl::expected<StatedRecompute, std::string> stated_recompute(const Measurement& r
 std::vector<std::string> unread_recompute(const Measurement& row) {
   const std::string detail = to_lower(row.recompute_detail);
   const bool full = row.recompute == "full";
-  if (detail.empty() || (!full && row.recompute != "selective")) {
+  const bool custom = row.recompute == "custom";
+  if (detail.empty() || (!full && !custom && row.recompute != "selective")) {
     return {};
   }
   const int first = layers_of_a_stage(detail);
@@ -301,9 +302,9 @@ std::vector<std::string> unread_recompute(const Measurement& row) {
   if (layers.every > 1 && says_any(detail, kEnds)) {
     lines.push_back(fmt::format("recomputation \"{}\" as {} of every {} layers",
                                 printable(row.recompute_detail, 60), layers.share, layers.every));
-  } else if (full && first > most && row.layers) {
+  } else if ((full || custom) && first > most && row.layers) {
     lines.push_back(fmt::format("recomputation of {} layers as of all {} of a stage", first, most));
-  } else if (layers.every == 1 && (!full || first == 0) && !is_read(detail)) {
+  } else if (!custom && layers.every == 1 && (!full || first == 0) && !is_read(detail)) {
     lines.push_back(
         fmt::format("recompute_detail \"{}\" as not stated", printable(row.recompute_detail, 60)));
   }

@@ -32,7 +32,7 @@ bool counts_active(std::string_view word) {
 // A network that is a mixture of experts by its name, but for one that is called dense.
 bool names_mixture(std::string_view name) {
   constexpr auto kNetworks =
-      std::to_array<std::string_view>({"mixtral", "expert", "dbrx", "grok1", "gptoss", "llama4",
+      std::to_array<std::string_view>({"mixtral", "expert", "dbrx", "grok", "gptoss", "llama4",
                                        "deepseekv2", "deepseekv3", "kimik2", "minimaxm2"});
   std::string text = to_lower(name);
   if (text.find("dense") != text.npos) {

@@ -261,6 +261,9 @@ TEST(CellNotations, UnitsOfTheValueItself) {
   EXPECT_DOUBLE_EQ(figure("peak_mem_gib", "30720 MiB"), 30);
   EXPECT_DOUBLE_EQ(figure("tokens_per_s", "8k"), 8000);
   EXPECT_DOUBLE_EQ(figure("mfu", "45"), 0.45);
+  EXPECT_THAT(row_of({{"measured_value", "2000 ms"}}).remarks,
+              ElementsAre("measured_value 2000 ms as iteration_s 2"));
+  EXPECT_THAT(row_of({{"measured_value", "2 s"}}).remarks, ::testing::IsEmpty());
   EXPECT_DOUBLE_EQ(row_of({{"measured_value", "2.0 s/it"}}).value, 2);
   EXPECT_DOUBLE_EQ(row_of({{"measured_value", "2.0 \xC2\xB1 0.1 s"}}).value, 2);
   EXPECT_DOUBLE_EQ(row_of({{"measured_value", "2.0+/-0.1"}}).value, 2);
@@ -295,6 +298,8 @@ TEST(CellNotations, CountsInOtherNotations) {
   EXPECT_EQ(row_of({{"seq_len", "2**11"}}).seq_len, 2048);
   EXPECT_EQ(row_of({{"tp", "TP2"}}).tp, 2);
   EXPECT_EQ(row_of({{"pp", "pp=2"}}).pp, 2);
+  EXPECT_EQ(row_of({{"gpus", "2 nodes x 8 GPUs"}}).gpus, 16);
+  EXPECT_EQ(row_of({{"params_b", "1.0B params"}}).params_b, 1.0);
   EXPECT_EQ(row_of({{"tp", "2-way"}}).tp, 2);
   EXPECT_EQ(row_of({{"pp", "2 stages"}}).pp, 2);
   EXPECT_EQ(row_of({{"global_batch", "16 seqs"}}).global_batch, 16);

@@ -104,9 +104,13 @@ TEST(NamedNetwork, NamesThatNobodyKnowsAreInTheReason) {
   EXPECT_EQ(reason("Llama-3-8B", {{"hidden", "5120"}}),
             "layers is not stated, and llama3-8b has hidden 4096, not 5120");
   EXPECT_EQ(reason("", {{"model_family", ""}}), "layers is not stated");
-  EXPECT_EQ(predict_training_row(row_of(nameless("Qwen3-Next-80B")), 0).skipped_because,
-            "network \"Qwen3-Next-80B\" is not modelled, and no network is named "
-            "\"Qwen3-Next-80B\"");
+  const auto unmodelled = [](const std::string& name) {
+    return predict_training_row(row_of(nameless(name)), 0).skipped_because;
+  };
+  EXPECT_EQ(unmodelled("Qwen3-Next-80B"), "network \"Qwen3-Next-80B\" is not modelled");
+  EXPECT_EQ(unmodelled("Lama-2-7B"),
+            "network \"Lama-2-7B\" is not modelled (did you mean \"llama2-7b\"?)");
+  EXPECT_EQ(unmodelled(""), "neither model_family nor model_name is stated");
 }
 
 TEST(NamedNetwork, SizesMustBeThoseOfTheNetwork) {

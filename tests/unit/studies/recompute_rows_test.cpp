@@ -103,6 +103,8 @@ TEST(RecomputeRows, WhatWordsLeaveOpenIsRemarked) {
               ElementsAre("recomputation \"first 12 of 24 layers\" as 1 of every 2 layers"));
   EXPECT_THAT(remarks("full", "first 20 layers"),
               ElementsAre("recomputation of 20 layers as of all 12 of a stage"));
+  EXPECT_THAT(remarks("first 20 layers", ""),
+              ElementsAre("recomputation of 20 layers as of all 12 of a stage"));
   EXPECT_THAT(remarks("full", "50"), ElementsAre("recompute_detail \"50\" as not stated"));
   EXPECT_THAT(remarks("full, n layers", ""),
               ElementsAre("recompute_detail \"full, n layers\" as not stated"));

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "studies/rows/row_columns.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/text.hpp"
+
+namespace orrery::studies {
+namespace {
+
+// Without these a row means nothing; every other column may be absent.
+constexpr auto kRequiredColumns = std::to_array<std::string_view>(
+    {"id", "config_id", "model_family", "layers", "hidden", "heads", "vocab", "seq_len",
+     "precision", "gpu", "gpus", "framework", "tp", "pp", "micro_batch", "measured_metric",
+     "measured_value", "confidence"});
+
+constexpr std::string_view kOtherColumns =
+    "source source_ref year model_name params_b kv_heads head_dim ffn_hidden gated_mlp "
+    "tied_embeddings experts top_k moe_ffn_hidden shared_expert_ffn first_dense_layers "
+    "precision_detail gpus_per_node intra_node inter_node attention_impl cp ep vpp dp "
+    "zero_stage sequence_parallel recompute recompute_detail schedule variant "
+    "num_microbatches global_batch overlap aux_metrics flops_convention inferred_fields notes";
+
+std::vector<std::string> absent_columns(const CsvTable& table,
+                                        std::span<const std::string_view> columns) {
+  std::vector<std::string> absent;
+  for (const std::string_view column : columns) {
+    if (!table.has_column(column)) {
+      absent.emplace_back(column);
+    }
+  }
+  return absent;
+}
+
+}  // namespace
+
+void check_measurement_columns(const CsvTable& table) {
+  std::vector<std::string_view> known = split(kOtherColumns, ' ');
+  known.insert(known.end(), kRequiredColumns.begin(), kRequiredColumns.end());
+  const std::vector<std::string> unused = absent_columns(table, known);
+  for (const std::string& column : table.header()) {
+    const bool is_known = std::ranges::find(known, column) != known.end();
+    const std::string meant = is_known ? std::string() : misspelt_name(column, unused);
+    if (!meant.empty()) {
+      bad_input(table.name(), fmt::format("unknown column \"{}\"", printable(column)),
+                fmt::format("did you mean \"{}\"?", meant));
+    }
+  }
+  if (const auto absent = absent_columns(table, kRequiredColumns); !absent.empty()) {
+    bad_input(table.name(), fmt::format("no column {}", fmt::join(absent, ", ")),
+              "runs are described by the columns of docs/validation.md");
+  }
+}
+
+}  // namespace orrery::studies
