@@ -21,7 +21,6 @@
 #include "studies/rows/row_network.hpp"
 #include "studies/rows/row_plan.hpp"
 #include "studies/rows/row_recompute.hpp"
-#include "studies/rows/row_words.hpp"
 #include "studies/rows/stated_optimizer.hpp"
 #include "topologies/cluster.hpp"
 #include "topologies/documents.hpp"
@@ -75,7 +74,6 @@ class Assumptions {
     notes_ = fill_from_cells(row_);
     precision();
     degrees();
-    chunks_of_1f1b();
     if (row_.full) {
       not_used();
     }
@@ -113,19 +111,6 @@ class Assumptions {
     }
     if (row_.most_chunks) {
       chunks();
-    }
-  }
-
-  // With model chunks 1F1B is the interleaved one; other schedules of one chunk leave them out.
-  void chunks_of_1f1b() {
-    if (row_.vpp.value_or(1) <= 1) {
-      return;
-    }
-    const bool pipeline = row_.pp.value_or(1) > 1;
-    if (row_.schedule == "1f1b" && pipeline) {
-      note(fmt::format("schedule 1f1b with vpp {} as", *row_.vpp), row_.schedule, "interleaved");
-    } else if (!row_.schedule.empty() && (!pipeline || has_one_chunk(row_.schedule))) {
-      notes_.push_back(fmt::format("schedule {} without vpp {}", row_.schedule, *row_.vpp));
     }
   }
 

@@ -135,6 +135,24 @@ void fill_schedule(Measurement& row, Notes& notes) {
   }
 }
 
+// With model chunks 1F1B is the interleaved one, which is 1F1B with one; other schedules of one
+// chunk leave the rest out.
+void fill_chunks(Measurement& row, Notes& notes) {
+  const bool pipeline = row.pp.value_or(1) > 1;
+  const bool chunks = row.vpp.value_or(1) > 1;
+  const auto become = [&](std::string_view schedule) {
+    notes.push_back(fmt::format("schedule {} with vpp {} as {}", row.schedule, *row.vpp, schedule));
+    row.schedule = schedule;
+  };
+  if (chunks && pipeline && row.schedule == "1f1b") {
+    become("interleaved");
+  } else if (row.vpp == 1 && pipeline && row.schedule == "interleaved") {
+    become("1f1b");
+  } else if (chunks && !row.schedule.empty() && (!pipeline || has_one_chunk(row.schedule))) {
+    notes.push_back(fmt::format("schedule {} without vpp {}", row.schedule, *row.vpp));
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> fill_from_cells(Measurement& row) {
@@ -147,6 +165,7 @@ std::vector<std::string> fill_from_cells(Measurement& row) {
   fill_degrees(row, notes);
   fill_data_parallel(row, false, notes);
   fill_schedule(row, notes);
+  fill_chunks(row, notes);
   for (std::string& line : unread_cells(row)) {
     notes.push_back(std::move(line));
   }

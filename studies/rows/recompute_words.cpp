@@ -152,8 +152,9 @@ RecomputeWords recompute_words(std::string_view cell, std::string_view detail) {
     return {"selective", "per-op; " + std::string(detail), ""};
   }
   const std::string said = asserted(name);
-  if (letters_and_digits(said).empty()) {
-    return {"none", std::string(detail), ""};
+  if (letters_and_digits(said).empty()) {  // denied, or signs alone
+    return letters_and_digits(name).empty() ? with("custom")
+                                            : RecomputeWords{"none", std::string(detail), ""};
   }
   if (said.find("dots") != said.npos) {  // jax.checkpoint_policies
     return with("custom");

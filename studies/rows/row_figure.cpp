@@ -157,11 +157,13 @@ FigureMetric metric_of(std::string_view named, std::string_view unit, std::strin
   return {metric, {}};
 }
 
+bool is_share(std::string_view metric) { return metric == "mfu" || metric == "hfu"; }
+
 // MFU 45 is 45 %; up to one and a half it may be a fraction that cannot be.
 void read_percent(std::string_view cell, Measurement& row) {
   constexpr double kNoFraction = 1.5;
-  const bool share = row.metric == "mfu" || row.metric == "hfu";
-  if (share && row.value > kNoFraction && row.value <= 100 && cell.find('%') == cell.npos) {
+  if (is_share(row.metric) && row.value > kNoFraction && row.value <= 100 &&
+      cell.find('%') == cell.npos) {
     row.remarks.push_back(
         fmt::format("{} {} as {:g} %", row.metric, printable(cell, 40), row.value));
     row.value /= 100;
@@ -180,6 +182,10 @@ void read_value(const Cells& cells, Measurement& row) {
   }
   if (const std::string_view reason = no_figure(cell); !reason.empty()) {
     row.unknown = fmt::format("measured_value \"{}\": {}", printable(cell, 60), reason);
+    return;
+  }
+  if (cell.find('%') != cell.npos && metric.is_known && !is_share(metric.name)) {
+    row.unknown = fmt::format("measured_value \"{}\": {} is no share", printable(cell, 60), named);
     return;
   }
   std::string_view number = figure;

@@ -255,6 +255,14 @@ bool is_read(std::string_view detail) {
           detail.find("offload") != detail.npos || !operators_of(detail).empty());
 }
 
+// Of layers or operators, whatever the row calls its recomputation.
+bool speaks_of_recomputation(std::string_view detail) {
+  constexpr auto kWords =
+      std::to_array<std::string_view>({"full", "selective", "checkpoint", "recomput", "per-op"});
+  return says_any(detail, kWords) || layers_of_a_stage(detail) > 0 ||
+         stated_share(detail, true).every > 1;
+}
+
 }  // namespace
 
 tl::expected<StatedRecompute, std::string> stated_recompute(const Measurement& row,
@@ -290,6 +298,9 @@ std::vector<std::string> unread_recompute(const Measurement& row) {
   const std::string detail = to_lower(row.recompute_detail);
   const bool full = row.recompute == "full";
   const bool custom = row.recompute == "custom";
+  if (row.recompute == "none" && speaks_of_recomputation(asserted(detail))) {
+    return {fmt::format("recompute none, not \"{}\"", printable(row.recompute_detail, 60))};
+  }
   if (detail.empty() || (!full && !custom && row.recompute != "selective")) {
     return {};
   }

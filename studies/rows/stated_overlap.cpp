@@ -208,8 +208,13 @@ std::string likely_word(std::string_view clause) {
 std::vector<std::string> unread_overlap(std::string_view cell) {
   const std::string text = to_lower(cell);
   std::vector<std::string> lines;
-  if (is_nothing(text) || text.starts_with('+')) {
+  constexpr auto kSteps = std::to_array<std::string_view>(
+      {"tp overlap", "pp overlap", "dp overlap", "misc", "lamb", "sliding window", "block"});
+  if (is_nothing(text) || (text.starts_with('+') && says_any(text, kSteps))) {
     return lines;
+  }
+  if (text.starts_with('+')) {
+    return {fmt::format("overlap \"{}\" as not stated", printable(text, 60))};
   }
   for (const std::string_view clause : clauses_of(text)) {
     plan::Execution unused;

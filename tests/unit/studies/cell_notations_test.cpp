@@ -275,6 +275,7 @@ TEST(CellNotations, FiguresInWordsSayWhyTheyAreNone) {
     return predicted({{"measured_value", value}}).skipped_because;
   };
   EXPECT_EQ(reason("OOM"), "measured_value \"OOM\": the run did not fit");
+  EXPECT_EQ(reason("50%"), "measured_value \"50%\": iteration_s is no share");
   EXPECT_EQ(reason(">2"), "measured_value \">2\": a bound is no figure");
   EXPECT_EQ(predicted({{"measured_metric", "step time"}, {"measured_value", "2"}}).skipped_because,
             "metric \"step time\" cannot be compared (did you mean \"iteration_s\"?)");

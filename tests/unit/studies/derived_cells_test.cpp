@@ -208,6 +208,8 @@ TEST(DerivedCells, SchedulesOfOneChunkLeaveOthersOut) {
   EXPECT_THAT(remarks("zb-1p"), ElementsAre("schedule zb-1p without vpp 2"));
   EXPECT_THAT(remarks("gpipe"), ElementsAre("schedule gpipe without vpp 2"));
   EXPECT_THAT(remarks("zb-v"), IsEmpty());
+  EXPECT_THAT(predicted({{"schedule", "interleaved"}, {"vpp", "1"}}).assumed,
+              ElementsAre("schedule interleaved with vpp 1 as 1f1b"));
   EXPECT_THAT(
       predicted({{"schedule", "interleaved"}, {"vpp", "2"}, {"pp", "1"}, {"dp", "4"}}).assumed,
       Contains("schedule interleaved without vpp 2"));

@@ -128,6 +128,7 @@ TEST(OverlapRows, WordsThatNobodyKnowsAreRemarked) {
         "recipe-dependent (not in table)", "TP overlap; CP overlap; p2p overlap"}) {
     EXPECT_THAT(unread_overlap(known), ::testing::IsEmpty()) << known;
   }
+  EXPECT_THAT(unread_overlap("+EP overlap"), ElementsAre("overlap \"+ep overlap\" as not stated"));
   EXPECT_THAT(testing::predicted({{"overlap", "foo"}}).assumed,
               ElementsAre("overlap \"foo\" as not stated"));
 }

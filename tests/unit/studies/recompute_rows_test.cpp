@@ -105,6 +105,9 @@ TEST(RecomputeRows, WhatWordsLeaveOpenIsRemarked) {
               ElementsAre("recomputation of 20 layers as of all 12 of a stage"));
   EXPECT_THAT(remarks("first 20 layers", ""),
               ElementsAre("recomputation of 20 layers as of all 12 of a stage"));
+  EXPECT_THAT(remarks("none", "every 2nd layer"),
+              ElementsAre("recompute none, not \"every 2nd layer\""));
+  EXPECT_THAT(remarks("none (fits)", "no checkpointing"), ::testing::IsEmpty());
   EXPECT_THAT(remarks("full", "50"), ElementsAre("recompute_detail \"50\" as not stated"));
   EXPECT_THAT(remarks("full, n layers", ""),
               ElementsAre("recompute_detail \"full, n layers\" as not stated"));
@@ -130,8 +133,8 @@ TEST(RecomputeRows, WhatIsNotModelledSaysSo) {
       row_plan(testing::row_of({{"recompute", "custom"}, {"recompute_detail", "tuned by hand"}}));
   ASSERT_FALSE(plan.has_value());
   EXPECT_EQ(plan.error(), "recomputation \"tuned by hand\" is not modelled");
-  for (const std::string words :
-       {"200%", "-5%", "full on 2 of 8 stages", "layers 0-3", "all but 2 layers", "dynamic"}) {
+  for (const std::string words : {"200%", "-5%", "%", "(", "full on 2 of 8 stages", "layers 0-3",
+                                  "all but 2 layers", "dynamic"}) {
     const auto refused = row_plan(testing::row_of({{"recompute", words}}));
     ASSERT_FALSE(refused.has_value()) << words;
     EXPECT_EQ(refused.error(), "recomputation \"" + words + "\" is not modelled");
