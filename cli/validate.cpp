@@ -69,6 +69,17 @@ void check_some_simulated(const studies::Validation& validation, const std::stri
             rows.empty() ? std::string() : "the first: " + rows.front().skipped_because);
 }
 
+// The tables do not show how cells were read.
+void note_assumed(const studies::Validation& validation, const ValidateOptions& options) {
+  const auto& rows = validation.rows;
+  const auto assumed =
+      std::count_if(rows.begin(), rows.end(), [](const auto& row) { return !row.assumed.empty(); });
+  if (assumed > 0 && !options.assumed && !options.output.quiet) {
+    note(fmt::format("{} of {} rest on assumptions, which --assumed lists", assumed,
+                     counted(std::ssize(rows), "row")));
+  }
+}
+
 int run_validate(const ValidateOptions& options) {
   check_outputs({{"--report", options.report_path},
                  {"--html", options.html_path},
@@ -95,6 +106,7 @@ int run_validate(const ValidateOptions& options) {
     print(studies::to_text(validation, how) +
           (options.groups ? studies::plan_groups_text(groups) : std::string()) +
           (options.assumed ? studies::assumed_text(validation.rows) : std::string()));
+    note_assumed(validation, options);
   }
   if (!options.report_path.empty()) {
     write_result(options.report_path, studies::to_text(validation, how), options.output);
