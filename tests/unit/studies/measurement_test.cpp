@@ -66,6 +66,7 @@ TEST(MeasurementTest, BadCellsCostTheirRowAlone) {
   EXPECT_EQ(predict_training_row(rows[0], 0).skipped_because,
             "t.csv:2: layers: \"many\" is not a number");
   EXPECT_EQ(rows[1].unknown, "");
+  EXPECT_THAT(predict_training_row(rows[1], 0).subject, ::testing::StartsWith("gpt, 8 x A100"));
   EXPECT_EQ(rows[1].layers, 24);
 }
 
