@@ -21,12 +21,12 @@ struct OwnCollectives {
   std::vector<LeftOut> left_out;  // each time while a fifth was no part of the fit; by group
 };
 
-// `logs`: at least one. The profile's `left_out` becomes that of the groups measured.
 // Takes out times that are hundreds of times those of the base, or the reverse: no network does
 // that, another unit does. What was taken out; Error naming the first unless `partial`.
 std::vector<std::string> drop_impossible(std::vector<CollectiveLog>& logs,
                                          const costmodel::Profile& base, bool partial);
 
+// `logs`: at least one. The profile's `left_out` becomes that of the groups measured.
 OwnCollectives fit_own_collectives(std::span<const CollectiveLog> logs,
                                    const costmodel::Profile& base);
 
