@@ -244,11 +244,14 @@ std::string disagreement(const Measurement& row, const models::Network& network)
                            static_cast<double>(models::num_parameters(network)) / 1e9);
 }
 
-// Mistral's third release has a larger vocabulary than those before it (its config.json).
+// Mistral's second release attends to everything, and the third one has a larger vocabulary, too
+// (their config.json).
 void apply_release(const Measurement& row, NetworkSpec& spec) {
   constexpr std::int64_t kThirdVocab = 32768;
-  if (spec.name == "mistral-7b" && mentions(row.model_name, "v0.3")) {
-    spec.vocab = kThirdVocab;
+  const bool third = mentions(row.model_name, "v0.3");
+  if (spec.name == "mistral-7b" && (third || mentions(row.model_name, "v0.2"))) {
+    spec.sliding_window = 0;
+    spec.vocab = third ? kThirdVocab : spec.vocab;
   }
 }
 

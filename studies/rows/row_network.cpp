@@ -185,6 +185,11 @@ tl::expected<NetworkSpec, std::string> whole_network(const Measurement& row,
     spec.hidden_dropout = 0.1;
     spec.attention_dropout = 0.1;
   }
+  // No column says which keys a layer sees: the network that the row names and agrees with does.
+  if (const std::optional<NetworkSpec> named = named_network(row)) {
+    spec.sliding_window = named->sliding_window;
+    spec.global_attention_interval = named->global_attention_interval;
+  }
   return spec;
 }
 

@@ -183,6 +183,28 @@ TEST(NamedNetwork, EncoderDecodersAreTheNetworkOfThatName) {
               HasSubstr("t5-v1.1-xl has 48 layers, not 36"));
 }
 
+// Which keys a layer sees no column says: the named network does, where the row is that network.
+TEST(NamedNetwork, WindowsAreThoseOfTheNetwork) {
+  const auto window = [](const std::string& name, const std::string& ffn_hidden = "14336") {
+    const Measurement row = row_of({{"model_family", "mistral"},
+                                    {"model_name", name},
+                                    {"layers", "32"},
+                                    {"hidden", "4096"},
+                                    {"heads", "32"},
+                                    {"kv_heads", "8"},
+                                    {"ffn_hidden", ffn_hidden},
+                                    {"vocab", "32000"},
+                                    {"params_b", ""},
+                                    {"seq_len", "8192"}});
+    return row_network(row, framework_of(row).facts)->sliding_window;
+  };
+  EXPECT_EQ(window("Mistral-7B"), 4096);
+  EXPECT_EQ(window("Mistral 7B v0.1"), 4096);
+  EXPECT_EQ(window("Mistral 7B v0.2"), 0);
+  EXPECT_EQ(window("mistral-7B-Instruct-v0.3"), 0);
+  EXPECT_EQ(window("Mistral-7B", "11008"), 0);  // another network
+}
+
 TEST(NamedNetwork, EncodersOfStatedWidths) {
   const Changes t5 = {{"model_family", "t5"}, {"model_name", "T5-custom"},
                       {"layers", "32"},       {"hidden", "1024"},
