@@ -110,11 +110,14 @@ void read_offload(ObjectReader& zero, BlockPlan& layout) {
   }
 }
 
+int stage_of(ObjectReader& zero) {
+  const auto stage = stated(zero, "stage");
+  return stage.has_value() ? static_cast<int>(stage->integer(0, 3)) : 0;
+}
+
 void read_zero(const JsonReader& value, Plan& plan, BlockPlan& layout) {
   ObjectReader zero = value.object();
-  if (const auto stage = stated(zero, "stage")) {
-    layout.zero_stage = static_cast<int>(stage->integer(0, 3));
-  }
+  layout.zero_stage = stage_of(zero);
   const auto overlap = stated(zero, "overlap_comm");
   // Off by default below stage 3.
   const bool overlaps = overlap.has_value() ? overlap->boolean() : layout.zero_stage == 3;
@@ -199,8 +202,17 @@ void read_precision(ObjectReader& document, Plan& plan) {
     document.value().fail("bf16 and fp16 are both enabled");
   }
   plan.precision = bf16 ? DType::Bf16 : fp16 ? DType::Fp16 : DType::Fp32;
-  // Gradients keep the model's precision unless the file says otherwise; bf16 accumulates in fp32.
-  plan.execution.fp32_gradients = plan.precision != DType::Fp16;
+  // Unless the file says otherwise gradients have the model's precision; bf16 without ZeRO
+  // accumulates in fp32 (runtime/engine.py, get_data_types).
+  const auto zero = document.optional("zero_optimization");
+  bool sharded = false;
+  if (zero.has_value()) {
+    ObjectReader section = zero->object();
+    sharded = stage_of(section) > 0;
+    section.ignore_rest();
+  }
+  plan.execution.fp32_gradients =
+      plan.precision == DType::Fp32 || (plan.precision == DType::Bf16 && !sharded);
   if (const auto types = document.optional("data_types")) {
     ObjectReader object = types->object();
     if (const auto type = stated(object, "grad_accum_dtype")) {

@@ -45,6 +45,19 @@ std::string refusal(const std::string& precision, const std::string& members) {
   return "";
 }
 
+// Without ZeRO bf16 is accumulated in fp32, with it in bf16 (runtime/engine.py, get_data_types).
+TEST(DeepSpeedImport, ShardedGradientsHaveTheModelsPrecision) {
+  const auto fp32 = [](const std::string& precision, const std::string& members) {
+    return read(configuration(precision, members)).execution.fp32_gradients;
+  };
+  EXPECT_TRUE(fp32("bf16", R"("wall_clock_breakdown": false)"));
+  EXPECT_TRUE(fp32("bf16", R"("zero_optimization": {"stage": 0})"));
+  EXPECT_FALSE(fp32("bf16", R"("zero_optimization": {"stage": 2})"));
+  EXPECT_TRUE(fp32("bf16", R"("zero_optimization": {"stage": 2},
+                              "data_types": {"grad_accum_dtype": "fp32"})"));
+  EXPECT_FALSE(fp32("fp16", R"("zero_optimization": {"stage": 0})"));
+}
+
 TEST(DeepSpeedImport, GradientsTravelInTheTypeThatTheyAreKeptIn) {
   EXPECT_TRUE(
       read(configuration("bf16", R"("communication_data_type": "fp32")")).execution.fp32_gradients);
