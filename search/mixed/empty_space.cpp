@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "search/mixed/worker.hpp"
+#include "search/space/empty_space.hpp"
 
 namespace orrery::search {
 namespace {
@@ -24,26 +25,13 @@ bool has_plan(const plan::MixedPlan& base, const Constraints& constraints) {
   return false;
 }
 
-void check_forbidden(const plan::MixedPlan& base, const Constraints& constraints) {
-  const std::vector<std::string> fields = constraints.forbidden_fields();
-  if (fields.empty() || !has_plan(base, constraints.with_forbidden_alone(""))) {
-    return;  // what is forbidden is not to blame
-  }
-  for (const std::string& field : fields) {
-    if (!has_plan(base, constraints.with_forbidden_alone(field))) {
-      bad_input("--forbid",
-                fmt::format("{} leaves no value of {} for {} on {} and batch {}",
-                            constraints.forbidden_text(field), field, base.shape.network.spec.name,
-                            base.machine->cluster.name, base.shape.batch),
-                "leave out one of these values");
-    }
-  }
-}
-
 }  // namespace
 
 void explain_empty_mixed_space(const plan::MixedPlan& base, const Constraints& constraints) {
-  check_forbidden(base, constraints);
+  check_forbidden(
+      constraints, [&](const Constraints& some) { return has_plan(base, some); },
+      fmt::format("{} on {} and batch {}", base.shape.network.spec.name, base.machine->cluster.name,
+                  base.shape.batch));
   const std::vector<std::string> fixed = constraints.fixed_texts();
   bad_input("",
             fixed.empty()

@@ -148,23 +148,6 @@ std::string layout_reason(const plan::Plan& base, const Constraints& constraints
   return "";
 }
 
-// Error where --forbid alone leaves no value of one field, whatever else is asked for.
-void check_forbidden(const plan::Plan& base, const Constraints& constraints) {
-  const std::vector<std::string> fields = constraints.forbidden_fields();
-  if (fields.empty() || !has_plan(base, constraints.with_forbidden_alone(""))) {
-    return;  // what is forbidden is not to blame
-  }
-  for (const std::string& field : fields) {
-    if (!has_plan(base, constraints.with_forbidden_alone(field))) {
-      bad_input("--forbid",
-                fmt::format("{} leaves no value of {} for {}, the {} GPUs of {} and batch {}",
-                            constraints.forbidden_text(field), field, base.network.spec.name,
-                            base.cluster.num_gpus(), base.cluster.name, base.batch),
-                "leave out one of these values");
-    }
-  }
-}
-
 // What is forbidden of fields without which there are plans: "--forbid dp=2, dp=4".
 std::vector<std::string> forbidden_culprits(const plan::Plan& base,
                                             const Constraints& constraints) {
@@ -210,8 +193,28 @@ std::string free_hint(const plan::Plan& base, const Constraints& constraints) {
 
 }  // namespace
 
+void check_forbidden(const Constraints& constraints,
+                     const std::function<bool(const Constraints&)>& has_plan,
+                     const std::string& problem) {
+  const std::vector<std::string> fields = constraints.forbidden_fields();
+  if (fields.empty() || !has_plan(constraints.with_forbidden_alone(""))) {
+    return;  // what is forbidden is not to blame
+  }
+  for (const std::string& field : fields) {
+    if (!has_plan(constraints.with_forbidden_alone(field))) {
+      bad_input("--forbid",
+                fmt::format("{} leaves no value of {} for {}", constraints.forbidden_text(field),
+                            field, problem),
+                "leave out one of these values");
+    }
+  }
+}
+
 void explain_empty_space(const plan::Plan& base, const Constraints& constraints) {
-  check_forbidden(base, constraints);
+  check_forbidden(
+      constraints, [&](const Constraints& some) { return has_plan(base, some); },
+      fmt::format("{}, the {} GPUs of {} and batch {}", base.network.spec.name,
+                  base.cluster.num_gpus(), base.cluster.name, base.batch));
   const std::vector<std::string> fixed = constraints.fixed_texts();
   if (fixed.empty()) {
     bad_input(

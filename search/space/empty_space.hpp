@@ -2,6 +2,9 @@
 // Why no plan satisfies a set of constraints.
 #pragma once
 
+#include <functional>
+#include <string>
+
 #include "search/space/constraints.hpp"
 
 namespace orrery::search {
@@ -9,5 +12,11 @@ namespace orrery::search {
 // Throws Error naming what was fixed together and, where dropping one of them opens the space,
 // that one.
 [[noreturn]] void explain_empty_space(const plan::Plan& base, const Constraints& constraints);
+
+// Error where what is forbidden alone leaves no value of one field, whatever else is asked for.
+// `has_plan` says whether constraints leave any; `problem` names network, cluster and batch.
+void check_forbidden(const Constraints& constraints,
+                     const std::function<bool(const Constraints&)>& has_plan,
+                     const std::string& problem);
 
 }  // namespace orrery::search
