@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <system_error>
 
 #include "base/error.hpp"
 #include "base/text.hpp"
 #include "calibrate/byte_stream.hpp"
+#include "calibrate/table_reader.hpp"
 
 namespace orrery::calibrate {
 namespace {
@@ -39,42 +41,24 @@ std::string schema_of(std::string_view text) {
   return follows ? std::string(rest.substr(begin + 1, end - begin - 1)) : "";
 }
 
-// The columns that the description of a reader of tables lists: "GEMM times: m,n,k,time_us (CSV)".
-std::vector<std::string> columns_of(const SampleReader& reader) {
-  const std::size_t begin = reader.what.find(": ");
-  const std::size_t end = reader.what.find(" (CSV)");
-  if (begin == std::string_view::npos || end == std::string_view::npos) {
-    return {};
-  }
-  std::vector<std::string> names;
-  for (const std::string_view name : split(reader.what.substr(begin + 2, end - begin - 2), ',')) {
-    if (name != "...") {
-      names.emplace_back(name);
-    }
-  }
-  return names;
-}
-
 // The table that has most of its columns here, and those that it lacks; "" when none comes near.
-std::string nearest_table(std::string_view text) {
-  std::vector<std::string> here;
-  for (const std::string_view name : split(trim(text.substr(0, text.find('\n'))), ',')) {
-    here.emplace_back(trim(name));
-  }
+std::string nearest_table(const FileHead& head) {
   std::string nearest;
-  std::size_t fewest = here.size();
+  std::size_t fewest = std::numeric_limits<std::size_t>::max();
   for (const SampleReader* reader : reader_table()) {
-    std::vector<std::string> missing = columns_of(*reader);
-    const std::size_t needed = missing.size();
-    std::erase_if(missing, [&](const std::string& name) {
-      return std::find(here.begin(), here.end(), name) != here.end();
-    });
+    const std::vector<std::string> missing = missing_columns(head, reader->columns);
+    const std::size_t needed = split(reader->columns, ',').size();
     if (!missing.empty() && 2 * missing.size() < needed && missing.size() < fewest) {
       fewest = missing.size();
       nearest = fmt::format("a table of {} has {}, too", reader->name, fmt::join(missing, ", "));
     }
   }
   return nearest;
+}
+
+bool recognises(const SampleReader& reader, const FileHead& head) {
+  return missing_columns(head, reader.columns).empty() &&
+         (reader.recognises == nullptr || reader.recognises(head));
 }
 
 }  // namespace
@@ -111,7 +95,7 @@ const SampleReader& detect_reader(const std::string& path) {
     bad_input(path, "text in UTF-16", "convert it to UTF-8");
   }
   for (const SampleReader* reader : reader_table()) {
-    if (reader->recognises(head)) {
+    if (recognises(*reader, head)) {
       return *reader;
     }
   }
@@ -120,7 +104,7 @@ const SampleReader& detect_reader(const std::string& path) {
     bad_input(path, fmt::format("a document of schema \"{}\"", printable(schema, 40)),
               "samples are of schema \"orrery-samples\"");
   }
-  if (const std::string near = nearest_table(head.text); !near.empty()) {
+  if (const std::string near = nearest_table(head); !near.empty()) {
     bad_input(path, "the format is not recognised", near);
   }
   bad_input(path, "the format is not recognised",

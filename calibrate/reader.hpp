@@ -44,7 +44,8 @@ struct FileHead {
 struct SampleReader {
   std::string_view name;  // "nccl-tests", the value of --format
   std::string_view what;
-  bool (*recognises)(const FileHead& head);
+  std::string_view columns = {};  // "m,n,k,time_us": those of a table that files must have
+  bool (*recognises)(const FileHead& head) = nullptr;  // null: by the columns alone
   Reading (*read)(const std::string& path, const ReadOptions& options);
 };
 

@@ -108,14 +108,19 @@ void TableRow::add(Shape shape, const Timing& time, std::string implementation,
                         .flags = flags});
 }
 
-bool has_columns(const FileHead& head, std::initializer_list<std::string_view> columns) {
+std::vector<std::string> missing_columns(const FileHead& head, std::string_view columns) {
   const std::string_view text = head.text;
   const std::string_view line = text.substr(0, text.find('\n'));
   const std::vector<std::string_view> names = split(trim(line), ',');
-  return std::all_of(columns.begin(), columns.end(), [&](std::string_view column) {
-    return std::any_of(names.begin(), names.end(),
-                       [&](std::string_view name) { return trim(name) == column; });
-  });
+  std::vector<std::string> missing;
+  for (const std::string_view column : split(columns, ',')) {
+    const bool is_here = std::any_of(names.begin(), names.end(),
+                                     [&](std::string_view name) { return trim(name) == column; });
+    if (!is_here && !column.empty()) {
+      missing.emplace_back(column);
+    }
+  }
+  return missing;
 }
 
 CsvTable parse_table(ReadingBuilder& builder) {

@@ -4,10 +4,10 @@
 // --partial) is here.
 #pragma once
 
-#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <unordered_set>
+#include <vector>
 
 #include "base/csv.hpp"
 #include "calibrate/printed.hpp"
@@ -51,13 +51,13 @@ class TableRow {
   ReadingBuilder& builder_;
 };
 
-// Whether the first line names all of these columns.
-bool has_columns(const FileHead& head, std::initializer_list<std::string_view> columns);
+// Of these columns ("m,n,k,time_us"), those that the first line does not name.
+std::vector<std::string> missing_columns(const FileHead& head, std::string_view columns);
 // The table of the builder's file; with --partial a last line that is cut off is left out.
 CsvTable parse_table(ReadingBuilder& builder);
 // Rows equal to an earlier one in every cell, the names of the columns included: tables that were
-// joined, with themselves or others. A kernel timed
-// twice has two times, and a column of repetitions tells such rows apart.
+// joined, with themselves or others. A kernel timed twice has two times, and a column of
+// repetitions tells such rows apart.
 class RepeatedRows {
  public:
   bool is_repeated(const CsvTable& table, std::size_t row);

@@ -6,10 +6,6 @@
 namespace orrery::calibrate {
 namespace {
 
-bool recognises(const FileHead& head) {
-  return has_columns(head, {"batch", "heads", "kv_heads", "seqlen", "head_dim", "time_us"});
-}
-
 void read_row(const TableRow& row) {
   const std::optional<DType> dtype = row.dtype("dtype");
   if (!dtype) {
@@ -36,7 +32,10 @@ Reading read(const std::string& path, const ReadOptions& options) {
 }  // namespace
 
 extern const SampleReader reader_aiconfigurator_attention = {
-    "aiconfigurator-attention",
-    "attention times: batch,heads,kv_heads,seqlen,head_dim,time_us (CSV)", recognises, read};
+    .name = "aiconfigurator-attention",
+    .what = "attention times (CSV)",
+    .columns = "batch,heads,kv_heads,seqlen,head_dim,time_us",
+    .read = read,
+};
 
 }  // namespace orrery::calibrate

@@ -7,10 +7,7 @@
 namespace orrery::calibrate {
 namespace {
 
-bool recognises(const FileHead& head) {
-  return has_columns(head, {"gpu", "dtype", "m", "n", "k", "time_us"}) &&
-         !has_columns(head, {"trans_a"});
-}
+bool recognises(const FileHead& head) { return !missing_columns(head, "trans_a").empty(); }
 
 void read_row(const TableRow& row) {
   const std::optional<DType> dtype = row.dtype("dtype");
@@ -31,6 +28,11 @@ Reading read(const std::string& path, const ReadOptions& options) {
 }  // namespace
 
 extern const SampleReader reader_aiconfigurator_gemm = {
-    "aiconfigurator-gemm", "GEMM times: gpu,dtype,m,n,k,time_us (CSV)", recognises, read};
+    .name = "aiconfigurator-gemm",
+    .what = "GEMM times (CSV)",
+    .columns = "gpu,dtype,m,n,k,time_us",
+    .recognises = recognises,
+    .read = read,
+};
 
 }  // namespace orrery::calibrate

@@ -7,10 +7,6 @@
 namespace orrery::calibrate {
 namespace {
 
-bool recognises(const FileHead& head) {
-  return has_columns(head, {"gpu", "op", "m", "k", "time_us", "GBps"});
-}
-
 void read_row(const TableRow& row) {
   MemorySample kernel{
       .kernel = costmodel::MemoryKernel::Cast, .rows = row.count("m"), .columns = row.count("k")};
@@ -41,7 +37,10 @@ Reading read(const std::string& path, const ReadOptions& options) {
 }  // namespace
 
 extern const SampleReader reader_aiconfigurator_quantise = {
-    "aiconfigurator-quantise", "quantisation times: gpu,op,m,k,time_us,GBps (CSV)", recognises,
-    read};
+    .name = "aiconfigurator-quantise",
+    .what = "quantisation times (CSV)",
+    .columns = "gpu,op,m,k,time_us,GBps",
+    .read = read,
+};
 
 }  // namespace orrery::calibrate

@@ -7,10 +7,6 @@
 namespace orrery::calibrate {
 namespace {
 
-bool recognises(const FileHead& head) {
-  return has_columns(head, {"gpu", "dtype", "m", "n", "k", "trans_a", "trans_b", "time_us"});
-}
-
 std::optional<DType> dtype_of(const std::string& text) {
   if (text == "fp16_mixed_tensorcore") {
     return DType::Fp16;
@@ -45,7 +41,10 @@ Reading read(const std::string& path, const ReadOptions& options) {
 }  // namespace
 
 extern const SampleReader reader_deepbench_gemm = {
-    "deepbench-gemm", "GEMM times: gpu,dtype,m,n,k,trans_a,trans_b,time_us (CSV)", recognises,
-    read};
+    .name = "deepbench-gemm",
+    .what = "GEMM times (CSV)",
+    .columns = "gpu,dtype,m,n,k,trans_a,trans_b,time_us",
+    .read = read,
+};
 
 }  // namespace orrery::calibrate

@@ -6,10 +6,6 @@
 namespace orrery::calibrate {
 namespace {
 
-bool recognises(const FileHead& head) {
-  return has_columns(head, {"gpu", "kind", "groups", "m", "n", "k", "tflops"});
-}
-
 void read_row(const TableRow& row) {
   const GemmSample gemm{.m = row.count("m"),
                         .n = row.count("n"),
@@ -26,6 +22,10 @@ Reading read(const std::string& path, const ReadOptions& options) {
 }  // namespace
 
 extern const SampleReader reader_deepgemm = {
-    "deepgemm", "fp8 GEMM rates: gpu,kind,groups,m,n,k,tflops (CSV)", recognises, read};
+    .name = "deepgemm",
+    .what = "fp8 GEMM rates (CSV)",
+    .columns = "gpu,kind,groups,m,n,k,tflops",
+    .read = read,
+};
 
 }  // namespace orrery::calibrate

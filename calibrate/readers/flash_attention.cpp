@@ -7,11 +7,7 @@
 namespace orrery::calibrate {
 namespace {
 
-bool recognises(const FileHead& head) {
-  return has_columns(head, {"gpu", "impl", "pass_", "batch", "heads", "seqlen", "head_dim",
-                            "causal", "tflops"}) &&
-         !has_columns(head, {"time_us"});
-}
+bool recognises(const FileHead& head) { return !missing_columns(head, "time_us").empty(); }
 
 void read_row(const TableRow& row) {
   const std::optional<DType> dtype = row.dtype("dtype");
@@ -42,7 +38,11 @@ Reading read(const std::string& path, const ReadOptions& options) {
 }  // namespace
 
 extern const SampleReader reader_flash_attention = {
-    "flash-attention", "attention rates: gpu,impl,pass_,batch,heads,seqlen,head_dim,tflops (CSV)",
-    recognises, read};
+    .name = "flash-attention",
+    .what = "attention rates (CSV)",
+    .columns = "gpu,impl,pass_,batch,heads,seqlen,head_dim,causal,tflops",
+    .recognises = recognises,
+    .read = read,
+};
 
 }  // namespace orrery::calibrate

@@ -31,6 +31,10 @@ Reading read(const std::string& path, const ReadOptions& options) {
 }  // namespace
 
 extern const SampleReader reader_gemm_repeat = {
-    "gemm-repeat", "GEMM times of several libraries: m,n,k,NAME_us (CSV)", recognises, read};
+    .name = "gemm-repeat",
+    .what = "GEMM times of several libraries: m,n,k,NAME_us (CSV)",
+    .recognises = recognises,
+    .read = read,
+};
 
 }  // namespace orrery::calibrate

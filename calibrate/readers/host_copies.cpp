@@ -6,10 +6,6 @@
 namespace orrery::calibrate {
 namespace {
 
-bool recognises(const FileHead& head) {
-  return has_columns(head, {"gpu", "link", "direction", "bytes", "GBps"});
-}
-
 void read_row(const TableRow& row) {
   const std::string& direction = row.text("direction");
   if (direction != "h2d" && direction != "d2h") {
@@ -31,6 +27,10 @@ Reading read(const std::string& path, const ReadOptions& options) {
 }  // namespace
 
 extern const SampleReader reader_host_copies = {
-    "host-copies", "copies: gpu,link,direction,bytes,GBps (CSV)", recognises, read};
+    .name = "host-copies",
+    .what = "copies (CSV)",
+    .columns = "gpu,link,direction,bytes,GBps",
+    .read = read,
+};
 
 }  // namespace orrery::calibrate

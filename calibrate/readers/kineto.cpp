@@ -207,7 +207,11 @@ Reading read(const std::string& path, const ReadOptions& options) {
 
 }  // namespace
 
-extern const SampleReader reader_kineto = {"kineto", "traces of PyTorch's profiler (JSON, gzip)",
-                                           recognises, read};
+extern const SampleReader reader_kineto = {
+    .name = "kineto",
+    .what = "traces of PyTorch's profiler (JSON, gzip)",
+    .recognises = recognises,
+    .read = read,
+};
 
 }  // namespace orrery::calibrate

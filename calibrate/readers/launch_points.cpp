@@ -9,8 +9,6 @@
 namespace orrery::calibrate {
 namespace {
 
-bool recognises(const FileHead& head) { return has_columns(head, {"source", "what", "values"}); }
-
 void read_row(const TableRow& row) {
   const std::string& what = row.text("what");
   if (what.find("launch latency") == std::string::npos) {
@@ -33,6 +31,10 @@ Reading read(const std::string& path, const ReadOptions& options) {
 }  // namespace
 
 extern const SampleReader reader_launch_points = {
-    "launch-points", "launch latencies: source,what,values (CSV)", recognises, read};
+    .name = "launch-points",
+    .what = "launch latencies (CSV)",
+    .columns = "source,what,values",
+    .read = read,
+};
 
 }  // namespace orrery::calibrate

@@ -9,11 +9,6 @@
 namespace orrery::calibrate {
 namespace {
 
-bool recognises(const FileHead& head) {
-  return has_columns(head, {"gpu", "kernel", "impl", "pass_", "x_name", "x", "config",
-                            "time_us_p50", "time_us_p20", "time_us_p80"});
-}
-
 void read_row(const TableRow& row) {
   const std::string& name = row.text("kernel");
   const std::string& pass = row.text("pass_");
@@ -42,7 +37,10 @@ Reading read(const std::string& path, const ReadOptions& options) {
 }  // namespace
 
 extern const SampleReader reader_liger = {
-    "liger", "kernel times: gpu,kernel,impl,pass_,x_name,x,config,time_us_p50 (CSV)", recognises,
-    read};
+    .name = "liger",
+    .what = "kernel times (CSV)",
+    .columns = "gpu,kernel,impl,pass_,x_name,x,config,time_us_p50,time_us_p20,time_us_p80",
+    .read = read,
+};
 
 }  // namespace orrery::calibrate

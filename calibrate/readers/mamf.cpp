@@ -6,10 +6,6 @@
 namespace orrery::calibrate {
 namespace {
 
-bool recognises(const FileHead& head) {
-  return has_columns(head, {"gpu", "dtype", "tflops", "theory_tflops", "m", "n", "k"});
-}
-
 void read_row(const TableRow& row) {
   const std::optional<DType> dtype = row.dtype("dtype");
   if (!dtype) {
@@ -29,6 +25,10 @@ Reading read(const std::string& path, const ReadOptions& options) {
 }  // namespace
 
 extern const SampleReader reader_mamf = {
-    "mamf", "best matrix rates: gpu,dtype,tflops,theory_tflops,m,n,k (CSV)", recognises, read};
+    .name = "mamf",
+    .what = "best matrix rates (CSV)",
+    .columns = "gpu,dtype,tflops,theory_tflops,m,n,k",
+    .read = read,
+};
 
 }  // namespace orrery::calibrate

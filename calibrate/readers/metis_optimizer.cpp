@@ -7,10 +7,6 @@
 namespace orrery::calibrate {
 namespace {
 
-bool recognises(const FileHead& head) {
-  return has_columns(head, {"gpu", "tp", "param_bytes_total", "optimizer_ms"});
-}
-
 void read_row(const TableRow& row) {
   const std::int64_t parameters = row.count("param_bytes_total") / 2 / row.count("tp");
   const MemorySample kernel{.kernel = costmodel::MemoryKernel::Optimizer,
@@ -28,7 +24,10 @@ Reading read(const std::string& path, const ReadOptions& options) {
 }  // namespace
 
 extern const SampleReader reader_metis_optimizer = {
-    "metis-optimizer", "optimizer steps: gpu,tp,param_bytes_total,optimizer_ms (CSV)", recognises,
-    read};
+    .name = "metis-optimizer",
+    .what = "optimizer steps (CSV)",
+    .columns = "gpu,tp,param_bytes_total,optimizer_ms",
+    .read = read,
+};
 
 }  // namespace orrery::calibrate

@@ -18,11 +18,6 @@
 namespace orrery::calibrate {
 namespace {
 
-bool recognises(const FileHead& head) {
-  return has_columns(head, {"gpu", "nodes", "gpus_per_node", "ranks", "collective", "bytes",
-                            "time_us", "time_inplace_us"});
-}
-
 std::map<std::string, SampleHeader> read_index(const std::string& path) {
   std::map<std::string, SampleHeader> headers;
   const std::filesystem::path index = std::filesystem::path(path).parent_path() / "index.csv";
@@ -130,7 +125,10 @@ Reading read(const std::string& path, const ReadOptions& options) {
 }  // namespace
 
 extern const SampleReader reader_nccl_rows = {
-    "nccl-rows", "collective times: gpu,nodes,ranks,collective,bytes,time_us (CSV)", recognises,
-    read};
+    .name = "nccl-rows",
+    .what = "collective times (CSV)",
+    .columns = "gpu,nodes,gpus_per_node,ranks,collective,bytes,time_us,time_inplace_us",
+    .read = read,
+};
 
 }  // namespace orrery::calibrate

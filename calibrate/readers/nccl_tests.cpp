@@ -241,6 +241,10 @@ Reading read(const std::string& path, const ReadOptions& options) {
 }  // namespace
 
 extern const SampleReader reader_nccl_tests = {
-    "nccl-tests", "output of nccl-tests and rccl-tests (text)", recognises, read};
+    .name = "nccl-tests",
+    .what = "output of nccl-tests and rccl-tests (text)",
+    .recognises = recognises,
+    .read = read,
+};
 
 }  // namespace orrery::calibrate

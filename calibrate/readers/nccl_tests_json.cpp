@@ -258,6 +258,10 @@ Reading read(const std::string& path, const ReadOptions& options) {
 }  // namespace
 
 extern const SampleReader reader_nccl_tests_json = {
-    "nccl-tests-json", "output of nccl-tests -J (JSON)", recognises, read};
+    .name = "nccl-tests-json",
+    .what = "output of nccl-tests -J (JSON)",
+    .recognises = recognises,
+    .read = read,
+};
 
 }  // namespace orrery::calibrate

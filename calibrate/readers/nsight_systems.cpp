@@ -354,6 +354,10 @@ Reading read(const std::string& path, const ReadOptions& options) {
 }  // namespace
 
 extern const SampleReader reader_nsight_systems = {
-    "nsight-systems", "exports of Nsight Systems (SQLite)", recognises, read};
+    .name = "nsight-systems",
+    .what = "exports of Nsight Systems (SQLite)",
+    .recognises = recognises,
+    .read = read,
+};
 
 }  // namespace orrery::calibrate

@@ -249,7 +249,11 @@ Reading read(const std::string& path, const ReadOptions& options) {
 
 }  // namespace
 
-extern const SampleReader reader_nvbench = {"nvbench", "results of NVIDIA nvbench (JSON)",
-                                            recognises, read};
+extern const SampleReader reader_nvbench = {
+    .name = "nvbench",
+    .what = "results of NVIDIA nvbench (JSON)",
+    .recognises = recognises,
+    .read = read,
+};
 
 }  // namespace orrery::calibrate

@@ -29,6 +29,10 @@ Reading read(const std::string& path, const ReadOptions& options) {
 }  // namespace
 
 extern const SampleReader reader_orrery_samples = {
-    "orrery-samples", "samples written by orrery calibrate (JSON)", recognises, read};
+    .name = "orrery-samples",
+    .what = "samples written by orrery calibrate (JSON)",
+    .recognises = recognises,
+    .read = read,
+};
 
 }  // namespace orrery::calibrate

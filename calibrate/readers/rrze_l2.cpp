@@ -6,8 +6,6 @@
 namespace orrery::calibrate {
 namespace {
 
-bool recognises(const FileHead& head) { return has_columns(head, {"gpu", "data_kB", "GBps"}); }
-
 void read_row(const TableRow& row) {
   const MemorySample kernel{.kernel = costmodel::MemoryKernel::Elementwise,
                             .operation = "read",
@@ -23,6 +21,10 @@ Reading read(const std::string& path, const ReadOptions& options) {
 }  // namespace
 
 extern const SampleReader reader_rrze_l2 = {
-    "rrze-l2", "bandwidth against working set: gpu,data_kB,GBps (CSV)", recognises, read};
+    .name = "rrze-l2",
+    .what = "bandwidth against working set (CSV)",
+    .columns = "gpu,data_kB,GBps",
+    .read = read,
+};
 
 }  // namespace orrery::calibrate

@@ -6,10 +6,6 @@
 namespace orrery::calibrate {
 namespace {
 
-bool recognises(const FileHead& head) {
-  return has_columns(head, {"gpu", "mode", "elements", "time_us"});
-}
-
 void read_row(const TableRow& row) {
   const std::string& mode = row.text("mode");
   if (mode != "cuda_graph" && mode != "stream_launch") {
@@ -33,6 +29,10 @@ Reading read(const std::string& path, const ReadOptions& options) {
 }  // namespace
 
 extern const SampleReader reader_rrze_small_kernels = {
-    "rrze-small-kernels", "small kernels: gpu,mode,elements,time_us (CSV)", recognises, read};
+    .name = "rrze-small-kernels",
+    .what = "small kernels (CSV)",
+    .columns = "gpu,mode,elements,time_us",
+    .read = read,
+};
 
 }  // namespace orrery::calibrate

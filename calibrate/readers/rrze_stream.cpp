@@ -22,10 +22,6 @@ constexpr std::array<Stream, 4> kStreams = {{{"init_GBps", "fill", 0, 1},
                                              {"scale_GBps", "scale", 1, 1},
                                              {"triad_GBps", "triad", 3, 1}}};
 
-bool recognises(const FileHead& head) {
-  return has_columns(head, {"gpu", "init_GBps", "read_GBps", "scale_GBps", "triad_GBps"});
-}
-
 void read_row(const TableRow& row) {
   for (const Stream& stream : kStreams) {
     const std::int64_t parts = stream.loads + stream.stores;
@@ -48,7 +44,10 @@ Reading read(const std::string& path, const ReadOptions& options) {
 }  // namespace
 
 extern const SampleReader reader_rrze_stream = {
-    "rrze-stream", "streaming rates: gpu,init_GBps,read_GBps,scale_GBps,triad_GBps (CSV)",
-    recognises, read};
+    .name = "rrze-stream",
+    .what = "streaming rates (CSV)",
+    .columns = "gpu,init_GBps,read_GBps,scale_GBps,triad_GBps",
+    .read = read,
+};
 
 }  // namespace orrery::calibrate

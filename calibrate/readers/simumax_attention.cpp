@@ -7,11 +7,6 @@
 namespace orrery::calibrate {
 namespace {
 
-bool recognises(const FileHead& head) {
-  return has_columns(head, {"batch", "seq_len", "head_num", "kv_head_num", "qk_head_dim",
-                            "v_head_dim", "efficiency", "peak_tflops"});
-}
-
 void read_row(const TableRow& row) {
   const std::string& operation = row.text("op");
   if (operation != "sdp_fwd" && operation != "sdp_bwd") {
@@ -42,7 +37,10 @@ Reading read(const std::string& path, const ReadOptions& options) {
 }  // namespace
 
 extern const SampleReader reader_simumax_attention = {
-    "simumax-attention", "attention efficiencies: batch,seq_len,head_num,...,efficiency (CSV)",
-    recognises, read};
+    .name = "simumax-attention",
+    .what = "attention efficiencies (CSV)",
+    .columns = "batch,seq_len,head_num,kv_head_num,qk_head_dim,v_head_dim,efficiency,peak_tflops",
+    .read = read,
+};
 
 }  // namespace orrery::calibrate

@@ -9,11 +9,6 @@
 namespace orrery::calibrate {
 namespace {
 
-bool recognises(const FileHead& head) {
-  return has_columns(head,
-                     {"b", "m", "n", "k", "layout", "accumulate", "efficiency", "peak_tflops"});
-}
-
 GemmLayout layout_of(const TableRow& row) {
   const std::string& text = row.text("layout");
   if (text == "TN") {
@@ -57,7 +52,10 @@ Reading read(const std::string& path, const ReadOptions& options) {
 }  // namespace
 
 extern const SampleReader reader_simumax_gemm = {
-    "simumax-gemm", "GEMM efficiencies: b,m,n,k,layout,accumulate,efficiency,peak_tflops (CSV)",
-    recognises, read};
+    .name = "simumax-gemm",
+    .what = "GEMM efficiencies (CSV)",
+    .columns = "b,m,n,k,layout,accumulate,efficiency,peak_tflops",
+    .read = read,
+};
 
 }  // namespace orrery::calibrate

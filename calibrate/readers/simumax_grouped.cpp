@@ -8,10 +8,6 @@
 namespace orrery::calibrate {
 namespace {
 
-bool recognises(const FileHead& head) {
-  return has_columns(head, {"ng", "M", "N", "K", "stage", "efficiency", "peak_tflops"});
-}
-
 void read_row(const TableRow& row) {
   const std::optional<DType> dtype = row.dtype("dtype");
   const std::optional<DType> output = row.dtype("out_dtype");
@@ -56,7 +52,10 @@ Reading read(const std::string& path, const ReadOptions& options) {
 }  // namespace
 
 extern const SampleReader reader_simumax_grouped = {
-    "simumax-grouped", "grouped GEMM efficiencies: ng,M,N,K,stage,efficiency,peak_tflops (CSV)",
-    recognises, read};
+    .name = "simumax-grouped",
+    .what = "grouped GEMM efficiencies (CSV)",
+    .columns = "ng,M,N,K,stage,efficiency,peak_tflops",
+    .read = read,
+};
 
 }  // namespace orrery::calibrate

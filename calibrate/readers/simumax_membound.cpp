@@ -9,10 +9,6 @@ namespace {
 
 constexpr std::int64_t kNominalBytes = std::int64_t{1} << 30;
 
-bool recognises(const FileHead& head) {
-  return has_columns(head, {"gpu", "op", "efficient_factor", "gbps", "latency_us"});
-}
-
 void read_row(const TableRow& row) {
   using costmodel::MemoryKernel;
   const std::string& operation = row.text("op");
@@ -42,7 +38,10 @@ Reading read(const std::string& path, const ReadOptions& options) {
 }  // namespace
 
 extern const SampleReader reader_simumax_membound = {
-    "simumax-membound", "memory-bound rates: gpu,op,efficient_factor,gbps,latency_us (CSV)",
-    recognises, read};
+    .name = "simumax-membound",
+    .what = "memory-bound rates (CSV)",
+    .columns = "gpu,op,efficient_factor,gbps,latency_us",
+    .read = read,
+};
 
 }  // namespace orrery::calibrate

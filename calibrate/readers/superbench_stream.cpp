@@ -5,10 +5,6 @@
 namespace orrery::calibrate {
 namespace {
 
-bool recognises(const FileHead& head) {
-  return has_columns(head, {"gpu", "op", "bytes", "block", "GBps"});
-}
-
 void read_row(const TableRow& row) {
   const std::string& operation = row.text("op");
   const bool two = operation == "COPY" || operation == "SCALE";
@@ -35,6 +31,10 @@ Reading read(const std::string& path, const ReadOptions& options) {
 }  // namespace
 
 extern const SampleReader reader_superbench_stream = {
-    "superbench-stream", "HBM streaming: gpu,op,bytes,block,GBps (CSV)", recognises, read};
+    .name = "superbench-stream",
+    .what = "HBM streaming (CSV)",
+    .columns = "gpu,op,bytes,block,GBps",
+    .read = read,
+};
 
 }  // namespace orrery::calibrate
