@@ -100,7 +100,6 @@ void against_memory(Walk& walk, const plan::Plan& base, ParetoFrontier& frontier
     }
     tighter.memory_reserve = base.cluster.gpu.memory - point->memory + ByteCount(1);
     point->found.plan.memory_reserve = base.memory_reserve;
-    point->replayed = replayed_peak(point->found.plan);
     std::vector<ParetoPoint>& points = frontier.points;
     if (!points.empty() &&
         points.back().found.simulation.iteration_time == point->found.simulation.iteration_time) {
@@ -223,6 +222,9 @@ ParetoFrontier find_pareto(ParetoKind kind, const Problem& problem, const plan::
   Walk walk(frontier, options, base.memory_reserve, done);
   if (kind == ParetoKind::Memory) {
     against_memory(walk, base, frontier);
+    for (ParetoPoint& point : frontier.points) {
+      point.replayed = replayed_peak(point.found.plan);
+    }
     return frontier;
   }
   if (kind == ParetoKind::Cost && base.cluster.gpu.price.value() <= 0) {

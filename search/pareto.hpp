@@ -31,8 +31,8 @@ std::string_view to_text(ParetoKind kind);
 struct ParetoPoint {
   Found found;
   int gpus = 0;
-  ByteCount memory;    // of the fullest GPU, by categories
-  ByteCount replayed;  // of a frontier against memory: its peak in the replay; 0: not replayed
+  ByteCount memory;          // of the fullest GPU, by categories
+  ByteCount replayed;        // its peak in the replay, of a frontier against memory; else 0
   double usd_per_iteration;  // 0: no price known
   Seconds lower_bound;       // of every plan that costs no more
   double gap_fraction = 0;

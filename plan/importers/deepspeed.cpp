@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <optional>
 
 #include "base/error.hpp"
 #include "base/json_reader.hpp"
@@ -115,9 +116,7 @@ int stage_of(ObjectReader& zero) {
   return stage.has_value() ? static_cast<int>(stage->integer(0, 3)) : 0;
 }
 
-void read_zero(const JsonReader& value, Plan& plan, BlockPlan& layout) {
-  ObjectReader zero = value.object();
-  layout.zero_stage = stage_of(zero);
+void read_zero(ObjectReader& zero, Plan& plan, BlockPlan& layout) {
   const auto overlap = stated(zero, "overlap_comm");
   // Off by default below stage 3.
   const bool overlaps = overlap.has_value() ? overlap->boolean() : layout.zero_stage == 3;
@@ -195,7 +194,7 @@ void read_communication(ObjectReader& document, const Plan& plan) {
   }
 }
 
-void read_precision(ObjectReader& document, Plan& plan) {
+void read_precision(ObjectReader& document, bool sharded, Plan& plan) {
   const bool bf16 = is_enabled(document, "bf16") || is_enabled(document, "bfloat16");
   const bool fp16 = is_enabled(document, "fp16");
   if (bf16 && fp16) {
@@ -204,13 +203,6 @@ void read_precision(ObjectReader& document, Plan& plan) {
   plan.precision = bf16 ? DType::Bf16 : fp16 ? DType::Fp16 : DType::Fp32;
   // Unless the file says otherwise gradients have the model's precision; bf16 without ZeRO
   // accumulates in fp32 (runtime/engine.py, get_data_types).
-  const auto zero = document.optional("zero_optimization");
-  bool sharded = false;
-  if (zero.has_value()) {
-    ObjectReader section = zero->object();
-    sharded = stage_of(section) > 0;
-    section.ignore_rest();
-  }
   plan.execution.fp32_gradients =
       plan.precision == DType::Fp32 || (plan.precision == DType::Bf16 && !sharded);
   if (const auto types = document.optional("data_types")) {
@@ -276,9 +268,15 @@ Plan parse(std::string_view text, const std::string& where, const topologies::Cl
     }
   }
   plan.dp = cluster.num_gpus() / layout.cp;
-  read_precision(document, plan);
+  const auto section = document.optional("zero_optimization");
+  std::optional<ObjectReader> zero;
+  if (section.has_value()) {
+    zero.emplace(section->object());
+    layout.zero_stage = stage_of(*zero);
+  }
+  read_precision(document, layout.zero_stage > 0, plan);
   read_batch(document, plan);
-  if (const auto zero = document.optional("zero_optimization")) {
+  if (zero.has_value()) {
     read_zero(*zero, plan, layout);
   } else {
     plan.execution.overlap_grad_reduce = false;

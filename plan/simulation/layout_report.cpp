@@ -47,7 +47,6 @@ class Reporter {
     report.first = position;
     report.layout = layout_text(plan_.layout_of(position));
     report.layout += piece.across_stages ? fmt::format(", over all {} stages", plan_.pp) : "";
-    gathers_weights_ = piece.layout.zero_stage == 3 && !serving_;
     add_tensors(context, with_table, report);
     add_shares(context, report);
     if (serving_) {
@@ -101,8 +100,8 @@ class Reporter {
   }
 
  private:
-  // With all data ranks, which the lowering of a block leaves out; of several slices the longest,
-  // of a serving plan the largest iteration.
+  // With all data ranks and the ZeRO stage, which the lowering of a block leaves out; of several
+  // slices the longest, of a serving plan the largest iteration.
   BlockContext context_of(const StagePiece& piece) const {
     if (serving_) {
       return serving_->context(piece.block, serving_->most_tokens(piece.block));
@@ -114,6 +113,7 @@ class Reporter {
     const std::int64_t micro_batch = micro_batch_of(piece, plan_);
     const int data_ranks = data_ranks_of(piece, plan_);
     BlockContext context = costs_.block_context(piece.block, piece.layout, micro_batch, *longest);
+    context.layout.zero_stage = piece.layout.zero_stage;
     context.mesh = mesh_of(piece.layout, data_ranks);
     context.extents.batch = micro_batch * data_ranks;
     return context;
@@ -163,7 +163,8 @@ class Reporter {
         shards *= context.mesh.of(axis);
       }
     }
-    return !gathers_weights_ || axes.empty()
+    const bool gathers_weights = context.layout.zero_stage == 3 && !context.forward_only;
+    return !gathers_weights || axes.empty()
                ? ""
                : fmt::format(", between passes in {} shards on {}", shards, axes_text(axes));
   }
@@ -320,7 +321,6 @@ class Reporter {
   const Plan& plan_;
   BlockCosts costs_;
   std::optional<ServingModel> serving_;  // no gradients, no backward
-  bool gathers_weights_ = false;         // of the block, for every pass
 };
 
 // By chain position whether its stage begins with the token table.
