@@ -5,12 +5,16 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 #include <vector>
 
+#include "base/dtype.hpp"
+#include "base/error.hpp"
 #include "base/limits.hpp"
 #include "base/quantity_text.hpp"
 #include "base/text.hpp"
 #include "calibrate/printed.hpp"
+#include "calibrate/reading_builder.hpp"
 
 namespace orrery::calibrate {
 namespace {
@@ -20,30 +24,22 @@ using sim::CommKind;
 constexpr double kGigabyte = 1e9;
 
 // Bytes of an element (test_typenames of nccl-tests and rccl-tests); 0 for others.
-std::int64_t element_bytes(std::string_view type) {
-  struct Entry {
-    std::string_view name;
-    std::int64_t bytes;
-  };
-  constexpr auto kTypes = std::to_array<Entry>({{"int8", 1},
-                                                {"uint8", 1},
-                                                {"char", 1},
-                                                {"f8e4m3", 1},
-                                                {"f8e5m2", 1},
-                                                {"fp8_e4m3", 1},
-                                                {"fp8_e5m2", 1},
-                                                {"half", 2},
-                                                {"bfloat16", 2},
-                                                {"int32", 4},
-                                                {"uint32", 4},
-                                                {"int", 4},
-                                                {"float", 4},
-                                                {"int64", 8},
-                                                {"uint64", 8},
-                                                {"double", 8}});
-  const auto* found = std::find_if(kTypes.begin(), kTypes.end(),
-                                   [&](const Entry& entry) { return entry.name == type; });
-  return found == kTypes.end() ? 0 : found->bytes;
+double element_bytes(std::string_view type) {
+  if (const auto dtype = foreign_dtype(type)) {
+    return bytes_per_element(*dtype);
+  }
+  constexpr auto kOthers = std::to_array<std::pair<std::string_view, double>>({{"int8", 1},
+                                                                               {"uint8", 1},
+                                                                               {"char", 1},
+                                                                               {"int32", 4},
+                                                                               {"uint32", 4},
+                                                                               {"int", 4},
+                                                                               {"int64", 8},
+                                                                               {"uint64", 8},
+                                                                               {"double", 8}});
+  const auto* found = std::find_if(kOthers.begin(), kOthers.end(),
+                                   [&](const auto& entry) { return entry.first == type; });
+  return found == kOthers.end() ? 0 : found->second;
 }
 
 // Collectives whose data is divided among the ranks.
@@ -74,11 +70,11 @@ std::vector<Convention> conventions(const CollectiveRow& row) {
 }  // namespace
 
 std::string size_contradiction(const CollectiveRow& row) {
-  const std::int64_t element = element_bytes(to_lower(row.type));
+  const double element = element_bytes(to_lower(row.type));
   if (element == 0 || row.count <= 0) {
     return "";
   }
-  const double elements = static_cast<double>(row.count) * static_cast<double>(element);
+  const double elements = static_cast<double>(row.count) * element;
   const auto bytes = static_cast<double>(row.bytes);
   if (bytes == elements ||
       (is_divided(row.kind) && bytes == elements * static_cast<double>(row.ranks))) {
@@ -128,17 +124,27 @@ std::string rate_contradiction(const CollectiveRow& row, const traces::NcclTimin
                                timing.time.value(), whose, apparent * usual.rate * usual.bus);
 }
 
-std::string busbw_contradiction(const CollectiveRow& row, std::string_view time_us,
-                                std::string_view busbw_gbps) {
-  const auto number = [](std::string_view cell) {
-    return parse_number(cell, "time or bandwidth", 0, limits::kMaxQuantity);
+void check_busbw(const CsvTable& table, std::size_t index, const CollectiveRow& row,
+                 std::string_view time_column) {
+  constexpr std::string_view kBusbw = "busbw_GBps";
+  if (!table.has_column(kBusbw) || table.cell(index, kBusbw).empty()) {
+    return;
+  }
+  const auto number = [&](std::string_view column) {
+    return parse_number(table.cell(index, column), table.where(index, column), 0,
+                        limits::kMaxQuantity);
+  };
+  const auto rounding = [&](std::string_view column) {
+    return traces::half_of_last_digit(table.cell(index, column));
   };
   traces::NcclTiming timing;
-  timing.time = Seconds(number(time_us) * 1e-6);
-  timing.time_rounding = Seconds(traces::half_of_last_digit(time_us) * 1e-6);
-  timing.busbw = BytesPerSecond(number(busbw_gbps) * kGigabyte);
-  timing.busbw_rounding = BytesPerSecond(traces::half_of_last_digit(busbw_gbps) * kGigabyte);
-  return rate_contradiction(row, timing);
+  timing.time = Seconds(number(time_column) * 1e-6);
+  timing.time_rounding = Seconds(rounding(time_column) * 1e-6);
+  timing.busbw = BytesPerSecond(number(kBusbw) * kGigabyte);
+  timing.busbw_rounding = BytesPerSecond(rounding(kBusbw) * kGigabyte);
+  if (const std::string wrong = rate_contradiction(row, timing); !wrong.empty()) {
+    bad_input(table.where(index, kBusbw), wrong, "columns were confused or the row was edited");
+  }
 }
 
 }  // namespace orrery::calibrate

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/csv.hpp"
 #include "base/units.hpp"
 #include "sim/engine/tags.hpp"
 #include "traces/nccl_log.hpp"
@@ -26,8 +27,8 @@ struct CollectiveRow {
 // What contradicts what, with both numbers; empty for a sound row.
 std::string size_contradiction(const CollectiveRow& row);
 std::string rate_contradiction(const CollectiveRow& row, const traces::NcclTiming& timing);
-// Of tables that state busbw in GB/s, and microseconds: the cells as printed.
-std::string busbw_contradiction(const CollectiveRow& row, std::string_view time_us,
-                                std::string_view busbw_gbps);
+// Error where a row of a table has a cell busbw_GBps that contradicts its microseconds.
+void check_busbw(const CsvTable& table, std::size_t index, const CollectiveRow& row,
+                 std::string_view time_column);
 
 }  // namespace orrery::calibrate

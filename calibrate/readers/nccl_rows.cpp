@@ -7,8 +7,6 @@
 #include <map>
 
 #include "base/error.hpp"
-#include "base/limits.hpp"
-#include "base/quantity_text.hpp"
 #include "base/text.hpp"
 #include "calibrate/collective_log.hpp"
 #include "calibrate/collective_row.hpp"
@@ -41,23 +39,6 @@ std::map<std::string, SampleHeader> read_index(const std::string& path) {
   return headers;
 }
 
-void check_bandwidth(const TableRow& row, std::size_t index, const CollectiveSample& sample,
-                     std::string_view time_column) {
-  constexpr const char* kColumn = "busbw_GBps";
-  if (!row.has(kColumn) || row.text(kColumn).empty()) {
-    return;
-  }
-  const std::string where = row.table().where(index, kColumn);
-  (void)parse_number(row.text(kColumn), where, 0, limits::kMaxQuantity);
-  (void)row.number(time_column);
-  const std::string wrong =
-      busbw_contradiction({.kind = sample.kind, .ranks = sample.ranks, .bytes = sample.bytes},
-                          row.text(time_column), row.text(kColumn));
-  if (!wrong.empty()) {
-    bad_input(where, wrong, "columns were confused or the row was edited");
-  }
-}
-
 void read_row(const CsvTable& table, std::size_t index, ReadingBuilder& builder,
               const std::map<std::string, SampleHeader>& headers) {
   const TableRow row(table, index, builder);
@@ -84,12 +65,13 @@ void read_row(const CsvTable& table, std::size_t index, ReadingBuilder& builder,
     if (row.text(column).empty()) {
       continue;
     }
+    const double seconds = row.number(column) * 1e-6;
     // The bandwidth is that of the first time of the row.
     if (column == std::string_view("time_us") || row.text("time_us").empty()) {
-      check_bandwidth(row, index, sample, column);
+      check_busbw(table, index, {.kind = sample.kind, .ranks = sample.ranks, .bytes = sample.bytes},
+                  column);
     }
     sample.in_place = column == std::string_view("time_inplace_us");
-    const double seconds = row.number(column) * 1e-6;
     if (check_time(builder, table.where(index, column), seconds)) {
       builder.add(header, {.shape = sample,
                            .time = single_timing(Seconds(seconds)),

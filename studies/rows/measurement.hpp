@@ -86,6 +86,8 @@ struct Measurement {
   // How cells were read that can be read in more than one way: "seq_len 4K as 4096".
   std::vector<std::string> remarks;
 
+  // Its name, or where none is stated its family.
+  const std::string& model() const { return model_name.empty() ? model_family : model_name; }
   // Whether a free-text column mentions the phrase (any case).
   bool notes_mention(std::string_view phrase) const;
   bool overlap_mentions(std::string_view phrase) const;

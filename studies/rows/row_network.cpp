@@ -79,7 +79,7 @@ std::optional<NetworkSpec> widened_network(const Measurement& row) {
     return std::nullopt;
   }
   NetworkSpec spec = models::load_network(t5 ? "t5-large" : "vit-large-16").spec;
-  spec.name = row.model_name.empty() ? row.model_family : row.model_name;
+  spec.name = row.model();
   spec.layers = *row.layers;
   spec.hidden = *row.hidden;
   spec.heads = *row.heads;
@@ -157,7 +157,7 @@ tl::expected<NetworkSpec, std::string> whole_network(const Measurement& row,
     return tl::unexpected(*missing);
   }
   NetworkSpec spec = family->spec;
-  spec.name = row.model_name.empty() ? row.model_family : row.model_name;
+  spec.name = row.model();
   spec.layers = *row.layers;
   spec.hidden = *row.hidden;
   spec.heads = *row.heads;

@@ -161,21 +161,6 @@ Seconds time_of(const System& system, CommKind kind, Bytes bytes) {
                                 system.model.time(kind, bytes, system.group));
 }
 
-// Of a row that contradicts itself nobody knows which number was measured.
-void check_bandwidth(const CsvTable& table, std::size_t index, CommKind kind, std::int64_t ranks,
-                     std::int64_t bytes) {
-  const Cells cells(table, index);
-  constexpr const char* kColumn = "busbw_GBps";
-  if (!cells.has(kColumn) || !cells.number(kColumn)) {
-    return;
-  }
-  const std::string wrong = calibrate::busbw_contradiction(
-      {.kind = kind, .ranks = ranks, .bytes = bytes}, cells.text("time_us"), cells.text(kColumn));
-  if (!wrong.empty()) {
-    bad_input(table.where(index, kColumn), wrong, "columns were confused or the row was edited");
-  }
-}
-
 RowResult predict_row(const CsvTable& table, std::size_t index, const std::string& source,
                       const tl::expected<System, std::string>& system) {
   const Cells cells(table, index);
@@ -203,7 +188,10 @@ RowResult predict_row(const CsvTable& table, std::size_t index, const std::strin
   } else if (system->group.ranks == 1) {
     result.skipped_because = "one rank alone is a copy on the device";
   } else {
-    check_bandwidth(table, index, *kind, system->group.ranks, bytes);
+    if (cells.has("busbw_GBps") && cells.number("busbw_GBps")) {
+      calibrate::check_busbw(
+          table, index, {.kind = *kind, .ranks = system->group.ranks, .bytes = bytes}, "time_us");
+    }
     const std::string_view extent = system->group.nodes == 1 ? "one-node" : "several-nodes";
     const bool exchange = *kind == CommKind::AllToAll;
     result.kind = to_text(*kind);

@@ -54,8 +54,7 @@ void label_row(const Measurement& row, const plan::Plan& plan, RowResult& result
                                           plan.cluster.gpu.name, row.precision, row.framework);
   result.plan = plan_text(row, plan);
   result.subject =
-      fmt::format("{}, {} x {}, {}", row.model_name.empty() ? row.model_family : row.model_name,
-                  plan.num_gpus(), row.gpu, result.plan);
+      fmt::format("{}, {} x {}, {}", row.model(), plan.num_gpus(), row.gpu, result.plan);
   result.kind = kind_of(plan, row);
   result.gpu = plan.cluster.gpu.name;
   if (row.metric.starts_with("layer_")) {

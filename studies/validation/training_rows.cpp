@@ -146,9 +146,7 @@ RowResult predict_training_row(const Measurement& stated, int interval_draws) {
   result.config_id = row.config_id;
   result.source = row.source;
   result.full = row.full;
-  result.subject =
-      fmt::format("{}, {} x {}", row.model_name.empty() ? row.model_family : row.model_name,
-                  row.gpus.value_or(0), row.gpu);
+  result.subject = fmt::format("{}, {} x {}", row.model(), row.gpus.value_or(0), row.gpu);
   result.memory = is_memory_metric(row.metric);
   result.quantity = result.memory ? "memory_bytes" : "time_s";
   if (row.value <= 0 || !row.unknown.empty()) {
