@@ -192,7 +192,7 @@ BlockRules rules_of(const BlockPlan& layout, bool vocab_parallel) {
   if (vocab_parallel) {
     widths.push_back(Var::Vocab);
   }
-  switch (layout.tensor_parallel) {
+  switch (layout.mesh()) {
     case TensorMesh::OneD:
       columns_only(layout, widths, rules);
       break;

@@ -85,6 +85,7 @@ struct BlockPlan {
   OperatorSet recomputed{};  // of Recompute::Operators
   Offload offload{};         // tensors that leave the device
   TensorMesh tensor_parallel = TensorMesh::OneD;
+  TensorMesh mesh() const { return tp > 1 ? tensor_parallel : TensorMesh::OneD; }
   int tp_rows = 0;   // of the tp mesh; 0: a square of rows and columns (3d: a cube)
   int tp_depth = 0;  // 0: 1, in a cube as rows
   // The axis of the tp mesh whose ranks are neighbours; the others follow as columns, rows, depth.

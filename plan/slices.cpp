@@ -28,11 +28,18 @@ std::int64_t next_divisor(std::int64_t sequence, std::int64_t slices) {
   return next;
 }
 
-std::string problem_of_count(const Plan& plan) {
-  if (plan.network.spec.encoder.layers > 0) {
-    return "slices cut the sequence of a decoder alone, and this network has an encoder: set "
-           "slices to 1, or the schedule to \"1f1b\"";
+std::string problem_of_network(const models::NetworkSpec& spec) {
+  const bool decodes = spec.family == models::Family::Gpt || spec.family == models::Family::Llama;
+  if (!decodes || !spec.causal) {
+    return fmt::format("slices need a causal decoder, and tokens of {} attend to later ones",
+                       spec.name);
   }
+  return spec.encoder.layers > 0
+             ? "slices cut the sequence of a decoder alone, and this network has an encoder"
+             : "";
+}
+
+std::string problem_of_count(const Plan& plan) {
   if (plan.slices > plan.sequence) {
     return fmt::format("slices = {} are more than the {} tokens of a sequence: set slices to {}",
                        plan.slices, plan.sequence, plan.sequence);
@@ -117,18 +124,14 @@ std::string slices_problem(const Plan& plan) {
     return "";
   }
   if (!schedule_traits(plan).uses_slices) {
-    return fmt::format(
-        "schedule \"{}\" does not cut sequences, but slices = {}: set slices to 1, "
-        "or the schedule to \"seq1f1b\"",
-        plan.schedule, plan.slices);
+    const bool other = problem_of_network(plan.network.spec).empty();
+    return fmt::format("schedule \"{}\" does not cut sequences, but slices = {}: set slices to 1{}",
+                       plan.schedule, plan.slices, other ? ", or the schedule to \"seq1f1b\"" : "");
   }
-  const models::NetworkSpec& spec = plan.network.spec;
-  const bool decodes = spec.family == models::Family::Gpt || spec.family == models::Family::Llama;
-  if (!decodes || !spec.causal) {
+  if (const std::string problem = problem_of_network(plan.network.spec); !problem.empty()) {
     return fmt::format(
-        "slices need a causal decoder: tokens of {} attend to later ones, so set "
-        "slices to 1",
-        spec.name);
+        "{}: set slices to 1{}", problem,
+        schedule_traits(plan).shares_attention ? " and the schedule to \"1f1b\"" : "");
   }
   std::string problem = problem_of_count(plan);
   if (problem.empty() && schedule_traits(plan).shares_output_layer && plan.blocks.size() > 1) {

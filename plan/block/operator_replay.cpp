@@ -36,7 +36,7 @@ std::vector<int> kept_products(const BlockContext& context) {
 }
 
 bool keeps_reduced_alone(const BlockContext& context, int tensor) {
-  return context.layout.tensor_parallel != TensorMesh::OneD &&
+  return context.layout.mesh() != TensorMesh::OneD &&
          std::any_of(context.block.operators.begin(), context.block.operators.end(),
                      [tensor](const models::Operator& op) {
                        return op.kind == models::OpKind::Gemm &&

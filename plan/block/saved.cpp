@@ -228,7 +228,7 @@ CopyBytes gathered_copies(const BlockContext& context) {
 
 // SUMMA holds two pieces at a time, others the whole.
 bool gathers_whole(const BlockContext& context) {
-  return context.layout.tensor_parallel == TensorMesh::ThreeD;
+  return context.layout.mesh() == TensorMesh::ThreeD;
 }
 
 }  // namespace

@@ -206,6 +206,8 @@ double sent_bytes(const Conversions& conversions, const MergedConversion& merged
 
 int StepList::add_conversions(const Conversions& conversions, PassKind pass, int after_step,
                               Seconds kernel) {
+  // What one of unequal ranks hides another may not: their steps are compared one by one.
+  const bool has_uneven_shares = !context_.layout.tensor_shares.empty();
   int previous = after_step;
   for (const MergedConversion& merged : conversions.steps) {
     Step step = collective(conversions.name, merged,
@@ -215,7 +217,7 @@ int StepList::add_conversions(const Conversions& conversions, PassKind pass, int
     } else if (streams_pieces(context_, conversions, merged)) {
       step.time = streamed_excess(kernel, step.time, step.group.ranks);
     }
-    if (step.time.value() <= 0) {
+    if (step.time.value() <= 0 && !has_uneven_shares) {
       continue;
     }
     step.after = clean({previous});

@@ -56,25 +56,26 @@ constexpr std::array kFlagRules = {
     FlagRule{
         "eager_ring", &Execution::eager_ring,
         [](const PlanUses& u) { return u.training && u.ring && u.plan.execution.fused_attention; },
-        "cp > 1 with context ring or mix, and fused_attention, in a training plan"},
+        "a ring of several context ranks, and fused_attention, in a training plan"},
     FlagRule{"repeated_heads", &Execution::repeated_heads,
              [](const PlanUses& u) { return u.training && u.grouped_heads; },
              "a training plan of a network with fewer kv_heads than heads"},
     FlagRule{"gathered_ring", &Execution::gathered_ring,
              [](const PlanUses& u) { return u.training && u.ring; },
-             "cp > 1 with context ring or mix in a training plan"},
+             "a ring of several context ranks (context ring or mix) in a training plan"},
     FlagRule{"reuses_gathered", &Execution::reuses_gathered,
              [](const PlanUses& u) {
-               return u.training && u.recomputed_ring && u.plan.execution.gathered_ring;
+               return u.training && ((u.recomputed_ring && u.plan.execution.gathered_ring) ||
+                                     u.recomputed_gather);
              },
-             "gathered_ring, cp > 1 with context ring or mix, and recompute full"},
+             "cp > 1 and recompute full, with context all-gather or, with gathered_ring, a ring"},
     FlagRule{"overlap_context", &Execution::overlap_context,
              [](const PlanUses& u) { return u.training && u.ring; },
-             "cp > 1 with context ring or mix in a training plan"},
+             "a ring of several context ranks (context ring or mix) in a training plan"},
     FlagRule{"regathers_inputs", &Execution::regathers_inputs,
              [](const PlanUses& u) { return u.gathers_again; },
              "a training plan with gathered inputs (a tensor mesh, or tp > 1 with "
-             "sequence_parallel) and without keep_gathered"},
+             "sequence_parallel or adapters) and without keep_gathered"},
     FlagRule{"fp8_gathers", &Execution::fp8_gathers,
              [](const PlanUses& u) { return u.quantised && u.sequence_parallel; },
              "precision fp8 or nvfp4 and tp > 1 with sequence_parallel"},
@@ -83,17 +84,19 @@ constexpr std::array kFlagRules = {
              "a training plan in fp8 or nvfp4"},
     FlagRule{"norms_cast", &Execution::norms_cast,
              [](const PlanUses& u) {
-               return u.delayed_scaling && (u.plan.execution.fp8_gathers || !u.sequence_parallel);
+               const models::AdapterSpec& adapters = u.plan.network.spec.adapters;
+               const bool all_adapted = adapters.rank > 0 && adapters.qkv && adapters.up;
+               return u.delayed_scaling && !all_adapted &&
+                      (u.plan.execution.fp8_gathers || !u.sequence_parallel);
              },
-             "a training plan in fp8 with fp8_scaling = delayed, with fp8_gathers "
-             "where tp > 1 "
-             "with sequence_parallel"},
+             "a training plan in fp8 with fp8_scaling = delayed and products without adapters "
+             "behind norms, with fp8_gathers where tp > 1 with sequence_parallel"},
     FlagRule{"casts_weights", &Execution::casts_weights,
              [](const PlanUses& u) { return u.quantised && u.training; },
              "a training plan in fp8 or nvfp4"},
     FlagRule{"fp8_inputs", &Execution::fp8_inputs,
-             [](const PlanUses& u) { return u.quantised && u.training; },
-             "a training plan in fp8 or nvfp4"},
+             [](const PlanUses& u) { return u.quantised && u.training && !u.frozen_products; },
+             "a training plan in fp8 or nvfp4 without adapters"},
     FlagRule{"weighted_activations", &Execution::weighted_activations,
              [](const PlanUses& u) { return u.training && u.plan.network.spec.moe.experts > 0; },
              "a training plan of a network with experts"},
@@ -107,9 +110,12 @@ constexpr std::array kFlagRules = {
              "pp > 1, and tp > 1 without sequence_parallel"},
     FlagRule{"cast_gradients", &Execution::cast_gradients,
              [](const PlanUses& u) {
-               return u.training && u.sixteen_bits && u.plan.execution.fp32_gradients;
+               const Execution& execution = u.plan.execution;
+               return u.training && u.sixteen_bits && execution.fp32_gradients &&
+                      (u.trained_table || !execution.fused_grad_accumulation);
              },
-             "fp32_gradients with parameters narrower than fp32"},
+             "fp32_gradients with parameters narrower than fp32, of a trained embedding or without "
+             "fused_grad_accumulation"},
     FlagRule{"fused_grad_accumulation", &Execution::fused_grad_accumulation, training, kTraining},
     FlagRule{"attention_copies", &Execution::attention_copies, training, kTraining},
     FlagRule{"copies_master", &Execution::copies_master,
@@ -124,12 +130,15 @@ constexpr std::array kFlagRules = {
              "an optimizer on the device"},
     FlagRule{"vocab_parallel", &Execution::vocab_parallel,
              [](const PlanUses& u) { return u.tensor_parallel; }, "tp > 1"},
-    FlagRule{"overlap_grad_reduce", &Execution::overlap_grad_reduce,
-             [](const PlanUses& u) { return u.training && u.data_parallel; },
-             "several data-parallel ranks"},
+    FlagRule{
+        "overlap_grad_reduce", &Execution::overlap_grad_reduce,
+        [](const PlanUses& u) { return u.training && (u.data_parallel || u.sequence_parallel); },
+        "several data-parallel ranks, or tp > 1 with sequence_parallel"},
     FlagRule{"overlap_param_gather", &Execution::overlap_param_gather,
-             [](const PlanUses& u) { return u.training && (u.shards_states || u.host_optimizer); },
-             "zero_stage > 0 over several data-parallel ranks"},
+             [](const PlanUses& u) {
+               return u.training && (u.shards_states || u.sharded_host_optimizer);
+             },
+             "zero_stage > 0 over several data-parallel ranks or with an optimizer on the host"},
     FlagRule{"overlap_p2p", &Execution::overlap_p2p,
              [](const PlanUses& u) { return u.training && u.pipeline; },
              "a training plan with pp > 1"},
@@ -138,12 +147,13 @@ constexpr std::array kFlagRules = {
              kWaits},
     FlagRule{"overlap_tp", &Execution::overlap_tp,
              [](const PlanUses& u) {
-               return u.training && (u.tensor_parallel || u.gathers_keys || u.expert_parallel);
+               return u.training && (u.tensor_parallel || u.exchanges_heads || u.expert_parallel);
              },
-             "tp, ep or, with another context than ring, cp > 1 in a training plan"},
-    FlagRule{"stream_tp", &Execution::stream_tp,
-             [](const PlanUses& u) { return u.sequence_parallel || u.tensor_mesh; },
-             "tp > 1 with sequence_parallel or on a tensor mesh"},
+             "tp, ep or, with context ulysses or mix, cp > 1 in a training plan"},
+    FlagRule{
+        "stream_tp", &Execution::stream_tp,
+        [](const PlanUses& u) { return u.sequence_parallel || u.tensor_mesh || u.cut_adapters; },
+        "tp > 1 with sequence_parallel, adapters or on a tensor mesh"},
     FlagRule{"fp32_gradients", &Execution::fp32_gradients, training, kTraining},
     FlagRule{"master_weights", &Execution::master_weights,
              [](const PlanUses& u) {
@@ -208,8 +218,8 @@ struct ValueRule {
 constexpr std::array kValueRules = {
     ValueRule{"execution.gradient_passes",
               [](const PlanUses& u) { return u.plan.execution.gradient_passes > 0; },
-              [](const PlanUses& u) { return u.training && u.device_optimizer; },
-              "an optimizer on the device"},
+              [](const PlanUses& u) { return u.training && u.device_gradients; },
+              "gradients on the device"},
     ValueRule{"execution.loss_evaluations",
               [](const PlanUses& u) { return u.plan.execution.loss_evaluations > 0; }, training,
               kTraining},

@@ -54,13 +54,15 @@ constexpr std::array kLayoutRules = {
                "context = mix"},
     LayoutRule{"zigzag", [](const BlockPlan& b) { return !b.zigzag; },
                [](const BlockPlan& b, const Plan& p) {
-                 return b.cp > 1 && p.network.spec.causal && !p.serving &&
+                 const int heads = b.context == ContextParallel::Mix ? b.ulysses_degree : 1;
+                 return b.cp > heads && p.network.spec.causal && !p.serving &&
                         b.context != ContextParallel::Ulysses;
                },
-               "cp > 1 of causal attention other than ulysses in a training plan"},
+               "several context ranks that cut the tokens of causal attention in a training plan"},
     LayoutRule{"zero_stage", [](const BlockPlan& b) { return b.zero_stage > 0; },
                [](const BlockPlan& b, const Plan& p) {
-                 return p.data_ranks(b) * b.cp > 1 || b.offload.any();
+                 return p.data_ranks(b) * b.cp > 1 || b.offload.any() ||
+                        (b.zero_stage > 1 && b.tp > 1 && b.sequence_parallel);
                },
                "several data-parallel ranks"},
     LayoutRule{"shard_degree", [](const BlockPlan& b) { return b.shard_degree > 0; },
@@ -70,10 +72,11 @@ constexpr std::array kLayoutRules = {
                "zero_stage > 0 and several data-parallel ranks"},
     LayoutRule{"keep_gathered", [](const BlockPlan& b) { return b.keep_gathered; },
                [](const BlockPlan& b, const Plan& p) {
-                 return b.tp > 1 && !p.serving && (is_mesh(b) || b.sequence_parallel);
+                 const bool adapters = p.network.spec.adapters.rank > 0;
+                 return b.tp > 1 && !p.serving && (is_mesh(b) || b.sequence_parallel || adapters);
                },
                "gathered inputs in a training plan: a tensor mesh, or tp > 1 with "
-               "sequence_parallel"},
+               "sequence_parallel or adapters"},
     LayoutRule{"offload.activations_of",
                [](const BlockPlan& b) { return !b.offload.activations_of.empty(); },
                [](const BlockPlan& b, const Plan&) { return b.offload.activations > 0; },

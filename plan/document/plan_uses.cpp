@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/document/plan_uses.hpp"
 
+#include <algorithm>
+
 #include "plan/block_rules.hpp"
 
 namespace orrery::plan {
@@ -8,20 +10,25 @@ namespace {
 
 void add_layout(const Plan& plan, const BlockPlan& layout, PlanUses& uses) {
   const bool ranks = plan.data_ranks(layout) * layout.cp > 1;
-  const bool ring = layout.cp > 1 && (layout.context == ContextParallel::Ring ||
-                                      layout.context == ContextParallel::Mix);
+  const bool mix = layout.cp > 1 && layout.context == ContextParallel::Mix;
+  const bool ring = (layout.cp > 1 && layout.context == ContextParallel::Ring) ||
+                    (mix && layout.cp > layout.ulysses_degree);
   const bool sequence = layout.tp > 1 && layout.sequence_parallel;
   uses.tensor_parallel |= layout.tp > 1;
   uses.sequence_parallel |= sequence;
-  const bool mesh = layout.tp > 1 && layout.tensor_parallel != TensorMesh::OneD;
+  const bool mesh = layout.mesh() != TensorMesh::OneD;
+  const bool adapters = layout.tp > 1 && plan.network.spec.adapters.rank > 0;
   uses.tensor_mesh |= mesh;
-  uses.gathers_again |= uses.training && (sequence || mesh) && !layout.keep_gathered;
+  uses.cut_adapters |= adapters;
+  uses.gathers_again |= uses.training && (sequence || mesh || adapters) && !layout.keep_gathered;
   uses.whole_boundaries |= layout.tp > 1 && !sequence;
   uses.context_parallel |= layout.cp > 1;
-  uses.gathers_keys |= layout.cp > 1 && layout.context != ContextParallel::Ring;
+  uses.exchanges_heads |= (mix && layout.ulysses_degree > 1) ||
+                          (layout.cp > 1 && layout.context == ContextParallel::Ulysses);
   uses.ring |= ring;
   uses.recomputed_ring |= ring && layout.recompute == Recompute::Full;
-  uses.mix |= layout.cp > 1 && layout.context == ContextParallel::Mix;
+  uses.recomputed_gather |= layout.cp > 1 && layout.context == ContextParallel::AllGather &&
+                            layout.recompute == Recompute::Full;
   uses.expert_parallel |= layout.ep > 1;
   uses.wide_experts |= layout.ep > 1 && expert_span(layout) > plan.cluster.node.gpus;
   uses.data_parallel |= ranks;
@@ -37,6 +44,8 @@ void add_layout(const Plan& plan, const BlockPlan& layout, PlanUses& uses) {
       (layout.zero_stage > 1 || (layout.zero_stage == 1 && !plan.execution.allreduce_gradients));
   uses.fetched_parameters |= layout.offload.parameters != Tier::Device;
   (layout.offload.optimizer == Tier::Device ? uses.device_optimizer : uses.host_optimizer) = true;
+  uses.sharded_host_optimizer |= layout.offload.optimizer != Tier::Device && layout.zero_stage > 0;
+  uses.device_gradients |= layout.offload.gradients == Tier::Device;
 }
 
 }  // namespace
@@ -63,6 +72,15 @@ PlanUses uses_of(const Plan& plan) {
       uses.fp8 && uses.training && plan.execution.fp8_scaling == Fp8Scaling::Delayed;
   uses.sixteen_bits = plan.precision != DType::Fp32 && plan.precision != DType::Tf32;
   uses.slices = plan.slices > 1;
+  const auto& blocks = plan.network.blocks;
+  uses.trained_table =
+      spec.adapters.rank == 0 &&
+      std::any_of(blocks.begin(), blocks.end(), [](const models::Block& block) {
+        return !block.frozen && std::any_of(block.operators.begin(), block.operators.end(),
+                                            [](const models::Operator& op) {
+                                              return op.kind == models::OpKind::Embedding;
+                                            });
+      });
   uses.frozen_products = uses.quantised && spec.adapters.rank > 0;
   return uses;
 }

@@ -13,13 +13,14 @@ struct PlanUses {
   bool tensor_parallel = false;
   bool sequence_parallel = false;
   bool tensor_mesh = false;       // of more than one dimension
+  bool cut_adapters = false;      // over tp ranks, which gather what is between their products
   bool gathers_again = false;     // inputs of products, where execution says so
   bool whole_boundaries = false;  // tp ranks that all hold the stream
   bool ring = false;
-  bool recomputed_ring = false;  // whole blocks run again
-  bool mix = false;
+  bool recomputed_ring = false;    // whole blocks run again
+  bool recomputed_gather = false;  // the same of blocks that gather keys
   bool context_parallel = false;
-  bool gathers_keys = false;  // or exchanges heads: context ranks that pass on no ring
+  bool exchanges_heads = false;  // of context ranks
   bool expert_parallel = false;
   bool wide_experts = false;  // expert-parallel ranks on several nodes
   bool shared_experts = false;
@@ -33,6 +34,9 @@ struct PlanUses {
   bool scatters_gradients = false;
   bool device_optimizer = false;
   bool host_optimizer = false;
+  bool sharded_host_optimizer = false;  // ZeRO of any stage, over one rank too
+  bool device_gradients = false;
+  bool trained_table = false;       // of an embedding
   bool fetched_parameters = false;  // that live off the device
   bool biases = false;
   bool eager_kinds = false;    // RMS norms, rotary positions or gated activations

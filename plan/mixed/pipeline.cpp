@@ -116,6 +116,7 @@ void MixedPipeline::cost_own(CostOfStage cost_of) {
     stages_.push_back(cost_of(contents_[stage], kind.view, kind.costs, {}));
     kind.costs.set_data_costs(nullptr);
   }
+  queue_gathers(front().view, device_of_, stages_);
   sends_ = transfers();
 }
 

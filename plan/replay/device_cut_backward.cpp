@@ -52,14 +52,14 @@ void DeviceReplay::weight_grad(int stage, std::uint32_t micro_batch) {
     if (positions[index].frozen) {
       continue;
     }
-    const BlockMemory& memory = *positions[index].memory;
+    const BlockMemory& memory = *at(stage, micro_batch, index).memory;
     for (const MemoryEvent& event : memory.backward) {
       if (is_weight_gradient(memory, event)) {
         live.buffers[index][static_cast<std::size_t>(event.buffer)] =
             memory_.allocate(event.bytes, event.stream);
       }
     }
-    reduce(positions[index], live.buffers[index]);
+    reduce(positions[index], memory, live.buffers[index]);
   }
   for (const Buffer buffer : live.for_weight_grads) {
     memory_.release(buffer);

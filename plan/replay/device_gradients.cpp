@@ -63,9 +63,10 @@ bool DeviceReplay::any_reduced() const {
   return false;
 }
 
-void DeviceReplay::reduce(const Position& position, std::vector<Buffer>& buffers) {
+void DeviceReplay::reduce(const Position& position, const BlockMemory& memory,
+                          std::vector<Buffer>& buffers) {
   std::vector<Buffer> gradients;
-  for (const std::int32_t buffer : position.memory->weight_gradients) {
+  for (const std::int32_t buffer : memory.weight_gradients) {
     gradients.push_back(buffers[static_cast<std::size_t>(buffer)]);
   }
   if (!position.reduced) {

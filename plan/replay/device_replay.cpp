@@ -270,7 +270,7 @@ void DeviceReplay::backward(int stage, std::uint32_t micro_batch, bool cut) {
       gradient = memory_.allocate(memory.boundary);  // a sum that is not made in place
     }
     if (!cut) {
-      reduce(positions[index], buffers);
+      reduce(positions[index], memory, buffers);
     }
   }
   if (!live.for_weight_grads.contains(gradient)) {

@@ -174,7 +174,8 @@ class DeviceReplay {
   bool any_reduced() const;
   // Whole gradients of a unit become its shard; the buffer of the reduction lives until the next
   // one (pytorch/pytorch torch/distributed/fsdp, foreach_reduce).
-  void reduce(const Position& position, std::vector<Buffer>& buffers);
+  // `memory` numbered the buffers: that of the pass, a slice's or the whole micro-batch's.
+  void reduce(const Position& position, const BlockMemory& memory, std::vector<Buffer>& buffers);
   void scatter(std::int64_t whole, std::int64_t sharded, const Position* unit,
                std::vector<Buffer>& gradients);
   void finish_roots();

@@ -143,6 +143,7 @@ class PackedPipeline {
     if (is_new) {
       const PackCost& pack = *replica.pack_of[unit];
       slot->second.stages = packs_.at_end_of_step(pack, cost);
+      queue_gathers(replica.plan, devices_, slot->second.stages);
       slot->second.alone = passes_of(replica, pack, slot->second.stages);
     }
     return slot->second;

@@ -54,8 +54,8 @@ DeviceTimes times_of_device(const Plan& plan, BlockCosts& costs,
     times.recompute += stage.recompute * count + stage.forward_cost.compute * (forwards - count);
     times.shards += stage.shard_collectives * count;
     times.amax += stage.amax * count;
-    const Seconds backward = schedule_traits(plan).splits_backward ? stage.exposed_data_cut
-                                                                   : stage.exposed_data_backward;
+    const Seconds backward = stage.exposed_data_cut * stage.cut_fraction +
+                             stage.exposed_data_backward * (1 - stage.cut_fraction);
     times.data += stage.exposed_data_forward * forwards + backward * count;
     times.offload +=
         stage.exposed_offload_forward * forwards + stage.exposed_offload_backward * count;

@@ -129,6 +129,13 @@ void cost_stages(const Plan& plan, const std::vector<StageContent>& contents, Bl
   run.stages = together(run.slices);
 }
 
+void queue_gathers(const Plan& plan, const sim::PipelineOrder& order, Evaluation& run) {
+  queue_gathers(plan, devices_of_stages(plan, order), run.stages);
+  for (std::size_t stage = 0; stage < run.slices.size(); ++stage) {
+    run.slices[stage].front().gathers_before = run.stages[stage].gathers_before;
+  }
+}
+
 Evaluation evaluate(const Plan& plan, const sim::PipelineOrder& order, bool record_spans,
                     BlockCosts& costs, SplitBackwards& splits) {
   Evaluation run;
@@ -138,6 +145,7 @@ Evaluation evaluate(const Plan& plan, const sim::PipelineOrder& order, bool reco
     add_offload_of_slices(plan, contents, costs, run.slices);
     run.stages = together(run.slices);
   }
+  queue_gathers(plan, order, run);
   add_conversions(plan, costs, run.stages);
   sim::PipelineCosts passes = passes_of(plan, order, contents, run, costs, splits);
   sim::PipelineOptions options;
@@ -207,6 +215,7 @@ Simulation Simulator::run(const Plan& plan, const SimulateOptions& options) {
   fill_fit(plan, result);
   StepWork work = step_work(plan, cache_->costs);
   work.recomputed += repeated_forwards(plan, run.stages);
+  count_cut_backwards(order, run.stages);
   fill_report(plan, run.stages, run.sends, devices_of_stages(plan, order), run.end, work,
               cache_->costs, result);
   if (run.pace) {

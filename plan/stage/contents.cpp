@@ -24,6 +24,10 @@ BlockPlan layout_within_stage(const StagePiece& piece, const Plan& plan) {
 // A device's shard of an embedding or head that is cut over all stages.
 StagePiece shard_of(const StagePiece& piece, const Plan& plan, int barriers) {
   StagePiece shard = piece;
+  if (piece.layout.tp == 1) {  // the stages are no ranks that share its stream
+    shard.layout.sequence_parallel = false;
+    shard.layout.tensor_parallel = TensorMesh::OneD;
+  }
   shard.layout.tp *= plan.pp;
   shard.layout.tensor_shares = piece.layout.tensor_shares.repeated(plan.pp);
   shard.across_stages = true;

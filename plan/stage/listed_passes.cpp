@@ -101,6 +101,23 @@ void count_forwards(const sim::PipelineOrder& order, std::vector<StageCost>& sta
   }
 }
 
+void count_cut_backwards(const sim::PipelineOrder& order, std::vector<StageCost>& stages) {
+  std::vector<double> cut(stages.size());
+  std::vector<double> whole(stages.size());
+  for (const std::vector<sim::Pass>& passes : order.passes) {
+    for (const sim::Pass& pass : passes) {
+      if (pass.virtual_stage < stages.size()) {  // not of a layer that all devices share
+        cut[pass.virtual_stage] += pass.kind == sim::PassKind::InputGrad ? 1 : 0;
+        whole[pass.virtual_stage] += pass.kind == sim::PassKind::Backward ? 1 : 0;
+      }
+    }
+  }
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    const double backwards = cut[stage] + whole[stage];
+    stages[stage].cut_fraction = backwards > 0 ? cut[stage] / backwards : 0;
+  }
+}
+
 SteadyPace run_with_updates(const Plan& plan, const sim::PipelineOrder& order,
                             const std::vector<StageCost>& stages, sim::PipelineCosts& passes,
                             BlockCosts& costs, sim::PipelineResult& result) {

@@ -26,6 +26,8 @@ std::vector<SimTime> edge_messages(const Plan& plan, const sim::PipelineOrder& o
 
 // Sets StageCost::forwards, by virtual stage of the order.
 void count_forwards(const sim::PipelineOrder& order, std::vector<StageCost>& stages);
+// The same of StageCost::cut_fraction.
+void count_cut_backwards(const sim::PipelineOrder& order, std::vector<StageCost>& stages);
 
 // A synchronous schedule that lists updates. Fills `result`, with spans, and adds the updates to
 // the passes. An iteration takes the makespan, or of several the time from one to the next.

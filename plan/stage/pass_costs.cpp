@@ -17,20 +17,44 @@ namespace orrery::plan {
 
 namespace {
 
+// Which stages run first: from `inputs` on they look up tokens before all others, and at `second` a
+// second chain begins.
+struct FirstStages {
+  std::size_t second = 0;
+  std::size_t inputs = 0;
+  bool begins(std::size_t stage) const { return stage == second || stage >= inputs; }
+  // Of two stages of a device the one that is less far down its chain runs first.
+  std::size_t place(std::size_t stage) const {
+    return stage >= inputs ? 0 : 1 + (stage >= second ? stage - second : stage);
+  }
+};
+
+FirstStages first_stages(const Plan& plan, std::size_t stages) {
+  const ScheduleTraits traits = schedule_traits(plan);
+  const bool another = traits.two_directions || traits.fills_frozen;
+  const auto devices = static_cast<std::size_t>(plan.pp);
+  const std::size_t chain = plan.stage_blocks.size();
+  return {traits.cascades ? devices
+          : another       ? chain
+                          : stages,
+          traits.shares_output_layer ? chain + devices
+          : traits.cascades          ? chain
+                                     : stages};
+}
+
 // Parameters gathered for the first forward of a step arrive while earlier stages fill the
 // pipeline, with waits for their own; what is still missing then delays it, and so do casts of
 // weights.
 SimTime first_forward(const StageCost& stage, SimTime arrival) {
-  return std::max(stage.forward, stage.gathered_forward - arrival) + stage.weight_casts;
+  return std::max(stage.forward, stage.gathered_forward + stage.gathers_before - arrival) +
+         stage.weight_casts;
 }
 
-// From `inputs` on, stages look up tokens before all others; at `chain` a second chain begins.
-std::vector<SimTime> arrivals_of(std::span<const StageChain> in_step, std::size_t chain,
-                                 std::size_t inputs) {
+std::vector<SimTime> arrivals_of(std::span<const StageChain> in_step, FirstStages first) {
   std::vector<SimTime> arrivals;
   SimTime arrival;
   for (std::size_t stage = 0; stage < in_step.front().stages.size(); ++stage) {
-    arrival = stage == chain || stage >= inputs ? SimTime{} : arrival;
+    arrival = first.begins(stage) ? SimTime{} : arrival;
     arrivals.push_back(arrival);
     SimTime pass;
     SimTime send;
@@ -99,7 +123,27 @@ SimTime late_start(const PassCost& pass) {
 
 std::vector<SimTime> first_arrivals(std::span<const StageChain> in_step) {
   const std::size_t stages = in_step.front().stages.size();
-  return arrivals_of(in_step, stages, stages);
+  return arrivals_of(in_step, {stages, stages});
+}
+
+void queue_gathers(const Plan& plan, const std::vector<std::uint16_t>& device_of,
+                   std::vector<StageCost>& stages) {
+  if (!plan.execution.overlap_param_gather || stages.size() <= static_cast<std::size_t>(plan.pp)) {
+    return;
+  }
+  const FirstStages first = first_stages(plan, stages.size());
+  std::vector<std::size_t> in_turn(stages.size());
+  std::iota(in_turn.begin(), in_turn.end(), std::size_t{0});
+  std::stable_sort(in_turn.begin(), in_turn.end(),
+                   [&](std::size_t a, std::size_t b) { return first.place(a) < first.place(b); });
+  std::vector<SimTime> queued(static_cast<std::size_t>(plan.pp));
+  for (const std::size_t stage : in_turn) {
+    if (stages[stage].gather_total > SimTime{}) {
+      SimTime& stream = queued[device_of[stage]];
+      stages[stage].gathers_before = stream;
+      stream += stages[stage].gather_total;
+    }
+  }
 }
 
 MessageWaits message_waits(const Plan& plan, const BlockCosts& costs,
@@ -153,19 +197,11 @@ MessageWaits message_waits(const Plan& plan, const BlockCosts& costs,
 
 namespace {
 
-// When parameters of the first forwards arrive where every stage runs at once.
-std::vector<SimTime> arrivals_alone(const Plan& plan, const ScheduleTraits& traits,
-                                    const std::vector<StageCost>& stages,
+// When the first forwards can begin where every stage runs at once.
+std::vector<SimTime> arrivals_alone(const Plan& plan, const std::vector<StageCost>& stages,
                                     const std::vector<SimTime>& sends) {
-  const bool another = traits.two_directions || traits.fills_frozen;
-  const auto devices = static_cast<std::size_t>(plan.pp);
-  const std::size_t chain = plan.stage_blocks.size();
-  const std::size_t second_chain = traits.cascades ? devices : another ? chain : stages.size();
-  const std::size_t inputs = traits.shares_output_layer ? chain + devices
-                             : traits.cascades          ? chain
-                                                        : stages.size();
   const StageChain alone{stages, sends};
-  return arrivals_of({&alone, 1}, second_chain, inputs);
+  return arrivals_of({&alone, 1}, first_stages(plan, stages.size()));
 }
 
 }  // namespace
@@ -188,7 +224,7 @@ sim::PipelineCosts separate_costs(const Plan& plan, const BlockCosts& block_cost
     }
   }
   if (arrivals.empty()) {
-    arrivals = arrivals_alone(plan, traits, stages, sends);
+    arrivals = arrivals_alone(plan, stages, sends);
   }
   for (std::size_t stage = 0; stage < stages.size(); ++stage) {
     const SimTime first = first_forward(stages[stage], arrivals[stage]);

@@ -40,6 +40,12 @@ struct StageChain {
 // passes take what the slowest takes.
 std::vector<SimTime> first_arrivals(std::span<const StageChain> in_step);
 
+// Sets StageCost::gathers_before: the parameters that a device gathers for the first forwards of
+// its virtual stages arrive one after the other, in the order in which they run. O(stages log
+// stages).
+void queue_gathers(const Plan& plan, const std::vector<std::uint16_t>& device_of,
+                   std::vector<StageCost>& stages);
+
 // `sends` as of transfers(); `splits` per virtual stage, or empty for whole backwards. Of passes
 // that are joined (plan/stage/joined.hpp) what each takes by itself; `arrivals` of replicas in
 // step, else empty.

@@ -149,7 +149,8 @@ void add_first_gathers(const std::vector<StageCost>& stages, const Numbering& nu
   SimTime arrival;
   for (std::size_t l = 0; l < number.layers; ++l) {
     const std::size_t part = number.part(0, l);
-    const SimTime late = stages[l].gathered_forward - stages[l].forward - arrival;
+    const SimTime late =
+        stages[l].gathered_forward + stages[l].gathers_before - stages[l].forward - arrival;
     passes.first_forward_extra[part] = std::max(SimTime{}, late) + stages[l].weight_casts;
     arrival += passes.first_forward_extra[part];
     for (const std::size_t pass : {part, part + 1}) {

@@ -67,6 +67,7 @@ struct StageCost {
   SimTime reduce_total;
   SimTime gathered_forward;  // first forward of a step, with ZeRO-1/2 gathers before it
   SimTime gather_total;      // ZeRO-1/2 gathers of the step
+  SimTime gathers_before;    // of the device's other virtual stages, on the same stream
   SimTime weight_casts;      // to fp8, of a step: in its first forward, or after an update
   PassCost forward_cost;     // sums over the blocks
   PassCost backward_cost;
@@ -76,6 +77,7 @@ struct StageCost {
   Seconds exposed_data_forward;  // waiting for parameters
   Seconds exposed_data_backward;
   Seconds exposed_data_cut;  // the same of a backward that is cut
+  double cut_fraction = 0;   // of its backwards, in the schedule's lists
   Seconds relayout_forward;  // conversions between blocks of different layouts
   Seconds relayout_backward;
   bool simulated = false;  // with its data-parallel traffic

@@ -111,5 +111,90 @@ TEST(IdleLayoutFields, VariablesThatNoOperatorHasAreRefused) {
   }
 }
 
+Plan adapted_plan() {
+  models::NetworkSpec spec = llama_spec();
+  spec.adapters.rank = 16;
+  return plan_of(spec, "hgx-h100:1", 1, {.tp = 2});
+}
+
+// What choices do beside data ranks: to norms that tensor ranks share, to adapters, on the host.
+TEST(IdleLayoutFields, RulesNameNothingThatChangesThePlan) {
+  const Plan norms = plan_of(tiny_spec(), "dgx-a100:1", 2, {.tp = 4, .sequence_parallel = true});
+  Plan gathered = plan_of(tiny_spec(), "dgx-a100:1", 1, {.cp = 2});
+  gathered.blocks.front().layout.context = ContextParallel::AllGather;
+  gathered.blocks.front().layout.recompute = Recompute::Full;
+  Plan hosted = plan_of(llama_spec(), "hgx-h100:1", 1, {.tp = 2, .zero_stage = 1});
+  hosted.blocks.front().layout.offload.optimizer = Tier::Host;
+  struct Case {
+    Plan plan;
+    void (*change)(Plan&);
+  };
+  const std::vector<Case> cases = {
+      {norms, [](Plan& p) { p.execution.overlap_grad_reduce = false; }},
+      {norms, [](Plan& p) { p.blocks.front().layout.zero_stage = 2; }},
+      {gathered, [](Plan& p) { p.execution.reuses_gathered = true; }},
+      {hosted, [](Plan& p) { p.execution.gradient_passes = 3; }},
+      {hosted, [](Plan& p) { p.execution.overlap_param_gather = false; }},
+      {adapted_plan(), [](Plan& p) { p.execution.regathers_inputs = false; }},
+      {adapted_plan(), [](Plan& p) { p.blocks.front().layout.keep_gathered = true; }},
+      {adapted_plan(), [](Plan& p) { p.execution.stream_tp = true, p.micro_batch = 4; }},
+  };
+  for (std::size_t index = 0; index < cases.size(); ++index) {
+    Plan plan = cases[index].plan;
+    cases[index].change(plan);
+    EXPECT_EQ(idle_fields_text(plan), "") << index;
+    EXPECT_NE(simulate(plan).iteration_time, simulate(cases[index].plan).iteration_time) << index;
+  }
+}
+
+// A mix whose heads are cut over all ranks has no ring; frozen products keep no inputs.
+TEST(IdleLayoutFields, RulesNameWhatChangesNothing) {
+  Plan mix = plan_of(tiny_spec(), "dgx-a100:1", 1, {.cp = 2});
+  mix.blocks.front().layout.context = ContextParallel::Mix;
+  mix.blocks.front().layout.ulysses_degree = 2;
+  Plan gathered = plan_of(tiny_spec(), "dgx-a100:1", 1, {.cp = 2});
+  gathered.blocks.front().layout.context = ContextParallel::AllGather;
+  Plan hosted = plan_of(llama_spec(), "hgx-h100:1", 1, {.tp = 2});
+  hosted.blocks.front().layout.offload.optimizer = Tier::Host;
+  Plan fp8 = adapted_plan();
+  fp8.precision = DType::Fp8;
+  struct Case {
+    Plan plan;
+    void (*change)(Plan&);
+    const char* field;
+  };
+  const std::vector<Case> cases = {
+      {mix, [](Plan& p) { p.execution.eager_ring = true; }, "execution.eager_ring"},
+      {mix, [](Plan& p) { p.execution.gathered_ring = true; }, "execution.gathered_ring"},
+      {mix, [](Plan& p) { p.execution.overlap_context = false; }, "execution.overlap_context"},
+      {mix, [](Plan& p) { p.blocks.front().layout.zigzag = false; }, "blocks.zigzag"},
+      {gathered, [](Plan& p) { p.execution.overlap_tp = false; }, "execution.overlap_tp"},
+      {hosted, [](Plan& p) { p.execution.overlap_param_gather = false; },
+       "execution.overlap_param_gather"},
+      {adapted_plan(), [](Plan& p) { p.execution.cast_gradients = true; },
+       "execution.cast_gradients"},
+      {fp8, [](Plan& p) { p.execution.norms_cast = false; }, "execution.norms_cast"},
+      {fp8, [](Plan& p) { p.execution.fp8_inputs = false; }, "execution.fp8_inputs"},
+  };
+  for (const auto& [usual, change, field] : cases) {
+    Plan plan = usual;
+    change(plan);
+    EXPECT_THAT(idle_fields_text(plan), HasSubstr(field));
+    EXPECT_EQ(simulate(plan).iteration_time, simulate(usual).iteration_time) << field;
+  }
+}
+
+TEST(IdleLayoutFields, AMeshOfOneRankIsNone) {
+  for (const TensorMesh kind : {TensorMesh::TwoD, TensorMesh::TwoAndHalfD, TensorMesh::ThreeD}) {
+    Plan plan = plan_of(tiny_spec(), "dgx-a100:2", 1, {});
+    const Simulation usual = simulate(plan);
+    plan.blocks.front().layout.tensor_parallel = kind;
+    EXPECT_THAT(idle_fields_text(plan), HasSubstr("blocks.tensor_parallel"));
+    const Simulation mesh = simulate(plan);
+    EXPECT_EQ(mesh.iteration_time, usual.iteration_time);
+    EXPECT_EQ(mesh.memory.front().total(), usual.memory.front().total());
+  }
+}
+
 }  // namespace
 }  // namespace orrery::plan

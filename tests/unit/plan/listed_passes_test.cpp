@@ -312,5 +312,24 @@ TEST(ListedUpdates, OnTheHostTakeTheirTime) {
   EXPECT_GT(simulate(plan).iteration_time, device);
 }
 
+// DualPipe cuts some of its backwards: each waits for the data ranks as one of its kind does.
+TEST(ListedPasses, PartsOfAnIterationAreNoLongerThanIt) {
+  for (const char* schedule : {"dualpipe", "dualpipe-v", "zb-h1"}) {
+    for (const int zero : {2, 3}) {
+      const int chunks = schedule == std::string("dualpipe-v") ? 2 : 1;
+      Plan plan = in_pipeline(small_plan(small_spec(), "hgx-h100:1"), schedule,
+                              {.pp = 2, .dp = 2, .tp = 2, .micro_batches = 32, .chunks = chunks});
+      plan.blocks.front().layout.zero_stage = zero;
+      const Simulation simulation = simulate(plan);
+      const TimeBreakdown& parts = simulation.breakdown;
+      Seconds sum = parts.compute + parts.recompute + parts.optimizer + parts.bubble;
+      for (const auto& [axis, exposed] : parts.exposed_communication) {
+        sum += exposed;
+      }
+      EXPECT_LE(sum.value(), simulation.iteration_time.value() * (1 + 1e-9)) << schedule << zero;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace orrery::plan

@@ -102,5 +102,35 @@ TEST(PassCosts, FirstForwardsOfReplicasInStepBeginTogether) {
   EXPECT_EQ(separate_costs(plan, costs, fast, sends, {}, arrivals).first_forward_extra, together);
 }
 
+// Two chunks a device: what the second one needs is gathered behind the first one's.
+TEST(PassCosts, ChunksOfADeviceGatherOneAfterTheOther) {
+  Plan plan = slow_plan("interleaved", "100 Gbit/s", "1 us");
+  plan.chunks = 2;
+  plan.stage_blocks = even_stages(plan.network, 8);
+  std::vector<StageCost> stages(8);
+  for (StageCost& stage : stages) {
+    stage.forward = SimTime{10};
+    stage.gathered_forward = stage.gather_total = SimTime{100};
+  }
+  const std::vector<std::uint16_t> device_of = {0, 1, 2, 3, 0, 1, 2, 3};
+  queue_gathers(plan, device_of, stages);
+  const auto before = [&](std::size_t stage) { return stages[stage].gathers_before; };
+  EXPECT_EQ(before(3), SimTime{0});
+  EXPECT_EQ(before(4), SimTime{100});
+  BlockCosts costs(plan);
+  const std::vector<SimTime> sends(7, SimTime{5});
+  const sim::PipelineCosts passes = pipeline_costs(plan, costs, stages, sends, {});
+  // The first four end at 100, 115, 130, 145; the fifth at 200 instead of 160, with its parameters.
+  const std::vector<SimTime> expected = {SimTime{90}, {}, {}, {}, SimTime{40}, {}, {}, {}};
+  EXPECT_EQ(passes.first_forward_extra, expected);
+
+  plan.execution.overlap_param_gather = false;  // at the end of the step, all of them
+  for (StageCost& stage : stages) {
+    stage.gathers_before = {};
+  }
+  queue_gathers(plan, device_of, stages);
+  EXPECT_EQ(before(4), SimTime{0});
+}
+
 }  // namespace
 }  // namespace orrery::plan

@@ -364,8 +364,9 @@ TEST(PlanFields, IdleFieldsSayWhatTheyNeed) {
   plan.execution.stream_tp = true;
   plan.blocks.front().layout.zigzag = false;
   EXPECT_EQ(idle_fields_text(plan),
-            "blocks.zigzag (needs cp > 1 of causal attention other than ulysses in a training "
-            "plan), execution.stream_tp (needs tp > 1 with sequence_parallel or on a tensor mesh)");
+            "blocks.zigzag (needs several context ranks that cut the tokens of causal attention in "
+            "a training plan), execution.stream_tp (needs tp > 1 with sequence_parallel, adapters "
+            "or on a tensor mesh)");
 }
 
 TEST(PlanFields, SequencesOfOneTensorRankAreWhole) {

@@ -285,5 +285,17 @@ TEST(SharedOutput, SlicesNeedOneLayout) {
   EXPECT_NE(problem(plan).find("give all blocks one layout"), std::string::npos);
 }
 
+// One tensor rank has the whole stream, on every stage.
+TEST(SharedOutput, StagesAreNoSequenceParallelRanks) {
+  for (const char* schedule : {"vocab-1", "vocab-2", "interlaced"}) {
+    Plan plan = shared(schedule);
+    const Simulation whole = simulate(plan);
+    plan.blocks.front().layout.sequence_parallel = true;
+    const Simulation named = simulate(plan);
+    EXPECT_EQ(named.iteration_time, whole.iteration_time) << schedule;
+    EXPECT_EQ(named.memory.front().total(), whole.memory.front().total()) << schedule;
+  }
+}
+
 }  // namespace
 }  // namespace orrery::plan

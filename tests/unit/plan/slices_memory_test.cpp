@@ -108,5 +108,25 @@ TEST(Slices, WaitForTheirCopies) {
   }
 }
 
+// Of a slice other products run again than of a whole micro-batch, so that its buffers have other
+// numbers: the gradients that ZeRO reduces are those of the slice.
+TEST(Slices, ReduceTheirOwnGradients) {
+  for (const int zero : {2, 3}) {
+    for (const OperatorGroup other : {OperatorGroup::MlpUp, OperatorGroup::MlpDown}) {
+      Plan plan = sliced("seq1f1b", 2, 1, models::load_network("llama3-8b").spec);
+      BlockPlan& layout = plan.blocks.front().layout;
+      layout.zero_stage = zero;
+      layout.recompute = Recompute::Operators;
+      layout.recomputed = groups({OperatorGroup::Qkv, other});
+      const std::vector<MemoryPeak> replayed = replay_memory(plan);
+      const Simulation counted = simulate(plan);
+      for (std::size_t stage = 0; stage < replayed.size(); ++stage) {
+        const auto bytes = static_cast<double>(counted.memory[stage].allocated().value());
+        EXPECT_NEAR(static_cast<double>(replayed[stage].allocated.value()) / bytes, 1, 0.1);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace orrery::plan

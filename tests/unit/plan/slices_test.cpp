@@ -337,6 +337,9 @@ TEST(Slices, WhatCannotBeCutIsSaid) {
   EXPECT_THAT(broken([](Plan& plan) { plan.slices = 0; }), HasSubstr("slices is 0"));
   EXPECT_THAT(broken([](Plan& plan) { plan.schedule = "1f1b"; }),
               HasSubstr("set slices to 1, or the schedule to \"seq1f1b\""));
+  EXPECT_THAT(
+      broken([](Plan& plan) { plan.schedule = "slimpipe", plan.network.spec.causal = false; }),
+      HasSubstr("set slices to 1 and the schedule to \"1f1b\""));
   EXPECT_THAT(broken([](Plan& plan) { plan.schedule = "slimpipe", plan.slices = 2; }),
               HasSubstr("set slices to 4"));
   EXPECT_THAT(broken([](Plan& plan) {

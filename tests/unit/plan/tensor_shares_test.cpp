@@ -209,5 +209,18 @@ TEST(TensorShares, ExportersSayThatTheyCannot) {
   }
 }
 
+// A collective that streams beside a product takes no time on a rank whose product is long enough.
+TEST(TensorShares, RanksHideDifferentPartsOfAStream) {
+  models::NetworkSpec spec = small_spec();
+  spec.sequence = 8192;
+  Plan plan = uneven_plan({5, 1, 1, 1}, spec);
+  plan.micro_batch = 4;
+  plan.batch = 4 * plan.dp * plan.micro_batch;
+  plan.blocks.front().layout.sequence_parallel = true;
+  const Seconds in_line = simulate(plan).iteration_time;
+  plan.execution.stream_tp = true;
+  EXPECT_LT(simulate(plan).iteration_time, in_line);
+}
+
 }  // namespace
 }  // namespace orrery::plan
