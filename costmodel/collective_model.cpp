@@ -51,8 +51,13 @@ bool is_switched(const topologies::ScaleUp& up) {
   return up.wiring == Wiring::Crossbar || up.wiring == Wiring::RackCrossbar;
 }
 
+// GPUs of the node that this one is, or is a part of.
+int gpus_of_whole(const topologies::Node& node) {
+  return std::max(node.gpus, node.scale_up.nccl_gpus);
+}
+
 int gpus_per_socket(const topologies::Node& node) {
-  return std::max(1, node.gpus / std::max(1, node.sockets));
+  return std::max(1, gpus_of_whole(node) / std::max(1, node.sockets));
 }
 
 }  // namespace
@@ -125,7 +130,8 @@ void CollectiveModel::lay_rings() {
   intra_.assign(static_cast<std::size_t>(gpus) + 1, all);
   intra_[0] = intra_[1] = 0;
   intra_channels_.assign(intra_.size(), std::max(1, up.nccl_channels));
-  for (int n = 2; n < gpus; ++n) {
+  const int whole = gpus_of_whole(cluster_.node);
+  for (int n = 2; n <= gpus && n < whole; ++n) {
     const auto at = static_cast<std::size_t>(n);
     double& ring = intra_[at];
     switch (up.wiring) {
@@ -140,7 +146,7 @@ void CollectiveModel::lay_rings() {
         break;
       }
       case Wiring::AllPairs:
-        ring *= (n - 1.0) / (gpus - 1.0);
+        ring *= (n - 1.0) / (whole - 1.0);
         break;
       case Wiring::Host:
         if (n <= gpus_per_socket(cluster_.node)) {

@@ -7,8 +7,6 @@
 #include <array>
 
 #include "base/dtype.hpp"
-#include "base/error.hpp"
-#include "base/files.hpp"
 #include "base/json_reader.hpp"
 #include "base/quantity_text.hpp"
 #include "base/text.hpp"
@@ -19,7 +17,6 @@ namespace orrery::costmodel {
 namespace {
 
 constexpr std::string_view kSchema = "orrery-profile";
-constexpr std::string_view kFolder = "costmodel/profiles";
 constexpr int kVersion = 2;  // 2: residual sets of kernels instead of output tiles
 constexpr std::array<std::string_view, kNumCastScales> kCastNames = {"known_scale", "found_scale"};
 constexpr int kMaxSms = 65'536;
@@ -289,32 +286,6 @@ struct ProfileWriter {
   }
 };
 
-bool is_among(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-// The energy of a FLOP was taken from the GPU a profile is for, or, with the defaults of an
-// architecture, stands for the GPU as its file describes it.
-Profile with_reference_peak(Profile profile, const topologies::Gpu& gpu) {
-  const std::vector<std::string> gpus = topologies::gpu_names();
-  const std::string& real = is_among(gpus, profile.name) ? profile.name : gpu.name;
-  const auto& given = profile.power.reference_peak;
-  const bool stated =
-      std::any_of(given.begin(), given.end(), [](FlopsPerSecond peak) { return peak.value() > 0; });
-  if (!stated && is_among(gpus, real)) {
-    profile.power.reference_peak = topologies::load_gpu(real).peak;
-  }
-  return profile;
-}
-
-Profile load_file(const std::string& path, const topologies::Gpu& gpu) {
-  return with_reference_peak(read_profile(read_json_file(path), path, gpu), gpu);
-}
-
-Profile load_named(const std::string& name, const topologies::Gpu& gpu) {
-  return load_file(data_path(std::string(kFolder) + "/" + name + ".json"), gpu);
-}
-
 }  // namespace
 
 Profile::Profile() = default;
@@ -372,29 +343,6 @@ Json to_json(const Profile& profile) {
   }
   document.set("sources", std::move(sources));
   return document;
-}
-
-std::vector<std::string> profile_names() { return data_names(kFolder); }
-
-Profile load_profile(const std::string& text, const topologies::Gpu& gpu) {
-  if (text.ends_with(".json") || text.find('/') != std::string::npos) {
-    return load_file(text, gpu);
-  }
-  const std::vector<std::string> names = profile_names();
-  const auto known = [&](const std::string& name) { return is_among(names, name); };
-  if (text.empty()) {
-    const std::string of_architecture = "default-" + gpu.architecture;
-    return load_named(known(gpu.name)          ? gpu.name
-                      : known(of_architecture) ? of_architecture
-                                               : "default-generic",
-                      gpu);
-  }
-  const std::string name = to_lower(text);
-  if (!known(name)) {
-    bad_input("profile", fmt::format("no profile is called \"{}\"", printable(text)),
-              nearest_hint(name, names));
-  }
-  return load_named(name, gpu);
 }
 
 }  // namespace orrery::costmodel

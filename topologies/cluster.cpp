@@ -17,6 +17,7 @@
 #include "topologies/documents.hpp"
 #include "topologies/mixed_cluster.hpp"
 #include "topologies/nccl_xml.hpp"
+#include "topologies/node_part.hpp"
 #include "topologies/slurm.hpp"
 
 namespace orrery::topologies {
@@ -276,56 +277,16 @@ bool states(const std::vector<std::string>& overrides, std::string_view path) {
                      [&](const std::string& text) { return path_of(text) == path; });
 }
 
-std::int64_t whole_number(const Json* value) {
-  return value != nullptr && value->is_integer() ? value->as_integer() : 0;
-}
-
-// Of a node that is not validated yet; 0 where they are missing.
-struct NodeParts {
-  std::int64_t gpus = 0;
-  std::int64_t nics = 0;
-};
-
-NodeParts parts_of(const Json& document) {
-  const Json* node = document.find("node");
-  const Json* out = node == nullptr ? nullptr : node->find("scale_out");
-  return {node == nullptr ? 0 : whole_number(node->find("gpus")),
-          out == nullptr ? 0 : whole_number(out->find("nics"))};
-}
-
-// A part of a node brings its part of the NICs.
-void scale_nics(Json& document, std::int64_t gpus_before) {
-  const NodeParts now = parts_of(document);
-  if (now.gpus > 0 && gpus_before > 0 && now.nics > 0 && now.gpus < gpus_before) {
-    document.find("node")
-        ->find("scale_out")
-        ->set("nics", std::max<std::int64_t>(1, now.nics * now.gpus / gpus_before));
-  }
-}
-
-// With more NICs a GPU than before, a rail's leaf holds as many nodes as its ports do.
-void fit_leaves(Json& document, const NodeParts& before) {
-  const NodeParts now = parts_of(document);
-  Json* fabric = document.find("fabric");
-  const auto a_gpu = [](const NodeParts& parts) {
-    return static_cast<double>(parts.nics) / static_cast<double>(parts.gpus);
-  };
-  if (fabric != nullptr && fabric->is_object() && now.nics > now.gpus &&
-      a_gpu(now) > a_gpu(before)) {
-    fabric->set("nodes_per_leaf", 0);
-  }
-}
-
 }  // namespace
 
 void apply_overrides(Json& document, const std::vector<std::string>& overrides,
                      const std::string& where) {
   const bool rings_follow = !states_rings(overrides);
-  const NodeParts usual = parts_of(document);
+  const NodeParts usual = node_parts(document);
   for (const std::string& override_text : overrides) {
     const bool links = rings_follow && path_of(override_text) == kLinkPath;
     const double before = links ? link_bandwidth(document, where) : 0;
-    const std::int64_t gpus_before = parts_of(document).gpus;
+    const std::int64_t gpus_before = node_parts(document).gpus;
     apply(document, override_text, where);
     if (path_of(override_text) == "node.gpus" && !states(overrides, "node.scale_out.nics")) {
       scale_nics(document, gpus_before);
@@ -333,6 +294,15 @@ void apply_overrides(Json& document, const std::vector<std::string>& overrides,
     if (links) {
       scale_rings(document, before, where);
     }
+  }
+  if (rings_follow) {
+    keep_whole_ring(document, usual.gpus);
+  }
+  if (!states(overrides, "node.scale_up.mesh")) {
+    cut_mesh(document, usual.gpus);
+  }
+  if (!states(overrides, "node.scale_up.boards")) {
+    leave_board(document, usual.gpus);
   }
   if (states(overrides, "node.scale_out.nics") && !states(overrides, "fabric.nodes_per_leaf") &&
       !states(overrides, "fabric")) {

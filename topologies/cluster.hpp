@@ -32,6 +32,7 @@ struct Gpu {
   ByteCount l2_cache;
   BytesPerSecond pcie_bandwidth;
   double power_watts = 0;
+  double picojoules_per_flop = 0;  // of a 16-bit product at that limit; 0: as its architecture's
   bool persistent_products =
       false;                    // libraries keep a block on every SM for a whole matrix product
   bool short_fp8_sums = false;  // products of fp8 add up in fewer bits than fp32 has
@@ -62,6 +63,7 @@ struct ScaleUp {
   BytesPerSecond
       nccl_bandwidth;  // ring bandwidth NCCL lays out: channels x speed (NVIDIA/nccl src/graph)
   BytesPerSecond nccl_socket_bandwidth;  // the same among GPUs of one socket; 0: no difference
+  int nccl_gpus = 0;  // GPUs of that ring, where the node is a part of one; 0: all of the node
   int nccl_channels = 0;
   bool in_switch_reduction = false;      // NVLS
   Seconds latency;                       // one hop

@@ -121,6 +121,7 @@ ScaleUp read_scale_up(const JsonReader& value, int gpus) {
     up.nccl_socket_bandwidth = bandwidth->bandwidth();
   }
   up.nccl_channels = static_cast<int>(nccl_channels.integer(1, 64));
+  up.nccl_gpus = integer_or(object, "nccl_gpus", 0, 0, kMaxGpusOfNode);
   up.in_switch_reduction = object.boolean_or("in_switch_reduction", false);
   up.latency = latency.duration();
   if (const auto mesh = object.optional("mesh")) {
@@ -238,6 +239,7 @@ Gpu read_gpu(const JsonReader& value) {
     gpu.pcie_bandwidth = bandwidth->bandwidth(true);
   }
   gpu.power_watts = object.number_or("power_watts", 0, 0, 1e6);
+  gpu.picojoules_per_flop = object.number_or("picojoules_per_flop", 0, 0, 1e3);
   gpu.persistent_products = object.boolean_or("persistent_products", false);
   gpu.short_fp8_sums = object.boolean_or("short_fp8_sums", false);
   gpu.any_fp8_layout = object.boolean_or("any_fp8_layout", false);

@@ -17,15 +17,16 @@ namespace {
 
 constexpr auto kGpuOptional = std::to_array<std::string_view>(
     {"aliases", "compute_capability", "sm_count", "boost_clock", "l2_cache", "pcie_bandwidth",
-     "power_watts", "persistent_products", "short_fp8_sums", "any_fp8_layout", "price",
-     "pci_devices", "stands_for_others", "usual_node", "sources", "note"});
+     "power_watts", "picojoules_per_flop", "persistent_products", "short_fp8_sums",
+     "any_fp8_layout", "price", "pci_devices", "stands_for_others", "usual_node", "sources",
+     "note"});
 constexpr auto kPeakOptional =
     std::to_array<std::string_view>({"fp32", "tf32", "bf16", "fp16", "fp8", "nvfp4"});
 constexpr auto kNodeOptional =
     std::to_array<std::string_view>({"aliases", "scale_out", "sources", "note"});
 constexpr auto kScaleUpOptional = std::to_array<std::string_view>(
-    {"links_per_gpu", "nccl_socket_bandwidth", "in_switch_reduction", "mesh", "switches", "boards",
-     "board_links"});
+    {"links_per_gpu", "nccl_socket_bandwidth", "nccl_gpus", "in_switch_reduction", "mesh",
+     "switches", "boards", "board_links"});
 constexpr auto kScaleOutOptional =
     std::to_array<std::string_view>({"nics", "nic_bandwidth", "efficiency", "plugin_latency",
                                      "latency", "in_network_reduction", "low_latency"});

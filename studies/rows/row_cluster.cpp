@@ -63,21 +63,6 @@ std::string board_without_switch(const ClusterRequest& request, const std::strin
   return board == known_nodes().end() ? std::string() : board->name;
 }
 
-// The links that stay when a mesh is cut to its first GPUs.
-std::vector<std::string> mesh_overrides(const topologies::ScaleUp& up, int gpus) {
-  std::string edges;
-  for (const auto& [a, b, links] : up.mesh) {
-    if (a < gpus && b < gpus) {
-      edges += fmt::format("{}[{},{},{}]", edges.empty() ? "" : ",", a, b, links);
-    }
-  }
-  std::vector<std::string> overrides = {fmt::format("node.scale_up.mesh=[{}]", edges)};
-  if (edges.empty()) {
-    overrides.emplace_back("node.scale_up.builder=full-mesh");
-  }
-  return overrides;
-}
-
 // The largest equal parts that fit into one node, or into one NVLink domain over several.
 int equal_parts(int gpus, int domain) {
   int best = 1;
@@ -160,11 +145,18 @@ bool is_part(const std::string& text, const topologies::Gpu& gpu) {
   return has_word(to_lower(text), kSlices) || (stated > 0 && 2 * stated < gibibytes_of(gpu));
 }
 
-// A variant of the GPU with other memory than it: an A100 of 64 GB. Twice as much is no variant but
-// two dies counted as one GPU.
+// More than this times a GPU's memory is no variant of it but two dies counted as one GPU.
+constexpr double kVariant = 1.6;
+
+// "MI250X-128GB", four of them a node: modules, of which software sees two GPUs each.
+bool counts_modules(const ClusterRequest& request, const Cluster& usual) {
+  return topologies::stated_gigabytes(request.gpu) > kVariant * gibibytes_of(usual.gpu) &&
+         request.gpus_per_node > 0 && 2 * request.gpus_per_node <= usual.node.gpus;
+}
+
+// A variant of the GPU with other memory than it: an A100 of 64 GB.
 std::vector<std::string> memory_overrides(const std::string& text, const topologies::Gpu& gpu) {
   constexpr double kSame = 0.1;
-  constexpr double kVariant = 1.6;
   const double stated = topologies::stated_gigabytes(text);
   const double known = gibibytes_of(gpu);
   const bool exact = !topologies::find_gpu_in_words(text).empty();
@@ -293,6 +285,11 @@ tl::expected<Cluster, std::string> make_cluster(const ClusterRequest& request) {
     return found;
   }
   const Cluster& usual = *found;
+  if (counts_modules(request, usual)) {
+    return tl::unexpected(
+        fmt::format("{} is a module of two GPUs, each a rank: state {} GPUs, {} a node",
+                    printable(request.gpu, 80), 2 * request.gpus, 2 * request.gpus_per_node));
+  }
   const auto [whole, per_node] = node_parts(request, usual);
   if (request.gpus > whole && 2 * per_node < whole) {
     return tl::unexpected(
@@ -313,17 +310,6 @@ tl::expected<Cluster, std::string> make_cluster(const ClusterRequest& request) {
   }
   if (per_node != usual.node.gpus) {
     overrides.push_back(fmt::format("node.gpus={}", per_node));
-    if (!usual.node.scale_up.mesh.empty()) {
-      const auto cut = mesh_overrides(usual.node.scale_up, per_node);
-      overrides.insert(overrides.end(), cut.begin(), cut.end());
-    }
-    const int boards = usual.node.scale_up.boards;
-    if (boards > 1 && per_node <= usual.node.gpus / boards) {
-      overrides.push_back("node.scale_up.boards=1");
-      overrides.push_back("node.scale_up.board_links=0");
-      overrides.push_back(
-          fmt::format("node.scale_up.switches={}", usual.node.scale_up.switches / boards));
-    }
   }
   return topologies::load_cluster(fmt::format("{}:{}", usual.node.name, request.gpus / per_node),
                                   overrides);
@@ -366,10 +352,15 @@ std::vector<std::string> cluster_notes(const Measurement& row) {
   }
   const std::string& words = request.inter_node;
   const bool named = topologies::find_node_in_words(words) == usual->node.name;
-  if (request.gpus > used && !named && !topologies::parse_network(words)) {
+  const auto network = topologies::parse_network(network_of(usual->gpu.name, words));
+  if (request.gpus > used && !named && !network) {
     notes.push_back(words.empty() ? fmt::format("network of {}", usual->node.name)
                                   : fmt::format("inter_node \"{}\" as the network of {}",
                                                 printable(words, 60), usual->node.name));
+  }
+  if (request.gpus > used && network && network->unread_count) {
+    notes.push_back(
+        fmt::format("inter_node \"{}\": number of adapters as not stated", printable(words, 60)));
   }
   return notes;
 }

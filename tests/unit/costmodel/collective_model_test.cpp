@@ -267,5 +267,25 @@ TEST(CollectiveModelTest, NodesWithoutNetworkAreAnError) {
               HasSubstr("no network"));
 }
 
+// GPUs that a run leaves idle do not make the others' rings faster or slower.
+TEST(CollectiveModelTest, PartsOfANodeHaveTheRingsOfTheWhole) {
+  for (const char* node : {"dgx-1v", "mi300x-8", "l40s-8", "h100-pcie-8", "hgx-h100", "dgx-2"}) {
+    const CollectiveModel whole = model_of(node);
+    for (const int gpus : {2, 4}) {
+      const CollectiveModel part = model_of(node, {"node.gpus=" + std::to_string(gpus)});
+      const int all = whole.cluster().node.gpus;
+      EXPECT_EQ(part.time(CommKind::AllReduce, kGibibyte, make_group(gpus, 1, gpus)),
+                whole.time(CommKind::AllReduce, kGibibyte, make_group(gpus, 1, all)))
+          << node << " " << gpus;
+    }
+  }
+  const std::string ring = "node.scale_up.nccl_bandwidth=";
+  const auto bus = [&](const char* rate) {
+    return all_reduce_bus(model_of("dgx-1v", {"node.gpus=4", ring + rate}), kGibibyte,
+                          make_group(4, 1, 4));
+  };
+  EXPECT_NEAR(bus("60 GB/s") / bus("30 GB/s"), 2, 0.1);  // the part's own, where it is stated
+}
+
 }  // namespace
 }  // namespace orrery::costmodel

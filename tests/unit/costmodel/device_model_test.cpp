@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <map>
+
 #include "tests/unit/base/testing.hpp"
 #include "tests/unit/costmodel/shapes.hpp"
 
@@ -304,6 +306,21 @@ TEST(DeviceModelTest, OverlapTakesTheSmsOfTheCollective) {
 TEST(DeviceModelTest, QuantiseReadsTwoBytesAndWritesTwo) {
   const DeviceModel h100 = device_model_of("h100-sxm5-80gb");
   EXPECT_EQ(h100.quantise(Bytes(1e9)), h100.memory_bound(Bytes(2e9), MemoryKernel::Cast));
+}
+
+// Of chips whose tables were taken at the limit: the rates of those tables.
+TEST(DeviceModelTest, ChipsHaveEnergiesOfTheirOwn) {
+  const std::map<std::string, double> teraflops = {
+      {"a10-24gb", 55}, {"rtx-a6000-48gb", 95}, {"l4-24gb", 65.5}, {"h100-pcie-80gb", 442}};
+  for (const auto& [name, rate] : teraflops) {
+    const topologies::Gpu gpu = topologies::load_gpu(name);
+    const DeviceModel model(gpu, load_profile("", gpu), Load::Sustained);
+    const GemmShape shape{16384, 16384, 16384, 1, DType::Fp16};
+    EXPECT_NEAR(flops_of(shape) / model.gemm(shape) / FlopsPerSecond(1e12), rate, 0.05 * rate)
+        << name;
+  }
+  const topologies::Gpu sxm = topologies::load_gpu("h100-sxm5-80gb");
+  EXPECT_EQ(load_profile("", sxm).power.picojoules_per_flop, 1.06);
 }
 
 }  // namespace

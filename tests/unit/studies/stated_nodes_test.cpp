@@ -106,5 +106,14 @@ TEST(StatedNodes, GpusThatNobodyKnowsHaveAHint) {
   EXPECT_EQ(predicted({{"gpu", ""}}).skipped_because, "gpu is not stated");
 }
 
+// An MI250X of 128 GB is a module: software sees two GPUs.
+TEST(StatedNodes, ModulesAreCountedByTheirGpus) {
+  const auto cluster = make_cluster({"MI250X-128GB", 32, 4, "", ""});
+  ASSERT_FALSE(cluster);
+  EXPECT_THAT(cluster.error(), HasSubstr("state 64 GPUs, 8 a node"));
+  EXPECT_TRUE(make_cluster({"MI250X-128GB", 64, 8, "", ""}));
+  EXPECT_EQ(make_cluster({"A800 40GB PCIe", 8, 8, "", ""})->gpu.name, "a100-pcie-40gb");
+}
+
 }  // namespace
 }  // namespace orrery::studies
