@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/text.hpp"
+#include "topologies/adapter_counts.hpp"
 #include "topologies/words.hpp"
 
 namespace orrery::topologies {
@@ -24,6 +25,18 @@ bool mentions(std::string_view text, std::string_view phrase) {
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
+// Not as a part of a longer word.
+bool holds_word(std::string_view text, std::string_view word) {
+  const std::string lower = to_lower(text);
+  for (std::size_t at = lower.find(word); at != lower.npos; at = lower.find(word, at + 1)) {
+    const std::size_t end = at + word.size();
+    if ((at == 0 || !is_letter(lower[at - 1])) && (end == lower.size() || !is_letter(lower[end]))) {
+      return true;
+    }
+  }
+  return false;
+}
+
 struct LinkWords {
   std::string_view phrase;
   std::string_view link;
@@ -34,9 +47,9 @@ constexpr auto kLinkWords = std::to_array<LinkWords>({{"efa", "efa"},
                                                       {"aws", "efa", true},
                                                       {"roce", "roce"},
                                                       {"omni-path", "omni-path"},
+                                                      {"omnipath", "omni-path"},
                                                       {"tcp", "ethernet"},
-                                                      {"infiniband", "ib"},
-                                                      {" ib", "ib"}});
+                                                      {"infiniband", "ib"}});
 
 std::string_view link_of(std::string_view text) {
   const bool is_node_known = !find_node_in_words(text).empty();
@@ -45,7 +58,7 @@ std::string_view link_of(std::string_view text) {
       return words.link;
     }
   }
-  return to_lower(text).starts_with("ib ") ? "ib" : std::string_view();
+  return holds_word(text, "opa") ? "omni-path" : holds_word(text, "ib") ? "ib" : std::string_view();
 }
 
 // Latency of a 64-byte message between CPUs on one leaf (DeepSeek, arXiv 2505.09343), of EFA and of
@@ -81,93 +94,6 @@ int delay_of(std::string_view text) {
   return take_number(before, 4).value_or(0);
 }
 
-// Words between a count and a rate: "8x HDR 200Gb", "8 ConnectX-7 NICs of 400 Gb/s".
-constexpr auto kPlainWords = std::to_array<std::string_view>(
-    {"ib",         "infiniband", "hdr",  "ndr",  "edr",      "xdr",    "roce",       "rocev2",
-     "rdma",       "efa",        "of",   "at",   "mellanox", "nvidia", "connectx-5", "connectx-6",
-     "connectx-7", "connectx-8", "cx-5", "cx-6", "cx-7",     "cx-8",   "omni-path",  "ethernet"});
-constexpr std::size_t kLongestUnit = 8;  // "Gbit/s"
-constexpr auto kAdapterWords =
-    std::to_array<std::string_view>({"nic", "nics", "hca", "hcas", "adapter", "adapters", "link",
-                                     "links", "port", "ports", "rail", "rails"});
-
-template <std::size_t kSize>
-bool is_one_of(const std::array<std::string_view, kSize>& words, std::string_view word) {
-  return std::find(words.begin(), words.end(), word) != words.end();
-}
-
-std::string_view without_sign(std::string_view text) {
-  constexpr std::string_view kTimes = "\xC3\x97";  // in UTF-8
-  text = trim(text);
-  const std::size_t sign = text.ends_with(kTimes) ? kTimes.size()
-                           : text.ends_with('x') || text.ends_with('X') || text.ends_with('*') ? 1
-                                                                                               : 0;
-  return text.substr(0, text.size() - sign);
-}
-
-// The count of adapters that ends a text: "8x", "8x HDR", "8 NICs of", "8 NICs x"; 0 when there is
-// none.
-int adapters_before(std::string_view text) {
-  text = trim(text);
-  text.remove_suffix(text.ends_with('(') ? 1 : 0);  // "8x IB (400Gb)"
-  std::string_view counted = without_sign(text);
-  bool adapters = false;
-  while (true) {
-    counted = trim(counted);
-    std::size_t begin = counted.size();
-    while (begin > 0 && (is_letter(counted[begin - 1]) || is_digit(counted[begin - 1]) ||
-                         counted[begin - 1] == '-')) {
-      --begin;
-    }
-    const std::string word = to_lower(counted.substr(begin));
-    adapters = adapters || is_one_of(kAdapterWords, word);
-    if (!is_one_of(kPlainWords, word) && !is_one_of(kAdapterWords, word)) {
-      break;
-    }
-    counted.remove_suffix(counted.size() - begin);
-  }
-  const std::string_view number = without_sign(counted);
-  const bool times = number.size() < counted.size() || counted.size() < trim(text).size();
-  std::string_view left = number;
-  return times || adapters ? take_number(left, 4).value_or(0) : 0;
-}
-
-// "x8", "HDR x8", "InfiniBand (8 NICs)": without the plain words before the count.
-std::string_view without_plain_words(std::string_view text) {
-  text = trim(text);
-  std::string_view word = text.substr(0, text.find_first_of(" ("));
-  while (!word.empty() && is_one_of(kPlainWords, to_lower(word))) {
-    text = trim(text.substr(word.size()));
-    word = text.substr(0, text.find_first_of(" ("));
-  }
-  return text;
-}
-
-// "... x8", "... x 8", "... HDR x8", "... (8 NICs)" right behind a rate; 0 when there is none.
-int adapters_behind(std::string_view text) {
-  text = trim(text);
-  std::size_t at = text.find_first_of(" x*(");
-  if (at == text.npos || at > kLongestUnit) {
-    return 0;
-  }
-  text = without_plain_words(text.substr(at));
-  const bool sign = text.starts_with('x') || text.starts_with('*');
-  const bool bracket = text.starts_with('(');
-  if (!sign && !bracket) {
-    return 0;
-  }
-  text = trim(text.substr(1));
-  int count = 0;
-  const auto read = std::from_chars(text.data(), text.data() + text.size(), count);
-  std::string_view rest = trim(text.substr(static_cast<std::size_t>(read.ptr - text.data())));
-  if (read.ec != std::errc() || count < 1) {
-    return 0;
-  }
-  const std::string word = to_lower(rest.substr(0, rest.find_first_of(" ,;)")));
-  const bool ends = word.empty() || word == "per";  // "x4 per node"
-  return is_one_of(kAdapterWords, word) || (sign && ends) ? count : 0;
-}
-
 // Gbit/s of a unit that begins a text; 0 when it is none.
 double unit_of(std::string_view text) {
   text = trim(text.substr(0, std::min<std::size_t>(text.size(), 8)));
@@ -181,8 +107,24 @@ double unit_of(std::string_view text) {
   return text.starts_with('G') && (text.size() == 1 || !is_letter(text[1])) ? 1 : 0;
 }
 
+// What a text says of the rate before it: up to the next clause, but for "(per GPU)".
+std::string_view own_clause(std::string_view after) {
+  constexpr std::size_t kNear = 32;
+  constexpr auto kGoesOn = std::to_array<std::string_view>({"per ", "one ", "1 ", "each "});
+  std::size_t end = after.find_first_of(",;(+");
+  while (end != after.npos) {
+    const std::string next = to_lower(trim(after.substr(end + 1, kNear)));
+    if (std::none_of(kGoesOn.begin(), kGoesOn.end(),
+                     [&](std::string_view word) { return next.starts_with(word); })) {
+      break;
+    }
+    end = after.find_first_of(",;(+", end + 1);
+  }
+  return after.substr(0, std::min(end, kNear));
+}
+
 RateOf rate_of(std::string_view after, int nics) {
-  const std::string words = to_lower(after.substr(0, std::min<std::size_t>(after.size(), 32)));
+  const std::string words = to_lower(own_clause(after));
   const auto says = [&](std::string_view unit) {
     return words.find(fmt::format("per {}", unit)) != words.npos ||
            words.find(fmt::format("/{}", unit)) != words.npos;
@@ -198,10 +140,33 @@ RateOf rate_of(std::string_view after, int nics) {
   return whole ? RateOf::Node : RateOf::Unstated;
 }
 
-// The first number with a unit of bits a second.
-std::optional<StatedNetwork> stated_rate(std::string_view text) {
-  constexpr std::size_t kMostCharacters = 6;
+// "3,200 Gb/s" as "3200 Gb/s", and the sign of multiplication as an "x".
+std::string plain_signs(std::string_view text) {
+  constexpr std::string_view kTimes = "\xC3\x97";  // in UTF-8
+  std::string plain;
+  std::size_t digits = 0;  // in a row, up to the end of `plain`
   for (std::size_t at = 0; at < text.size(); ++at) {
+    const auto digit = [&](std::size_t next) { return next < text.size() && is_digit(text[next]); };
+    const bool decimals = at > digits && text[at - digits - 1] == '.';
+    const bool thousands = text[at] == ',' && (digits == 1 || digits == 2) && !decimals &&
+                           digit(at + 1) && digit(at + 2) && digit(at + 3) && !digit(at + 4);
+    if (text.substr(at).starts_with(kTimes)) {
+      plain += 'x';
+      ++at;
+    } else if (!thousands) {
+      plain += text[at];
+    }
+    digits = digit(at) ? digits + 1 : 0;
+  }
+  return plain;
+}
+
+// The numbers with a unit of bits a second, the first few.
+std::vector<StatedNetwork> stated_rates(std::string_view text) {
+  constexpr std::size_t kMostCharacters = 6;
+  constexpr std::size_t kMostRates = 4;
+  std::vector<StatedNetwork> rates;
+  for (std::size_t at = 0; at < text.size() && rates.size() < kMostRates; ++at) {
     if (!is_digit(text[at]) || (at > 0 && (is_digit(text[at - 1]) || text[at - 1] == '.'))) {
       continue;
     }
@@ -214,27 +179,13 @@ std::optional<StatedNetwork> stated_rate(std::string_view text) {
     if (unit > 0) {
       StatedNetwork network;
       network.gigabits = number * unit;
-      network.nics = adapters_before(text.substr(0, at));
-      network.nics = network.nics > 0 ? network.nics : adapters_behind(rest);
+      network.nics = adapters_before(text.substr(0, at)).nics;
+      network.nics = network.nics > 0 ? network.nics : adapters_behind(trim(rest));
       network.of = rate_of(rest, network.nics);
-      return network;
+      rates.push_back(network);
     }
   }
-  return std::nullopt;
-}
-
-// "4x200", "(4 x 200)": the adapters before just that rate; 0 when the text does not count it.
-int adapters_of_rate(std::string_view text, double gigabits) {
-  const std::string rate = fmt::format("{}", gigabits);
-  for (std::size_t at = text.find(rate); at != text.npos; at = text.find(rate, at + 1)) {
-    const std::string_view before = trim(text.substr(0, at));
-    std::string_view counted = without_sign(before);
-    const std::size_t end = at + rate.size();
-    if (counted.size() < before.size() && (end == text.size() || !is_digit(text[end]))) {
-      return take_number(counted, 4).value_or(0);
-    }
-  }
-  return 0;
+  return rates;
 }
 
 struct Generation {
@@ -242,6 +193,16 @@ struct Generation {
   double gigabits = 0;
   std::string_view link = "ib";
 };
+
+// Around the word from `begin` to `end`. A generation is that of a port: "2x dual-port HDR100".
+int adapters_of_generation(std::string_view text, std::size_t begin, std::size_t end,
+                           double gigabits) {
+  if (const AdapterCount before = adapters_before(text.substr(0, begin), true); before.nics > 0) {
+    return before.nics * before.ports;
+  }
+  const int behind = adapters_behind(text.substr(end));
+  return behind > 0 ? behind : adapters_of_rate(text, gigabits);
+}
 
 // Four lanes of an InfiniBand generation, and of other links that come in one rate (Omni-Path 100,
 // HPE Slingshot 11).
@@ -257,7 +218,9 @@ std::optional<StatedNetwork> stated_generation(std::string_view text) {
                                                            {"ndr400", 400},
                                                            {"xdr", 800},
                                                            {"omni", 100, "omni-path"},
+                                                           {"omnipath", 100, "omni-path"},
                                                            {"opa", 100, "omni-path"},
+                                                           {"opa100", 100, "omni-path"},
                                                            {"slingshot11", 200, ""},
                                                            {"slingshot", 200, ""}});
   const std::string lower = to_lower(text);
@@ -272,16 +235,40 @@ std::optional<StatedNetwork> stated_generation(std::string_view text) {
     const std::string_view word = std::string_view(lower).substr(begin, end - begin);
     for (const auto& [name, gigabits, link] : kGenerations) {
       if (word == name) {
-        const int before = adapters_before(text.substr(0, begin));
-        return StatedNetwork{.nics = before > 0 ? before : adapters_of_rate(text, gigabits),
+        const int nics = adapters_of_generation(text, begin, end, gigabits);
+        const bool of_gpu = rate_of(text.substr(end), nics) == RateOf::Gpu;
+        return StatedNetwork{.nics = nics,
                              .gigabits = gigabits,
-                             .of = RateOf::Nic,
+                             .of = of_gpu ? RateOf::Gpu : RateOf::Nic,
                              .link = link};
       }
     }
     begin = end;
   }
   return std::nullopt;
+}
+
+// Whose rate it is that says so nowhere near: "NDR per GPU (400 Gb/s)", "one NIC per GPU, 400
+// Gb/s", "400 Gb/s, 3.2 Tb/s per node".
+void find_share(std::string_view text, const std::vector<StatedNetwork>& rates,
+                const std::optional<StatedNetwork>& generation, StatedNetwork& network) {
+  constexpr auto kOfGpu = std::to_array<std::string_view>(
+      {"nic per gpu", "hca per gpu", "adapter per gpu", "rail per gpu", "nic/gpu"});
+  const bool each = std::any_of(kOfGpu.begin(), kOfGpu.end(),
+                                [&](std::string_view phrase) { return mentions(text, phrase); });
+  if (each || (generation && generation->of == RateOf::Gpu)) {
+    network.of = RateOf::Gpu;
+    return;
+  }
+  const auto whole = std::find_if(rates.begin(), rates.end(), [](const StatedNetwork& rate) {
+    return rate.of == RateOf::Node;
+  });
+  constexpr double kMost = 64;
+  const double nics = whole == rates.end() ? 0 : whole->gigabits / network.gigabits;
+  if (nics >= 1 && nics <= kMost && nics == std::round(nics)) {
+    network.nics = static_cast<int>(nics);
+    network.of = RateOf::Nic;
+  }
 }
 
 // A rate of a whole node is that of adapters as its type has them, as few as carry it. A rate that
@@ -294,19 +281,24 @@ int adapters_for(double gigabits, const ScaleOut& out, int most) {
 
 }  // namespace
 
-std::optional<StatedNetwork> parse_network(std::string_view text) {
-  text = trim(text);
-  // "8x NDR400 IB (ib_write_bw 45 GB/s)": what is counted are the adapters.
-  std::optional<StatedNetwork> network = stated_rate(text);
+std::optional<StatedNetwork> parse_network(std::string_view words) {
+  const std::string text = plain_signs(trim(words));
+  const std::vector<StatedNetwork> rates = stated_rates(text);
   const std::optional<StatedNetwork> generation = stated_generation(text);
-  if (!network || (network->nics == 0 && generation && generation->nics > 0)) {
+  std::optional<StatedNetwork> network = rates.empty() ? generation : rates.front();
+  // "8x NDR400 IB (ib_write_bw 45 GB/s)": what is counted are the adapters.
+  if (network && network->nics == 0 && generation && generation->nics > 0) {
     network = generation;
   }
   if (!network || network->gigabits <= 0) {
     return std::nullopt;
   }
+  if (network->nics == 0 && network->of == RateOf::Unstated) {
+    find_share(text, rates, generation, *network);
+  }
   network->link = network->link.empty() ? link_of(text) : network->link;
   network->delay_ms = delay_of(text);
+  network->unread_count = network->nics == 0 && network->of != RateOf::Gpu && counts_adapters(text);
   return network;
 }
 

@@ -17,13 +17,14 @@ struct StatedNetwork {
   int nics = 0;         // of a node; 0: not stated
   double gigabits = 0;  // of what `of` says
   RateOf of = RateOf::Unstated;
-  int delay_ms = 0;       // added by the operator of the network: "delay 10ms"; 0: none stated
-  std::string_view link;  // "ib", "roce", "efa" or "" when not stated
+  int delay_ms = 0;           // added by the operator of the network: "delay 10ms"; 0: none stated
+  std::string_view link;      // "ib", "roce", "efa" or "" when not stated
+  bool unread_count = false;  // the text counts something that may be its adapters
 };
 
 // Without a rate: the rate of an adapter by its InfiniBand generation; nothing when neither is
 // said.
-std::optional<StatedNetwork> parse_network(std::string_view text);
+std::optional<StatedNetwork> parse_network(std::string_view words);
 
 // Whether the rate is that of all adapters of a node: it says so, or it says nothing and is not
 // what an adapter of the type has.

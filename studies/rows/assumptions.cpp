@@ -140,12 +140,7 @@ class Assumptions {
         !row_.dp && model > 0 && gpus % model == 0) {
       row_.dp = gpus / model;  // as every plan has it
     }
-    // FSDP shards everything unless it is told otherwise (ShardingStrategy.FULL_SHARD; torchtitan:
-    // data_parallel_shard_degree = -1; MaxText: ici_fsdp_parallelism = -1; Levanter: fsdp_axis).
-    constexpr auto kShards = std::to_array<std::string_view>(
-        {"fsdp", "hsdp", "zero3", "torchtitan", "maxtext", "levanter"});
-    if (!row_.zero_stage && row_.dp.value_or(1) > 1 &&
-        says_any(letters_and_digits(row_.framework), kShards)) {
+    if (!row_.zero_stage && row_.dp.value_or(1) > 1 && shards_parameters(row_)) {
       note("zero_stage", row_.zero_stage, 3);
     }
     // NeMo's recipes switch it on with tensor parallelism.
@@ -355,7 +350,10 @@ class Assumptions {
     const bool hardware =
         mentions(row_.framework, "deepspeed") || mentions(row_.framework, "neox") ||
         (mentions(row_.framework, "megatron") && row_.year.value_or(2023) <= 2022);
-    note("FLOPs counted as", row_.flops_convention, hardware ? "hardware FLOPs" : "model FLOPs");
+    const std::string_view way = hardware ? "hardware FLOPs" : "model FLOPs";
+    notes_.push_back(fmt::format("FLOPs counted as {}", way));
+    // What else the cell says counts, too: "causal attention".
+    row_.flops_convention.append("; ").append(way);
   }
 
   Measurement& row_;

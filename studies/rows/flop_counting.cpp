@@ -4,14 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <optional>
-#include <span>
 #include <string_view>
 
 #include "base/text.hpp"
 #include "models/blocks.hpp"
+#include "studies/rows/counting_words.hpp"
 #include "studies/rows/row_cluster.hpp"
 #include "studies/rows/row_words.hpp"
 #include "topologies/cluster.hpp"
@@ -24,160 +23,101 @@ using Count = tl::expected<double, std::string>;
 
 double as_double(const OptionalCount& value) { return static_cast<double>(value.value_or(0)); }
 
+// Of attention's products over all pairs of positions.
+double counted_share(CountedAttention attention) {
+  switch (attention) {
+    case CountedAttention::Full:
+      return 1.0;
+    case CountedAttention::Half:
+      return 0.5;
+    case CountedAttention::None:
+      break;
+  }
+  return 0.0;
+}
+
 // Narayanan et al. 2021: 72 B l s h^2 (1 + s/6h + V/12lh) forward and backward; 96 and V/16lh with
 // the recomputed forward.
-double narayanan(const Measurement& row, double factor, double vocab_divisor) {
+double narayanan(const Measurement& row, bool recomputes, CountedAttention attention) {
   const double l = as_double(row.layers);
   const double h = as_double(row.hidden);
   const double s = as_double(row.seq_len);
-  const double vocab = as_double(row.vocab);
-  return factor * global_batch(row) * l * s * h * h *
-         (1.0 + s / (6.0 * h) + vocab / (vocab_divisor * l * h));
+  const double passes = recomputes ? 4.0 : 3.0;
+  return 24.0 * passes * global_batch(row) * l * s * h * h *
+         (1.0 + counted_share(attention) * s / (6.0 * h) +
+          as_double(row.vocab) / (4.0 * passes * l * h));
 }
 
-// N: of a mixture of experts what a token uses. As stated, else those of the network.
-Count counted_parameters(const Measurement& row, const Network& network) {
-  if (row.experts.value_or(0) > 1) {
+// N: of a mixture of experts what a token uses. As stated, else that of the network.
+double counted_parameters(const Measurement& row, const Network& network) {
+  if (row.experts.value_or(0) > 1 || !row.params_b) {
     return static_cast<double>(models::num_active_parameters(network));
-  }
-  if (!row.params_b) {
-    return tl::unexpected(std::string("params_b is not stated"));
   }
   return *row.params_b * 1e9;
 }
 
-// PaLM and llm-foundry: 6 N + 12 L h s per token, attention in full.
-Count six_n(const Measurement& row, const Network& network) {
+// PaLM and llm-foundry: 6 N + 12 L h s a token, a third more with the recomputed forward.
+double by_parameters(const Measurement& row, const Network& network, bool recomputes,
+                     CountedAttention attention) {
   const double s = as_double(row.seq_len);
-  return counted_parameters(row, network).map([&](double n) {
-    const double per_token = 6.0 * n + 12.0 * as_double(row.layers) * as_double(row.hidden) * s;
-    return per_token * s * global_batch(row);
-  });
+  const double passes = recomputes ? 4.0 : 3.0;
+  const double pairs = 4.0 * passes * as_double(row.layers) * as_double(row.hidden) * s;
+  const double per_token =
+      2.0 * passes * counted_parameters(row, network) + counted_share(attention) * pairs;
+  return per_token * s * global_batch(row);
 }
 
-// Parameters alone, in every pass: 6 of N and token, 8 with the recomputed forward.
-Count parameters_only(const Measurement& row, const Network& network, double factor) {
-  return counted_parameters(row, network).map([&](double n) {
-    return factor * n * as_double(row.seq_len) * global_batch(row);
-  });
+// Forward and backward of attention's own products.
+double attention_flops_of(const Network& network, const models::Workload& sample) {
+  double forward = 0;
+  for (const int index : network.chain) {
+    const models::Block& block = network.blocks[static_cast<std::size_t>(index)];
+    for (const models::Operator& op : block.operators) {
+      forward += op.kind == models::OpKind::Attention
+                     ? models::forward_flops(block, op, sample, false).value()
+                     : 0.0;
+    }
+  }
+  return 3.0 * forward;
 }
 
-double model_flops_of(const Measurement& row, const Network& network) {
+double model_flops_of(const Measurement& row, const Network& network, CountedAttention attention) {
   const models::Workload sample{1, *row.seq_len};
-  return models::model_flops(network, sample).value() * global_batch(row);
+  const double flops =
+      models::model_flops(network, sample, attention == CountedAttention::Half).value();
+  const double left_out =
+      attention == CountedAttention::None ? attention_flops_of(network, sample) : 0.0;
+  return (flops - left_out) * global_batch(row);
 }
 
 // What the run computes: the layers' forward once more where they are recomputed. Megatron-LM's
 // formula where the network is one that it describes.
-double hardware_flops(const Measurement& row, const Network& network, bool recomputes) {
+double hardware_flops(const Measurement& row, const Network& network, CountedAttention attention) {
   const models::NetworkSpec& spec = network.spec;
+  const bool recomputes = row.recompute == "full";
   if (spec.moe.experts == 0 && !models::is_gated(spec.activation)) {
-    return recomputes ? narayanan(row, 96.0, 16.0) : narayanan(row, 72.0, 12.0);
+    return narayanan(row, recomputes, attention);
   }
-  const double model = model_flops_of(row, network);
+  const double model = model_flops_of(row, network, attention);
   const double head = 6.0 * as_double(row.seq_len) * static_cast<double>(spec.vocab) *
                       static_cast<double>(spec.hidden) * global_batch(row);
   return recomputes ? model + (model - head) / 3.0 : model;
 }
 
-enum class Counting : std::uint8_t {
-  Narayanan,            // the formula of 2021
-  NarayananRecomputed,  // with the recomputed forward
-  SixN,                 // 6 N and attention
-  Parameters,           // 6 N
-  ParametersRecomputed,
-  Hardware,  // what the run computes
-  Model,     // nothing that is recomputed
-};
-
-// A convention in lower case, and its formula without signs and spaces: "96 * B * s" as "96bs".
-struct Convention {
-  explicit Convention(const std::string& stated)
-      : text(to_lower(stated)), said(asserted(text)), formula(said) {
-    std::erase_if(formula, [](char c) { return c == ' ' || c == '*' || c == '^'; });
+double counting_flops(const Measurement& row, const Network& network,
+                      const FlopCounting& counting) {
+  const bool all = counting.recompute == CountedRecompute::All;
+  switch (counting.base) {
+    case CountedBase::Narayanan:
+      return narayanan(row, all, counting.attention);
+    case CountedBase::Parameters:
+      return by_parameters(row, network, all, counting.attention);
+    case CountedBase::Network:
+      break;
   }
-  bool has(std::string_view word) const { return text.find(word) != text.npos || has_factor(word); }
-  // "6nd", not that of "16 nodes".
-  bool has_factor(std::string_view word) const {
-    for (std::size_t at = formula.find(word); at != formula.npos; at = formula.find(word, at + 1)) {
-      if (at == 0 || formula[at - 1] < '0' || formula[at - 1] > '9') {
-        return true;
-      }
-    }
-    return false;
-  }
-  bool says(std::string_view word) const { return said.find(word) != said.npos; }
-  // "MFU (not including recompute)".
-  bool denies(std::string_view word) const { return text.find(word) != text.npos && !says(word); }
-
-  std::string text;
-  std::string said;  // without what it denies
-  std::string formula;
-};
-
-constexpr std::string_view kRecompute = "recomput";
-
-bool has_any(const Convention& convention, std::span<const std::string_view> words) {
-  return std::any_of(words.begin(), words.end(),
-                     [&](std::string_view word) { return convention.has(word); });
-}
-
-std::optional<Counting> narayanan_formula(const Convention& convention) {
-  constexpr auto kRecomputed =
-      std::to_array<std::string_view>({"96bsl", "96bls", "sc21", "factor 4"});
-  constexpr auto kPlain =
-      std::to_array<std::string_view>({"72bsl", "72bls", "narayanan formula without recompute"});
-  if (has_any(convention, kRecomputed)) {
-    return convention.denies(kRecompute) ? Counting::Narayanan : Counting::NarayananRecomputed;
-  }
-  return has_any(convention, kPlain) ? std::optional(Counting::Narayanan) : std::nullopt;
-}
-
-// 6 of the parameters, 8 with the recomputed forward; with attention where it is named.
-std::optional<Counting> parameter_formula(const Convention& convention) {
-  constexpr auto kSix = std::to_array<std::string_view>({"6n", "6pd", "6pt", "6psi"});
-  constexpr auto kPalm = std::to_array<std::string_view>({"palm", "nanogpt"});
-  const bool six = std::any_of(kSix.begin(), kSix.end(), [&](std::string_view factor) {
-    return convention.has_factor(factor);
-  });
-  if (has_any(convention, kPalm) || (six && (convention.formula.find("12l") != std::string::npos ||
-                                             convention.says("attention")))) {
-    return Counting::SixN;
-  }
-  if (convention.has_factor("8nd") ||
-      (six && (convention.has("4/3") || convention.says(kRecompute)))) {
-    return Counting::ParametersRecomputed;
-  }
-  return six ? std::optional(Counting::Parameters) : std::nullopt;
-}
-
-// A formula, or words for the usual ways of counting: "model FLOPs" and MFU count nothing that is
-// recomputed.
-std::optional<Counting> counting_of(const Measurement& row) {
-  constexpr auto kHardware =
-      std::to_array<std::string_view>({"hardware flop", "hardware tflop", "hfu", "narayanan"});
-  constexpr auto kModel =
-      std::to_array<std::string_view>({"model flop", "model tflop", "mfu", "standard"});
-  const Convention convention(row.flops_convention);
-  if (const auto formula = narayanan_formula(convention)) {
-    return formula;
-  }
-  if (const auto formula = parameter_formula(convention)) {
-    return formula;
-  }
-  const bool excluded = convention.denies(kRecompute);
-  if (convention.says(kRecompute)) {
-    return Counting::Hardware;
-  }
-  if (has_any(convention, kHardware)) {
-    return excluded ? Counting::Model : Counting::Hardware;
-  }
-  if (excluded || has_any(convention, kModel)) {
-    return Counting::Model;
-  }
-  return row.metric == "mfu"   ? std::optional(Counting::Model)
-         : row.metric == "hfu" ? std::optional(Counting::Hardware)
-                               : std::nullopt;
+  return counting.recompute == CountedRecompute::AsRun
+             ? hardware_flops(row, network, counting.attention)
+             : model_flops_of(row, network, counting.attention) * (all ? 4.0 / 3.0 : 1.0);
 }
 
 // "peak bf16 989e12, fp8 1979e12", "156 TFLOP/s tf32 peak": the rate beside the row's precision,
@@ -219,33 +159,17 @@ double global_batch(const Measurement& row) {
   return static_cast<double>(row.global_batch.value_or(product));
 }
 
-bool states_way_of_counting(const Measurement& row) { return counting_of(row).has_value(); }
+bool states_way_of_counting(const Measurement& row) { return flop_counting(row).has_value(); }
 
 Count counted_flops(const Measurement& row, const Network& network) {
   if (global_batch(row) == 0) {
     return tl::unexpected(std::string("global_batch is not stated"));
   }
-  const std::optional<Counting> counting = counting_of(row);
+  const std::optional<FlopCounting> counting = flop_counting(row);
   if (!counting) {
     return tl::unexpected(std::string("the way the source counts FLOPs is not known"));
   }
-  switch (*counting) {
-    case Counting::SixN:
-      return six_n(row, network);
-    case Counting::Parameters:
-      return parameters_only(row, network, 6.0);
-    case Counting::ParametersRecomputed:
-      return parameters_only(row, network, 8.0);
-    case Counting::Narayanan:
-      return narayanan(row, 72.0, 12.0);
-    case Counting::NarayananRecomputed:
-      return narayanan(row, 96.0, 16.0);
-    case Counting::Hardware:
-      return hardware_flops(row, network, row.recompute == "full");
-    case Counting::Model:
-      break;
-  }
-  return model_flops_of(row, network);
+  return counting_flops(row, network, *counting);
 }
 
 // A100 and H100 modules as the sources of this kind print them.

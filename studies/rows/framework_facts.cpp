@@ -235,9 +235,8 @@ FrameworkFacts vocabulary_v_half() {
 }
 
 // PyTorch's pipeline stages reshard and reduce in the last backward of a step alone
-// (torch/distributed/pipelining/stage.py, backward_maybe_with_nosync), and torchtitan does not
-// reshard after the forward where it pipelines (parallelize_llama.py, apply_fsdp). Llama 3's
-// trainer did not either (arXiv 2407.21783, 3.3.2).
+// (torch/distributed/pipelining/stage.py, backward_maybe_with_nosync); torchtitan (apply_fsdp) and
+// Llama 3's trainer (arXiv 2407.21783, 3.3.2) do not reshard after forwards where they pipeline.
 FrameworkFacts pipelined(FrameworkFacts row) {
   row.whole_in_pipelines = true;
   return row;
@@ -252,9 +251,8 @@ FrameworkFacts stopping(FrameworkFacts row) {
 }
 
 // DS3Lab/DT-FM pipeline_parallel/dist_gpipe_pipeline_async.py: a stream each for computing, sending
-// and receiving; parameters are half(), and so are the gradients that data ranks sum
-// (data_parallel/dist_dp_allreduce.py, dist_dp_sharded_ps.py). The first and the last stage share
-// no parameter.
+// and receiving; parameters and the gradients that data ranks sum (data_parallel/
+// dist_dp_allreduce.py, dist_dp_sharded_ps.py) are half(); first and last stage share none.
 FrameworkFacts dt_fm() {
   plan::Execution execution = early_megatron();
   execution.overlap_p2p = true;
@@ -268,9 +266,11 @@ FrameworkFacts dt_fm() {
 // DeepSpeed divides gradients by the ranks in place and frees them instead of clearing
 // (runtime/engine.py, runtime/zero/stage_1_and_2.py). Its stages exchange an activation and then a
 // gradient (runtime/pipe/schedule.py, TrainSchedule.steps) with blocking messages (p2p.py), and the
-// host runs on.
-plan::Execution deepspeed() {
+// host runs on. Stage 3 alone overlaps by default (runtime/zero/config.py, overlap_comm_valid and
+// prefetch_bucket_size).
+plan::Execution deepspeed(bool zero3 = false) {
   plan::Execution execution = early_megatron();
+  execution.overlap_grad_reduce = execution.overlap_param_gather = zero3;
   execution.gradient_passes = 2;
   execution.serial_exchanges = true;
   execution.synchronised_messages = false;
@@ -374,7 +374,7 @@ const std::vector<FrameworkFacts>& framework_table() {
       facts("MaxText", xla(), false, false),
       facts("Paxml", xla(), false, false),
       with_t5_scripts(facts("T5X", xla(), false, false)),
-      facts("DeepSpeed ZeRO-3", deepspeed(), true, true),
+      facts("DeepSpeed ZeRO-3", deepspeed(true), true, true),
       dt_fm(),
       facts("TeraPipe", early_megatron(), false, false),
       facts("LargeScale", early_megatron(), true, true),

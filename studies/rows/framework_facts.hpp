@@ -58,4 +58,8 @@ struct RowFramework {
 };
 RowFramework framework_of(const Measurement& row);
 
+// Whether parameters are sharded: the row's stage, or what its framework does unless told
+// otherwise.
+bool shards_parameters(const Measurement& row);
+
 }  // namespace orrery::studies

@@ -37,4 +37,13 @@ RowFramework framework_of(const Measurement& row) {
   return {*find_framework(relative, run), true};
 }
 
+// FSDP shards everything unless it is told otherwise (ShardingStrategy.FULL_SHARD; torchtitan:
+// data_parallel_shard_degree = -1; MaxText: ici_fsdp_parallelism = -1; Levanter: fsdp_axis).
+bool shards_parameters(const Measurement& row) {
+  constexpr auto kShards = std::to_array<std::string_view>(
+      {"fsdp", "hsdp", "zero3", "torchtitan", "maxtext", "levanter"});
+  return row.zero_stage ? row.zero_stage == 3
+                        : says_any(letters_and_digits(row.framework), kShards);
+}
+
 }  // namespace orrery::studies

@@ -183,6 +183,10 @@ void read_stage(const Cells& cells, Measurement& row) {
 void read_schedule(const Cells& cells, Measurement& row) {
   const std::string cell = cells.optional_text("schedule");
   row.schedule = schedule_name(cell);
+  if (const std::string left_out = unmodelled_part(cell); !left_out.empty()) {
+    row.remarks.push_back(
+        fmt::format("schedule {} as {}, {}", printable(cell, 60), row.schedule, left_out));
+  }
   if (const std::string meant = misspelt_schedule(row.schedule); !meant.empty()) {
     row.remarks.push_back(fmt::format("schedule {} as {}", printable(cell, 60), meant));
     row.schedule = meant;
@@ -315,10 +319,10 @@ bool mentions(std::string_view text, std::string_view phrase) {
   return to_lower(text).find(to_lower(phrase)) != std::string::npos;
 }
 
-bool Measurement::notes_mention(std::string_view phrase) const { return mentions(notes, phrase); }
+bool Measurement::notes_say(std::string_view phrase) const { return says_and_means(notes, phrase); }
 
-bool Measurement::overlap_mentions(std::string_view phrase) const {
-  return mentions(overlap, phrase);
+bool Measurement::overlap_says(std::string_view phrase) const {
+  return says_and_means(overlap, phrase);
 }
 
 bool is_measurement_table(const CsvTable& table) {

@@ -88,9 +88,9 @@ struct Measurement {
 
   // Its name, or where none is stated its family.
   const std::string& model() const { return model_name.empty() ? model_family : model_name; }
-  // Whether a free-text column mentions the phrase (any case).
-  bool notes_mention(std::string_view phrase) const;
-  bool overlap_mentions(std::string_view phrase) const;
+  // Whether a free-text column says the phrase (any case) and does not deny it.
+  bool notes_say(std::string_view phrase) const;
+  bool overlap_says(std::string_view phrase) const;
 };
 
 // In lower case: "Megatron Core" and "Megatron-Core" are one.

@@ -107,8 +107,7 @@ constexpr double kGibibyte = 1024.0 * 1024.0 * 1024.0;
 // GPU memory of whole cards, up to 78 of 80 GB; it logs no counter of the allocator.
 Quantity memory_quantity(const Measurement& row) {
   const std::string_view framework = framework_of(row).facts.name;
-  if (row.notes_mention("nvidia-smi") || row.notes_mention("\"total\"") ||
-      framework == "InternEvo") {
+  if (row.notes_say("nvidia-smi") || row.notes_say("\"total\"") || framework == "InternEvo") {
     return Quantity::DeviceMemory;
   }
   return framework == "torchtitan" ? Quantity::ReservedMemory : Quantity::AllocatedMemory;

@@ -68,6 +68,9 @@ constexpr auto kOtherNames = std::to_array<std::pair<std::string_view, std::stri
      {"mistralnemo", "mistral-nemo-12b"},
      {"tinyllama", "tinyllama-1.1b"},
      {"phi35mini", "phi-3-mini"},
+     {"granite308b", "granite3-8b"},
+     {"granite318b", "granite3-8b"},
+     {"granite328b", "granite3-8b"},
      {"qwen25coder7b", "qwen2.5-7b"},
      {"qwen25coder14b", "qwen2.5-14b"},
      {"qwen25coder32b", "qwen2.5-32b"},
@@ -146,17 +149,6 @@ std::string zoo_name(std::string_view text) {
   return known_name(key);
 }
 
-// "7B" of the family "llama" is LLaMA-7B. A network that its name cuts short ("8B (2 layers)") is
-// the whole one only where the row says how deep it is.
-std::string zoo_name_of(const Measurement& row) {
-  if (!row.layers && mentions(row.model_name, "layer")) {
-    return "";
-  }
-  const std::string alone = zoo_name(row.model_name);
-  const bool size = !row.model_name.empty() && is_digit(row.model_name.front());
-  return alone.empty() && size ? zoo_name(row.model_family + " " + row.model_name) : alone;
-}
-
 // Parameters as names state them: "GPT-1.8B", "GPT-2 345M"; 0 where none do.
 double size_in_name(std::string_view text) {
   constexpr auto kUnits =
@@ -178,6 +170,31 @@ double size_in_name(std::string_view text) {
     }
   }
   return size;
+}
+
+// "Phi-4 14B": a name that needs no size, with just the network's.
+std::string zoo_name_with_size(std::string_view text) {
+  constexpr double kNear = 0.15;
+  const std::size_t at = text.find_last_of("-_ ");
+  const double size = at == text.npos ? 0 : size_in_name(text.substr(at + 1));
+  const std::string name = size > 0 ? zoo_name(text.substr(0, at)) : std::string();
+  if (name.empty()) {
+    return "";
+  }
+  const auto known = static_cast<double>(models::num_parameters(models::load_network(name)));
+  return std::abs(size / known - 1) <= kNear ? name : std::string();
+}
+
+// "7B" of the family "llama" is LLaMA-7B. A network that its name cuts short ("8B (2 layers)") is
+// the whole one only where the row says how deep it is.
+std::string zoo_name_of(const Measurement& row) {
+  if (!row.layers && mentions(row.model_name, "layer")) {
+    return "";
+  }
+  std::string alone = zoo_name(row.model_name);
+  alone = alone.empty() ? zoo_name_with_size(row.model_name) : alone;
+  const bool size = !row.model_name.empty() && is_digit(row.model_name.front());
+  return alone.empty() && size ? zoo_name(row.model_family + " " + row.model_name) : alone;
 }
 
 // Names are compared without their points, "GPT-1.8B" as "gpt-18b": the size must be that of the

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <cstdlib>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,24 +41,44 @@ bool half_gradients(const Measurement& row, const FrameworkFacts& framework) {
 // torchao casts the shards of FSDP where asked to (torchao/float8/fsdp_utils.py).
 bool gathers_quantised_weights(const Measurement& row, const FrameworkFacts& framework) {
   const bool eight_bits = row.precision == "fp8" && !mentions(row.precision_detail, "mxfp8");
-  return mentions(row.precision_detail, "fp8 all-gather") ||
+  return says_and_means(row.precision_detail, "fp8 all-gather") ||
          (eight_bits && (framework.name == "NeMo" || framework.name == "Megatron-Bridge")) ||
          (row.precision == "nvfp4" && framework.name == "Megatron-Bridge");
 }
 
-// Types of gradients that a remark states: "gradients reduced in bf16", "fp32 gradients".
+// Whether gradients are of one of the formats: "bf16 gradients", "grad reduce in bf16", "gradient
+// accumulation in bf16".
+bool says_gradients_in(std::string_view words, std::span<const std::string_view> formats) {
+  constexpr auto kBehind = std::to_array<std::string_view>({"grad", "reduce"});
+  constexpr auto kBefore = std::to_array<std::string_view>(
+      {"gradients", "grads", "grad reduce", "grad reduction", "gradient reduce",
+       "gradient reduction", "gradients reduced", "grads reduced", "grad accumulation",
+       "gradient accumulation", "gradients accumulated", "grads accumulated"});
+  return std::any_of(formats.begin(), formats.end(), [&](std::string_view format) {
+    const auto holds = [&](std::string_view first, std::string_view joint, std::string_view last) {
+      return words.find(std::string(first).append(joint).append(last)) != words.npos;
+    };
+    return std::any_of(kBehind.begin(), kBehind.end(),
+                       [&](std::string_view word) { return holds(format, " ", word); }) ||
+           std::any_of(kBefore.begin(), kBefore.end(),
+                       [&](std::string_view word) { return holds(word, " in ", format); });
+  });
+}
+
+// Types of gradients that a remark states.
 void apply_gradients(const Measurement& row, plan::Execution& execution) {
-  constexpr auto kHalf = std::to_array<std::string_view>(
-      {"bf16 grad", "fp16 grad", "16-bit grad", "gradients in bf16", "gradients reduced in bf16",
-       "gradients in 16 bits", "grad_reduce_in_fp32=false", "bf16 reduce"});
-  constexpr auto kSingle = std::to_array<std::string_view>(
-      {"fp32 grad", "gradients in fp32", "gradients reduced in fp32", "grad_reduce_in_fp32=true",
-       "fp32 reduce"});
-  const std::string words = to_lower(row.notes + "; " + row.precision_detail);
+  constexpr auto kHalf = std::to_array<std::string_view>({"bf16", "fp16", "16-bit", "16 bits"});
+  constexpr auto kSingle = std::to_array<std::string_view>({"fp32", "32-bit", "32 bits"});
+  constexpr std::string_view kSwitch = "grad_reduce_in_fp32";
+  std::string words = to_lower(row.notes + "; " + row.precision_detail);
+  const bool named = words.find(kSwitch) != words.npos;
+  words = asserted(words);
+  const bool on = words.find(kSwitch) != words.npos;
   // Composer: parameters, reductions and buffers in 16 bits.
-  if (says_any(words, kHalf) || row.overlap_mentions("mixed_precision=pure")) {
+  if (says_gradients_in(words, kHalf) || (named && !on) ||
+      row.overlap_says("mixed_precision=pure")) {
     execution.fp32_gradients = false;
-  } else if (says_any(words, kSingle)) {
+  } else if (says_gradients_in(words, kSingle) || on) {
     execution.fp32_gradients = true;
   }
 }
@@ -163,13 +184,13 @@ void apply_precision(const Measurement& row, const FrameworkFacts& framework,
   }
   execution.quantised_gather = gathers_quantised_weights(row, framework);
   // Rows of scales belong to 16-bit gathers (torchtitan docs/float8.md).
-  execution.fp8_gathers = !mentions(row.precision_detail, "rowwise");
+  execution.fp8_gathers = !says_and_means(row.precision_detail, "rowwise");
   // TransformerEngine finds current scales in a pass of its own, after a norm in 16 bits.
   constexpr auto kCurrent =
       std::to_array<std::string_view>({"current scaling", "fp8-cs", "fp8_cs", "fp8 cs"});
   constexpr auto kBlocks = std::to_array<std::string_view>(
       {"mxfp8", "blockwise", "block-wise", "block scal", "block-scal", "128x128"});
-  const std::string scales = to_lower(row.precision_detail);
+  const std::string scales = asserted(to_lower(row.precision_detail));
   if (says_any(scales, kCurrent)) {
     execution.fp8_scaling = plan::Fp8Scaling::Current;
   } else if (mentions(scales, "delayed")) {
@@ -180,9 +201,24 @@ void apply_precision(const Measurement& row, const FrameworkFacts& framework,
     execution.fp8_scaling = plan::Fp8Scaling::Blocks;
   }
   // FSDP's fp8 gathers cast shards (torchao/float8/fsdp_utils.py).
-  if (mentions(row.precision_detail, "fp8 all-gather")) {
+  if (says_and_means(row.precision_detail, "fp8 all-gather")) {
     execution.casts_weights = false;
   }
+}
+
+// Whether a cell says that layers are compiled: "torch.compile", of torchtitan, which does nothing
+// else with the word, "compiled" and "compile=True", too.
+bool says_compiled(std::string_view cell, bool titan) {
+  constexpr auto kNames =
+      std::to_array<std::string_view>({"torch.compile", "torch compile", "torch_compile"});
+  constexpr auto kShort = std::to_array<std::string_view>({"compile", "compiled"});
+  constexpr auto kOthers =  // "eager vs compile", "compiled from source"
+      std::to_array<std::string_view>({"eager", "from", "against", "cuda", "nccl"});
+  const std::vector<std::string> clauses = asserted_clauses(cell);
+  return std::any_of(clauses.begin(), clauses.end(), [&](const std::string& clause) {
+    const bool named = says_any(clause, kNames) || (titan && has_word(clause, kShort));
+    return named && !has_word(clause, kOthers);
+  });
 }
 
 // What torch.compile changes. torchtitan asks for it with float8 (docs/float8.md); asynchronous
@@ -191,11 +227,8 @@ void apply_compiler(const Measurement& row, const FrameworkFacts& framework,
                     plan::Execution& execution) {
   const bool titan = framework.name == "torchtitan";
   const bool late = row.year.value_or(0) >= 2025;
-  const bool needs_compiler =
-      titan &&
-      (row.precision == "fp8" || to_lower(row.overlap).find("async tp") != std::string::npos);
-  if (needs_compiler || row.notes_mention("torch.compile") ||
-      mentions(row.framework, "torch.compile")) {
+  const bool needs_compiler = titan && (row.precision == "fp8" || row.overlap_says("async tp"));
+  if (needs_compiler || says_compiled(row.notes, titan) || says_compiled(row.framework, titan)) {
     execution.fused_kernels = true;
     execution.eager_elementwise = false;
     // Equal expressions are computed once (torch/_functorch/compile_utils.py, fx_graph_cse).
@@ -205,7 +238,7 @@ void apply_compiler(const Measurement& row, const FrameworkFacts& framework,
     execution.overlap_context = late;
   }
   // torchtitan compiles the loss with the layers since February 2025.
-  if (row.notes_mention("fused CE") || (execution.fused_kernels && titan && late)) {
+  if (row.notes_say("fused CE") || (execution.fused_kernels && titan && late)) {
     execution.fused_cross_entropy = true;
   }
 }
@@ -226,7 +259,7 @@ plan::Execution row_execution(const Measurement& row, const FrameworkFacts& fram
   }
   apply_gradients(row, execution);
   execution.flash_version = stated_flash(row.attention_impl).value_or(execution.flash_version);
-  execution.blocking_launches = row.notes_mention("CUDA_LAUNCH_BLOCKING");
+  execution.blocking_launches = row.notes_say("CUDA_LAUNCH_BLOCKING");
   execution.fused_attention = fused_attention(row, framework);
   if (framework.shared_output_runs_ahead && !row.variant.empty() && row.variant != "redis") {
     execution.synchronised_messages = false;
@@ -258,7 +291,7 @@ plan::MemoryFacts row_memory(const Measurement& row) {
     memory.exchange_stream = true;                          // flash_attn_a2a_communicate
     // Its own, one more for each of four streams of grouped products (cpp_extensions/gemm.py).
     memory.product_workspaces = row.experts.value_or(0) > 0 ? 6 : 2;
-    if (row.notes_mention("fused CE")) {
+    if (row.notes_say("fused CE")) {
       memory.loss = plan::LossMemory::InLogits;  // --cross-entropy-fusion-impl te
     }
   }

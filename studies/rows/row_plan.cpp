@@ -21,6 +21,7 @@
 #include "studies/rows/row_recompute.hpp"
 #include "studies/rows/row_words.hpp"
 #include "studies/rows/stated_adapters.hpp"
+#include "studies/rows/stated_experts.hpp"
 #include "studies/rows/stated_offload.hpp"
 
 namespace orrery::studies {
@@ -108,7 +109,7 @@ int number_behind(std::string_view text, std::string_view phrase) {
 // sharding group = 8 ranks" and "HSDP: shard group 8" in the notes, or those of a node where the
 // overlap says that FSDP stays inside; 0 for all.
 int state_shards(const Measurement& row) {
-  const std::string notes = to_lower(row.notes);
+  const std::string notes = asserted(to_lower(row.notes));
   for (const std::string_view phrase : {"sharding group = ", "shard group ", "fsdp group "}) {
     if (const int ranks = number_behind(notes, phrase); ranks > 1) {
       return ranks;
@@ -116,8 +117,9 @@ int state_shards(const Measurement& row) {
   }
   constexpr auto kInside = std::to_array<std::string_view>(
       {"hsdp", "fsdp in node", "hybrid shard", "hybrid_shard", "shard in node", "shard within"});
-  const bool inside = says_any(notes, kInside) || says_any(to_lower(row.overlap), kInside) ||
-                      says_any(to_lower(row.zero_detail), kInside);
+  const bool inside = says_any(notes, kInside) ||
+                      says_any(asserted(to_lower(row.overlap)), kInside) ||
+                      says_any(asserted(to_lower(row.zero_detail)), kInside);
   return inside && row.zero_stage == 3 ? static_cast<int>(row.gpus_per_node.value_or(0)) : 0;
 }
 
@@ -132,8 +134,9 @@ BlockPlan layout_of(const Measurement& row, const FrameworkFacts& framework) {
     layout.zero_stage = std::min(layout.zero_stage, 1);
   }
   layout.offload = stated_offload(row);
-  const bool exchanges = row.notes_mention("CP is A2A") || row.notes_mention("Ulysses") ||
-                         row.overlap_mentions("Ulysses") || mentions(row.attention_impl, "Ulysses");
+  const bool exchanges = row.notes_say("CP is A2A") || row.notes_say("Ulysses") ||
+                         row.overlap_says("Ulysses") ||
+                         says_and_means(row.attention_impl, "Ulysses");
   layout.context = exchanges ? plan::ContextParallel::Ulysses : plan::ContextParallel::Ring;
   if (const int ranks = state_shards(row); ranks < row.dp.value_or(1)) {
     layout.shard_degree = ranks;
@@ -180,8 +183,8 @@ std::vector<int> stages_of(const Measurement& row, const models::Network& networ
     return stated;
   }
   // Embedding and head take the place of a layer each.
-  const bool slots = row.notes_mention("one slot each") ||
-                     row.notes_mention("hold one layer fewer") || length == num_stages;
+  const bool slots = row.notes_say("one slot each") || row.notes_say("hold one layer fewer") ||
+                     length == num_stages;
   if (slots && length % num_stages == 0) {
     return std::vector<int>(static_cast<std::size_t>(num_stages), length / num_stages);
   }
@@ -220,15 +223,15 @@ tl::expected<int, std::string> data_parallel(const Measurement& row, const Plan&
   return static_cast<int>(gpus / others);
 }
 
-// Over context ranks where the framework does so, and over tensor-parallel ranks where there are
-// too few others.
+// Over context ranks where the framework does so, and over tensor-parallel ranks where the row says
+// so or there are too few others.
 void spread_experts(const Measurement& row, const FrameworkFacts& framework, Plan& plan) {
-  const int ep = degree(row.ep);
-  const int cp = degree(row.cp);
-  const bool folds = framework.folds_experts && cp > 1 && ep > 1 && ep % cp == 0;
+  const bool folds = folds_experts(row, framework);
+  const bool too_few = plan.dp * (folds ? degree(row.cp) : 1) % degree(row.ep) != 0;
+  const bool whole = stated_whole_experts(row, folds).value_or(too_few);
   for (plan::BlockRun& run : plan.blocks) {
     run.layout.expert_cp = folds ? 1 : 0;
-    run.layout.expert_tp = plan.dp * (folds ? cp : 1) % ep != 0 ? 1 : 0;
+    run.layout.expert_tp = whole ? 1 : 0;
   }
 }
 

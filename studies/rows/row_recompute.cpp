@@ -210,7 +210,7 @@ int layers_of_a_stage(std::string_view detail) {
 // first table, of May 2023 and PyTorch 1.13.1 (scripts/train/benchmarking/sweep.sh).
 bool leaves_out_last_product(const Measurement& row, const FrameworkFacts& framework) {
   return framework.stops_recomputation && !framework.gpt_dropout && row.experts.value_or(0) == 0 &&
-         !row.overlap_mentions("mixed_precision=PURE");
+         !row.overlap_says("mixed_precision=PURE");
 }
 
 std::string whole_layer(const Measurement& row, const FrameworkFacts& framework) {

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <utility>
 
+#include "studies/rows/denials.hpp"
+
 namespace orrery::studies {
 
 inline bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -27,6 +29,9 @@ std::string precision_name(std::string_view cell);
 
 std::string schedule_name(std::string_view cell);
 
+// What a schedule has beside the one that its rows are simulated with; "" where it has nothing.
+std::string unmodelled_part(std::string_view cell);
+
 // Of a name that is none, the schedule that it is a misspelling of; "" where it is surely none.
 std::string misspelt_schedule(std::string_view name);
 
@@ -38,12 +43,5 @@ std::optional<std::int64_t> chunks_in_schedule(std::string_view cell);
 
 // "ZeRO-2", "stage 1", "FSDP"; no value where the cell holds no such words.
 std::optional<std::int64_t> stage_of_zero(std::string_view cell);
-
-// A text in lower case without what its clauses deny: "full, no offload" says "full,", "offload:
-// none" and "checkpointing is not used" nothing.
-std::string asserted(std::string_view text);
-
-// A text in lower case that holds one of the words, not as part of another.
-bool has_word(std::string_view text, std::span<const std::string_view> words);
 
 }  // namespace orrery::studies

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -68,6 +69,61 @@ std::optional<std::string> cell_of_mixture(const Measurement& row) {
   return std::nullopt;
 }
 
+// In lower case, with single blanks for the signs of flags and options:
+// "--expert-tensor-parallel-size=1" as " expert tensor parallel size 1".
+std::string words_of_options(std::string_view cell) {
+  std::string text;
+  for (const char c : to_lower(cell)) {
+    const bool sign = std::string_view("-_=:( ").find(c) != std::string_view::npos;
+    if (!sign || text.empty() || text.back() != ' ') {
+      text += sign ? ' ' : c;
+    }
+  }
+  return text;
+}
+
+// The number behind a name of the degree, beside which "size" and "degree" may stand.
+std::optional<std::int64_t> degree_behind(std::string_view text) {
+  constexpr auto kFillers = std::to_array<std::string_view>({"ism", "size", "degree", "of", "is"});
+  for (const std::string_view filler : kFillers) {
+    text = trim(text);
+    text.remove_prefix(text.starts_with(filler) ? filler.size() : 0);
+  }
+  text = trim(text);
+  std::int64_t degree = 0;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), degree);
+  return read.ec == std::errc() && degree > 0 ? std::optional(degree) : std::nullopt;
+}
+
+// "no expert tensor parallelism".
+bool denies_behind(std::string_view before) {
+  constexpr auto kDenials = std::to_array<std::string_view>({"no", "without", "w/o"});
+  const std::string_view text = trim(before);
+  return std::any_of(kDenials.begin(), kDenials.end(), [text](std::string_view word) {
+    return text.ends_with(word) &&
+           (text.size() == word.size() || text[text.size() - word.size() - 1] == ' ');
+  });
+}
+
+std::optional<std::int64_t> expert_tensor_in(std::string_view cell) {
+  constexpr auto kNames =
+      std::to_array<std::string_view>({"expert tensor parallel", "expert tp", "etp"});
+  const std::string words = words_of_options(cell);
+  const std::string_view text = words;
+  for (const std::string_view name : kNames) {
+    for (std::size_t at = text.find(name); at != text.npos; at = text.find(name, at + 1)) {
+      const bool begins = at == 0 || text[at - 1] < 'a' || text[at - 1] > 'z';
+      if (const auto degree = degree_behind(text.substr(at + name.size())); begins && degree) {
+        return degree;
+      }
+      if (begins && denies_behind(text.substr(0, at))) {
+        return 1;
+      }
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<std::string> missing_experts(const Measurement& row) {
@@ -86,6 +142,40 @@ std::optional<std::string> missing_experts(const Measurement& row) {
     }
   }
   return std::nullopt;
+}
+
+bool folds_experts(const Measurement& row, const FrameworkFacts& framework) {
+  const std::int64_t ep = row.ep.value_or(1);
+  const std::int64_t cp = row.cp.value_or(1);
+  return framework.folds_experts && cp > 1 && ep > 1 && ep % cp == 0;
+}
+
+std::optional<std::int64_t> stated_expert_tensor(const Measurement& row) {
+  for (const std::string* cell : {&row.notes, &row.variant, &row.framework}) {
+    if (const auto degree = expert_tensor_in(*cell)) {
+      return degree;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<bool> stated_whole_experts(const Measurement& row, bool folds) {
+  const auto stated = stated_expert_tensor(row);
+  const std::int64_t tp = row.tp.value_or(1);
+  const std::int64_t inside = tp * (folds ? row.cp.value_or(1) : 1);
+  const bool whole = stated == 1 && row.ep.value_or(1) % inside == 0;
+  return whole || (stated && *stated == tp) ? std::optional(whole && tp > 1) : std::nullopt;
+}
+
+std::vector<std::string> unread_experts(const Measurement& row) {
+  const auto stated = stated_expert_tensor(row);
+  const bool folds = folds_experts(row, framework_of(row).facts);
+  if (!stated || row.experts.value_or(0) <= 1 || row.tp.value_or(0) == 0 ||
+      stated_whole_experts(row, folds)) {
+    return {};
+  }
+  return {fmt::format("expert tensor parallelism {} with tp {} and ep {} as not stated", *stated,
+                      *row.tp, row.ep.value_or(1))};
 }
 
 }  // namespace orrery::studies

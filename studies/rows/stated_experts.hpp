@@ -2,9 +2,12 @@
 // What a row says of its mixture of experts.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "studies/rows/framework_facts.hpp"
 #include "studies/rows/measurement.hpp"
 
 namespace orrery::studies {
@@ -12,5 +15,18 @@ namespace orrery::studies {
 // Why a row whose cells or names speak of experts does not state which: without their number the
 // network would be simulated as a dense one. Nothing for dense networks and complete mixtures.
 std::optional<std::string> missing_experts(const Measurement& row);
+
+// Whether the framework spreads the row's experts over context ranks, too.
+bool folds_experts(const Measurement& row, const FrameworkFacts& framework);
+
+// The degree that cuts every expert's matrices: "ETP=1", "expert_tensor_parallel_size 1" in notes,
+// variant and framework; no value where they say nothing of it.
+std::optional<std::int64_t> stated_expert_tensor(const Measurement& row);
+
+// Whether tensor-parallel ranks have whole experts, as far as the row states it and plans know it.
+std::optional<bool> stated_whole_experts(const Measurement& row, bool folds);
+
+// A stated degree that plans do not know, a line.
+std::vector<std::string> unread_experts(const Measurement& row);
 
 }  // namespace orrery::studies

@@ -23,12 +23,16 @@ void set_grad_overlap(plan::Execution& execution, bool on) {
   execution.overlap_param_gather = on;
 }
 
-// One clause of the overlap column, in lower case: what it names is on, what it denies is off.
-// False where it names nothing.
-bool apply_phrases(std::string_view clause, plan::Execution& execution) {
+bool denies(std::string_view clause) {
   constexpr auto kDenials = std::to_array<std::string_view>(
       {"no overlap", "not overlap", "not hidden", "without", " off", "exposed", "disabled",
        "=false", "after backward", "at iteration end", "batched"});
+  return says_any(clause, kDenials) || clause.starts_with("no ");
+}
+
+// One clause of the overlap column, in lower case: what it names is on, what it denies is off.
+// False where it names nothing.
+bool apply_phrases(std::string_view clause, plan::Execution& execution) {
   constexpr auto kGradients = std::to_array<std::string_view>(
       {"grad rs", "grad reduce", "grad/param", "gradient", "overlap_grad", "overlap-grad",
        "overlap_comm", "dp all-reduce", "dp overlap", "/dp", "data-parallel", "data parallel",
@@ -44,7 +48,7 @@ bool apply_phrases(std::string_view clause, plan::Execution& execution) {
   constexpr auto kMessages =
       std::to_array<std::string_view>({"p2p", "pp overlap", "/pp", "pp comm", "pipeline comm",
                                        "pipeline-parallel comm", "pipeline overlap", "send/recv"});
-  const bool on = !says_any(clause, kDenials) && !clause.starts_with("no ");
+  const bool on = !denies(clause);
   const bool of_weights = clause.find("weight-gradient") != std::string_view::npos;  // products
   const bool named = !on || clause.find("overlap") != std::string_view::npos ||
                      clause.find("hidden") != std::string_view::npos ||
@@ -104,9 +108,33 @@ bool apply_kinds(std::string_view clause, plan::Execution& execution) {
   return !kinds.empty();
 }
 
-bool apply_clause(std::string_view clause, plan::Execution& execution) {
+// The collectives of parameters that are sharded (ZeRO-3, FSDP) by their own names: "reduce-scatter
+// overlapped", "no prefetch". What FSDP prefetches for a backward alone is its default: its forward
+// gathers run ahead by themselves (forward_prefetch is for passes that wait for the CPU).
+bool apply_sharded(std::string_view clause, plan::Execution& execution) {
+  constexpr auto kOthers = std::to_array<std::string_view>(
+      {"tp", "cp", "ep", "pp", "sp", "tensor", "context", "expert", "sequence"});
+  constexpr auto kGathers =
+      std::to_array<std::string_view>({"all-gather", "all gather", "allgather", "prefetch"});
+  constexpr auto kReductions =
+      std::to_array<std::string_view>({"reduce-scatter", "reduce scatter", "reducescatter"});
+  constexpr auto kHides = std::to_array<std::string_view>({"overlap", "hidden", "prefetch"});
+  constexpr auto kNone = std::to_array<std::string_view>({"none", "not prefetch"});
+  const bool off = denies(clause) || says_any(clause, kNone);
+  const bool gathers = says_any(clause, kGathers);
+  const bool reductions = says_any(clause, kReductions);
+  if (has_word(clause, kOthers) || (!off && !says_any(clause, kHides))) {
+    return false;
+  }
+  execution.overlap_param_gather = gathers ? !off : execution.overlap_param_gather;
+  execution.overlap_grad_reduce = reductions ? !off : execution.overlap_grad_reduce;
+  return gathers || reductions;
+}
+
+bool apply_clause(std::string_view clause, bool sharded, plan::Execution& execution) {
   const bool phrases = apply_phrases(clause, execution);
-  return apply_kinds(clause, execution) || phrases;
+  const bool names = sharded && apply_sharded(clause, execution);
+  return apply_kinds(clause, execution) || phrases || names;
 }
 
 // "all communication overlapped", "no communication overlap": every kind that is modelled; no value
@@ -205,8 +233,9 @@ std::string likely_word(std::string_view clause) {
 
 }  // namespace
 
-std::vector<std::string> unread_overlap(std::string_view cell) {
-  const std::string text = to_lower(cell);
+std::vector<std::string> unread_overlap(const Measurement& row) {
+  const std::string text = to_lower(row.overlap);
+  const bool sharded = shards_parameters(row);
   std::vector<std::string> lines;
   constexpr auto kSteps = std::to_array<std::string_view>(
       {"tp overlap", "pp overlap", "dp overlap", "misc", "lamb", "sliding window", "block"});
@@ -218,7 +247,7 @@ std::vector<std::string> unread_overlap(std::string_view cell) {
   }
   for (const std::string_view clause : clauses_of(text)) {
     plan::Execution unused;
-    if (!of_everything(clause) && !apply_clause(clause, unused) && !is_no_news(clause)) {
+    if (!of_everything(clause) && !apply_clause(clause, sharded, unused) && !is_no_news(clause)) {
       lines.push_back(fmt::format("overlap \"{}\" as not stated{}", printable(clause, 60),
                                   likely_word(clause)));
     }
@@ -245,10 +274,10 @@ void apply_overlap(const Measurement& row, const FrameworkFacts& framework,
       execution.overlap_p2p = *everything || framework.sends_beside;
       execution.stream_tp = *everything;
     } else {
-      apply_clause(clause, execution);
+      apply_clause(clause, shards_parameters(row), execution);
     }
   }
-  if (row.notes_mention("DP gradient all-reduce not overlapped")) {
+  if (mentions(row.notes, "DP gradient all-reduce not overlapped")) {
     execution.overlap_grad_reduce = false;
   }
 }

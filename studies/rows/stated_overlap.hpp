@@ -3,7 +3,6 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "plan/plan.hpp"
@@ -19,6 +18,6 @@ void apply_overlap(const Measurement& row, const FrameworkFacts& framework,
                    plan::Execution& execution);
 
 // What the column says that nobody knows, a line each: it changes nothing.
-std::vector<std::string> unread_overlap(std::string_view cell);
+std::vector<std::string> unread_overlap(const Measurement& row);
 
 }  // namespace orrery::studies

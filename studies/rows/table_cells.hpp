@@ -39,6 +39,7 @@ class Cells {
   std::optional<bool> flag(std::string_view column, FlagWords words = {}) const;
   bool has(std::string_view column) const { return table_.has_column(column); }
   const CsvTable& table() const { return table_; }
+  std::size_t row() const { return row_; }
   bool is_open(std::string_view column) const;  // blank, "auto", "varies"
   // Finite, not negative.
   std::optional<double> number(std::string_view column, NumberUnits units = {}) const;

@@ -8,9 +8,11 @@
 #include <string_view>
 
 #include "base/text.hpp"
+#include "studies/rows/counting_words.hpp"
 #include "studies/rows/row_cluster.hpp"
 #include "studies/rows/row_recompute.hpp"
 #include "studies/rows/row_words.hpp"
+#include "studies/rows/stated_experts.hpp"
 #include "studies/rows/stated_overlap.hpp"
 
 namespace orrery::studies {
@@ -78,7 +80,9 @@ std::vector<std::string> unread_cells(const Measurement& row) {
   unread_heads(row, lines);
   unread_attention(row, lines);
   add(lines, unread_recompute(row));
-  add(lines, unread_overlap(row.overlap));
+  add(lines, unread_overlap(row));
+  add(lines, unread_counting(row));
+  add(lines, unread_experts(row));
   return lines;
 }
 

@@ -44,6 +44,10 @@ TEST(NamedNetwork, NamesAsPublishersWriteThem) {
   EXPECT_EQ(found("DeepSeek-V3-671B (Base)"), "deepseek-v3");
   EXPECT_EQ(found("ViT-L/16"), "vit-large-16");
   EXPECT_EQ(found("Qwen2.5-3B"), "qwen2.5-3b");
+  EXPECT_EQ(found("Phi-4 14B"), "phi-4");
+  EXPECT_EQ(found("Granite 3.0 8B"), "granite3-8b");
+  EXPECT_EQ(found("Phi-4 7B"), "");
+  EXPECT_EQ(found("DBRX 30B"), "");
   EXPECT_EQ(found("llama3-9b"), "");
   EXPECT_EQ(found(""), "");
 }

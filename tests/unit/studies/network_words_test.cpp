@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "topologies/network_words.hpp"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include "studies/rows/row_cluster.hpp"
 #include "tests/unit/studies/testing.hpp"
@@ -164,9 +164,83 @@ TEST(NetworkWordsTest, ARateOfANodeIsThatOfUsualAdapters) {
 
 TEST(NetworkWordsTest, LinksThatComeInOneRate) {
   EXPECT_DOUBLE_EQ(node_gigabits("4x Omni-Path"), 400);
-  EXPECT_DOUBLE_EQ(node_gigabits("Slingshot-11 x4"), 1600);  // eight of a DGX A100's
+  EXPECT_DOUBLE_EQ(node_gigabits("Slingshot-11"), 1600);  // eight of a DGX A100's
+  EXPECT_DOUBLE_EQ(node_gigabits("Slingshot-11 x4"), 800);
   EXPECT_DOUBLE_EQ(node_gigabits("4x Slingshot 11"), 800);
   EXPECT_EQ(topologies::parse_network("Omni-Path 100")->link, "omni-path");
+  EXPECT_EQ(topologies::parse_network("4x100 Gb/s OPA")->link, "omni-path");
+  EXPECT_EQ(topologies::parse_network("100 Gb/s in Europa")->link, "");
+}
+
+TEST(NetworkWordsTest, NumbersWithThousandsSeparators) {
+  EXPECT_DOUBLE_EQ(topologies::parse_network("EFA 3,200 Gbps")->gigabits, 3200);
+  EXPECT_DOUBLE_EQ(topologies::parse_network("1,600 Gb/s")->gigabits, 1600);
+  EXPECT_DOUBLE_EQ(topologies::parse_network("12,800 Gb/s")->gigabits, 12800);
+  EXPECT_DOUBLE_EQ(topologies::parse_network("rev 1.2,200 Gb/s")->gigabits, 200);
+  EXPECT_DOUBLE_EQ(topologies::parse_network("NVSwitch3, 400 Gb/s")->gigabits, 400);
+}
+
+// A count with its sign is that of adapters, whatever they are called.
+TEST(NetworkWordsTest, CountsBeforeAnyAdapter) {
+  for (const std::string text :
+       {"4x Mellanox CX6 200Gb", "4x HPE Slingshot 200 Gb/s", "4x dual-port 200Gb",
+        "4-rail 200Gb/s", "4x Slingshot 11 200Gb", "4x Cray Slingshot-11 (200 Gb/s)",
+        "4 Slingshot-11 NICs", "NDR200 x4", "4 Mellanox CX6 NICs of 200Gb", "quad-rail HDR",
+        "4 HDR200", "HDR, 4 HCAs per node", "HDR InfiniBand, 4 per node",
+        "200Gb/s IB (4 of 8 NICs)", "Slingshot 11 x4"}) {
+    const auto network = topologies::parse_network(text);
+    EXPECT_EQ(network->nics, 4) << text;
+    EXPECT_EQ(network->gigabits, 200) << text;
+    EXPECT_FALSE(network->unread_count) << text;
+  }
+  for (const std::string text : {"4x CX7 400Gb", "4x BF3 400GbE", "4x Thor2 400G"}) {
+    EXPECT_EQ(topologies::parse_network(text)->nics, 4) << text;
+    EXPECT_EQ(topologies::parse_network(text)->gigabits, 400) << text;
+  }
+  EXPECT_EQ(topologies::parse_network("2x dual-port HDR100")->nics, 4);  // of a port each
+}
+
+TEST(NetworkWordsTest, CountsOfOtherThings) {
+  for (const std::string text :
+       {"8x H100 400Gb IB", "8x H100, 400Gb IB", "2 nodes x 400 Gb/s", "p5.48xlarge 400 Gb/s EFA",
+        "8x A100 80GB HDR 400Gb", "4 levels HDR 400Gb", "ConnectX 7 NDR", "8x SSD and 400Gb"}) {
+    EXPECT_EQ(topologies::parse_network(text)->nics, 0) << text;
+    EXPECT_FALSE(topologies::parse_network(text)->unread_count) << text;
+  }
+}
+
+TEST(NetworkWordsTest, OneAdapterOfAGpu) {
+  for (const std::string text : {"1x HDR200 per GPU", "1x HDR per GPU", "1 HCA HDR per GPU",
+                                 "one HDR NIC per GPU", "HDR per GPU", "HDR InfiniBand (1 per GPU)",
+                                 "1 NIC per GPU, 200 Gb/s", "HDR per GPU (200 Gb/s)"}) {
+    EXPECT_EQ(topologies::parse_network(text)->of, RateOf::Gpu) << text;
+    EXPECT_DOUBLE_EQ(node_gigabits(text), 1600) << text;
+  }
+  EXPECT_DOUBLE_EQ(node_gigabits("1x HDR per node"), 200);
+}
+
+// What the next clause says is of another rate.
+TEST(NetworkWordsTest, AdaptersAndTheirNode) {
+  const auto stated = topologies::parse_network("InfiniBand NDR 400Gb/s, 3.2Tb/s per node");
+  EXPECT_EQ(stated->nics, 8);
+  EXPECT_EQ(stated->of, RateOf::Nic);
+  EXPECT_DOUBLE_EQ(node_gigabits("HDR 200Gb/s (800 Gb/s per node)"), 800);
+  EXPECT_DOUBLE_EQ(node_gigabits("100 Gb/s; NVLink per GPU"), 100);
+  EXPECT_DOUBLE_EQ(node_gigabits("200 Gb/s (per node)"), 200);
+  EXPECT_DOUBLE_EQ(node_gigabits("800 Gb/s, per node"), 800);
+}
+
+TEST(NetworkWordsTest, CountsThatNobodyReadsAreRemarked) {
+  const auto assumed = [](const std::string& network) {
+    return testing::predicted(
+               {{"gpus", "16"}, {"inter_node", network}, {"dp", "4"}, {"num_microbatches", "4"}})
+        .assumed;
+  };
+  EXPECT_THAT(
+      assumed("4x Foo, 200Gb"),
+      ::testing::Contains("inter_node \"4x Foo, 200Gb\": number of adapters as not stated"));
+  EXPECT_THAT(assumed("4x Foo 200Gb"), ::testing::IsEmpty());
+  EXPECT_THAT(assumed("200 Gb/s"), ::testing::IsEmpty());
 }
 
 TEST(NetworkWordsTest, NodesOfFewGpusOfARailFabric) {

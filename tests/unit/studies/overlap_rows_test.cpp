@@ -16,6 +16,10 @@ plan::Execution execution(const std::string& framework, const std::string& overl
   return row_execution(row, framework_of(row).facts);
 }
 
+std::vector<std::string> unread(const std::string& overlap, const std::string& stage = "1") {
+  return unread_overlap(testing::row_of({{"overlap", overlap}, {"zero_stage", stage}}));
+}
+
 TEST(OverlapRows, WhatIsNamedIsOn) {
   for (const std::string overlap :
        {"grad RS+param AG overlap", "--overlap-grad-reduce --overlap-param-gather",
@@ -114,10 +118,10 @@ TEST(OverlapRows, ListsOfKinds) {
 
 TEST(OverlapRows, WordsThatNobodyKnowsAreRemarked) {
   using ::testing::ElementsAre;
-  EXPECT_THAT(unread_overlap("grad RS overlap; gradeint sync"),
+  EXPECT_THAT(unread("grad RS overlap; gradeint sync"),
               ElementsAre("overlap \"gradeint sync\" as not stated (did you mean \"gradient\"?)"));
   EXPECT_THAT(
-      unread_overlap("some; EP A2A overlap"),
+      unread("some; EP A2A overlap"),
       ElementsAre("overlap \"some\" as not stated", "overlap \"ep a2a overlap\" as not stated"));
   for (const std::string known :
        {"", "none (TP overlap, grad/param overlap and p2p overlap all off)", "framework defaults",
@@ -126,11 +130,33 @@ TEST(OverlapRows, WordsThatNobodyKnowsAreRemarked) {
         "FSDP prefetch; mixed_precision=PURE", "CP p2p overlapped with attention",
         "FSDP: no reshard after forward; async p2p; CP all-gather exposed",
         "recipe-dependent (not in table)", "TP overlap; CP overlap; p2p overlap"}) {
-    EXPECT_THAT(unread_overlap(known), ::testing::IsEmpty()) << known;
+    EXPECT_THAT(unread(known), ::testing::IsEmpty()) << known;
   }
-  EXPECT_THAT(unread_overlap("+EP overlap"), ElementsAre("overlap \"+ep overlap\" as not stated"));
+  EXPECT_THAT(unread("+EP overlap"), ElementsAre("overlap \"+ep overlap\" as not stated"));
   EXPECT_THAT(testing::predicted({{"overlap", "foo"}}).assumed,
               ElementsAre("overlap \"foo\" as not stated"));
+}
+
+// Gathers and reductions by their own names are those of sharded parameters.
+TEST(OverlapRows, CollectivesOfShardedParameters) {
+  const auto sharded = [](const std::string& overlap, const std::string& framework = "FSDP") {
+    const Measurement row = testing::row_of(
+        {{"framework", framework}, {"overlap", overlap}, {"zero_stage", "3"}, {"tp", "1"}});
+    EXPECT_THAT(unread_overlap(row), ::testing::IsEmpty()) << overlap;
+    return row_execution(row, framework_of(row).facts);
+  };
+  for (const std::string off : {"no prefetch", "all-gather not overlapped",
+                                "backward_prefetch=None", "parameters not prefetched"}) {
+    EXPECT_FALSE(sharded(off).overlap_param_gather) << off;
+    EXPECT_TRUE(sharded(off).overlap_grad_reduce) << off;
+  }
+  EXPECT_TRUE(sharded("backward prefetch only").overlap_param_gather);
+  EXPECT_TRUE(sharded("all-gather not overlapped, reduce-scatter overlapped").overlap_grad_reduce);
+  EXPECT_FALSE(sharded("reduce-scatter not overlapped").overlap_grad_reduce);
+  EXPECT_FALSE(sharded("all-gather and reduce-scatter exposed").overlap_param_gather);
+  EXPECT_THAT(unread("reduce-scatter overlapped"),
+              ::testing::ElementsAre("overlap \"reduce-scatter overlapped\" as not stated"));
+  EXPECT_THAT(unread("tp reduce-scatter in bf16", "3"), ::testing::SizeIs(1));
 }
 
 // A ladder of steps, each on top of those before it.

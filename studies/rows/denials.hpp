@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// What remarks say and what they deny: "HSDP" and "no HSDP". Linear in the length of the text.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace orrery::studies {
+
+// A text in lower case without what its clauses deny: "full, no offload" says "full,", "offload:
+// none", "checkpointing is not used" and "CUDA_LAUNCH_BLOCKING=0" nothing.
+std::string asserted(std::string_view text);
+
+// What the clauses of a text say, each by itself and in lower case.
+std::vector<std::string> asserted_clauses(std::string_view text);
+
+// Whether a text holds a phrase (any case) that none of its clauses denies: remarks switch features
+// on by this alone.
+bool says_and_means(std::string_view text, std::string_view phrase);
+
+// A text in lower case that holds one of the words, not as part of another.
+bool has_word(std::string_view text, std::span<const std::string_view> words);
+
+}  // namespace orrery::studies

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Schedules by the classes of torch.distributed.pipelining, with what their cell adds, and by names
+// of what no plan has.
+#include <gmock/gmock.h>
+
+#include "tests/unit/studies/testing.hpp"
+
+namespace orrery::studies {
+namespace {
+
+using testing::row_of;
+
+std::string schedule(const std::string& cell) { return row_of({{"schedule", cell}}).schedule; }
+
+TEST(ScheduleWords, ClassesOfTorch) {
+  EXPECT_EQ(schedule("Schedule1F1B"), "1f1b");
+  EXPECT_EQ(schedule("ScheduleGPipe"), "gpipe");
+  EXPECT_EQ(schedule("ScheduleInterleaved1F1B"), "interleaved");
+  EXPECT_EQ(schedule("ScheduleLoopedBFS"), "breadth-first");
+  EXPECT_EQ(schedule("ScheduleZBVZeroBubble"), "zb-v");
+  EXPECT_EQ(schedule("ScheduleDualPipeV"), "dualpipe-v");
+  EXPECT_EQ(schedule("schedule"), "schedule");
+}
+
+TEST(ScheduleWords, OverlapHasAColumnOfItsOwn) {
+  EXPECT_EQ(schedule("1F1B with overlap"), "1f1b");
+  EXPECT_EQ(schedule("1F1B + p2p overlap"), "1f1b");
+  EXPECT_EQ(schedule("GPipe without overlap"), "gpipe");
+  EXPECT_EQ(schedule("1F1B with interleaving, p2p overlap"), "interleaved");
+  EXPECT_EQ(schedule("1F1B with foo"), "1f1b with foo");
+}
+
+// Its balancing changes the memory of stages, and no plan has it.
+TEST(ScheduleWords, BPipeIsTimedAs1F1B) {
+  EXPECT_EQ(schedule("BPipe"), "1f1b");
+  const RowResult result = testing::predicted({{"schedule", "BPipe"}});
+  EXPECT_EQ(result.predicted, testing::predicted({{"schedule", "1f1b"}}).predicted);
+  EXPECT_THAT(
+      result.assumed,
+      ::testing::Contains("schedule BPipe as 1f1b, without balancing activations between stages"));
+  EXPECT_THAT(testing::predicted({{"schedule", "1f1b"}}).assumed, ::testing::IsEmpty());
+}
+
+}  // namespace
+}  // namespace orrery::studies

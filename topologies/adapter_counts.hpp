@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// How many adapters of a node the words around a rate or a generation count: "8x HDR", "4 NICs of",
+// "... x8", "... (4 NICs)". Linear in the length of the text.
+#pragma once
+
+#include <string_view>
+
+namespace orrery::topologies {
+
+struct AdapterCount {
+  int nics = 0;   // 0: not counted
+  int ports = 1;  // of each: "2x dual-port"
+};
+
+// The count that stands before a rate, or before a word that is an adapter itself ("4 HDR").
+AdapterCount adapters_before(std::string_view text, bool before_adapter = false);
+
+// The count right behind a rate or a generation, in a text that begins with the rest of its word
+// ("Gb/s x4", "-11 x4"); 0 when there is none.
+int adapters_behind(std::string_view text);
+
+// "4x200", "(4 x 200)": the adapters before just that rate; 0 when the text does not count it.
+int adapters_of_rate(std::string_view text, double gigabits);
+
+// Whether any word of a text is a count of adapters: "4x", "dual-rail", "8 NICs".
+bool counts_adapters(std::string_view text);
+
+}  // namespace orrery::topologies
