@@ -56,6 +56,25 @@ std::string nearest_table(const FileHead& head) {
   return nearest;
 }
 
+// The sign between the columns of a table that would be known with commas; '\0' where there is
+// none.
+char other_separator(const FileHead& head) {
+  for (const char sign : {';', '\t', '|'}) {
+    FileHead table{head.name, head.text.substr(0, head.text.find('\n'))};
+    if (table.text.find(sign) == std::string::npos) {
+      continue;
+    }
+    std::replace(table.text.begin(), table.text.end(), sign, ',');
+    const bool is_known = std::ranges::any_of(reader_table(), [&](const SampleReader* reader) {
+      return !reader->columns.empty() && missing_columns(table, reader->columns).empty();
+    });
+    if (is_known || !nearest_table(table).empty()) {
+      return sign;
+    }
+  }
+  return '\0';
+}
+
 bool recognises(const SampleReader& reader, const FileHead& head) {
   return missing_columns(head, reader.columns).empty() &&
          (reader.recognises == nullptr || reader.recognises(head));
@@ -103,6 +122,12 @@ const SampleReader& detect_reader(const std::string& path) {
   if (const std::string schema = schema_of(head.text); schema.starts_with("orrery")) {
     bad_input(path, fmt::format("a document of schema \"{}\"", printable(schema, 40)),
               "samples are of schema \"orrery-samples\"");
+  }
+  if (const char sign = other_separator(head); sign != '\0') {
+    bad_input(path + ":1",
+              fmt::format("columns are separated by {}",
+                          sign == '\t' ? std::string("tabs") : fmt::format("'{}'", sign)),
+              "separate them by commas");
   }
   if (const std::string near = nearest_table(head); !near.empty()) {
     bad_input(path, "the format is not recognised", near);

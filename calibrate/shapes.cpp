@@ -46,6 +46,10 @@ double gemm_flops(const GemmSample& gemm) {
          static_cast<double>(gemm.k) * static_cast<double>(gemm.groups);
 }
 
+double rated_cast_bytes(std::string_view operation) {
+  return operation == "bf16_to_fp8_scale" ? 3.0 : operation == "amax_scale" ? 2.0 : 0.0;
+}
+
 double gemm_bytes(const GemmSample& gemm) {
   const auto m = static_cast<double>(gemm.m);
   const auto n = static_cast<double>(gemm.n);

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "calibrate/sample_shapes.hpp"
@@ -29,6 +30,9 @@ std::vector<GemmSample> space_filling_gemms(int count, DType dtype, GemmLayout l
 std::vector<GemmSample> edge_gemms(DType dtype, GemmLayout layout);
 
 double gemm_flops(const GemmSample& gemm);
+// Bytes an element that AIConfigurator's tables count in the rate of a cast to fp8, which leaves
+// out the second read and the write of "amax_scale"; 0 for other operations.
+double rated_cast_bytes(std::string_view operation);
 double gemm_bytes(const GemmSample& gemm);  // operands and result once, C twice if accumulated
 double attention_flops(const AttentionSample& attention);  // backward: 2.5 x forward, both: 3.5 x
 

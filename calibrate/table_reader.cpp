@@ -16,8 +16,36 @@ namespace orrery::calibrate {
 namespace {
 
 constexpr std::int64_t kMaxCount = std::int64_t{1} << 50;
+constexpr std::string_view kConfused = "columns were confused or the row was edited";
+
+Printed printed_cell(const CsvTable& table, std::size_t row, std::string_view column) {
+  const std::string& cell = table.cell(row, column);
+  const double value = parse_number(cell, table.where(row, column), 0, limits::kMaxQuantity);
+  return Printed::of(value, trim(cell));
+}
+
+std::string cell_contradiction(const CsvTable& table, std::size_t row, std::string_view column,
+                               const Printed& expected, std::string_view why) {
+  if (!table.has_column(column) || table.cell(row, column).empty() ||
+      printed_cell(table, row, column).meets(expected)) {
+    return "";
+  }
+  return fmt::format("{}, but {} {:.4g}", table.cell(row, column), why,
+                     0.5 * (expected.low + expected.high));
+}
 
 }  // namespace
+
+std::string stated_rate_contradiction(const CsvTable& table, std::size_t row,
+                                      std::string_view column, double work, double unit) {
+  const Printed time = printed_cell(table, row, "time_us");
+  if (time.low <= 0) {
+    return "";
+  }
+  const double scaled = work * 1e6 / unit;
+  return cell_contradiction(table, row, column, {scaled / time.high, scaled / time.low},
+                            fmt::format("the sizes and {} us give", table.cell(row, "time_us")));
+}
 
 double TableRow::number(std::string_view column) const {
   const std::string where = table_.where(row_, column);
@@ -50,28 +78,27 @@ bool TableRow::flag(std::string_view column) const {
 }
 
 Printed TableRow::printed(std::string_view column) const {
-  const std::string& cell = text(column);
-  const double value = parse_number(cell, table_.where(row_, column), 0, limits::kMaxQuantity);
-  return Printed::of(value, trim(cell));
+  return printed_cell(table_, row_, column);
+}
+
+std::string TableRow::device() const {
+  const bool stated = has("gpu") && !text("gpu").empty();
+  return stated ? printable(text("gpu")) : builder_.device();
 }
 
 void TableRow::expect(std::string_view column, const Printed& expected,
                       std::string_view why) const {
-  if (has(column) && !text(column).empty() && !printed(column).meets(expected)) {
-    bad_input(
-        table_.where(row_, column),
-        fmt::format("{}, but {} {:.4g}", text(column), why, 0.5 * (expected.low + expected.high)),
-        "columns were confused or the row was edited");
+  if (const std::string wrong = cell_contradiction(table_, row_, column, expected, why);
+      !wrong.empty()) {
+    bad_input(table_.where(row_, column), wrong, kConfused);
   }
 }
 
 void TableRow::expect_rate(std::string_view column, double work, double unit) const {
-  const double stated = number("time_us");
-  const Printed time = Printed::of(stated, trim(text("time_us")));
-  if (time.low > 0) {
-    const double scaled = work * 1e6 / unit;
-    expect(column, {scaled / time.high, scaled / time.low},
-           fmt::format("the sizes and {} us give", text("time_us")));
+  (void)number("time_us");
+  if (const std::string wrong = stated_rate_contradiction(table_, row_, column, work, unit);
+      !wrong.empty()) {
+    bad_input(table_.where(row_, column), wrong, kConfused);
   }
 }
 
@@ -96,7 +123,7 @@ void TableRow::add(Shape shape, const Timing& time, std::string implementation,
     return;
   }
   SampleHeader header;
-  header.device = has("gpu") ? printable(text("gpu")) : builder_.device();
+  header.device = device();
   if (header.device.empty()) {
     bad_input(builder_.path(), "the table does not say which GPU it is of", "give --gpu");
   }

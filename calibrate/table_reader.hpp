@@ -25,12 +25,13 @@ class TableRow {
   double number(std::string_view column) const;       // > 0
   std::int64_t count(std::string_view column) const;  // >= 1
   bool flag(std::string_view column) const;           // True/False, 1/0
+  // The cell of column `gpu`; where it is blank or missing, what the file's name or the user says.
+  std::string device() const;
   std::optional<DType> dtype(std::string_view column) const { return foreign_dtype(text(column)); }
   const CsvTable& table() const { return table_; }
   ReadingBuilder& builder() const { return builder_; }
 
-  // A sample of this row; nothing when the time is not possible. The device is the cell of column
-  // `gpu`, or what the user says.
+  // A sample of this row; nothing when the time is not possible.
   void add(Shape shape, Seconds time, std::string implementation, SampleFlags flags = {}) const;
   void add(Shape shape, const Timing& time, std::string implementation,
            SampleFlags flags = {}) const;
@@ -51,6 +52,10 @@ class TableRow {
   ReadingBuilder& builder_;
 };
 
+// What contradicts a rate that the row states (none where it states none): work (FLOPs or bytes)
+// over the time of `time_us`, in units of `unit`; "" where they agree.
+std::string stated_rate_contradiction(const CsvTable& table, std::size_t row,
+                                      std::string_view column, double work, double unit);
 // Of these columns ("m,n,k,time_us"), those that the first line does not name.
 std::vector<std::string> missing_columns(const FileHead& head, std::string_view columns);
 // The table of the builder's file; with --partial a last line that is cut off is left out.

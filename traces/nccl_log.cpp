@@ -164,11 +164,12 @@ class LogReader {
       }
     }
     log_.ranks = std::max(log_.ranks, place.rank + 1);
-    log_.places.push_back(std::move(place));
-    const std::size_t bracket = text.find(']');
-    if (log_.device.empty() && bracket != std::string_view::npos) {
-      log_.device = printable(trim(text.substr(bracket + 1)));
+    place.line = line_;
+    if (const std::size_t bracket = text.find(']'); bracket != std::string_view::npos) {
+      place.device = printable(trim(text.substr(bracket + 1)));
     }
+    log_.device = log_.device.empty() ? place.device : log_.device;
+    log_.places.push_back(std::move(place));
   }
 
   // "nThread 1 nGpus 2 minBytes 8 maxBytes 16 step: 2(factor) warmup iters: 5 iters: 20"

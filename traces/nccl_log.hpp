@@ -47,6 +47,8 @@ struct NcclRank {
   int rank = 0;
   std::int64_t pid = 0;
   std::string host;
+  std::string device = {};  // as printed; "" where the line ends before it
+  int line = 0;
 };
 
 // A line that says that the run, or a part of it, failed.

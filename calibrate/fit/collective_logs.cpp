@@ -25,6 +25,7 @@ constexpr double kFloorMargin = 5;
 struct Times {
   double log_sum = 0;
   int count = 0;
+  std::string source;
 };
 
 struct Collected {
@@ -92,8 +93,8 @@ std::string log_name(const std::string& source) {
 CollectiveLog finished(Collected&& collected) {
   CollectiveLog log = std::move(collected.log);
   for (const auto& [bytes, times] : collected.by_bytes) {
-    log.times.push_back(
-        {Bytes(static_cast<double>(bytes)), Seconds(std::exp(times.log_sum / times.count))});
+    log.times.push_back({Bytes(static_cast<double>(bytes)),
+                         Seconds(std::exp(times.log_sum / times.count)), times.source});
   }
   return log;
 }
@@ -155,6 +156,7 @@ CollectiveLogs collect_logs(std::span<const SampleFile> files) {
         found = by_key.emplace(key, std::move(fresh)).first;
       }
       Times& times = found->second.by_bytes[shape->bytes];
+      times.source = times.count == 0 ? sample.source : times.source;
       times.log_sum += std::log(sample.time.median.value());
       ++times.count;
     }

@@ -23,6 +23,7 @@ inline constexpr Seconds kLaunchOfOneProcess = Seconds(4.7e-6);
 struct MeasuredTime {
   Bytes size;
   Seconds time;
+  std::string source = {};  // "file:line" of the first such row
 };
 
 struct CollectiveLog {

@@ -288,7 +288,7 @@ std::vector<std::string> drop_impossible(std::vector<CollectiveLog>& logs, const
         return false;
       }
       const Error error(
-          ErrorKind::BadInput, log.name,
+          ErrorKind::BadInput, measured.source.empty() ? log.name : measured.source,
           fmt::format("{} of {} in {:g} s, where some {:.2g} s are expected of {} ranks: in "
                       "another unit?",
                       sim::to_text(log.kind), format_bytes(measured.size), measured.time.value(),

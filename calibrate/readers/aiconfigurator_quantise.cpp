@@ -2,6 +2,7 @@
 // Quantisation tables of ai-dynamo/aiconfigurator on m x k elements of bf16: the scaled cast to fp8
 // reads 2 and writes 1 byte an element. "amax_scale" finds the largest magnitude first, which reads
 // 2 bytes more: at large sizes its times are five thirds of those of the cast, not two thirds.
+#include "calibrate/shapes.hpp"
 #include "calibrate/table_reader.hpp"
 
 namespace orrery::calibrate {
@@ -13,20 +14,17 @@ void read_row(const TableRow& row) {
   const std::int64_t elements = kernel.rows * kernel.columns;
   const std::string& operation = row.text("op");
   kernel.bytes_written = elements;
-  double stated_bytes = 0;  // GBps counts neither the second read nor the write of "amax_scale"
   if (operation == "bf16_to_fp8_scale") {
     kernel.operation = "cast-fp8";
     kernel.bytes_read = 2 * elements;
-    stated_bytes = 3.0 * static_cast<double>(elements);
   } else if (operation == "amax_scale") {
     kernel.operation = "amax-cast-fp8";
     kernel.bytes_read = 4 * elements;
-    stated_bytes = 2.0 * static_cast<double>(elements);
   } else {
     row.left_out("quantisation \"" + operation + "\"");
     return;
   }
-  row.expect_rate("GBps", stated_bytes, 1e9);
+  row.expect_rate("GBps", rated_cast_bytes(operation) * static_cast<double>(elements), 1e9);
   row.add(kernel, Seconds(row.number("time_us") * 1e-6), "aiconfigurator", {.graph = true});
 }
 

@@ -58,7 +58,7 @@ void read_row(const CsvTable& table, std::size_t index, ReadingBuilder& builder,
   const std::string file = row.has("file") ? row.text("file") : "";
   const auto known = headers.find(file);
   SampleHeader header = known == headers.end() ? SampleHeader{} : known->second;
-  header.device = printable(row.text("gpu"));
+  header.device = row.device();
   header.gpu = gpu_of(header.device);
   header.node = node_of(header.gpu, header.fabric);
   for (const char* column : {"time_us", "time_inplace_us"}) {

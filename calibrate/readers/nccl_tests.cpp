@@ -76,6 +76,21 @@ std::string uneven_nodes(const traces::NcclLog& log) {
                                             other->second, other->first);
 }
 
+// A rank on another GPU than the first one; null where all are alike. One GPU may print several
+// names.
+const traces::NcclRank* other_gpu(const traces::NcclLog& log) {
+  const auto name = [](const std::string& device) {
+    const std::string gpu = gpu_of(device);
+    return gpu.empty() ? device : gpu;
+  };
+  const auto other =
+      std::find_if(log.places.begin(), log.places.end(), [&](const traces::NcclRank& place) {
+        return !place.device.empty() && place.device != log.device &&
+               name(place.device) != name(log.device);
+      });
+  return other == log.places.end() ? nullptr : &*other;
+}
+
 // Nodes are the hosts of the ranks; the processes and threads tell the launch mode.
 Places places_of(const traces::NcclLog& log, ReadingBuilder& builder) {
   Places places{.ranks = log.ranks, .nodes = std::max(log.nodes, 1)};
@@ -102,6 +117,13 @@ Places places_of(const traces::NcclLog& log, ReadingBuilder& builder) {
   }
   if (const std::string uneven = uneven_nodes(log); !uneven.empty()) {
     builder.fault(builder.path(), uneven, "times of nodes with equally many ranks are fitted");
+    places.ranks = 0;
+  }
+  if (const traces::NcclRank* other = other_gpu(log)) {
+    builder.fault(builder.where(other->line),
+                  fmt::format("rank {} is on a {}, but the first one on a {}", other->rank,
+                              other->device, log.device),
+                  "times of GPUs of one kind are fitted");
     places.ranks = 0;
   }
   return places;

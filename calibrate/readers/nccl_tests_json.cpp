@@ -35,9 +35,23 @@ struct Run {
   std::string name;
   std::int64_t ranks = 0;
   std::int64_t nodes = 1;
+  bool is_mixed = false;  // GPUs of two kinds
 };
 
-void read_config(ObjectReader& document, Run& run) {
+// Of ranks on GPUs of two kinds no time is fitted.
+void check_same_gpu(const JsonReader& place, const std::string& device, ReadingBuilder& builder,
+                    Run& run) {
+  const std::string& first = run.header.device;
+  if (!device.empty() && device != first &&
+      (gpu_of(device) != gpu_of(first) || gpu_of(first).empty())) {
+    builder.fault(place.where(),
+                  fmt::format("a rank is on a {}, but the first one on a {}", device, first),
+                  "times of GPUs of one kind are fitted");
+    run.is_mixed = true;
+  }
+}
+
+void read_config(ObjectReader& document, ReadingBuilder& builder, Run& run) {
   ObjectReader config = document.required("config").object();
   const std::int64_t threads = config.integer_or("nthreads", 1, 1, limits::kMaxDevices);
   const std::int64_t gpus = config.integer_or("ngpus", 1, 1, limits::kMaxDevices);
@@ -46,13 +60,14 @@ void read_config(ObjectReader& document, Run& run) {
   for (const JsonReader& value : config.required("devices").array(limits::kMaxDevices)) {
     ObjectReader device = value.object();
     hosts.insert(device.string_or("hostname", ""));
-    const std::string name = device.string_or("device_info", "");
-    run.header.device = run.header.device.empty() ? printable(name) : run.header.device;
+    const std::string name = printable(device.string_or("device_info", ""));
+    run.header.device = run.header.device.empty() ? name : run.header.device;
+    check_same_gpu(value, name, builder, run);
     device.ignore_rest();
     ++processes;
   }
   config.ignore_rest();
-  run.ranks = processes * threads * gpus;
+  run.ranks = run.is_mixed ? 0 : processes * threads * gpus;
   run.nodes = std::max<std::int64_t>(static_cast<std::int64_t>(hosts.size()), 1);
   set_launch_mode(run.header, threads == 1 && gpus == 1 ? LaunchMode::ProcessPerGpu
                               : gpus == 1               ? LaunchMode::ThreadPerGpu
@@ -80,13 +95,13 @@ Run read_run(ObjectReader& document, ReadingBuilder& builder) {
     run.header.libraries.emplace_back(
         "nccl", fmt::format("{}.{}.{}", code / 10'000, code / 100 % 100, code % 100));
   }
-  read_config(document, run);
+  read_config(document, builder, run);
   if (run.header.device.empty()) {
     run.header.device = builder.device().empty() ? "unknown" : builder.device();
   }
   run.header.gpu = gpu_of(run.header.device);
   run.header.node = node_of(run.header.gpu, "");
-  if (run.ranks < 1 || run.ranks % run.nodes != 0) {
+  if (!run.is_mixed && (run.ranks < 1 || run.ranks % run.nodes != 0)) {
     builder.fault(builder.path() + ": /config/devices",
                   fmt::format("{} ranks on {} nodes", run.ranks, run.nodes));
     run.ranks = 0;

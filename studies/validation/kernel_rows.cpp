@@ -11,6 +11,7 @@
 #include "base/parallel.hpp"
 #include "base/text.hpp"
 #include "studies/rows/row_cluster.hpp"
+#include "studies/validation/kernel_rates.hpp"
 #include "studies/validation/kernel_tables.hpp"
 #include "studies/validation/predictions.hpp"
 
@@ -75,6 +76,10 @@ void compare(const Cells& cells, const KernelTable& kind, const Device& models, 
   }
   if (!point) {
     result.skipped_because = point.error();
+    return;
+  }
+  if (std::string wrong = contradicted_time(cells); !wrong.empty()) {
+    result.skipped_because = std::move(wrong);
     return;
   }
   const std::string group =

@@ -5,59 +5,25 @@
 
 #include <algorithm>
 #include <array>
-#include <span>
 #include <utility>
 
-#include "base/error.hpp"
 #include "base/limits.hpp"
 #include "base/text.hpp"
-#include "studies/rows/measurement.hpp"
 #include "studies/rows/row_words.hpp"
+#include "studies/validation/attention_rows.hpp"
+#include "studies/validation/kernel_cells.hpp"
 #include "studies/validation/liger_rows.hpp"
 #include "studies/validation/transfer_rows.hpp"
 
 namespace orrery::studies {
 namespace {
 
-using costmodel::AttentionShape;
 using costmodel::DeviceModel;
 using costmodel::GemmShape;
 using costmodel::MemoryKernel;
 using Point = tl::expected<KernelPoint, std::string>;
 
 constexpr std::int64_t kLargeGemm = 1024;
-
-// "gemm-h100-sxm-bf16-repeat" names the type that the table does not.
-std::string dtype_of_file(const Cells& cells) {
-  constexpr auto kTypes = std::to_array<std::string_view>({"bf16", "fp16", "fp8", "tf32", "fp32"});
-  const std::string name = to_lower(stem(cells.table().name()));
-  for (const std::string_view type : kTypes) {
-    if (has_word(name, std::span(&type, 1))) {
-      return std::string(type);
-    }
-  }
-  return {};
-}
-
-// "fp8_e4m3" is fp8; "fp16_mixed_tensorcore" is fp16 as training runs it, "fp16_storage_fp32_math"
-// is not.
-tl::expected<DType, std::string> dtype_of(const Cells& cells) {
-  const std::string text = cells.has("dtype") ? cells.text("dtype") : dtype_of_file(cells);
-  if (text == "fp16_storage_fp32_math") {
-    return tl::unexpected(std::string("fp16 operands multiplied in fp32 are not modelled"));
-  }
-  try {
-    return parse_dtype(precision_name(text), "dtype");
-  } catch (const Error&) {
-    return tl::unexpected(fmt::format("unknown dtype \"{}\"", printable(text, 40)));
-  }
-}
-
-Seconds microseconds(const Cells& cells, std::string_view column) {
-  return Seconds(cells.positive(column) / 1e6);
-}
-
-Seconds at_rate(double flops, double teraflops) { return Seconds(flops / (teraflops * 1e12)); }
 
 GemmShape gemm_shape(const Cells& cells, std::string_view m, std::string_view n,
                      std::string_view k) {
@@ -194,91 +160,6 @@ Point deep_gemm(const Cells& cells, const DeviceModel& device) {
   shape.dtype = DType::Fp8;
   return gemm_point(shape.groups > 1 ? "grouped-gemm" : "gemm", shape,
                     at_rate(flops_of(shape).value(), cells.positive("tflops")), device);
-}
-
-AttentionShape attention_shape(const Cells& cells, std::string_view heads,
-                               std::string_view kv_heads, std::string_view sequence,
-                               std::string_view head_dim) {
-  AttentionShape shape;
-  shape.batch = cells.required_count("batch", limits::kMaxBatch);
-  shape.heads = cells.required_count(heads, limits::kMaxHeads);
-  shape.kv_heads =
-      kv_heads.empty() ? shape.heads : cells.required_count(kv_heads, limits::kMaxHeads);
-  shape.q_len = cells.required_count(sequence, limits::kMaxSequence);
-  shape.kv_len = shape.q_len;
-  shape.head_dim = cells.required_count(head_dim, limits::kMaxHidden);
-  shape.value_head_dim = shape.head_dim;
-  return shape;
-}
-
-// Of the forward pass, every query with every key.
-double full_flops(const AttentionShape& shape) {
-  const auto value = [](std::int64_t count) { return static_cast<double>(count); };
-  return 2.0 * value(shape.batch) * value(shape.heads) * value(shape.q_len) * value(shape.kv_len) *
-         value(shape.head_dim + shape.value_head_dim);
-}
-
-KernelPoint attention_point(std::string kind, const AttentionShape& shape,
-                            std::function<Seconds()> predict, Seconds measured) {
-  return {std::move(kind),
-          fmt::format("batch {}, {} heads of {}, {} tokens{}", shape.batch, shape.heads,
-                      shape.head_dim, shape.q_len, shape.causal ? ", causal" : ""),
-          shape.dtype,
-          std::move(predict),
-          measured,
-          false};
-}
-
-Point timed_attention(const Cells& cells, const DeviceModel& device) {
-  AttentionShape shape = attention_shape(cells, "heads", "kv_heads", "seqlen", "head_dim");
-  shape.causal = cells.flag("causal").value_or(true);
-  const auto dtype = dtype_of(cells);
-  if (!dtype) {
-    return tl::unexpected(dtype.error());
-  }
-  shape.dtype = *dtype;
-  return attention_point(
-      "attention", shape, [shape, &device] { return device.attention_forward(shape); },
-      microseconds(cells, "time_us"));
-}
-
-// FlashAttention's figures count half of the FLOPs when causal and 3.5 times for both passes.
-Point figure_of_attention(const Cells& cells, const DeviceModel& device) {
-  constexpr double kBothPasses = 3.5;
-  AttentionShape shape = attention_shape(cells, "heads", "", "seqlen", "head_dim");
-  const std::string impl = cells.text("impl");
-  if (impl != "FlashAttention-2" && impl != "FlashAttention-3") {
-    return tl::unexpected(fmt::format("attention by {} is not modelled", printable(impl, 40)));
-  }
-  shape.flash_version = impl == "FlashAttention-2" ? 2 : 0;
-  shape.causal = cells.flag("causal").value_or(true);
-  const auto dtype = dtype_of(cells);
-  if (!dtype) {
-    return tl::unexpected(dtype.error());
-  }
-  shape.dtype = *dtype;
-  const bool both = cells.text("pass_") == "fwd+bwd";
-  const auto predict = [shape, both, &device] {
-    return device.attention_forward(shape) + (both ? device.attention_backward(shape) : Seconds());
-  };
-  const double flops = full_flops(shape) * (shape.causal ? 0.5 : 1.0) * (both ? kBothPasses : 1.0);
-  return attention_point(both ? "attention-both-passes" : "attention", shape, predict,
-                         at_rate(flops, cells.positive("tflops")));
-}
-
-// SimuMax counts causal attention in full, backward 2.5 times.
-Point training_attention(const Cells& cells, const DeviceModel& device) {
-  AttentionShape shape =
-      attention_shape(cells, "head_num", "kv_head_num", "seq_len", "qk_head_dim");
-  shape.value_head_dim = cells.required_count("v_head_dim", limits::kMaxHidden);
-  const bool backward = cells.text("op") == "sdp_bwd";
-  const double flops = full_flops(shape) * (backward ? 2.5 : 1.0);
-  return attention_point(
-      backward ? "attention-backward" : "attention", shape,
-      [shape, backward, &device] {
-        return backward ? device.attention_backward(shape) : device.attention_forward(shape);
-      },
-      at_rate(flops, cells.positive("tflops")));
 }
 
 std::function<Seconds()> streamed(const DeviceModel& device, Bytes bytes, MemoryKernel kernel) {

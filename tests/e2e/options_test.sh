@@ -88,6 +88,11 @@ grep -qx 'damaged.csv:4: 2 cells (the header has 4)' stderr || fail "remarks: $(
 grep -qx 'damaged.csv:3: cublas_us: "abc" is not a number' stderr || fail "remarks: $(cat stderr)"
 expect 0 calibrate fit damaged.csv --gpu h100-sxm5-80gb --partial -o partial.json -q
 [ ! -s stderr ] || fail "not quiet: $(cat stderr)"
+# A blank GPU is that of --gpu, and columns between other signs are no other format.
+printf 'gpu,dtype,m,n,k,time_us\n,bf16,4096,4096,4096,200\n' >blank_gpu.csv
+expect 0 calibrate fit blank_gpu.csv --gpu h100-sxm5-80gb -o partial.json -q
+printf 'gpu;dtype;m;n;k;time_us\nB200;bf16;1;1;1;1\n' >semicolons.csv
+rejects 2 "semicolons.csv:1: columns are separated by ';'" calibrate fit semicolons.csv --gpu h100-sxm5-80gb -q
 # One of many files that holds nothing of use stops a fit only without --partial.
 printf 'a,b\n1,2\n' >other_table.csv
 rejects 2 'other_table.csv: the format is not recognised' calibrate fit other_table.csv damaged.csv --gpu h100-sxm5-80gb -q

@@ -225,6 +225,18 @@ TEST(CollectiveFitTest, NetworksTellWhatTheirRelativesDo) {
   EXPECT_EQ(at_step(FabricClass::Sharp), 0.0);
 }
 
+// Lines of one log, each with the time of one size.
+TEST(CollectiveFitTest, TimesKnowTheirLines) {
+  SampleFile file = sample_file(LaunchMode::ProcessPerGpu, {20, 21, 22});
+  for (std::size_t i = 0; i < file.samples.size(); ++i) {
+    file.samples[i].source = "a.txt:" + std::to_string(9 + i);
+  }
+  const CollectiveLogs collected = collect_logs(std::vector<SampleFile>{file});
+  ASSERT_EQ(collected.logs.size(), 1U);
+  EXPECT_EQ(collected.logs.front().name, "a.txt");
+  EXPECT_EQ(collected.logs.front().times.back().source, "a.txt:11");
+}
+
 TEST(CollectiveFitTest, PublicLogsAreWithinTheBars) {
   if (!std::filesystem::exists(rows_path())) {
     GTEST_SKIP() << "no measured tables";

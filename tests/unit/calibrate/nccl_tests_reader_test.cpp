@@ -199,6 +199,11 @@ TEST_F(NcclTests, RefusesWhatContradictsItself) {
               HasSubstr("x.log:10: size 2048, but 511 elements of type float are 2044 bytes"));
   const std::string uneven = replaced(text(), "Pid  12 on node1", "Pid  12 on node2");
   EXPECT_THAT(refused(uneven), HasSubstr("1 ranks on node1, but 3 on node2"));
+  const std::string mixed = replaced(text(), "device  1 [0x0a] NVIDIA H100 80GB HBM3",
+                                     "device  1 [0x0a] NVIDIA A100-SXM4-80GB");
+  EXPECT_THAT(refused(mixed), HasSubstr("x.log:4: rank 1 is on a NVIDIA A100-SXM4-80GB, but the "
+                                        "first one on a NVIDIA H100 80GB HBM3"));
+  EXPECT_THAT(message_of(write("x.log", mixed), true), HasSubstr("nothing in it can be used"));
 }
 
 // Fewer digits leave more room, and the first versions leave the own part of a rank out of algbw.
@@ -312,6 +317,10 @@ TEST_F(NcclTests, JsonDocuments) {
               HasSubstr("/results/0/out_of_place: busbw 0.86 GB/s, but algbw 0.43 GB/s"));
   EXPECT_THAT(changed("\"count\": 1024", "\"count\": 1000"),
               HasSubstr("/results/0: size 4096, but 1000 elements of type float are 4000 bytes"));
+  EXPECT_THAT(
+      changed("\"b\", \"device_info\": \"NVIDIA B200", "\"b\", \"device_info\": \"NVIDIA GB200"),
+      HasSubstr("/config/devices/1: a rank is on a NVIDIA GB200, but the first one on a "
+                "NVIDIA B200"));
   EXPECT_THAT(changed("[7.0, 8.0", "[0, 8.0"), HasSubstr("not possible"));
   EXPECT_THAT(changed("[7.0, 8.0, 9.0, 10.0, 6.0]", "[1e6]"), HasSubstr("where the mean is 8 us"));
   EXPECT_THAT(refused(nccl_json("3", "9.5", "0.0", R"(, "end_time": "y", "errors": ["oops"])")),

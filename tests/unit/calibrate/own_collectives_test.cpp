@@ -112,6 +112,12 @@ TEST(OwnCollectives, TimesInAnotherUnitAreDropped) {
   logs.back().times.front().time *= 1e-3;
   std::vector<CollectiveLog> refused = logs;
   EXPECT_THROW((void)drop_impossible(refused, base, false), Error);
+  // With the line where the log has one.
+  refused = {logs.back()};
+  refused.front().times.front().source = "all_reduce.txt:14";
+  const std::vector<std::string> dropped = drop_impossible(refused, base, true);
+  ASSERT_EQ(dropped.size(), 1U);
+  EXPECT_TRUE(dropped.front().starts_with("all_reduce.txt:14: ")) << dropped.front();
   EXPECT_EQ(drop_impossible(logs, base, true).size(), 22U);
   ASSERT_EQ(logs.size(), 2U);
   EXPECT_EQ(logs.front().times.size(), 21U);

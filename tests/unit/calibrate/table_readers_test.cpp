@@ -164,6 +164,32 @@ TEST_F(TableReaders, TheNameOfAFileTellsTheGpuThatItDoesNotState) {
   EXPECT_EQ(gpu("gemm.csv", "l40s"), "l40s");
 }
 
+TEST_F(TableReaders, BlankCellsOfTheGpuAreThatOfTheUser) {
+  const std::string path = write("g.csv",
+                                 "gpu,dtype,m,n,k,time_us,tflops\n"
+                                 ",bf16,4096,4096,4096,200,687.19\n");
+  EXPECT_THAT(message_of(path), HasSubstr("does not say which GPU"));
+  const auto gpu = [&](const std::string& file) {
+    return read_foreign(file, "", {.partial = false, .device = "h100-sxm5-80gb"})
+        .files.front()
+        .header.gpu;
+  };
+  EXPECT_EQ(gpu(path), "h100-sxm5-80gb");
+  EXPECT_EQ(gpu(write("c.csv",
+                      "gpu,nodes,gpus_per_node,ranks,collective,bytes,time_us,time_inplace_us\n"
+                      ",1,8,8,all_reduce,1024,20,\n")),
+            "h100-sxm5-80gb");
+}
+
+TEST_F(TableReaders, OtherSeparatorsAreNamed) {
+  const auto refused = [&](const std::string& text) { return message_of(write("s.csv", text)); };
+  EXPECT_THAT(refused("gpu;dtype;m;n;k;time_us;tflops\nH100-SXM;bf16;64;128;128;2,7;0,7\n"),
+              HasSubstr("s.csv:1: columns are separated by ';' (separate them by commas)"));
+  EXPECT_THAT(refused("gpu\tdtype\tm\tn\tk\ttime_us\nB200\tbf16\t1\t1\t1\t1\n"),
+              HasSubstr("s.csv:1: columns are separated by tabs"));
+  EXPECT_THAT(refused("a;b\n1;2\n"), HasSubstr("the format is not recognised"));
+}
+
 TEST_F(TableReaders, FaultsNameFileLineAndColumn) {
   const std::string header = "gpu,dtype,m,n,k,time_us,tflops\n";
   const auto refused = [&](const std::string& rows) {
