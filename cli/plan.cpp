@@ -88,7 +88,7 @@ int run_serving(PlanOptions options) {
   }
   search::ServingSearch how;
   how.top = static_cast<std::size_t>(parse_integer(options.top, "--top", 1, 1000));
-  how.time_limit = parse_time(options.time_limit, "--time-limit");
+  how.time_limit = parse_time_limit(options.time_limit);
   how.jobs = static_cast<int>(parse_integer(options.jobs, "--jobs", 0, limits::kMaxThreads));
   for (const std::string& text : options.fix) {
     search::fix_serving(text, how.fixed);

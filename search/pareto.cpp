@@ -139,19 +139,29 @@ std::vector<Part> parts_of(const topologies::Cluster& cluster) {
   return parts;
 }
 
-Seconds least_time(const plan::Plan& base) {
+// At the peak rate of so many GPUs.
+Seconds least_time(const plan::Plan& base, std::int64_t gpus) {
   const Flops flops = models::model_flops(base.network, {base.batch, base.sequence}, true);
-  return flops / (base.cluster.gpu.peak_of(base.precision) * base.cluster.num_gpus());
+  return flops / (base.cluster.gpu.peak_of(base.precision) * static_cast<double>(gpus));
 }
 
-// The part of the cluster as a problem of its own.
+std::string part_text(const Part& part, const topologies::Cluster& cluster) {
+  const std::int64_t of_node = cluster.node.gpus;
+  return part.gpus < of_node ? counted(part.gpus, "GPU") + " of a node"
+                             : counted(part.gpus / of_node, "node");
+}
+
+// The part of the cluster as a problem of its own; one that cannot be built is noted.
 std::optional<plan::Plan> part_base(const Problem& problem, const Part& part,
-                                    const plan::Plan& base) {
+                                    const plan::Plan& base, ParetoFrontier& frontier) {
   try {
     plan::Plan result = base_plan(with_settings(problem, part.settings));
     result.execution = base.execution;
     return result;
-  } catch (const Error&) {  // a fabric or a mesh of links that cannot have so few
+  } catch (const Error& error) {  // a fabric or a mesh of links that cannot have so few
+    frontier.complete = false;
+    frontier.unsearched.push_back(
+        fmt::format("{}: {}", part_text(part, base.cluster), error.what()));
     return std::nullopt;
   }
 }
@@ -186,8 +196,11 @@ void against_parts(Walk& walk, const Problem& problem, const plan::Plan& base,
         best = time;
       }
     }
-    const std::optional<plan::Plan> smaller = part_base(problem, part, base);
-    if (!smaller || (best && least_time(*smaller) >= *best)) {
+    if (best && least_time(base, part.gpus) >= *best) {
+      continue;
+    }
+    const std::optional<plan::Plan> smaller = part_base(problem, part, base, frontier);
+    if (!smaller) {
       continue;
     }
     if (std::optional<ParetoPoint> point = walk.search(*smaller, best)) {

@@ -8,7 +8,8 @@
 //           them depends on what there is, so the replay is held to the whole GPU and told apart
 //   gpus    parts of the cluster: every number of GPUs of one node, every number of nodes; exact
 //           over these. A search ends as soon as its bound is not below what fewer GPUs reach;
-//           parts whose peak rate alone rules them out are not searched
+//           parts whose peak rate alone rules them out are not searched; those that cannot be
+//           built are named
 //   cost    the same parts: of one part the fastest plan is also the cheapest
 // Deterministic at any number of threads.
 #pragma once
@@ -44,8 +45,9 @@ struct ParetoFrontier {
   std::int64_t plans = 0;           // of all searches
   std::int64_t simulated = 0;
   int searches = 0;
-  bool complete = true;  // nothing ended early
-  std::string below;     // why nothing cheaper than the last point exists, where known
+  bool complete = true;                 // nothing ended early, no part was left out
+  std::vector<std::string> unsearched;  // parts that cannot be built, each with the reason
+  std::string below;  // why nothing cheaper than the last point exists, where known
 };
 
 // `done` hears of every search. Error: no price known (cost).

@@ -183,6 +183,15 @@ Seconds parse_time(const std::string& text, const char* option) {
   return plain ? Seconds(parse_number(text, option, 0.0, 1e9)) : parse_duration(text, option);
 }
 
+Seconds parse_time_limit(const std::string& text) {
+  const Seconds limit = parse_time(text, "--time-limit");
+  if (!text.empty() && limit.value() <= 0) {
+    bad_input("--time-limit", fmt::format("\"{}\" leaves a search no time", printable(text)),
+              "leave the option out for no limit");
+  }
+  return limit;
+}
+
 std::string percent(double fraction, int decimals) {
   return fmt::format("{:.{}f} %", 100.0 * fraction, decimals);
 }

@@ -181,20 +181,12 @@ class FixedCheck {
     } else if (number("ep") > 1) {
       bad_input(kWhere, fmt::format("ep = {}, but {} has no experts", number("ep"), spec_.name));
     }
-    const bool modules = spec_.encoder.layers > 0;  // some schedules cut them apart
     const std::int64_t layers =
         spec_.layers + spec_.encoder_layers + spec_.encoder.layers + spec_.cascade.layers;
     const Product stages = product_of({"pp", "chunks"});
     if (stages.value > layers) {
       bad_input(kWhere,
                 fmt::format("{} stages, but {} has {} layers", stages.text, spec_.name, layers));
-    }
-    const bool even = constraints_.is_fixed("stages") && constraints_.admits("stages", "even");
-    if (!modules && even && number("chunks") > 1 && layers % stages.value != 0) {
-      bad_input(kWhere,
-                fmt::format("{} does not divide the {} layers of {}, and stages=even", stages.text,
-                            layers, spec_.name),
-                "leave stages out, or choose chunks that divide");
     }
   }
 

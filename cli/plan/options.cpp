@@ -189,7 +189,7 @@ search::Options search_options(const PlanOptions& options) {
     result.constraints.allow(text);
   }
   result.jobs = static_cast<int>(parse_integer(options.jobs, "--jobs", 0, limits::kMaxThreads));
-  result.time_limit = parse_time(options.time_limit, "--time-limit");
+  result.time_limit = parse_time_limit(options.time_limit);
   result.gap_fraction = parse_number(options.gap, "--gap", 0.0, 1.0);
   result.top = static_cast<int>(parse_integer(options.top, "--top", 1, 1000)) - 1;
   result.proves_top = options.prove_top;

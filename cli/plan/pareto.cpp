@@ -2,6 +2,7 @@
 #include "cli/plan/pareto.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -36,8 +37,11 @@ std::string proof_text(const ParetoFrontier& frontier) {
   } else if (frontier.complete) {
     text += fmt::format("no plan that costs no more than a point is more than {} faster.",
                         percent(gap, 2));
-  } else {
+  } else if (frontier.unsearched.empty()) {
     text += "stopped early: points may be missing and improvable.";
+  } else {
+    text += fmt::format("points may be missing, these parts were not searched:\n  {}",
+                        fmt::join(frontier.unsearched, "\n  "));
   }
   return text + (frontier.below.empty() ? "" : fmt::format("\nBelow: {}", frontier.below)) + "\n";
 }
@@ -103,9 +107,14 @@ Json frontier_json(const ParetoFrontier& frontier) {
     }
     points.push(std::move(entry));
   }
+  Json unsearched = Json::array();
+  for (const std::string& part : frontier.unsearched) {
+    unsearched.push(part);
+  }
   return Json::Object{
       {"pareto", std::string(to_text(frontier.kind))},
       {"complete", frontier.complete},
+      {"unsearched", std::move(unsearched)},
       {"searches", frontier.searches},
       {"space", Json::Object{{"plans", frontier.plans}, {"simulated", frontier.simulated}}},
       {"below", frontier.below},

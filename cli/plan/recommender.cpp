@@ -232,7 +232,7 @@ int plan_recommender(const PlanOptions& options) {
   search::TableSearch how;
   how.top = static_cast<std::size_t>(parse_integer(options.top, "--top", 1, 1000));
   how.gap_fraction = parse_number(options.gap, "--gap", 0.0, 1.0);
-  how.time_limit = parse_time(options.time_limit, "--time-limit");
+  how.time_limit = parse_time_limit(options.time_limit);
   how.stop = [] { return interrupted(); };
   install_interrupt_handler();
   const TableOutcome outcome = search_problem(problem, how);

@@ -33,6 +33,23 @@ void check_homes(const BlockPlan& layout) {
   require(layout.zero_stage > 0 || !offload.any(), "offloading without ZeRO");
 }
 
+// In which gradients accumulate and travel.
+std::string_view gradient_type(const Plan& plan) {
+  return plan.execution.fp32_gradients ? "fp32" : to_text(plan.precision);
+}
+
+// Without ZeRO the engine wraps fp16 with gradients of its own type alone, bf16 with fp32 ones
+// (runtime/engine.py, _do_optimizer_sanity_check).
+void check_unsharded_gradients(const Plan& plan) {
+  const bool fp32 = plan.execution.fp32_gradients;
+  const bool wraps = plan.precision == DType::Fp32 || fp32 == (plan.precision == DType::Bf16);
+  require(plan.blocks.front().layout.zero_stage > 0 || wraps,
+          fmt::format("{} with gradients accumulated in {} without ZeRO: its engine refuses both "
+                      "together",
+                      to_text(plan.precision), gradient_type(plan)),
+          fmt::format("--fix zero=1, or --fix fp32_gradients={}", !fp32));
+}
+
 Json offload_section(Tier tier) {
   return Json::Object{{"device", tier == Tier::Host ? "cpu" : "nvme"}, {"pin_memory", true}};
 }
@@ -52,6 +69,17 @@ void check(const Plan& plan) {
           "selective recomputation");
   require(!is_quantised(plan.precision) && plan.precision != DType::Tf32,
           fmt::format("{} training", to_text(plan.precision)));
+  check_unsharded_gradients(plan);
+}
+
+// Without ZeRO, and in BF16_Optimizer, which takes ZeRO-1 with fp32 gradients of bf16, gradients
+// are reduced after the backward, whatever overlap_comm says.
+bool reads_overlap(const Plan& plan) {
+  const BlockPlan& layout = plan.blocks.front().layout;
+  return layout.zero_stage > 1 ||
+         (layout.zero_stage == 1 &&
+          !(plan.precision == DType::Bf16 && plan.execution.fp32_gradients &&
+            layout.offload.optimizer != Tier::Host));
 }
 
 Json zero_section(const Plan& plan) {
@@ -60,7 +88,8 @@ Json zero_section(const Plan& plan) {
   Json zero = Json::object();
   zero.set("stage", layout.zero_stage);
   zero.set("overlap_comm",
-           layout.zero_stage == 3 ? execution.overlap_param_gather : execution.overlap_grad_reduce);
+           reads_overlap(plan) && (layout.zero_stage == 3 ? execution.overlap_param_gather
+                                                          : execution.overlap_grad_reduce));
   zero.set("contiguous_gradients", true);
   if (execution.bucket_bytes > 0) {
     const std::int64_t elements = execution.bucket_bytes / (execution.fp32_gradients ? 4 : 2);
@@ -99,14 +128,13 @@ std::string write(const Plan& plan) {
   document.set("gradient_accumulation_steps", plan.num_micro_batches());
   if (layout.cp > 1) {
     document.set("sequence_parallel_size", layout.cp);
+    document.set("seq_parallel_comm_data_type", gradient_type(plan));  // else fp32
   }
   document.set("zero_optimization", zero_section(plan));
   if (plan.precision == DType::Bf16 || plan.precision == DType::Fp16) {
     const bool bf16 = plan.precision == DType::Bf16;
     document.set(bf16 ? "bf16" : "fp16", Json::Object{{"enabled", true}});
-    document.set("data_types",
-                 Json::Object{{"grad_accum_dtype",
-                               plan.execution.fp32_gradients ? "fp32" : to_text(plan.precision)}});
+    document.set("data_types", Json::Object{{"grad_accum_dtype", gradient_type(plan)}});
     if (plan.execution.fp32_gradients) {
       document.set("communication_data_type", "fp32");  // else that of the parameters
     }

@@ -116,12 +116,21 @@ int stage_of(ObjectReader& zero) {
   return stage.has_value() ? static_cast<int>(stage->integer(0, 3)) : 0;
 }
 
-void read_zero(ObjectReader& zero, Plan& plan, BlockPlan& layout) {
+// By default only stage 3 overlaps. Without ZeRO, and in BF16_Optimizer, which the engine takes for
+// ZeRO-1 with fp32 gradients of bf16 that stay on the device, nothing does (runtime/engine.py,
+// _do_optimizer_sanity_check).
+void read_overlap(ObjectReader& zero, Plan& plan, const BlockPlan& layout) {
   const auto overlap = stated(zero, "overlap_comm");
-  // Off by default below stage 3.
-  const bool overlaps = overlap.has_value() ? overlap->boolean() : layout.zero_stage == 3;
+  const bool stated_so = overlap.has_value() ? overlap->boolean() : layout.zero_stage == 3;
+  const bool wrapped = plan.precision == DType::Bf16 && plan.execution.fp32_gradients &&
+                       layout.offload.optimizer != Tier::Host;
+  const bool overlaps =
+      stated_so && (layout.zero_stage > 1 || (layout.zero_stage == 1 && !wrapped));
   plan.execution.overlap_grad_reduce = overlaps;
   plan.execution.overlap_param_gather = overlaps;
+}
+
+void read_zero(ObjectReader& zero, Plan& plan, BlockPlan& layout) {
   const auto bucket = stated(zero, "reduce_bucket_size");
   // Numbers such as 5e8 are doubles in JSON.
   const double elements = bucket.has_value() ? bucket->number(1, 1e15) : 5e8;
@@ -141,6 +150,7 @@ void read_zero(ObjectReader& zero, Plan& plan, BlockPlan& layout) {
     }
   }
   read_offload(zero, layout);
+  read_overlap(zero, plan, layout);
   reject(zero, "zenflow", "updates beside the next steps (ZenFlow)");
   plan.execution.quantised_gather = zero.boolean_or("zero_quantized_weights", false);
   plan.execution.quantised_reduce = zero.boolean_or("zero_quantized_gradients", false);
@@ -164,6 +174,7 @@ void refuse_misspelt(const ObjectReader& document) {
                                          "fp16",
                                          "data_types",
                                          "communication_data_type",
+                                         "seq_parallel_comm_data_type",
                                          "tensor_parallel",
                                          "pipeline",
                                          "compression_training",
@@ -177,24 +188,31 @@ void refuse_misspelt(const ObjectReader& document) {
 }
 
 // Plans have one type of gradients: what is accumulated is what travels. Where the file does not
-// say what travels, that is what it accumulates.
-void read_communication(ObjectReader& document, const Plan& plan) {
-  const auto type = stated(document, "communication_data_type");
-  if (!type.has_value()) {
+// say what travels, that is what it accumulates; but with sequence-parallel ranks another key says
+// it, of fp32 by default, and the first one is not asked (engine.py, _configure_distributed_model).
+void read_communication(ObjectReader& document, const Plan& plan, bool splits_sequences) {
+  const auto usual = stated(document, "communication_data_type");
+  const auto between_sequences = stated(document, "seq_parallel_comm_data_type");
+  const auto& type = splits_sequences ? between_sequences : usual;
+  const std::string_view kept = plan.execution.fp32_gradients ? "fp32" : to_text(plan.precision);
+  constexpr std::array<std::string_view, 3> kTypes = {"fp32", "bf16", "fp16"};
+  const std::string sent = type.has_value()   ? type->one_of(kTypes)
+                           : splits_sequences ? "fp32"
+                                              : std::string(kept);
+  if (sent == kept) {
     return;
   }
-  constexpr std::array<std::string_view, 3> kTypes = {"fp32", "bf16", "fp16"};
-  const std::string sent = type->one_of(kTypes);
-  const std::string_view kept = plan.execution.fp32_gradients ? "fp32" : to_text(plan.precision);
-  if (sent != kept) {
-    type->fail(
-        fmt::format("gradients summed in {} and accumulated in {} are not modelled", sent, kept),
-        fmt::format("write \"{}\", or \"data_types\": {{\"grad_accum_dtype\": \"{}\"}}", kept,
-                    sent));
+  const std::string problem =
+      fmt::format("gradients summed in {} and accumulated in {} are not modelled", sent, kept);
+  const std::string other = fmt::format("\"data_types\": {{\"grad_accum_dtype\": \"{}\"}}", sent);
+  if (type.has_value()) {
+    type->fail(problem, fmt::format("write \"{}\", or {}", kept, other));
   }
+  document.value().fail(
+      problem, fmt::format("write \"seq_parallel_comm_data_type\": \"{}\", or {}", kept, other));
 }
 
-void read_precision(ObjectReader& document, bool sharded, Plan& plan) {
+void read_precision(ObjectReader& document, bool sharded, bool splits_sequences, Plan& plan) {
   const bool bf16 = is_enabled(document, "bf16") || is_enabled(document, "bfloat16");
   const bool fp16 = is_enabled(document, "fp16");
   if (bf16 && fp16) {
@@ -212,7 +230,7 @@ void read_precision(ObjectReader& document, bool sharded, Plan& plan) {
     }
     object.ignore_rest();
   }
-  read_communication(document, plan);
+  read_communication(document, plan, splits_sequences);
 }
 
 // Any two of the three sizes give the third; all three must agree.
@@ -274,7 +292,7 @@ Plan parse(std::string_view text, const std::string& where, const topologies::Cl
     zero.emplace(section->object());
     layout.zero_stage = stage_of(*zero);
   }
-  read_precision(document, layout.zero_stage > 0, plan);
+  read_precision(document, layout.zero_stage > 0, layout.cp > 1, plan);
   read_batch(document, plan);
   if (zero.has_value()) {
     read_zero(*zero, plan, layout);

@@ -164,9 +164,12 @@ std::optional<PerBlockSpace::Place> PerBlockSpace::place_of(const plan::Plan& pl
 }
 
 std::vector<int> PerBlockSpace::first_cut(const StageMesh& mesh, const Pipeline& pipeline) const {
-  const int stages = mesh.pp * pipeline.chunks;
-  const std::vector<int>& balanced = space_.schedules().stages(stages, true);
-  return balanced_cut_ && !balanced.empty() ? balanced : space_.schedules().stages(stages, false);
+  const ScheduleSpace& schedules = space_.schedules();
+  const ScheduleChoice& choice = schedules.choices()[static_cast<std::size_t>(pipeline.schedule)];
+  const std::vector<int>& balanced = schedules.stages(mesh.pp, pipeline.chunks, choice, true);
+  return balanced_cut_ && !balanced.empty()
+             ? balanced
+             : schedules.stages(mesh.pp, pipeline.chunks, choice, false);
 }
 
 SpaceSize PerBlockSpace::size() const {

@@ -71,7 +71,7 @@ std::string schedule_reason(const plan::Plan& base, const Constraints& constrain
           constraints.fixed_number("slices").value_or(usual_slices(choice, group.pp)));
       if (choice.cut != plan::ModuleCut::OneChain) {
         plan.stage_blocks =
-            space.schedules().stages(plan.pp, std::max(plan.chunks, 2), choice.cut, false);
+            space.schedules().stages(plan.pp, std::max(plan.chunks, 2), choice, false);
         plan.chunks = std::max(plan.chunks, choice.registered->uses_chunks ? 2 : 1);
       }
       std::string problem = plan::schedule_problem(plan, "schedule");

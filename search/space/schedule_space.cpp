@@ -13,9 +13,6 @@ namespace orrery::search {
 namespace {
 
 constexpr int kManyWorkers = 64;
-// Chunks of a device that do not divide the layers: more are tried when they are fixed. Of a deep
-// network whose layers nothing divides there would be as many cuts as layers, each as long.
-constexpr std::int64_t kMostUnevenChunks = 64;
 
 std::int64_t count_layers(const models::Network& network) {
   return std::count_if(network.chain.begin(), network.chain.end(), [&](int block) {
@@ -59,6 +56,9 @@ ScheduleSpace::ScheduleSpace(const plan::Plan& base, const Constraints& constrai
   shares_ends_ = std::any_of(choices_.begin(), choices_.end(), [](const ScheduleChoice& choice) {
     return choice.traits.shares_output_layer;
   });
+  if (shares_ends_) {
+    inner_ = inner_of(base.network);
+  }
 }
 
 // As the plans say, or what is faster of both; latent attention has several products to ship.
@@ -70,64 +70,6 @@ std::vector<bool> ScheduleSpace::shipments(const sim::Schedule& schedule) const 
   return {base_.execution.ships_weights};
 }
 
-const ScheduleSpace::ChainCuts& ScheduleSpace::chain_cuts(int num_virtual_stages) const {
-  ChainCuts& cuts = chain_cuts_[static_cast<std::size_t>(num_virtual_stages)];
-  std::call_once(cuts.made, [&] {
-    cuts.even = plan::even_stages(base_.network, num_virtual_stages);
-    std::vector<int> cut = plan::balanced_stages(base_.network, base_.sequence, num_virtual_stages);
-    if (num_virtual_stages > 1 && cut != cuts.even) {
-      cuts.balanced = std::move(cut);
-    }
-  });
-  return cuts;
-}
-
-const std::vector<int>& ScheduleSpace::stages(int num_virtual_stages, bool balanced) const {
-  const ChainCuts& cuts = chain_cuts(num_virtual_stages);
-  return balanced ? cuts.balanced : cuts.even;
-}
-
-const std::vector<int>& ScheduleSpace::stages(int pp, int chunks, plan::ModuleCut cut,
-                                              bool balanced) const {
-  if (cut == plan::ModuleCut::OneChain) {
-    return stages(pp * chunks, balanced);
-  }
-  const std::lock_guard<std::mutex> lock(cuts_mutex_);
-  const auto [slot, is_new] = module_cuts_.try_emplace({pp, chunks, cut, balanced});
-  if (is_new) {
-    slot->second = plan::cut_stages(base_.network, base_.sequence, pp, chunks, cut, balanced);
-  }
-  return slot->second;
-}
-
-std::vector<int> ScheduleSpace::chunk_counts(int pp) const {
-  std::vector<int> counts;
-  for (std::int64_t chunks = 1; chunks * pp <= std::max<std::int64_t>(layers_, pp); ++chunks) {
-    // Uneven chunks are of use where no even ones exist, and where a schedule needs just two.
-    const bool even = chunks <= 2 || layers_ % (chunks * pp) == 0;
-    const bool uneven = layers_ % pp != 0 && chunks <= kMostUnevenChunks;
-    if ((chunks == 1 || pp > 1) && (even || uneven || constraints_.is_fixed("chunks")) &&
-        constraints_.admits("chunks", chunks)) {
-      counts.push_back(static_cast<int>(chunks));
-    }
-  }
-  return counts;
-}
-
-// Modules are cut each by itself, so that a remainder is no reason for one cut or the other.
-std::vector<bool> ScheduleSpace::cuts(const sim::ScheduleParams& params,
-                                      plan::ModuleCut cut) const {
-  std::vector<bool> result;
-  for (const bool balanced : {false, true}) {
-    const std::vector<int>& own = stages(params.stages, params.chunks, cut, balanced);
-    const bool again = balanced && own == stages(params.stages, params.chunks, cut, false);
-    if (!own.empty() && !again && constraints_.admits("stages", balanced ? "balanced" : "even")) {
-      result.push_back(balanced);
-    }
-  }
-  return result;
-}
-
 std::optional<sim::ScheduleParams> ScheduleSpace::told(const ScheduleChoice& choice,
                                                        sim::ScheduleParams params) const {
   if (choice.cut == plan::ModuleCut::FrozenApart || choice.cut == plan::ModuleCut::Cascaded) {
@@ -136,7 +78,7 @@ std::optional<sim::ScheduleParams> ScheduleSpace::told(const ScheduleChoice& cho
     plan::Plan plan;
     plan.network = base_.network;
     plan.pp = params.stages;
-    plan.stage_blocks = stages(params.stages, params.chunks, choice.cut, false);
+    plan.stage_blocks = stages(params.stages, params.chunks, choice, false);
     params.warm_up = plan::encoder_segments(plan);
     params.slices = encoder_parts_;
     if (plan.stage_blocks.empty()) {
@@ -155,20 +97,6 @@ std::optional<sim::ScheduleParams> ScheduleSpace::told(const ScheduleChoice& cho
     return std::nullopt;  // the network has no such part
   }
   return params;
-}
-
-// Which cuts into virtual stages a plan may have: by layers (false), balanced (true).
-std::vector<bool> ScheduleSpace::cuts(int num_virtual_stages, bool divides) const {
-  std::vector<bool> result;
-  const bool differs = !stages(num_virtual_stages, true).empty();
-  const bool even = (divides || !differs) && constraints_.admits("stages", "even");
-  if (even) {
-    result.push_back(false);
-  }
-  if (differs && constraints_.admits("stages", "balanced")) {
-    result.push_back(true);
-  }
-  return result;
 }
 
 namespace {
@@ -258,7 +186,7 @@ const plan::StagePlacement& ScheduleSpace::placement_of(int choice,
   if (schedule.cut != plan::ModuleCut::OneChain) {
     plan.network = base_.network;
     plan.encoder_parts = parts_of(schedule);
-    plan.stage_blocks = stages(params.stages, params.chunks, schedule.cut, false);
+    plan.stage_blocks = stages(params.stages, params.chunks, schedule, false);
   }
   slot->second = {.device_of = plan::schedule_devices(plan),
                   .whole_backwards = !plan::may_cut_backwards(schedule.traits, params.chunks),
@@ -367,13 +295,10 @@ void ScheduleSpace::add_families(sim::ScheduleParams params, bool routes,
         of_cut.push_back({chunks, false, params.slices, parts_of(first), placement, {choice}, 0});
       }
     }
-    const int count = pp * chunks;
-    const std::vector<bool> usual = cuts(count, chunks == 1 || layers_ % count == 0);
     for (const bool balanced : {false, true}) {
       for (Family family : of_cut) {
-        const plan::ModuleCut cut =
-            choices_[static_cast<std::size_t>(family.schedules.front())].cut;
-        const std::vector<bool> own = cut == plan::ModuleCut::OneChain ? usual : cuts(params, cut);
+        const auto first = static_cast<std::size_t>(family.schedules.front());
+        const std::vector<bool> own = cuts(params, choices_[first]);
         if (std::find(own.begin(), own.end(), balanced) == own.end()) {
           continue;
         }

@@ -52,10 +52,12 @@ class ScheduleSpace {
   // In a fixed order, those without slices first; thread-safe. `slice_unit`: what the tokens of a
   // slice are a multiple of; 0: sequences are not cut. `routes`: tokens travel to their experts.
   const std::vector<Family>& families(int pp, int micro_batches, int slice_unit, bool routes) const;
-  // Chain positions per virtual stage; thread-safe.
+  // Chain positions per virtual stage; empty: no balanced cut but the even one. Thread-safe.
   const std::vector<int>& stages(int num_virtual_stages, bool balanced) const;
-  // The same for a schedule's way to cut the network; thread-safe.
-  const std::vector<int>& stages(int pp, int chunks, plan::ModuleCut cut, bool balanced) const;
+  // The same for a schedule's way to cut the network: by modules, or balanced by the layers alone
+  // where all devices share embedding and head. Thread-safe.
+  const std::vector<int>& stages(int pp, int chunks, const ScheduleChoice& choice,
+                                 bool balanced) const;
   // Runs of an encoder for a micro-batch, in schedules that have some.
   // Micro-batches of activations that devices of a pipeline may hold, where that is fixed; else 0.
   double cap_of(int pp) const {
@@ -73,14 +75,23 @@ class ScheduleSpace {
   struct ChainCuts {
     std::once_flag made;
     std::vector<int> even;
-    std::vector<int> balanced;  // empty where equal to even
+    std::vector<int> balanced;            // empty where equal to even
+    std::vector<int> balanced_by_layers;  // the same without embedding and head
+  };
+
+  // The chain from the first layer to the last one, and the positions around it.
+  struct Inner {
+    models::Network network;
+    int before = 0;
+    int after = 0;
   };
 
   std::vector<bool> shipments(const sim::Schedule& schedule) const;
   const ChainCuts& chain_cuts(int num_virtual_stages) const;
   std::vector<int> chunk_counts(int pp) const;
-  std::vector<bool> cuts(int num_virtual_stages, bool divides) const;
-  std::vector<bool> cuts(const sim::ScheduleParams& params, plan::ModuleCut cut) const;
+  std::vector<bool> cuts(const sim::ScheduleParams& params, const ScheduleChoice& choice) const;
+  static Inner inner_of(const models::Network& network);
+  std::vector<int> cut_by_layers(int num_virtual_stages) const;
   // With what the schedule is told of the network's modules; empty when it cannot have it.
   std::optional<sim::ScheduleParams> told(const ScheduleChoice& choice,
                                           sim::ScheduleParams params) const;
@@ -95,6 +106,7 @@ class ScheduleSpace {
   const Constraints& constraints_;
   std::int64_t layers_;
   bool shares_ends_ = false;
+  Inner inner_;  // filled where shares_ends_
   std::vector<ScheduleChoice> choices_;
   // By number of virtual stages, made when they are asked for: a deep network has very many.
   mutable std::vector<ChainCuts> chain_cuts_;

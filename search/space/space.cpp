@@ -275,7 +275,7 @@ void Space::configure(const Group& group, const Member& member, Plan& plan) cons
       schedule.traits.pushes_waves
           ? static_cast<int>(constraints_.fixed_number("clock_distance").value_or(0))
           : 0;
-  plan.stage_blocks = schedules_.stages(plan.pp, plan.chunks, schedule.cut, member.balanced);
+  plan.stage_blocks = schedules_.stages(plan.pp, plan.chunks, schedule, member.balanced);
 }
 
 }  // namespace orrery::search

@@ -3,8 +3,8 @@
 // own, and the micro-batch; its members add ZeRO stage, recomputation, sequence parallelism,
 // schedule and chunks: every synchronous schedule that plans can name. Groups are generated in a
 // fixed order, members only when their group is opened. Stages are cut into equal numbers of
-// layers, or balanced by FLOPs where that differs (a head of a large vocabulary counts as several
-// layers); model chunks that do not divide the layers exist in the balanced cut alone.
+// layers, or balanced by FLOPs where that differs: a head of a large vocabulary counts as several
+// layers, but for schedules that share it among all devices.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ struct Member {
   int schedule = 0;  // index into ScheduleSpace::choices()
   plan::ContextParallel context = plan::ContextParallel::Ring;
   int slices = 1;
-  bool balanced = false;  // stages cut by work, embedding and head included, not by layers
+  bool balanced = false;  // stages cut by work, not by layers
   plan::Offload offload = {};
   plan::OperatorSet recomputed = {};  // of Recompute::Operators
   plan::TensorMesh mesh = plan::TensorMesh::OneD;

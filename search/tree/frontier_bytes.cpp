@@ -9,12 +9,6 @@
 
 namespace orrery::search {
 
-namespace {
-
-constexpr std::size_t kMaxClosestText = 4000;
-
-}  // namespace
-
 void Frontier::write(ByteWriter& out) const {
   out.u64(work_);
   out.u64(nodes_.size() + plans_.size());
@@ -56,12 +50,12 @@ void Frontier::read(ByteReader& in) {
     ranked_.push_back({node, time});
   }
   closest_ = read_overflow(in);
+  check.overflow(in, closest_);
   simulated_ = static_cast<std::int64_t>(in.u64());
   infeasible_ = static_cast<std::int64_t>(in.u64());
   const Group& last = groups_.back();
   const auto plans = static_cast<std::int64_t>(first_order_.back()) + space_.num_members(last);
-  if (closest_.text.size() > kMaxClosestText || simulated_ < 0 || infeasible_ < 0 ||
-      simulated_ > plans || infeasible_ > plans - simulated_ ||
+  if (simulated_ < 0 || infeasible_ < 0 || simulated_ > plans || infeasible_ > plans - simulated_ ||
       simulated_ < static_cast<std::int64_t>(ranked_.size())) {
     in.fail("holds counts that cannot be");
   }

@@ -277,6 +277,21 @@ class BestFirst {
     return pool_->run(batch, [&] { return drawing.is_over(); });
   }
 
+  // Whether more memory would do is for the replay to say, too; not where the search ended early.
+  std::string closest_text(const Outcome& outcome) {
+    const Overflow& closest = frontier_.closest();
+    if (!closest.misfit || outcome.best || outcome.interrupted || outcome.timed_out) {
+      return closest.text;
+    }
+    plan::MemoryVerdict counted;
+    counted.fits = false;
+    counted.text = closest.text;
+    counted.excess = closest.excess;
+    return replayed_misfit(pool_->leader().configure(*closest.misfit), counted, replay_reserve(),
+                           pool_->jobs())
+        .text;
+  }
+
   Outcome finish() {
     Outcome outcome;
     outcome.plans = plans_;
@@ -301,7 +316,7 @@ class BestFirst {
       outcome.lower_bound = frontier_.lower_bound();
       outcome.gap_fraction = frontier_.gap();
     }
-    outcome.closest_overflow = frontier_.closest().text;
+    outcome.closest_overflow = closest_text(outcome);
     outcome.simulated = frontier_.num_simulated();
     outcome.infeasible = frontier_.num_infeasible();
     outcome.unexplored = frontier_.num_unexplored();

@@ -144,6 +144,18 @@ std::uint64_t TreeCheck::num_misfits(const ByteReader& in, const Node& asked,
   return misfits;
 }
 
+void TreeCheck::overflow(const ByteReader& in, const Overflow& overflow) {
+  if (overflow.text.size() > kMaxOverflowText) {
+    in.fail("explains a misfit at too much length");
+  }
+  if (overflow.misfit) {
+    node(in, *overflow.misfit);
+    if (!overflow.misfit->is_plan()) {
+      in.fail("holds a misfit that is no plan");
+    }
+  }
+}
+
 void TreeCheck::answer(const ByteReader& in, Task task, const Node& asked,
                        const Outcomes& outcomes) {
   if (!has_right_time(task, asked, outcomes)) {
@@ -151,10 +163,10 @@ void TreeCheck::answer(const ByteReader& in, Task task, const Node& asked,
   }
   const bool goes_on = task == Task::Visit && !asked.is_plan();
   const bool may_miss = goes_on || (task == Task::TryOut && !outcomes.time);
-  if ((!goes_on && !outcomes.children.empty()) || (!may_miss && !outcomes.misfits.empty()) ||
-      outcomes.overflow.text.size() > kMaxOverflowText) {
+  if ((!goes_on && !outcomes.children.empty()) || (!may_miss && !outcomes.misfits.empty())) {
     in.fail("answers what it was not asked");
   }
+  overflow(in, outcomes.overflow);
   if (!may_miss) {
     return;
   }

@@ -21,6 +21,8 @@ class TreeCheck {
   void node(const ByteReader& in, const Node& node);
   // A node that such a task can be about.
   void question(const ByteReader& in, Task task, const Node& node);
+  // A closest misfit.
+  void overflow(const ByteReader& in, const Overflow& overflow);
   // What may come of it.
   void answer(const ByteReader& in, Task task, const Node& asked, const Outcomes& outcomes);
 

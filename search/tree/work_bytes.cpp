@@ -42,12 +42,19 @@ Node read_node(ByteReader& in) {
 void write(ByteWriter& out, const Overflow& overflow) {
   out.text(overflow.text);
   out.u64(static_cast<std::uint64_t>(overflow.excess.value()));
+  out.u8(overflow.misfit ? 1 : 0);
+  if (overflow.misfit) {
+    write(out, *overflow.misfit);
+  }
 }
 
 Overflow read_overflow(ByteReader& in) {
   Overflow overflow;
   overflow.text = in.text();
   overflow.excess = ByteCount(static_cast<std::int64_t>(in.u64()));
+  if (in.u8() != 0) {
+    overflow.misfit = read_node(in);
+  }
   return overflow;
 }
 

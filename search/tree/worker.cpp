@@ -158,10 +158,10 @@ void Worker::open_families(std::uint32_t group_index, std::size_t layout,
       outcomes.misfits.push_back({node.order, schedules * zeros.size(), 1});
       continue;
     }
-    const plan::ModuleCut modules =
-        space_.schedules().choices()[static_cast<std::size_t>(cut.schedules.front())].cut;
+    const ScheduleChoice& choice =
+        space_.schedules().choices()[static_cast<std::size_t>(cut.schedules.front())];
     const std::vector<int>& stages =
-        space_.schedules().stages(group.pp, cut.chunks, modules, cut.balanced);
+        space_.schedules().stages(group.pp, cut.chunks, choice, cut.balanced);
     node.bound = bounds.time(stages, cut.placement, simulator_.transfer_times());
     if (node.bound < known.cutoff) {
       outcomes.children.push_back(node);
@@ -311,7 +311,7 @@ bool Worker::fits(const Node& node, const plan::Plan& plan, bool exactly, Outcom
     if (verdict.fits) {
       return true;
     }
-    const Overflow overflow{verdict.text, verdict.excess};
+    const Overflow overflow{verdict.text, verdict.excess, node};
     if (overflow.is_closer_than(outcomes.overflow)) {
       outcomes.overflow = overflow;
     }

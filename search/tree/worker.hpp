@@ -51,6 +51,7 @@ struct Node {
 struct Overflow {
   std::string text;
   ByteCount excess;
+  std::optional<Node> misfit = {};  // the plan, where it is by categories that it does not fit
   bool is_closer_than(const Overflow& other) const {
     return !text.empty() && (other.text.empty() || excess < other.excess);
   }

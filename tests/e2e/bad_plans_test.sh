@@ -6,7 +6,8 @@ llama() { rejects "$1" "$2" plan llama3-70b hgx-h100:8 --batch 512 --fix "$3"; }
 llama 2 'tp x pp = 8 x 5 = 40 does not divide the 64 GPUs' tp=8,pp=5
 llama 2 'tp x cp x dp x pp = 8 x 1 x 2 x 2 = 32, but hgx-h100:8 has 64 GPUs' tp=8,pp=2,dp=2,cp=1
 llama 2 'tp = 3 does not divide the 64 GPUs' tp=3
-llama 2 'does not divide the 80 layers' pp=4,chunks=3,stages=even
+expect 0 plan gpt3-125m hgx-h100:1 --batch 8 --fix pp=4,chunks=2,stages=even,schedule=interleaved -q -o uneven.json
+grep -q '"chunks": 2' uneven.json || fail 'chunks that do not divide the layers cannot be fixed'
 llama 2 'has no experts' ep=2
 llama 2 'does not divide the batch 512' micro_batch=7
 rejects 2 'but gpt3-125m has 12 layers' plan gpt3-125m hgx-h100:8 --batch 64 --fix pp=16

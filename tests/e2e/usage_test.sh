@@ -30,6 +30,8 @@ rejects 2 '--gap' plan gpt3-175b dgx-a100:8 --batch 8 --gap 2
 rejects 2 '--gap' plan gpt3-175b dgx-a100:8 --batch 8 --gap nan
 rejects 2 '--top' plan gpt3-175b dgx-a100:8 --batch 8 --top 0
 rejects 2 '--time-limit' plan gpt3-175b dgx-a100:8 --batch 8 --time-limit soon
+rejects 2 'leave the option out for no limit' plan gpt3-175b dgx-a100:8 --batch 8 --time-limit 0
+rejects 2 'leave the option out for no limit' plan gpt3-175b dgx-a100:8 --batch 8 --time-limit '0 s'
 rejects 2 '--memory-reserve' plan gpt3-175b dgx-a100:8 --batch 8 --memory-reserve 4
 rejects 2 '--memory-reserve' plan gpt3-175b dgx-a100:8 --batch 8 --memory-reserve '900 GiB'
 rejects 2 '--set' plan gpt3-175b dgx-a100:8 --batch 8 --set gpu.hbm_bandwidth

@@ -2,9 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "base/error.hpp"
+#include "plan/document/untold.hpp"
 #include "plan/exporter.hpp"
 #include "plan/importer.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
@@ -91,6 +94,85 @@ TEST(DeepSpeedImport, ReadsTheTypesThatTheExporterWrites) {
       EXPECT_EQ(again.execution.fp32_gradients, plan.execution.fp32_gradients);
     }
   }
+}
+
+// Between sequence-parallel ranks another key names the type, and is fp32 without it (runtime/
+// engine.py, _configure_distributed_model).
+TEST(DeepSpeedImport, SequenceParallelGradientsTravelInTheirOwnType) {
+  const std::string members = R"("sequence_parallel_size": 2, "zero_optimization": {"stage": 2})";
+  const std::string key = R"(, "seq_parallel_comm_data_type": )";
+  const std::string fp32 = R"(, "data_types": {"grad_accum_dtype": "fp32"})";
+  EXPECT_TRUE(read(configuration("bf16", members + fp32)).execution.fp32_gradients);
+  EXPECT_FALSE(read(configuration("bf16", members + key + "\"bf16\"")).execution.fp32_gradients);
+  EXPECT_THAT(refusal("bf16", members), HasSubstr("write \"seq_parallel_comm_data_type\": \"bf16"));
+  EXPECT_THAT(refusal("bf16", members + key + "\"bf16\"" + fp32),
+              HasSubstr("gradients summed in bf16 and accumulated in fp32"));
+  // The key of other runs is not asked then, nor this one in them.
+  EXPECT_EQ(refusal("bf16", members + fp32 + R"(, "communication_data_type": "bf16")"), "");
+  EXPECT_EQ(refusal("bf16", R"("zero_optimization": {"stage": 2})" + key + "\"fp32\""), "");
+}
+
+TEST(DeepSpeedExport, WritesTheTypeBetweenSequenceParallelRanks) {
+  Plan plan = sharded_plan();
+  plan.dp = 8;
+  plan.blocks.front().layout = {.cp = 2, .context = ContextParallel::Ulysses, .zero_stage = 2};
+  for (const bool fp32 : {true, false}) {
+    plan.execution.fp32_gradients = fp32;
+    const std::string text = find_exporter("deepspeed").write(plan);
+    EXPECT_THAT(text, HasSubstr(fp32 ? R"("seq_parallel_comm_data_type": "fp32")"
+                                     : R"("seq_parallel_comm_data_type": ")" +
+                                           std::string(to_text(plan.precision))));
+    EXPECT_EQ(read(text).execution.fp32_gradients, fp32);
+  }
+}
+
+// DeepSpeed's engine raises NotImplementedError (runtime/engine.py, _do_optimizer_sanity_check).
+TEST(DeepSpeedExport, RefusesGradientsThatTheEngineRefusesWithoutZero) {
+  const auto refused = [](DType precision, bool fp32, int zero) {
+    Plan plan = sharded_plan();
+    plan.precision = precision;
+    plan.execution.fp32_gradients = fp32;
+    plan.blocks.front().layout.zero_stage = zero;
+    try {
+      (void)find_exporter("deepspeed").write(plan);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(refused(DType::Fp16, true, 0),
+              HasSubstr("fp16 with gradients accumulated in fp32 without ZeRO"));
+  EXPECT_THAT(refused(DType::Bf16, false, 0), HasSubstr("--fix fp32_gradients=true"));
+  EXPECT_EQ(refused(DType::Fp16, false, 0), "");
+  EXPECT_EQ(refused(DType::Bf16, true, 0), "");
+  EXPECT_EQ(refused(DType::Fp32, true, 0), "");
+  EXPECT_EQ(refused(DType::Fp16, true, 1), "");
+  EXPECT_EQ(refused(DType::Bf16, false, 1), "");
+}
+
+// BF16_Optimizer takes ZeRO-1 with fp32 gradients of bf16: it reduces after the backward, as the
+// engine does without ZeRO.
+TEST(DeepSpeedExport, NamesOverlapsThatTheOptimizerDoesNotHave) {
+  const Exporter& deepspeed = find_exporter("deepspeed");
+  const auto is_untold = [&](DType precision, int zero, Tier optimizer) {
+    Plan plan = sharded_plan();
+    plan.precision = precision;
+    plan.execution.fp32_gradients = precision == DType::Bf16;
+    plan.blocks.front().layout.zero_stage = zero;
+    plan.blocks.front().layout.offload.optimizer = optimizer;
+    const std::vector<std::string> fields = untold(deepspeed, plan);
+    const bool named =
+        std::find(fields.begin(), fields.end(), "overlap_grad_reduce = true") != fields.end();
+    EXPECT_THAT(deepspeed.write(plan),
+                HasSubstr(named ? R"("overlap_comm": false)" : R"("overlap_comm": true)"));
+    return named;
+  };
+  EXPECT_TRUE(is_untold(DType::Bf16, 1, Tier::Device));
+  EXPECT_TRUE(is_untold(DType::Bf16, 0, Tier::Device));
+  EXPECT_TRUE(is_untold(DType::Fp16, 0, Tier::Device));
+  EXPECT_FALSE(is_untold(DType::Bf16, 1, Tier::Host));
+  EXPECT_FALSE(is_untold(DType::Fp16, 1, Tier::Device));
+  EXPECT_FALSE(is_untold(DType::Bf16, 2, Tier::Device));
 }
 
 // What a configuration alone does not do.

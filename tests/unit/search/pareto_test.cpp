@@ -2,6 +2,8 @@
 // Frontiers against exhaustive simulation of the same space.
 #include "search/pareto.hpp"
 
+#include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,6 +12,7 @@
 
 #include "base/error.hpp"
 #include "tests/unit/search/small_search.hpp"
+#include "topologies/graph.hpp"
 
 namespace orrery::search {
 namespace {
@@ -148,6 +151,37 @@ TEST(ParetoTest, CountsThatDoNotDivideAreTried) {
   }
   EXPECT_FALSE(divides);
   EXPECT_TRUE(frontier.complete);
+}
+
+// Parts of which a fabric cannot be built are missing, and named.
+TEST(ParetoTest, NamesPartsThatCannotBeBuilt) {
+  Problem problem = small_problem();
+  problem.cluster = "dgx-a100:4";
+  problem.settings = {"fabric.builder=torus", "fabric.dimensions=[2, 2]"};
+  const ParetoFrontier frontier =
+      find_pareto(ParetoKind::Gpus, problem, search::base_plan(problem), few_plans());
+  EXPECT_FALSE(frontier.complete);
+  EXPECT_GT(frontier.points.size(), 2U);
+  EXPECT_THAT(frontier.unsearched,
+              testing::ElementsAre(testing::ContainsRegex("^2 nodes: .*torus multiply to 4"),
+                                   testing::ContainsRegex("^3 nodes: .*torus multiply to 4")));
+}
+
+// Meshes, boards and NICs of a node follow its number of GPUs.
+TEST(ParetoTest, EveryPartOfEveryNodeCanBeBuilt) {
+  for (const std::string& node : topologies::node_names()) {
+    const topologies::Cluster whole = topologies::load_cluster(fmt::format("{}:2", node));
+    for (int gpus = 1; gpus <= whole.node.gpus; ++gpus) {
+      const std::vector<std::string> part = {"nodes=1", fmt::format("node.gpus={}", gpus)};
+      EXPECT_NO_THROW({
+        const topologies::Cluster cluster =
+            topologies::load_cluster(fmt::format("{}:2", node), part);
+        EXPECT_EQ(cluster.num_gpus(), gpus);
+        (void)topologies::build_graph(cluster);
+      }) << node
+         << " with " << gpus;
+    }
+  }
 }
 
 TEST(ParetoTest, CostIsPriceTimesGpusTimesTime) {

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <optional>
 #include <set>
@@ -58,7 +59,8 @@ std::vector<std::string> all_checkpoints(const plan::Plan& base, Options options
   return all;
 }
 
-TEST(PerBlockCheckpoint, GoesOnFromEveryOneToTheSameAnswer) {
+// Every third one, and the last: each is a search of its own.
+TEST(PerBlockCheckpoint, GoesOnFromAnyToTheSameAnswer) {
   const plan::Plan base = small_base();
   Options options = small_options();
   const PerBlockOutcome outcome = search_per_block(base, options);
@@ -72,9 +74,9 @@ TEST(PerBlockCheckpoint, GoesOnFromEveryOneToTheSameAnswer) {
   EXPECT_EQ(kept, whole);
   EXPECT_GT(all.size(), 8U);
   options.resume = path_of("one");
-  for (std::size_t index = 0; index < all.size(); ++index) {
+  for (std::size_t index = 0; index < all.size() + 2; index += 3) {
     options.jobs = 1 + static_cast<int>(index % 2);
-    write_file_atomically(options.resume, all[index]);
+    write_file_atomically(options.resume, all[std::min(index, all.size() - 1)]);
     EXPECT_EQ(text_of(search_per_block(base, options)), whole) << index;
   }
 }

@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "base/files.hpp"
+#include "search/tree/memory_check.hpp"
 #include "tests/unit/search/small_search.hpp"
 
 namespace orrery::search {
@@ -28,6 +29,13 @@ std::string inconsistency(const plan::Plan& plan) {
     return error.what();
   }
   return "";
+}
+
+// Six layers on four virtual stages, with a head of several.
+models::NetworkSpec uneven_spec() {
+  models::NetworkSpec spec = small_spec(6);
+  spec.vocab = 200'000;
+  return spec;
 }
 
 class SmallSpace : public testing::TestWithParam<Case> {};
@@ -111,6 +119,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"zero_bubble", {small_spec(8), "hgx-h100:2", {"node.gpus=2"}, 16, 512}, "pp=4,cp=1"},
         Case{"nodes", {small_spec(), "hgx-h100:2", {"node.gpus=2"}, 4, 2048}, "cp=1"},
         Case{"ethernet", {small_spec(), "rtx-3090-8:1", {"node.gpus=4"}, 4, 512}, "cp=1"},
+        Case{"uneven_chunks", {uneven_spec()}, "pp=2,chunks=2,cp=1"},
         Case{"sixes", {grouped_queries(), "dgx-a100:1", {"node.gpus=6"}, 12, 1024}, "cp=1"}),
     [](const testing::TestParamInfo<Case>& row) { return std::string(row.param.name); });
 
@@ -330,12 +339,25 @@ TEST(Search, NothingFitsNamesTheClosestOverflow) {
             [&](const plan::Plan& plan, const plan::Simulation&, plan::Simulator& simulator) {
               least = std::min(least, simulator.fits(plan).excess);
             });
+  // Its replay asks for no less: a card of that size takes the plan.
   bool named = false;
-  enumerate(
-      base, {}, [&](const plan::Plan& plan, const plan::Simulation&, plan::Simulator& simulator) {
-        const plan::MemoryVerdict verdict = simulator.fits(plan);
-        named = named || (verdict.excess == least && verdict.text == outcome.closest_overflow);
-      });
+  enumerate(base, {},
+            [&](const plan::Plan& plan, const plan::Simulation&, plan::Simulator& simulator) {
+              const plan::MemoryVerdict counted = simulator.fits(plan);
+              if (counted.excess != least) {
+                return;
+              }
+              const plan::MemoryVerdict needed = replayed_misfit(plan, counted, ByteCount(), 1);
+              if (needed.text != outcome.closest_overflow) {
+                return;
+              }
+              named = true;
+              EXPECT_GE(needed.excess, least);
+              plan::Plan larger = plan;
+              larger.cluster.gpu.memory = plan.cluster.gpu.memory + needed.excess;
+              EXPECT_FALSE(plan::simulate(larger).does_not_fit);
+              EXPECT_TRUE(fits_replayed(larger));
+            });
   EXPECT_TRUE(named) << outcome.closest_overflow;
 }
 

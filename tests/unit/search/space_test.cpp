@@ -159,6 +159,34 @@ TEST(Space, TriesFewChunksOfManyLayers) {
   EXPECT_EQ(most_chunks(512, ""), 256);
 }
 
+// Chunks that do not divide the layers are cut evenly, too; a head that all devices share is no
+// work of the last stage.
+TEST(Space, CutsUnevenChunksBothWays) {
+  models::NetworkSpec spec = small_spec(6);
+  spec.vocab = 200'000;
+  const plan::Plan base = base_plan({spec, "dgx-a100:1", {"node.gpus=2"}, 8, 2048});
+  const auto cuts = [&](const std::string& schedule, const std::string& stages) {
+    const Constraints constraints =
+        fixed("pp=2,tp=1,chunks=2,micro_batch=1,schedule=" + schedule + stages);
+    const Space space(base, constraints);
+    std::set<std::vector<int>> found;
+    plan::Plan plan = base;
+    for (const Member& member : space.members(space.groups().front())) {
+      space.configure(space.groups().front(), member, plan);
+      found.insert(plan.stage_blocks);
+    }
+    return found;
+  };
+  const std::vector<int> even = plan::even_stages(base.network, 4);
+  const std::vector<int> balanced = plan::balanced_stages(base.network, 2048, 4);
+  ASSERT_NE(even, balanced);
+  EXPECT_EQ(cuts("interleaved", ""), (std::set{even, balanced}));
+  EXPECT_EQ(cuts("interleaved", ",stages=even"), std::set{even});
+  EXPECT_EQ(cuts("interleaved", ",stages=balanced"), std::set{balanced});
+  EXPECT_EQ(cuts("vocab-1", ""), std::set{even});
+  EXPECT_EQ(cuts("vocab-2", ""), std::set{even});
+}
+
 TEST(Space, MembersAreDistinctAndCoverTheChoices) {
   const plan::Plan base = base_plan();
   const Constraints none;

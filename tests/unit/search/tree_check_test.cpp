@@ -131,7 +131,15 @@ TEST_F(TreeCheckTest, AnswersThatCannotBeDoNot) {
       return problem(Task::Visit, node, other);
     };
     EXPECT_THAT(changed([](Outcomes& other) { other.overflow.text.assign(5000, 'x'); }),
-                HasSubstr("not asked"));
+                HasSubstr("too much length"));
+    const auto misfit = [&](auto change) {
+      return changed([&](Outcomes& other) {
+        other.overflow.misfit = node;
+        change(*other.overflow.misfit);
+      });
+    };
+    EXPECT_THAT(misfit([](Node& other) { other.group = 1'000'000; }), HasSubstr("of this space"));
+    EXPECT_THAT(misfit([](Node&) {}), HasSubstr(node.is_plan() ? "" : "no plan"));
     if (node.is_plan()) {
       EXPECT_THAT(changed([](Outcomes& other) { other.time.reset(); }), HasSubstr("a time"));
       EXPECT_THAT(changed([](Outcomes& other) { other.time = Seconds(-1); }), HasSubstr("a time"));
