@@ -26,6 +26,7 @@
 #include "sim/orders/asynchronous.hpp"
 #include "sim/orders/schedule_document.hpp"
 #include "sim/pipeline/schedule_picture.hpp"
+#include "sim/pipeline/share_costs.hpp"
 #include "studies/schedule_costs.hpp"
 #include "studies/schedule_run.hpp"
 
@@ -84,6 +85,7 @@ Drawn run_one(const std::string& name, const ScheduleOptions& options, bool with
     const sim::PassTimes planned = sim::planning_times(drawn.order, share);
     if (planned.send != share.send) {
       params.times = {planned};
+      sim::in_lowest_terms(params.times);
       drawn.order = order_of(name, params).order;
     }
     drawn.run = studies::run_schedule(drawn.order, drawn.synchronous, share, with_spans);

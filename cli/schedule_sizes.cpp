@@ -70,6 +70,7 @@ sim::ScheduleParams params_of(const ScheduleOptions& options) {
   params.rollbacks = count_option(options.rollbacks, "--rollbacks", limits::kMaxBatch);
   params.cap = cap_of(options);
   params.times = {share_of(options)};
+  sim::in_lowest_terms(params.times);
   return params;
 }
 

@@ -16,6 +16,7 @@
 #include "base/files.hpp"
 #include "base/json_reader.hpp"
 #include "base/limits.hpp"
+#include "sim/pipeline/share_costs.hpp"
 #include "sim/pipeline/unit_times.hpp"
 #include "sim/pipeline/versions.hpp"
 #include "studies/rows/table_cells.hpp"
@@ -187,7 +188,15 @@ CostTable read_csv_table(const std::string& path) {
   return table;
 }
 
-// Row and multiple of a virtual stage. Times are multiplied by `scale` so that shares divide.
+// A column that only some schedules have a use for.
+bool states_any(const CostTable& table, SimTime CostTable::Row::*column) {
+  return std::any_of(table.stages.begin(), table.stages.end(),
+                     [column](const auto& row) { return row.*column > SimTime{}; });
+}
+
+// Row and multiple of a virtual stage. Rows state times of a whole micro-batch (pipelines.md 1), of
+// a device's share or of a virtual stage; all times are multiplied by `scale`, so that those of its
+// chunks and slices divide without rounding.
 class Shares {
  public:
   Shares(const sim::PipelineOrder& order, const CostTable& table)
@@ -198,10 +207,14 @@ class Shares {
     // A stage that is all of its device's share: told apart where micro-batches run in slices.
     per_device_ =
         !of_copies_ && table.stages.size() == devices && (stages != devices || order.slices > 1);
-    if (!of_copies_ && std::any_of(table.stages.begin(), table.stages.end(),
-                                   [](const auto& row) { return row.reduce > SimTime{}; })) {
+    if (!of_copies_ && states_any(table, &CostTable::Row::reduce)) {
       bad_input(table.where, "an all-reduce is stated, but every stage is on one device",
                 "leave reduce out, or give --replicas by stage to a schedule that takes them");
+    }
+    if (order.versions != sim::Versions::Predicted &&
+        states_any(table, &CostTable::Row::prediction)) {
+      bad_input(table.where, "a prediction is stated, but the schedule predicts no weights",
+                "leave prediction out, or name xpipe");
     }
     if (of_copies_ && table.stages.size() != stages) {
       bad_input(table.where,
@@ -220,7 +233,7 @@ class Shares {
 
   std::int64_t scale() const {
     if (!per_device_) {
-      return 1;
+      return order_.slices;
     }
     return order_.parts.empty() ? sim::pieces_of(order_) : order_.parts_per_share;
   }
@@ -237,7 +250,8 @@ class Shares {
     return crosses ? table_.stages[row_of(from)].send * scale() : SimTime{};
   }
   SimTime edge(const sim::Edge& edge) const {
-    return of_copies_ ? table_.stages[row_of(edge.from)].reduce : send(edge.from, edge.to);
+    return of_copies_ ? table_.stages[row_of(edge.from)].reduce * scale()
+                      : send(edge.from, edge.to);
   }
 
  private:
@@ -333,6 +347,7 @@ sim::ShareCosts table_costs(const sim::PipelineOrder& order, const CostTable& ta
     predictions.push_back(table.stages[shares.row_of(s)].prediction * shares.parts(s));
   }
   sim::add_predictions(order, predictions, costs);
+  sim::keep_in_range(order, result);
   return result;
 }
 
@@ -344,6 +359,7 @@ void plan_with_table(const sim::PipelineOrder& order, const CostTable& table,
     params.times.push_back({costs.forward[s], costs.input_grad[s], costs.weight_grad[s],
                             s < costs.send_forward.size() ? costs.send_forward[s] : SimTime{}});
   }
+  sim::in_lowest_terms(params.times);
   if (!table.splits_activations()) {
     return;
   }

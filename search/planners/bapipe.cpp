@@ -5,6 +5,7 @@
 // Accelerators that run a forward and a backward at once (FPGAs) may do so: a micro-batch's two
 // transfers over a cut then have the whole slot each, and twice as many micro-batches are kept.
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <string>
 #include <vector>
@@ -101,8 +102,10 @@ Cut balance(const Problem& problem, const Executor& executor) {
 }
 
 // (M + N - 1) slots of the slowest stage, and what transfers of `send` each way between two stages
-// add: with the plain warm-up a round trip through the pipeline for every N micro-batches, with
-// twice as many in flight only at the ends; without overlap every slot also sends and receives.
+// add, as in 1F1B of equal stages (pipelines.md 3 and O2, O3): a round trip through the pipeline
+// once with the doubled warm-up; with the plain one, one between two stages for every further
+// micro-batch too, but each N-th, which is 2 c ((N - 1) M / N + N - 2) where N divides M. Without
+// overlap every slot also sends and receives.
 double executor_time(const Executor& executor, const Problem& problem, const Cut& cut,
                      double send) {
   const double stages = static_cast<double>(cut.stages.size());
@@ -110,10 +113,9 @@ double executor_time(const Executor& executor, const Problem& problem, const Cut
   if (!executor.overlapped) {
     return (m + stages - 1) * (cut.bottleneck + 2 * send);
   }
-  const double slots = (m + stages - 1) * cut.bottleneck;
-  const double round_trip = 2 * send * (stages - 1);
   const bool hides = executor.doubled || executor.concurrent;
-  return slots + (hides ? round_trip : round_trip * std::max(1.0, m / stages));
+  const double waits = hides ? 0 : std::floor((m - 1) * (stages - 1) / stages);
+  return (m + stages - 1) * cut.bottleneck + 2 * send * (stages - 1 + waits);
 }
 
 Problem read(ObjectReader& reader) {

@@ -97,7 +97,7 @@ class Search {
             continue;
           }
           partial.estimate = estimate_with_rest(partial.stages, last, next);
-          Partial& kept = states[{last, next}];
+          Partial& kept = states[{last, most_used_first(next, partial.stages)}];
           if (partial.estimate < kept.estimate) {
             kept = std::move(partial);
           }
@@ -112,6 +112,26 @@ class Search {
     std::vector<Placed> stages;
     double estimate = kNever;
   };
+
+  // Machines are equal, so that states which differ in their order are one: the most used come
+  // first, in all stages.
+  static Occupancy most_used_first(const Occupancy& used, std::vector<Placed>& stages) {
+    std::vector<std::size_t> order(used.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::stable_sort(order.begin(), order.end(),
+                     [&used](std::size_t a, std::size_t b) { return used[a] > used[b]; });
+    const auto in_order = [&order](const Occupancy& of) {
+      Occupancy sorted;
+      for (const std::size_t machine : order) {
+        sorted.push_back(of[machine]);
+      }
+      return sorted;
+    };
+    for (Placed& stage : stages) {
+      stage.gpus = in_order(stage.gpus);
+    }
+    return in_order(used);
+  }
 
   int free_gpus(const Occupancy& used) const {
     return machines_.count * machines_.gpus - std::accumulate(used.begin(), used.end(), 0);

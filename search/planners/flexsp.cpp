@@ -2,8 +2,13 @@
 // FlexSP's heterogeneous sequence-parallel groups: the sequences of one micro-batch are spread over
 // Ulysses groups of different degree (search/problems/sequence_groups.hpp). A batch is cut into
 // micro-batches by sorting and balancing tokens; several counts are tried.
+#include <fmt/core.h>
+
 #include <algorithm>
+#include <cmath>
 #include <limits>
+#include <numeric>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -14,6 +19,7 @@ namespace orrery::search {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr int kMostMicroBatches = 64;
 
 GroupCost read_cost(ObjectReader& problem, int log_gpus) {
   GroupCost cost;
@@ -56,6 +62,40 @@ Json to_json(const BatchAssignment::Part& part) {
   return result;
 }
 
+// The least number of micro-batches above `most` that fit, 0 where there are too many of them.
+int micro_batches_needed(const std::vector<double>& lengths, const GroupCost& cost,
+                         const std::vector<std::vector<int>>& sets, int gpus, int most) {
+  const double tokens = std::accumulate(lengths.begin(), lengths.end(), 0.0);
+  const double least = std::ceil(tokens / (gpus * cost.tokens_per_gpu) * (1 - 1e-12));
+  const int sequences = static_cast<int>(std::min<std::size_t>(lengths.size(), kMostMicroBatches));
+  const int from = static_cast<int>(std::min(least, kMostMicroBatches + 1.0));
+  for (int count = std::max(most + 1, from); count <= sequences; ++count) {
+    if (!assign_batch(lengths, cost, sets, count, count).micro_batches.empty()) {
+      return count;
+    }
+  }
+  return 0;
+}
+
+// Why no number of micro-batches up to `most` fits: one sequence alone does not, or they are few.
+std::string why_nothing_fits(const std::vector<double>& lengths, const GroupCost& cost,
+                             const std::vector<std::vector<int>>& sets, int gpus, int most) {
+  const double longest = *std::max_element(lengths.begin(), lengths.end());
+  if (assign_groups({longest}, cost, sets).group_of.empty()) {
+    const int largest = 1 << sets.front().front();
+    return largest == gpus ? "the longest sequence does not fit all GPUs together"
+                           : fmt::format(
+                                 "the longest sequence does not fit {} GPUs, as many as "
+                                 "the largest group has",
+                                 largest);
+  }
+  const int needed = micro_batches_needed(lengths, cost, sets, gpus, most);
+  return fmt::format(
+      "the sequences do not fit {} micro-batches: set \"max_micro_batches\" to {}{}", most,
+      needed == 0 ? "more" : fmt::format("{}", needed),
+      needed == 0 ? fmt::format(" (at most {}), or state fewer sequences", kMostMicroBatches) : "");
+}
+
 Json plan(ObjectReader& problem) {
   const JsonReader gpus_reader = problem.required("gpus");
   const int gpus = static_cast<int>(gpus_reader.integer(1, 64));
@@ -68,7 +108,8 @@ Json plan(ObjectReader& problem) {
   for (const JsonReader& entry : problem.required("sequences").array(4096)) {
     lengths.push_back(entry.number(1, 1e9));
   }
-  const int most = static_cast<int>(problem.integer_or("max_micro_batches", 8, 1, 64));
+  const int most =
+      static_cast<int>(problem.integer_or("max_micro_batches", 8, 1, kMostMicroBatches));
   if (lengths.empty()) {
     return infeasible("no sequences");
   }
@@ -86,7 +127,7 @@ Json plan(ObjectReader& problem) {
   }
   const BatchAssignment best = assign_batch(lengths, cost, sets, 1, most);
   if (best.micro_batches.empty()) {
-    return infeasible("the longest sequence does not fit all GPUs together");
+    return infeasible(why_nothing_fits(lengths, cost, sets, gpus, most));
   }
   Json parts = Json::array();
   for (const BatchAssignment::Part& part : best.micro_batches) {

@@ -2,7 +2,9 @@
 // HetPipe: group GPUs of different types into virtual workers by node (NP), by taking one GPU of
 // every type for each (ED) or two GPUs of each of two nodes (HD: the fastest with the slowest, so
 // that virtual workers are alike), and cut the chain for each virtual worker so that its slowest
-// stage is as fast as possible within the memory of every GPU.
+// stage is as fast as possible within the memory of every GPU. A worker is as fast as its slowest
+// stage lets it, or as its Nm mini-batches in flight, each on its way through all stages
+// (pipelines.md 4.16 d).
 #include <algorithm>
 #include <limits>
 #include <string>
@@ -36,6 +38,8 @@ struct Worker {
   std::vector<Gpu> gpus;  // in pipeline order
   std::vector<ChainStage> stages;
   double bottleneck = kNever;
+  double round_trip = kNever;  // of one mini-batch alone
+  double rate = 0;             // mini-batches/s
 };
 
 // Weights and activations of the mini-batches that stage i of k holds: one weight copy and one
@@ -45,8 +49,16 @@ double stage_memory(const Problem& problem, int first, int last, int stage, int 
   return held * (problem.chain.parameters(first, last) + problem.chain.activations(first, last));
 }
 
-// Stages of GPUs in this order: least bottleneck by dynamic programming.
-Worker cut(const Problem& problem, const std::vector<Gpu>& gpus) {
+// Activation and gradient of a mini-batch over the cut before layer `first` of a stage.
+double exchange_time(const Problem& problem, const std::vector<Gpu>& gpus, int stage, int first) {
+  const auto at = static_cast<std::size_t>(stage);
+  const bool near = stage > 0 && gpus[at - 1].node == gpus[at].node;
+  return 2 * problem.chain.cut(first) / (near ? problem.inside : problem.between);
+}
+
+// Stages of GPUs in this order by dynamic programming: with the least bottleneck, or of those
+// within `bound` with the shortest round trip.
+Worker cut(const Problem& problem, const std::vector<Gpu>& gpus, double bound = kNever) {
   const int n = problem.chain.size();
   const int k = static_cast<int>(gpus.size());
   const auto row = static_cast<std::size_t>(n) + 1;
@@ -55,8 +67,6 @@ Worker cut(const Problem& problem, const std::vector<Gpu>& gpus) {
   best[0] = 0;
   for (int stage = 0; stage < k; ++stage) {
     const Gpu& gpu = gpus[static_cast<std::size_t>(stage)];
-    const bool near = stage > 0 && gpus[static_cast<std::size_t>(stage - 1)].node == gpu.node;
-    const double bandwidth = near ? problem.inside : problem.between;
     for (int last = stage + 1; last <= n; ++last) {
       const auto to = static_cast<std::size_t>(stage + 1) * row + static_cast<std::size_t>(last);
       for (int first = stage; first < last; ++first) {
@@ -65,8 +75,11 @@ Worker cut(const Problem& problem, const std::vector<Gpu>& gpus) {
         }
         const double before =
             best[static_cast<std::size_t>(stage) * row + static_cast<std::size_t>(first)];
-        const double cost = std::max({before, problem.chain.time(first, last) / gpu.speed,
-                                      2 * problem.chain.cut(first) / bandwidth});
+        const double time = problem.chain.time(first, last) / gpu.speed;
+        const double exchange = exchange_time(problem, gpus, stage, first);
+        const double cost = bound == kNever                    ? std::max({before, time, exchange})
+                            : std::max(time, exchange) > bound ? kNever
+                                                               : before + time + exchange;
         if (cost < best[to]) {
           best[to] = cost;
           from[to] = first;
@@ -74,16 +87,34 @@ Worker cut(const Problem& problem, const std::vector<Gpu>& gpus) {
       }
     }
   }
-  Worker worker{gpus, {}, best.back()};
+  Worker worker{gpus, {}};
+  worker.bottleneck = best.back() < kNever ? 0 : kNever;
+  worker.round_trip = worker.bottleneck;
   for (int stage = k, last = n; stage > 0 && worker.bottleneck < kNever; --stage) {
     const int first = from[static_cast<std::size_t>(stage) * row + static_cast<std::size_t>(last)];
+    const double time =
+        problem.chain.time(first, last) / gpus[static_cast<std::size_t>(stage - 1)].speed;
+    const double exchange = exchange_time(problem, gpus, stage - 1, first);
+    worker.bottleneck = std::max({worker.bottleneck, time, exchange});
+    worker.round_trip += time + exchange;
     worker.stages.insert(worker.stages.begin(), {first, last, 1});
     last = first;
   }
+  worker.rate = std::min(1 / worker.bottleneck, problem.in_flight / worker.round_trip);
   return worker;
 }
 
-// Every order of the GPUs of a virtual worker (equal ones count once).
+// The cut whose slowest stage is fastest; of those the shortest way where that limits the rate.
+Worker fastest_cut(const Problem& problem, const std::vector<Gpu>& gpus) {
+  Worker worker = cut(problem, gpus);
+  if (worker.bottleneck == kNever || worker.rate * worker.bottleneck >= 1 - 1e-12) {
+    return worker;
+  }
+  return cut(problem, gpus, worker.bottleneck * (1 + 1e-12));
+}
+
+// Of every order of the GPUs of a virtual worker (equal ones count once) the one with the fastest
+// slowest stage, of those the one with the best rate.
 Worker best_order(const Problem& problem, std::vector<Gpu> gpus) {
   const auto less = [](const Gpu& a, const Gpu& b) {
     return std::tie(a.speed, a.memory, a.node) < std::tie(b.speed, b.memory, b.node);
@@ -91,8 +122,10 @@ Worker best_order(const Problem& problem, std::vector<Gpu> gpus) {
   std::sort(gpus.begin(), gpus.end(), less);
   Worker best;
   do {
-    Worker worker = cut(problem, gpus);
-    if (worker.bottleneck < best.bottleneck) {
+    Worker worker = fastest_cut(problem, gpus);
+    const bool faster = worker.bottleneck < best.bottleneck * (1 - 1e-12);
+    const bool as_fast = worker.bottleneck <= best.bottleneck * (1 + 1e-12);
+    if (faster || (as_fast && worker.rate > best.rate)) {
       best = std::move(worker);
     }
   } while (std::next_permutation(gpus.begin(), gpus.end(), less));
@@ -212,7 +245,7 @@ Json plan(ObjectReader& reader) {
       }
       workers.push_back(best_order(problem, gpus));
       fits = fits && workers.back().bottleneck < kNever;
-      rate += 1 / workers.back().bottleneck;
+      rate += workers.back().rate;
     }
     rates.set(policy, fits ? rate : 0.0);
     if (fits && rate > best_rate) {

@@ -3,7 +3,8 @@
 // cut into slices, the short ones packed - grouped into pipelines, with just as much recomputation
 // in every chunk as the memory of each stage needs. Groups of sorted sequences come from the
 // recurrence dp[i + 1] = min over k of dp[k] + fill and drain + time of the group; the recomputed
-// layers of a stage's chunks from an integer program over the windows of live chunks.
+// layers of a stage's chunks from an integer program over the sets of chunks that it keeps at once
+// (pipelines.md 4.13 b; search/problems/live_chunks.hpp).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,7 +14,8 @@
 #include <vector>
 
 #include "search/planner.hpp"
-#include "search/problems/milp.hpp"
+#include "search/problems/live_chunks.hpp"
+#include "search/problems/recomputed_layers.hpp"
 
 namespace orrery::search {
 namespace {
@@ -93,23 +95,20 @@ Json slices_json(const Problem& problem, int first, int last, std::size_t chunks
   return slices;
 }
 
-// Chunks that stage s keeps at once in 1F1B.
-std::size_t window_size(const Problem& problem, int stage) {
-  return static_cast<std::size_t>(problem.stages - stage);
-}
-
 // Chunks of sequences [first, last) and their time, while `last` grows: slices of the long ones,
 // the others packed by best fit. Sequences come longest first, so that slices stand before packs.
 class Group {
  public:
-  explicit Group(const Problem& problem) : problem_(problem) {}
+  explicit Group(const Problem& problem) : problem_(problem), live_(problem.stages) {}
 
   void add(double tokens) {
     if (tokens > problem_.chunk_tokens) {
       std::vector<Chunk> slices;
       append_slices(problem_, tokens, slices);
+      std::size_t at = chunks_.size();
+      append(slices.size());
       for (const Chunk& slice : slices) {
-        grow(chunks_.size(), slice);
+        grow(at++, slice);
       }
       packs_ = chunks_.size();
       return;
@@ -120,6 +119,9 @@ class Group {
           (fit == chunks_.size() || chunks_[i].tokens > chunks_[fit].tokens)) {
         fit = i;
       }
+    }
+    if (fit == chunks_.size()) {
+      append(1);
     }
     grow(fit, {tokens, slice_time(problem_, 0, tokens)});
   }
@@ -140,31 +142,43 @@ class Group {
   }
 
   const std::vector<Chunk>& chunks() const { return chunks_; }
+  const LiveChunks& live() const { return live_; }
 
  private:
-  // Adds to a chunk, or one behind the last. Windows of the chunks that the first stage keeps at
-  // once only gain tokens, so that the fullest of all of them is known from those that changed.
+  // A sequence of so many slices, or a pack, still empty.
+  void append(std::size_t slices) {
+    live_.append(static_cast<int>(slices));
+    chunks_.resize(chunks_.size() + slices);
+    held_.resize(chunks_.size());
+  }
+
+  // What the first stage keeps only gains tokens, so that the most of it is known from the sets
+  // that hold this chunk: those of its own sequence and of the ones shortly before.
   void grow(std::size_t at, const Chunk& more) {
-    if (at == chunks_.size()) {
-      chunks_.emplace_back();
-      windows_.push_back(0);
-    }
     chunks_[at].tokens += more.tokens;
     chunks_[at].time += more.time;
     layer_time_ += more.time;
-    const std::size_t window = window_size(problem_, 0);
-    for (std::size_t i = at + 1 - std::min(at + 1, window); i <= at; ++i) {
-      windows_[i] += more.tokens;
-      most_ = std::max(most_, windows_[i]);
+    const int chunk = static_cast<int>(at);
+    for (int k = live_.end_of(chunk); k-- > 0;) {
+      const LiveChunks::Set set = live_.before_backward(0, k);
+      if (set.begun <= chunk) {
+        break;
+      }
+      if (set.holds(chunk)) {
+        double& held = held_[static_cast<std::size_t>(k)];
+        held += more.tokens;
+        most_ = std::max(most_, held);
+      }
     }
   }
 
   const Problem& problem_;
+  LiveChunks live_;
   std::vector<Chunk> chunks_;
-  std::vector<double> windows_;  // tokens of a chunk and those kept with it
-  std::size_t packs_ = 0;        // the first pack
-  double layer_time_ = 0;        // of a layer, all chunks
-  double most_ = 0;              // tokens of the fullest window
+  std::vector<double> held_;  // tokens on the first stage before each backward
+  std::size_t packs_ = 0;     // the first pack
+  double layer_time_ = 0;     // of a layer, all chunks
+  double most_ = 0;           // tokens that the first stage keeps
 };
 
 Group group_of(const Problem& problem, int first, int last) {
@@ -175,67 +189,21 @@ Group group_of(const Problem& problem, int first, int last) {
   return group;
 }
 
-// Least time of recomputing layers of the chunks on one stage within the memory of every window.
-Milp recompute_program(const Problem& problem, const std::vector<Chunk>& chunks, int stage,
-                       bool whole) {
-  Milp milp;
-  for (const Chunk& chunk : chunks) {
-    milp.add_variable(0, problem.layers, chunk.time, whole);
+// By stage. Stages that keep the same recompute the same.
+std::vector<RecomputedLayers> recompute_by_stage(const Problem& problem, const Group& group) {
+  RecomputedChunks chunks{
+      {}, {}, problem.layers, problem.bytes_per_token, problem.kept_per_token, problem.memory};
+  for (const Chunk& chunk : group.chunks()) {
+    chunks.tokens.push_back(chunk.tokens);
+    chunks.times.push_back(chunk.time);
   }
-  const std::size_t window = window_size(problem, stage);
-  for (std::size_t i = 0; i < chunks.size(); ++i) {
-    std::vector<std::pair<int, double>> saved;
-    double all = 0;
-    for (std::size_t j = i; j < std::min(chunks.size(), i + window); ++j) {
-      all += chunks[j].tokens * problem.bytes_per_token * problem.layers;
-      saved.emplace_back(
-          static_cast<int>(j),
-          chunks[j].tokens * (problem.bytes_per_token - problem.kept_per_token) / problem.memory);
-    }
-    if (all > problem.memory) {
-      milp.add_row(std::move(saved), all / problem.memory - 1, Milp::kInfinity);
-    }
+  std::vector<RecomputedLayers> stages;
+  for (int stage = 0; stage < problem.stages; ++stage) {
+    const bool same = stage > 0 && group.live().keeps_as_before(stage);
+    stages.push_back(same ? stages.back()
+                          : recompute_layers(chunks, group.live(), stage, 1.0 / problem.stages));
   }
-  return milp;
-}
-
-// Recomputed layers of every chunk on one stage. Rows ask for recomputation alone, so that parts of
-// layers rounded up are an answer, too: the better one counts where the search for whole layers
-// ended early. All layers where the solver has none.
-struct Recompute {
-  std::vector<int> layers;
-  bool proven = true;
-};
-
-Recompute recompute_layers(const Problem& problem, const std::vector<Chunk>& chunks, int stage) {
-  const Recompute all{std::vector<int>(chunks.size(), problem.layers), false};
-  const auto answer = recompute_program(problem, chunks, stage, true).solve(1.0 / problem.stages);
-  if (!answer) {
-    return all;
-  }
-  Recompute result;
-  result.proven = answer->proven;
-  for (const double value : answer->values) {
-    result.layers.push_back(static_cast<int>(value));
-  }
-  if (answer->proven) {
-    return result;
-  }
-  const auto parts = recompute_program(problem, chunks, stage, false).solve();
-  if (!parts || parts->values.empty()) {
-    return result.layers.empty() ? all : result;
-  }
-  std::vector<int> rounded;
-  double time = 0;
-  for (std::size_t i = 0; i < chunks.size(); ++i) {
-    rounded.push_back(
-        std::min(problem.layers, static_cast<int>(std::ceil(parts->values[i] - 1e-9))));
-    time += rounded.back() * chunks[i].time;
-  }
-  if (result.layers.empty() || time < answer->objective) {
-    result.layers = std::move(rounded);
-  }
-  return result;
+  return stages;
 }
 
 Problem read(ObjectReader& reader) {
@@ -282,8 +250,7 @@ Json group_json(const Problem& problem, int first, int last) {
   }
   Json stages = Json::array();
   bool proven = true;
-  for (int stage = 0; stage < problem.stages; ++stage) {
-    const Recompute recompute = recompute_layers(problem, chunks, stage);
+  for (const RecomputedLayers& recompute : recompute_by_stage(problem, whole)) {
     proven = proven && recompute.proven;
     Json layers = Json::array();
     for (const int count : recompute.layers) {

@@ -104,15 +104,23 @@ class Partition {
     return 4 * (m - 1) * chain_.parameters(first, last) / (level_.bandwidth * m) / inside;
   }
 
+  // Activation and gradient over a cut, one for each of m replicas in turn.
+  double transfer_time(int cut, int m) const {
+    return 2 * chain_.cut(cut) / (level_.bandwidth * m);
+  }
+
+  // The last stage of [first, last) receives over the cut before it and sends over the one behind
+  // it, over the links of its own replicas (pipelines.md 5.1 b: a_k and a_j).
   void solve(int first) {
     for (int last = first + 1; last <= chain_.size(); ++last) {
       for (int workers = 1; workers <= level_.workers; ++workers) {
-        Cell best{stage_time(first, last, workers), first, workers};
+        Cell best{std::max(stage_time(first, last, workers), transfer_time(last, workers)), first,
+                  workers};
         for (int cut = first + 1; cut < last; ++cut) {
           for (int m = 1; m < workers; ++m) {
-            const double send = 2 * chain_.cut(cut) / (level_.bandwidth * m);
             const double cost =
-                std::max({at(first, cut, workers - m).cost, stage_time(cut, last, m), send});
+                std::max({at(first, cut, workers - m).cost, stage_time(cut, last, m),
+                          transfer_time(cut, m), transfer_time(last, m)});
             if (cost < best.cost) {
               best = {cost, cut, m};
             }

@@ -21,8 +21,15 @@ std::vector<sim::BodyBlock> read_blocks(ObjectReader& problem, int devices) {
   for (const JsonReader& entry : list.array(kMaxBlocks)) {
     ObjectReader reader = entry.object();
     sim::BodyBlock block;
-    for (const JsonReader& device : reader.required("devices").array(devices)) {
+    const JsonReader on = reader.required("devices");
+    for (const JsonReader& device : on.array(devices)) {
       block.devices.push_back(static_cast<int>(device.integer(0, devices - 1)));
+      if (std::count(block.devices.begin(), block.devices.end(), block.devices.back()) > 1) {
+        device.fail("the block is on this device already", "list each device once");
+      }
+    }
+    if (block.devices.empty()) {
+      on.fail("expected at least one device");
     }
     block.time = static_cast<int>(reader.required("time").integer(1, 1000));
     block.memory = reader.integer_or("memory", 0, -1000, 1000);

@@ -131,6 +131,24 @@ std::string check_dealt(const ScheduleParams& params, Least least) {
        check_turns(params)});
 }
 
+std::string check_workers_together(const ScheduleParams& params, int most) {
+  constexpr std::int64_t kMostOfAll = 2'000'000;
+  if (!check_sizes(params).empty() || params.replicas <= 1) {
+    return "";
+  }
+  // The stream on which a worker pushes counts as a stage.
+  const std::int64_t of_worker =
+      (std::int64_t{params.stages} + 1) * params.micro_batches * iterations_of(params);
+  const std::int64_t workers = kMostOfAll / of_worker;
+  return params.replicas <= workers
+             ? ""
+             : fmt::format(
+                   "(stages + 1) x replicas x micro-batches x iterations must be at most {}, not "
+                   "{:.0f}: set replicas to {}",
+                   kMostOfAll, static_cast<double>(of_worker) * params.replicas,
+                   std::clamp<std::int64_t>(workers, 1, most));
+}
+
 std::string check_asynchronous(const ScheduleParams& params, int least) {
   return check_sizes(params).empty() ? check_run(params, least, iterations_of(params))
                                      : "";  // named elsewhere

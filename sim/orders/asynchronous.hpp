@@ -26,6 +26,10 @@ enum class Least : std::uint8_t { One, InFlight };
 std::string check_dealt(const ScheduleParams& params, Least least);
 // `least` micro-batches per iteration, and sizes within the limits with all iterations.
 std::string check_asynchronous(const ScheduleParams& params, int least);
+// All workers of such pipelines side by side (params.replicas), within what takes some seconds and,
+// with passes of a second, within the range of times; never are there more than `most`. One alone
+// is bound by check_asynchronous.
+std::string check_workers_together(const ScheduleParams& params, int most);
 // Iterations of the run: the given number, or so many that the middle is steady.
 int iterations_of(const ScheduleParams& params);
 // Updates between the parameters that a micro-batch uses and its own, where `workers` pipelines

@@ -34,8 +34,9 @@ class UpdateCheck {
     for (std::size_t s = 0; s < stages_.size(); ++s) {
       const std::uint32_t whole = inputs_.units(s) / static_cast<std::uint32_t>(order_.slices);
       if (whole % updates_ != 0) {
-        return fmt::format("{} updates of a stage do not divide its {} micro-batches", updates_,
-                           whole);
+        return fmt::format(
+            "{} updates of a stage do not divide its {} micro-batches: list {} of each stage",
+            updates_, whole, largest_divisor(whole));
       }
     }
     if (order_.versions == Versions::InputStage && order_.device_of.front() != 0) {
@@ -63,6 +64,18 @@ class UpdateCheck {
     std::uint32_t gradients = 0;
   };
 
+  // The most updates below those listed that divide so many micro-batches and the iterations' share
+  // of them.
+  std::uint32_t largest_divisor(std::uint32_t whole) const {
+    const auto iterations = static_cast<std::uint32_t>(order_.iterations);
+    for (std::uint32_t updates = std::min(updates_, whole); updates > 1; --updates) {
+      if (whole % updates == 0 && updates % iterations == 0) {
+        return updates;
+      }
+    }
+    return 1;
+  }
+
   template <typename Visit>
   void for_each_pass(Visit visit) const {
     for (const std::vector<Pass>& list : order_.passes) {
@@ -79,8 +92,10 @@ class UpdateCheck {
         wrong_ = fmt::format("update {} of virtual stage {} is not in turn: update {} comes next",
                              pass.micro_batch, s, stage.done);
       } else if (stage.gradients < (pass.micro_batch + 1) * each) {
-        wrong_ = fmt::format("update {} of virtual stage {} is listed before gradients it uses",
-                             pass.micro_batch, s);
+        wrong_ = fmt::format(
+            "update {} of virtual stage {} is listed before gradients it uses: list it after {} of "
+            "its backwards",
+            pass.micro_batch, s, (pass.micro_batch + 1) * each);
       }
       ++stage.done;
     } else if (pass.kind == PassKind::Forward) {

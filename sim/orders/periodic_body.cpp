@@ -2,49 +2,47 @@
 #include "sim/orders/periodic_body.hpp"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
-#include "base/error.hpp"
-#include "sim/orders/order_blocks.hpp"
-#include "sim/pipeline/pass_inputs.hpp"
+#include "sim/orders/body_facts.hpp"
+#include "sim/orders/serial_body.hpp"
 
 namespace orrery::sim {
 namespace {
+
+constexpr std::int64_t kLooks = 512;  // at start times, a step in the mean
 
 std::int64_t floor_div(std::int64_t a, std::int64_t b) {
   return a >= 0 ? a / b : -((-a + b - 1) / b);
 }
 
+// How a search goes: which start times it tries, in which order, and how many.
+struct SearchWay {
+  bool wide = false;         // all start times that could matter
+  bool tight_first = false;  // where no gap is left to another block, if possible
+  std::int64_t looks = 0;
+};
+
 class Search {
  public:
-  Search(const std::vector<BodyBlock>& blocks, int devices, int period, const BodyLimits& limits,
-         bool tight_first)
-      : blocks_(blocks),
+  Search(const BodyFacts& facts, int period, SearchWay way)
+      : facts_(facts),
+        blocks_(facts.blocks),
         period_(period),
-        in_flight_(limits.in_flight),
-        cap_(limits.cap),
-        steps_left_(limits.steps),
-        looks_left_(limits.steps * kLooks),
-        tight_first_(tight_first),
-        busy_(static_cast<std::size_t>(devices),
-              std::vector<bool>(static_cast<std::size_t>(period), false)),
-        on_(busy_.size()),
-        start_(blocks.size(), 0) {
-    for (std::size_t b = 0; b < blocks.size(); ++b) {
-      for (const int device : blocks[b].devices) {
-        on_[static_cast<std::size_t>(device)].push_back(b);
-      }
-    }
-  }
+        window_(std::int64_t{facts.limits.in_flight} * period),
+        way_(way),
+        steps_left_(facts.limits.steps),
+        looks_left_(way.looks),
+        busy_(facts.on.size(), std::vector<bool>(static_cast<std::size_t>(period), false)),
+        start_(blocks_.size(), 0),
+        earliest_(blocks_.size(), 0) {}
 
   bool solve() { return place(0); }
   bool exhausted() const { return steps_left_ <= 0 || looks_left_ <= 0; }
+  std::int64_t looks() const { return way_.looks - looks_left_; }
   std::vector<int> take() { return std::move(start_); }
 
  private:
-  static constexpr std::int64_t kLooks = 512;  // at start times, a step in the mean
-
   bool place(std::size_t index) {
     if (--steps_left_ < 0) {
       return false;
@@ -53,27 +51,23 @@ class Search {
       return true;
     }
     const BodyBlock& block = blocks_[index];
-    int ready = 0;
-    for (const BodyBlock::After& after : block.after) {
-      const auto before = static_cast<std::size_t>(after.block);
-      ready = std::max(ready, start_[before] + blocks_[before].time + after.delay);
-    }
-    // A later start repeats after one period, and the first block may as well start at 0.
-    const int last = index == 0 ? 0 : ready + period_ - 1;
+    const int ready = ready_at(index, start_);
+    const std::int64_t last = last_start(index, ready);
     for (const bool tight : {true, false}) {
-      for (int start = ready; start <= last && start + block.time <= in_flight_ * period_;
-           ++start) {
+      for (int start = ready; start <= last && start + block.time <= window_; ++start) {
         if (--looks_left_ < 0) {
           return false;
         }
-        if (!free_at(block, start) || (tight_first_ && touches(block, start)) != tight) {
+        if (!free_at(block, start) || (way_.tight_first && touches(block, start)) != tight) {
           continue;
         }
         mark(block, start, true);
         start_[index] = start;
-        if (memory_fits(index) && place(index + 1)) {
+        roots_at_zero_ += start == 0 ? 1 : 0;
+        if (memory_fits(index) && may_fit_later(index) && place(index + 1)) {
           return true;
         }
+        roots_at_zero_ -= start == 0 ? 1 : 0;
         mark(block, start, false);
         if (exhausted()) {
           return false;
@@ -81,6 +75,29 @@ class Search {
       }
     }
     return false;
+  }
+
+  int ready_at(std::size_t index, const std::vector<int>& starts) const {
+    int ready = 0;
+    for (const BodyBlock::After& after : blocks_[index].after) {
+      const auto before = static_cast<std::size_t>(after.block);
+      ready = std::max(ready, starts[before] + blocks_[before].time + after.delay);
+    }
+    return ready;
+  }
+
+  // A block that starts a period earlier repeats, so that only those that keep memory may gain by
+  // a later start than that. All blocks may be moved until the first of them starts at 0; the
+  // narrow search takes the first in the list for it.
+  std::int64_t last_start(std::size_t index, int ready) const {
+    if (!way_.wide) {
+      return index == 0 ? 0 : ready + period_ - 1;
+    }
+    if (index == facts_.last_root && roots_at_zero_ == 0) {
+      return 0;
+    }
+    const std::int64_t within = window_ - facts_.tail[index];
+    return facts_.late[index] ? within : std::min<std::int64_t>(within, ready + period_ - 1);
   }
 
   // Whether another block ends where it starts or starts where it ends.
@@ -117,9 +134,10 @@ class Search {
   bool memory_fits(std::size_t index) const {
     const std::vector<int>& devices = blocks_[index].devices;
     return std::all_of(devices.begin(), devices.end(), [&](int device) {
-      const std::vector<std::size_t>& on = on_[static_cast<std::size_t>(device)];
+      const std::vector<std::size_t>& on = facts_.on[static_cast<std::size_t>(device)];
       return on.back() != index || std::all_of(on.begin(), on.end(), [&](std::size_t grows) {
-               return blocks_[grows].memory <= 0 || held(on, start_[grows] % period_) <= cap_;
+               return blocks_[grows].memory <= 0 ||
+                      held(on, start_[grows] % period_) <= facts_.limits.cap;
              });
     });
   }
@@ -133,162 +151,88 @@ class Search {
     return sum;
   }
 
+  // Whether a device may hold no more than the cap on average: memory that blocks up to this one
+  // keep, until those behind it could free it. Heuristics (`coarse`) go without.
+  bool may_fit_later(std::size_t index) {
+    if (facts_.binding.empty() || facts_.limits.coarse > 0) {
+      return true;
+    }
+    std::copy_n(start_.begin(), index + 1, earliest_.begin());
+    for (std::size_t b = index + 1; b < blocks_.size(); ++b) {
+      earliest_[b] = ready_at(b, earliest_);
+      if (earliest_[b] + facts_.tail[b] > window_) {
+        return false;
+      }
+    }
+    looks_left_ -= static_cast<std::int64_t>(blocks_.size());
+    return std::all_of(facts_.binding.begin(), facts_.binding.end(), [&](std::size_t device) {
+      std::int64_t kept = 0;  // memory x time
+      for (const std::size_t b : facts_.on[device]) {
+        const BodyBlock& block = blocks_[b];
+        const std::int64_t instant = block.memory < 0 ? earliest_[b] + block.time
+                                     : b <= index     ? start_[b]
+                                                      : window_ - facts_.tail[b];
+        kept -= block.memory * instant;
+      }
+      return kept <= facts_.limits.cap * period_;
+    });
+  }
+
+  const BodyFacts& facts_;
   const std::vector<BodyBlock>& blocks_;
   int period_;
-  int in_flight_;
-  std::int64_t cap_;
+  std::int64_t window_;  // of all micro-batches in flight
+  SearchWay way_;
   std::int64_t steps_left_;
   std::int64_t looks_left_;
-  bool tight_first_;                     // start where no gap is left to another block, if possible
   std::vector<std::vector<bool>> busy_;  // per device
-  std::vector<std::vector<std::size_t>> on_;  // blocks, per device
   std::vector<int> start_;
+  std::vector<int> earliest_;  // of blocks that are not placed yet
+  int roots_at_zero_ = 0;      // blocks that start at 0: they wait for nothing
 };
 
-// All blocks of a micro-batch before the next one, if that fits.
-std::optional<PeriodicBody> one_after_the_other(const std::vector<BodyBlock>& blocks, int devices,
-                                                std::int64_t cap, PeriodicBody body) {
-  std::vector<std::int64_t> held(static_cast<std::size_t>(devices), 0);
-  int at = 0;
-  for (const BodyBlock& block : blocks) {
-    for (const BodyBlock::After& after : block.after) {
-      const auto before = static_cast<std::size_t>(after.block);
-      at = std::max(at, body.starts[before] + blocks[before].time + after.delay);
-    }
-    body.starts.push_back(at);
-    at += block.time;
-    for (const int device : block.devices) {
-      if ((held[static_cast<std::size_t>(device)] += block.memory) > cap) {
-        return std::nullopt;
-      }
-    }
-  }
-  body.period = std::max(at, 1);
-  return body;
-}
-
-// Times in at most this many units: the search looks at single units.
-constexpr std::int64_t kUnits = 16;
-constexpr std::int64_t kSteps = 1'000;
-constexpr int kCoarse = 8;
-
-// The passes of a micro-batch as blocks, each after those it needs.
-class Blocks {
+// Searches of one period after the other, with a bound on all of them together.
+class PeriodSearch {
  public:
-  Blocks(const PipelineOrder& order, const ScheduleParams& params)
-      : order_(order),
-        params_(params),
-        inputs_(order),
-        number_(2 * static_cast<std::size_t>(order.num_virtual_stages), -1) {
-    const int stages = order.num_virtual_stages;
-    for (std::size_t placed = 0, before = 1; placed != before;) {
-      before = placed;
-      for (int s = 0; s < stages; ++s) {
-        add(PassKind::Forward, s);
-      }
-      for (int s = stages - 1; s >= 0; --s) {
-        add(PassKind::Backward, s);
-      }
-      placed = blocks.size();
-    }
-    ORRERY_CHECK(blocks.size() == number_.size(), "passes of a micro-batch that wait in a circle");
-    shorten();
-  }
+  PeriodSearch(const BodyFacts& facts, PeriodicBody& body)
+      : facts_(facts), body_(body), looks_left_(kSearches * facts.limits.steps * kLooks) {}
 
-  // Activations live at least along the path from their forward to the end of their backward; what
-  // a device holds on average cannot exceed the cap.
-  int least_period(int devices, std::int64_t cap) const {
-    std::vector<std::int64_t> ends(blocks.size(), 0);
-    std::vector<std::int64_t> held(static_cast<std::size_t>(devices), 0);
-    for (std::size_t b = 0; b < blocks.size(); ++b) {
-      std::int64_t start = 0;
-      for (const BodyBlock::After& after : blocks[b].after) {
-        start = std::max(start, ends[static_cast<std::size_t>(after.block)] + after.delay);
-      }
-      ends[b] = start + blocks[b].time;
-      held[static_cast<std::size_t>(blocks[b].devices.front())] -=
-          blocks[b].memory * (blocks[b].memory > 0 ? start : ends[b]);
-    }
-    const std::int64_t most = *std::max_element(held.begin(), held.end());
-    return static_cast<int>(std::max<std::int64_t>(1, (most + cap - 1) / cap));
+  // The narrow start times first: most bodies are found among them.
+  bool solves(int period) {
+    return tries(period, false) || (!exhausted_ && !facts_.narrow_is_all() &&
+                                    facts_.limits.coarse == 0 && tries(period, true));
   }
-
-  std::vector<BodyBlock> blocks;
-  std::vector<Pass> passes;
+  bool exhausted() const { return exhausted_; }  // by the period that was tried last
 
  private:
-  int& number(Lane lane, std::size_t stage) {
-    return number_[(lane == Lane::Forward ? 0 : number_.size() / 2) + stage];
-  }
+  static constexpr std::int64_t kSearches = 6;  // of full length
 
-  void add(PassKind kind, int s) {
-    const Pass pass{kind, static_cast<std::uint16_t>(s), 0};
-    const std::size_t stage = pass.virtual_stage;
-    const bool forward = kind == PassKind::Forward;
-    bool ready = number(lane_of(kind), stage) < 0 && (forward || number(Lane::Forward, stage) >= 0);
-    BodyBlock block;
-    if (!forward) {
-      block.after.push_back({number(Lane::Forward, stage), 0});
-    }
-    inputs_.for_each(pass, [&](const PassInput& input) {
-      const int before = number(input.lane, input.virtual_stage);
-      const bool crosses = order_.device_of[input.virtual_stage] != order_.device_of[stage];
-      const std::size_t sender = std::min<std::size_t>(input.virtual_stage, stage);
-      ready = ready && before >= 0;
-      block.after.push_back(
-          {before, crosses ? static_cast<int>(units(params_.times_of(sender).send.ps)) : 0});
-    });
-    if (!ready) {
-      return;
-    }
-    const PassTimes& times = params_.times_of(stage);
-    const SimTime time = forward ? times.forward : times.backward();
-    block.devices = {order_.device_of[stage]};
-    block.time = static_cast<int>(std::max<std::int64_t>(1, units(time.ps)));
-    if (inputs_.role(stage) == Role::Layers) {
-      block.memory = (forward ? 1 : -1) * params_.activation_of(stage);
-    }
-    number(lane_of(kind), stage) = static_cast<int>(blocks.size());
-    blocks.push_back(std::move(block));
-    passes.push_back(pass);
-  }
-
-  std::int64_t units(std::int64_t time) {
-    if (longest_ == 0) {
-      longest_ = 1;
-      for (std::size_t s = 0; s < number_.size() / 2; ++s) {
-        const PassTimes& times = params_.times_of(s);
-        longest_ = std::max({longest_, times.forward.ps, times.backward().ps, times.send.ps});
+  bool tries(int period, bool wide) {
+    for (const bool tight_first : {true, false}) {
+      std::int64_t looks = facts_.limits.steps * kLooks;
+      if (facts_.limits.coarse == 0) {
+        looks = std::min(looks, looks_left_ / 4 + 1);
+      }
+      Search search(facts_, period, {wide, tight_first, looks});
+      const bool found = search.solve();
+      looks_left_ -= search.looks();
+      exhausted_ = !found && search.exhausted();
+      if (found) {
+        body_.starts = search.take();
+        body_.period = period;
+        return true;
+      }
+      if (!exhausted_) {
+        break;
       }
     }
-    // Of long times too: no product may leave the range.
-    return static_cast<std::int64_t>(static_cast<double>(time) / static_cast<double>(longest_) *
-                                         static_cast<double>(kUnits) +
-                                     0.5);
+    return false;
   }
 
-  // Divides all times by what they have in common.
-  void shorten() {
-    int common = 0;
-    for (const BodyBlock& block : blocks) {
-      common = std::gcd(common, block.time);
-      for (const BodyBlock::After& after : block.after) {
-        common = std::gcd(common, after.delay);
-      }
-    }
-    for (BodyBlock& block : blocks) {
-      block.time /= common;
-      for (BodyBlock::After& after : block.after) {
-        after.delay /= common;
-      }
-    }
-  }
-
-  const PipelineOrder& order_;
-  const ScheduleParams& params_;
-  PassInputs inputs_;
-  std::vector<int> number_;  // of the block of each forward and backward; negative: none yet
-  std::int64_t longest_ = 0;
+  const BodyFacts& facts_;
+  PeriodicBody& body_;
+  std::int64_t looks_left_;
+  bool exhausted_ = false;
 };
 
 }  // namespace
@@ -306,72 +250,32 @@ std::optional<PeriodicBody> shortest_body(const std::vector<BodyBlock>& blocks, 
       load[static_cast<std::size_t>(device)] += block.time;
     }
   }
+  const BodyFacts facts(blocks, devices, limits);
   PeriodicBody body;
   body.load_bound = *std::max_element(load.begin(), load.end());
-  bool exhausted = false;  // by the period that was tried last
-  const auto solves = [&](int period) {
-    for (const bool tight_first : {true, false}) {
-      Search search(blocks, devices, period, limits, tight_first);
-      if (search.solve()) {
-        body.starts = search.take();
-        body.period = period;
-        return true;
-      }
-      exhausted = search.exhausted();
-      if (!exhausted) {
-        break;
-      }
-    }
-    return false;
-  };
+  PeriodSearch search(facts, body);
   int stride = 1;
   int longest_failed = 0;
   for (int period = std::max(body.load_bound, limits.least); period < total;) {
-    if (solves(period)) {
+    if (search.solves(period)) {
       break;
     }
-    stride *= exhausted ? 2 : 1;
+    stride *= search.exhausted() ? 2 : 1;
     const int more = limits.coarse > 0 ? std::max(1, period / limits.coarse) : stride;
-    body.proven = body.proven && !exhausted && more == 1;
+    body.proven = body.proven && !search.exhausted() && more == 1;
     longest_failed = period;
     period += more;
   }
+  // No period is longer than all blocks one after the other, in some order.
   if (body.starts.empty()) {
-    return one_after_the_other(blocks, devices, limits.cap, std::move(body));
+    const bool found = fits_in_series(facts, body) || search.solves(std::max(total, 1));
+    return found ? std::optional(std::move(body)) : std::nullopt;
   }
   while (stride > 1 && limits.coarse == 0 && longest_failed + 1 < body.period) {
     const int between = longest_failed + (body.period - longest_failed) / 2;
-    longest_failed = solves(between) ? longest_failed : between;
+    longest_failed = search.solves(between) ? longest_failed : between;
   }
   return body;
-}
-
-PipelineOrder repeat_shortest_body(PipelineOrder order, const ScheduleParams& params,
-                                   std::int64_t cap) {
-  const Blocks of(order, params);
-  const auto devices = static_cast<int>(order.passes.size());
-  const auto body = shortest_body(of.blocks, devices,
-                                  {.in_flight = 2 * devices,
-                                   .cap = cap,
-                                   .steps = kSteps,
-                                   .coarse = kCoarse,
-                                   .least = of.least_period(devices, cap)});
-  ORRERY_CHECK(body.has_value(), "one micro-batch after the other fits the cap");
-  std::vector<std::size_t> by_slot(of.blocks.size());
-  std::iota(by_slot.begin(), by_slot.end(), std::size_t{0});
-  std::stable_sort(by_slot.begin(), by_slot.end(), [&](std::size_t a, std::size_t b) {
-    return body->starts[a] % body->period < body->starts[b] % body->period;
-  });
-  const int last = *std::max_element(body->starts.begin(), body->starts.end()) / body->period;
-  for (int round = 0; round < order.micro_batches + last; ++round) {
-    for (const std::size_t b : by_slot) {
-      const int unit = round - body->starts[b] / body->period;
-      if (unit >= 0 && unit < order.micro_batches) {
-        add_pass(order, of.passes[b].kind, of.passes[b].virtual_stage, unit);
-      }
-    }
-  }
-  return order;
 }
 
 }  // namespace orrery::sim

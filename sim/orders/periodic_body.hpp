@@ -4,8 +4,10 @@
 // repeat every period, so that the period is the least that dependencies, exclusive devices and
 // memory allow. A block's start / period is the micro-batch it belongs to inside the body. Periods
 // are tried from the largest device load upwards, each by an exhaustive search under a budget of
-// steps; every search that runs out of it doubles the distance to the next one. Times in whole
-// units. Deterministic.
+// steps; every search that runs out of it doubles the distance to the next one. Of the start times
+// first those within a period of when a block is ready, from the first block on; all others where a
+// device could hold more than its memory, so that a block may gain by a later one, and where other
+// blocks could come before the first. Times in whole units. Deterministic.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +44,8 @@ struct BodyLimits {
   int least = 1;                 // a period that is known to be no longer than the shortest
 };
 
-// Nothing when not even one micro-batch after the other fits.
+// Nothing when not even one micro-batch after the other fits. All searches together look at a few
+// times as many start times as one may, unless `coarse` is set (pipelines.md 4.11b).
 std::optional<PeriodicBody> shortest_body(const std::vector<BodyBlock>& blocks, int devices,
                                           const BodyLimits& limits);
 

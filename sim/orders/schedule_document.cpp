@@ -46,6 +46,9 @@ void refuse_others(const JsonReader& reader, const Json& document) {
 std::string resembling_hint(const Json& document) {
   const std::array<std::string, 2> meant = {"placement", "passes"};
   for (const Json::Member& member : document.as_object()) {
+    if (std::find(meant.begin(), meant.end(), member.first) != meant.end()) {
+      return fmt::format("\"{}\" is null, which is no value", member.first);  // else it is there
+    }
     const std::string nearest = nearest_name(member.first, meant);
     if (!nearest.empty()) {
       return fmt::format("\"{}\" is no key: did you mean \"{}\"?", printable(member.first),

@@ -116,7 +116,7 @@ double sum_backwards(const PipelineCosts& costs) {
   return total;
 }
 
-constexpr double kMax = 9.0e18;
+constexpr double kMax = kLongestRun;  // also of sizes
 
 // What passes of a unit wait for edges at most: each for one of those into it. All edges are more
 // than that, and said where they are in range.
@@ -141,17 +141,9 @@ double edge_waits(const PipelineOrder& order, const PipelineCosts& costs) {
 // than all activations together.
 void check_range(const PipelineOrder& order, const PipelineCosts& costs) {
   const double m = order.micro_batches;
-  const double time = m * (sum(costs.forward) + sum_backwards(costs) + sum(costs.send_forward) +
-                           sum(costs.send_backward) + sum(costs.recompute) + sum(costs.optimizer) +
-                           edge_waits(order, costs)) +
-                      sum(costs.unit_forward) + sum(costs.unit_input_grad) +
-                      sum(costs.unit_weight_grad) + sum(costs.unit_backward) +
-                      sum(costs.unit_send_forward) + sum(costs.unit_send_backward) +
-                      sum_added(costs.last_backward_extra, costs.backward) +
-                      sum_added(costs.first_forward_extra, costs.forward);
   const double bytes = m * (sum(costs.activation) + sum(costs.boundary)) +
                        sum(costs.forward_workspace) + sum(costs.backward_workspace);
-  check_longest_run(time);
+  check_longest_run(longest_run(order, costs));
   if (bytes > kMax) {
     bad_input("pipeline", "the activations could exceed the largest size, 9.0e18 bytes");
   }
@@ -195,6 +187,17 @@ PipelineResult evaluate_pipeline(const PipelineOrder& order, const PipelineCosts
     return std::move(*result);
   }
   return std::move(*evaluate(order, costs, options, false));
+}
+
+double longest_run(const PipelineOrder& order, const PipelineCosts& costs) {
+  const double m = order.micro_batches;
+  return m * (sum(costs.forward) + sum_backwards(costs) + sum(costs.send_forward) +
+              sum(costs.send_backward) + sum(costs.recompute) + sum(costs.optimizer) +
+              edge_waits(order, costs)) +
+         sum(costs.unit_forward) + sum(costs.unit_input_grad) + sum(costs.unit_weight_grad) +
+         sum(costs.unit_backward) + sum(costs.unit_send_forward) + sum(costs.unit_send_backward) +
+         sum_added(costs.last_backward_extra, costs.backward) +
+         sum_added(costs.first_forward_extra, costs.forward);
 }
 
 void check_longest_run(double picoseconds) {

@@ -145,6 +145,9 @@ std::optional<SimTime> makespan_within(const PipelineOrder& order, const Pipelin
 // makespan_within. O(passes).
 std::vector<std::vector<SimTime>> pass_ends(const PipelineOrder& order, const PipelineCosts& costs);
 
+// No run takes longer, in picoseconds: all passes and transfers one after the other.
+double longest_run(const PipelineOrder& order, const PipelineCosts& costs);
+inline constexpr double kLongestRun = 9.0e18;
 // Error when a run that may take so long could leave the range of times.
 void check_longest_run(double picoseconds);
 

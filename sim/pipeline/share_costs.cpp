@@ -2,6 +2,9 @@
 #include "sim/pipeline/share_costs.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
 
 #include "sim/pipeline/pass_inputs.hpp"
 #include "sim/pipeline/versions.hpp"
@@ -14,7 +17,38 @@ std::int64_t scale_of(const PipelineOrder& order) {
   return order.parts.empty() ? pieces_of(order) : order.parts_per_share;
 }
 
+// Times that a run so long has to be divided by.
+std::int64_t divisor_for(double longest) {
+  return static_cast<std::int64_t>(std::ceil(longest / kLongestRun * (1 + 1e-9)));
+}
+SimTime divided(SimTime time, std::int64_t by) {  // to the nearest
+  return {time.ps / by + (time.ps % by * 2 >= by ? 1 : 0)};
+}
+
 }  // namespace
+
+void keep_in_range(const PipelineOrder& order, ShareCosts& scaled) {
+  PipelineCosts& costs = scaled.costs;
+  const double longest = longest_run(order, costs);
+  if (scaled.scale == 1 || longest <= kLongestRun) {
+    return;
+  }
+  // The least divisor of the scale that is enough; all of it where none is.
+  std::int64_t by = std::min(scaled.scale, divisor_for(longest));
+  while (scaled.scale % by != 0) {
+    ++by;
+  }
+  for (std::vector<SimTime>* const times :
+       {&costs.forward, &costs.input_grad, &costs.weight_grad, &costs.backward, &costs.recompute,
+        &costs.optimizer, &costs.send_forward, &costs.send_backward, &costs.edge_latency,
+        &costs.unit_forward, &costs.unit_input_grad, &costs.unit_weight_grad, &costs.unit_backward,
+        &costs.unit_send_forward, &costs.unit_send_backward}) {
+    for (SimTime& time : *times) {
+      time = divided(time, by);
+    }
+  }
+  scaled.scale /= by;
+}
 
 ShareCosts share_costs(const PipelineOrder& order, const PassTimes& share) {
   ShareCosts result;
@@ -45,6 +79,7 @@ ShareCosts share_costs(const PipelineOrder& order, const PassTimes& share) {
   if (share.prediction > SimTime{}) {
     add_predictions(order, predictions, costs);
   }
+  keep_in_range(order, result);
   return result;
 }
 
@@ -54,6 +89,24 @@ PassTimes planning_times(const PipelineOrder& order, PassTimes share) {
       order.parts.empty() ? 1 : *std::max_element(order.parts.begin(), order.parts.end());
   share.send = SimTime{(share.send * scale_of(order)).ps / parts};
   return share;
+}
+
+void in_lowest_terms(std::vector<PassTimes>& times) {
+  const auto members = [](PassTimes& of) {
+    return std::array<SimTime*, 6>{&of.forward, &of.input_grad, &of.weight_grad,
+                                   &of.send,    &of.whole,      &of.prediction};
+  };
+  std::int64_t common = 0;
+  for (PassTimes& of : times) {
+    for (const SimTime* time : members(of)) {
+      common = std::gcd(common, time->ps);
+    }
+  }
+  for (PassTimes& of : times) {
+    for (SimTime* time : members(of)) {
+      time->ps /= std::max<std::int64_t>(1, common);
+    }
+  }
 }
 
 PipelineCosts stage_costs(const PipelineOrder& order, const ScheduleParams& params) {

@@ -33,6 +33,7 @@ std::string check(const ScheduleParams& params) {
   return first_broken({check_sizes(params), check_one_slice(params), check_no_cap(params),
                        check_equal_replicas(params), check_one_chunk(params),
                        check_warm_up(params, kMaxDistance, "waves between clocks"),
+                       check_workers_together(params, kMaxWorkers),
                        check_at_most(params.replicas, kMaxWorkers, "replicas (virtual workers)"),
                        check_sizes(all), check_asynchronous(all, 1), check_worker(params)});
 }

@@ -21,38 +21,60 @@ struct TinyGpu {
   int memory = 1;  // MB
 };
 
-// Least bottleneck over all orders of the GPUs and all cuts, in ms; MB/ms = GB/s.
+// Slowest stage or transfer, and the way of one mini-batch through all of them, in ms;
+// MB/ms = GB/s. Never where a stage does not fit.
+std::array<double, 2> slowest_and_sum(const std::vector<Layer>& layers,
+                                      const std::vector<const TinyGpu*>& gpus,
+                                      const std::vector<int>& ends, int in_flight, int inside,
+                                      int between) {
+  double worst = 0;
+  double all = 0;
+  for (std::size_t s = 0; s < ends.size(); ++s) {
+    const int first = s == 0 ? 0 : ends[s - 1];
+    const TinyGpu& gpu = *gpus[s];
+    const int held = std::min(in_flight, static_cast<int>(ends.size() - s));
+    const double memory = held * (sum(layers, first, ends[s], &Layer::parameters) +
+                                  sum(layers, first, ends[s], &Layer::activations));
+    const double time = sum(layers, first, ends[s], &Layer::time) / gpu.speed;
+    const bool near = s > 0 && gpus[s - 1]->node == gpu.node;
+    const double exchange = s == 0 ? 0
+                                   : 2.0 * layers[static_cast<std::size_t>(first - 1)].output /
+                                         (near ? inside : between);
+    worst = memory > gpu.memory ? kNever : std::max({worst, time, exchange});
+    all += time + exchange;
+  }
+  return {worst, all};
+}
+
+// Mini-batches a ms of the order of the GPUs and the cut with the fastest slowest stage, of those
+// the shortest way; 1 / slowest, or what so many in flight on that way make (pipelines.md 4.16 d).
 double best_worker(const std::vector<Layer>& layers, std::vector<TinyGpu> gpus, int in_flight,
                    int inside, int between) {
-  double best = kNever;
+  double slowest = kNever;
+  double shortest = kNever;
   std::vector<std::size_t> order(gpus.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   do {
+    std::vector<const TinyGpu*> ordered;
+    for (const std::size_t i : order) {
+      ordered.push_back(&gpus[i]);
+    }
     all_cuts(static_cast<int>(layers.size()), static_cast<int>(gpus.size()),
              [&](const std::vector<int>& ends) {
                if (ends.size() != gpus.size()) {
                  return;
                }
-               double worst = 0;
-               for (std::size_t s = 0; s < ends.size(); ++s) {
-                 const int first = s == 0 ? 0 : ends[s - 1];
-                 const TinyGpu& gpu = gpus[order[s]];
-                 const int held = std::min(in_flight, static_cast<int>(ends.size() - s));
-                 const double memory = held * (sum(layers, first, ends[s], &Layer::parameters) +
-                                               sum(layers, first, ends[s], &Layer::activations));
-                 worst = memory > gpu.memory ? kNever : worst;
-                 worst = std::max(worst, sum(layers, first, ends[s], &Layer::time) / gpu.speed);
-                 if (s > 0) {
-                   const bool near = gpus[order[s - 1]].node == gpu.node;
-                   worst =
-                       std::max(worst, 2.0 * layers[static_cast<std::size_t>(first - 1)].output /
-                                           (near ? inside : between));
-                 }
+               const auto [worst, all] =
+                   slowest_and_sum(layers, ordered, ends, in_flight, inside, between);
+               if (worst < slowest * (1 - 1e-12)) {
+                 slowest = worst;
+                 shortest = all;
+               } else if (worst <= slowest * (1 + 1e-12)) {
+                 shortest = std::min(shortest, all);
                }
-               best = std::min(best, worst);
              });
   } while (std::next_permutation(order.begin(), order.end()));
-  return best;
+  return slowest == kNever ? 0 : std::min(1 / slowest, in_flight / shortest);
 }
 
 using Workers = std::vector<std::vector<TinyGpu>>;
@@ -96,11 +118,11 @@ TEST(PlannerTwins, HetPipeEqualsBruteForce) {
     const auto rate_of = [&](const Workers& workers) {
       double rate = 0;
       for (const std::vector<TinyGpu>& worker : workers) {
-        const double bottleneck = best_worker(layers, worker, in_flight, inside, between);
-        if (bottleneck == kNever) {
+        const double of_worker = best_worker(layers, worker, in_flight, inside, between);
+        if (of_worker == 0) {
           return 0.0;
         }
-        rate += 1000 / bottleneck;
+        rate += 1000 * of_worker;
       }
       return rate;
     };

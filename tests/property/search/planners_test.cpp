@@ -33,9 +33,14 @@ TEST(PlannerProperty, PipeDreamEqualsBruteForce) {
           const double reduce =
               4 * (m - 1) * sum(layers, first, ends[s], &Layer::parameters) / (rate * m);
           worst = std::max(worst, (sum(layers, first, ends[s], &Layer::time) + reduce) / m);
+          // Received and sent over the links of this stage's replicas (pipelines.md 5.1 b).
           if (s > 0) {
             worst = std::max(worst,
                              2.0 * layers[static_cast<std::size_t>(first - 1)].output / (rate * m));
+          }
+          if (ends[s] < n) {
+            worst = std::max(
+                worst, 2.0 * layers[static_cast<std::size_t>(ends[s] - 1)].output / (rate * m));
           }
         }
         best = std::min(best, worst);
@@ -159,11 +164,13 @@ TEST(PlannerProperty, LayerPipeEqualsBruteForce) {
     std::string text;
     std::vector<int> tasks;  // forwards in order, then both gradients of each layer backwards
     std::vector<int> gradients;
+    std::vector<int> layers;
     for (int i = 0; i < count; ++i) {
       const int forward = evenly(1, 20);
       const int gradient = evenly(1, 20);
       tasks.push_back(forward);
       gradients.insert(gradients.begin(), {gradient, gradient});
+      layers.push_back(forward + 2 * gradient);
       text += fmt::format(R"({}{{"forward": "{} ms", "backward": "{} ms"}})", i == 0 ? "" : ",",
                           forward, 2 * gradient);
     }
@@ -172,16 +179,24 @@ TEST(PlannerProperty, LayerPipeEqualsBruteForce) {
         "layerpipe", fmt::format(R"({{"schema": "orrery-problem", "version": 1, "layers": [{}],
                         "processors": {}}})",
                                  text, processors));
-    int best = 1 << 30;
-    all_cuts(static_cast<int>(tasks.size()), processors, [&](const std::vector<int>& ends) {
-      int worst = 0;
-      int first = 0;
-      for (const int end : ends) {
-        worst = std::max(worst, std::accumulate(tasks.begin() + first, tasks.begin() + end, 0));
-        first = end;
-      }
-      best = std::min(best, worst);
-    });
+    const auto least_load = [processors](const std::vector<int>& of) {
+      int least = 1 << 30;
+      all_cuts(static_cast<int>(of.size()), processors, [&](const std::vector<int>& ends) {
+        int worst = 0;
+        int first = 0;
+        for (const int end : ends) {
+          worst = std::max(worst, std::accumulate(of.begin() + first, of.begin() + end, 0));
+          first = end;
+        }
+        least = std::min(least, worst);
+      });
+      return least;
+    };
+    // Whole layers are among the cuts (pipelines.md 4.18 d).
+    const int whole = least_load(layers);
+    const int best = std::min(least_load(tasks), whole);
+    RC_ASSERT(number(answer, "speedup") >= 1);
+    RC_ASSERT(std::abs(number(answer, "layer_load_s") * 1000 - whole) < 1e-9 * whole);
     RC_ASSERT(std::abs(number(answer, "arc_load_s") * 1000 - best) < 1e-9 * best);
   }));
 }

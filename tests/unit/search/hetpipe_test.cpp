@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // HetPipe's virtual workers on nodes of different GPUs.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -22,6 +24,37 @@ TEST(HetPipe, ComparesAllocations) {
   EXPECT_NEAR(number(rates, "np"), 1 / 0.006 + 1 / 0.012, 1e-6);
   EXPECT_NEAR(number(rates, "ed"), 2 / 0.009, 1e-6);
   EXPECT_EQ(answer.find("policy")->as_string(), "np");
+}
+
+// Four layers of 3 s on four or two equal GPUs (pipelines.md 4.16 d): one mini-batch in flight is
+// alone on its way of 12 s, two make twice as many, from as many as GPUs on the slowest stage alone
+// counts.
+TEST(HetPipe, MiniBatchesInFlightLimitTheRate) {
+  const auto rates = [](int in_flight) {
+    const Json answer = solve("hetpipe", fmt::format(R"({{"schema": "orrery-problem", "version": 1,
+      "layers": [{{"forward": "1 s", "backward": "2 s", "count": 4}}],
+      "nodes": [{{"gpus": 4, "memory": "80 GB"}}, {{"gpus": 4, "memory": "80 GB"}}],
+      "bandwidth_inside": "1000 GB/s", "bandwidth_between": "1000 GB/s", "in_flight": {}}})",
+                                                     in_flight));
+    const Json& by_policy = *answer.find("mini_batches_per_s_by_policy");
+    return std::array<double, 2>{number(by_policy, "np"), number(by_policy, "ed")};
+  };
+  const double np = 2 / 12.0;  // two workers of four GPUs
+  const double ed = 4 / 12.0;  // four of two
+  for (int in_flight = 1; in_flight <= 6; ++in_flight) {
+    const auto [of_node, of_pairs] = rates(in_flight);
+    EXPECT_NEAR(of_node, np * std::min(in_flight, 4), 1e-9) << in_flight;
+    EXPECT_NEAR(of_pairs, ed * std::min(in_flight, 2), 1e-9) << in_flight;
+  }
+}
+
+// Transfers are on the way, too: of 6 GB at 3 GB/s each way between two stages of 6 s.
+TEST(HetPipe, TransfersAreOnTheWay) {
+  const Json answer = solve("hetpipe", R"({"schema": "orrery-problem", "version": 1,
+      "layers": [{"forward": "2 s", "backward": "4 s", "output": "6 GB", "count": 2}],
+      "nodes": [{"gpus": 2, "memory": "80 GB"}], "bandwidth_inside": "3 GB/s",
+      "bandwidth_between": "3 GB/s", "in_flight": 1, "policy": "np"})");
+  EXPECT_NEAR(number(answer, "mini_batches_per_s"), 1 / 16.0, 1e-12);
 }
 
 // The fastest node shares virtual workers with the slowest, the two between with each other.

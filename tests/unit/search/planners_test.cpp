@@ -153,6 +153,20 @@ TEST(PlannersTest, FlexSpSaysWhenNothingFits) {
   EXPECT_FALSE(answer.find("feasible")->as_bool());
 }
 
+// Three sequences of which a GPU holds one: each fits, but not all of them two micro-batches.
+TEST(PlannersTest, FlexSpNamesTheMicroBatchesThatItNeeds) {
+  const auto problem = [](int most) {
+    return fmt::format(R"({{"schema": "orrery-problem", "version": 1, "gpus": 1,
+        "sequences": [1000, 1000, 1000], "tokens_per_gpu": 1024, "per_token": "0.18 us",
+        "per_token_squared": "5 ps", "all_to_all_per_token": "2 MB", "all_to_all_bandwidth": [],
+        "max_micro_batches": {}}})",
+                       most);
+  };
+  EXPECT_EQ(solve("flexsp", problem(2)).find("reason")->as_string(),
+            "the sequences do not fit 2 micro-batches: set \"max_micro_batches\" to 3");
+  EXPECT_NE(solve("flexsp", problem(3)).find("time_s"), nullptr);
+}
+
 // V shape, F = 1 and B = 2 on p devices: the body takes what a device has to do, with p
 // micro-batches in flight (strategies 4.11b).
 TEST(PlannersTest, TesselReachesTheLoadOnTheVShape) {

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.hpp"
 #include "search/planner.hpp"
 
 namespace orrery::search {

@@ -306,6 +306,8 @@ TEST(ScheduleDocument, UnknownAndContradictoryMembersAreErrors) {
   EXPECT_THAT(error_of(R"("traversal": "depth")", params), HasSubstr("is required"));
   EXPECT_THAT(error_of(R"("placemnt": "loop")", params),
               HasSubstr("\"placemnt\" is no key: did you mean \"placement\"?"));
+  EXPECT_THAT(error_of(R"("passes": null)", params),
+              HasSubstr("\"passes\" is null, which is no value"));
   for (const char* member : {"holds", "output", "frozen"}) {
     EXPECT_THAT(error_of(fmt::format(R"("placement": "loop", "{}": [])", member), params),
                 AllOf(HasSubstr(fmt::format("\"{}\": ", member)), Not(HasSubstr("unknown key"))));

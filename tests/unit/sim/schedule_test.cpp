@@ -104,6 +104,51 @@ TEST(Schedule, TimesThatNoRunCouldTakeAreRefused) {
   }
 }
 
+// Passes of a second cut into 12,288 parts: the parts count in a unit in which the run is in range.
+TEST(Schedule, PartsOfUnitPassesStayInRange) {
+  ScheduleParams params{64, 12, 3, 0};
+  params.slices = 64;
+  const SimTime second{1'000'000'000'000};
+  params.times = {{second, second, second, SimTime{}}};
+  in_lowest_terms(params.times);
+  EXPECT_EQ(params.times.front().forward, SimTime{1});
+  const PipelineOrder order = find_schedule("slimpipe-vocab", "test").order(params);
+  const ShareCosts costs = share_costs(order, {second, second, second, SimTime{}});
+  EXPECT_LT(costs.scale, order.parts_per_share);
+  const PipelineResult result = evaluate_pipeline(order, costs.costs);
+  // 12 micro-batches of 3 s on every device, and the fill of slimpipe with one slice more.
+  const double makespan =
+      static_cast<double>(result.makespan.ps) * 1e-12 / static_cast<double>(costs.scale);
+  EXPECT_GE(makespan, 36);
+  EXPECT_LT(makespan, 38);
+}
+
+// Wherever the range of times allows it parts divide without rounding.
+TEST(Schedule, TimesAreDividedNoMoreThanNeeded) {
+  const PipelineOrder order = named_order("interleaved", {2, 4, 2, 0});
+  const SimTime second{1'000'000'000'000};
+  ShareCosts costs = share_costs(order, {second, second, second, SimTime{}});
+  EXPECT_EQ(costs.scale, 2);
+  keep_in_range(order, costs);
+  EXPECT_EQ(costs.scale, 2);
+  EXPECT_EQ(costs.costs.forward.front(), second);
+  costs.costs.forward.assign(4, SimTime{600'000'000'000'000'001});  // 4 x 4 of them: 9.6e18
+  keep_in_range(order, costs);
+  EXPECT_EQ(costs.scale, 1);
+  EXPECT_EQ(costs.costs.forward.front(), SimTime{300'000'000'000'000'001});
+  EXPECT_EQ(costs.costs.backward.front(), second);
+}
+
+// Before any list is made: 85 s otherwise.
+TEST(Schedule, HetPipeNamesTheReplicasThatFit) {
+  ScheduleParams params{256, 64, 1, 0};
+  params.replicas = 64;
+  const Schedule& hetpipe = find_schedule("hetpipe", "test");
+  EXPECT_THAT(hetpipe.check(params), HasSubstr("set replicas to 4"));
+  params.replicas = 4;
+  EXPECT_EQ(hetpipe.check(params), "");
+}
+
 // A pass waits for one of many edges into it, not for one after the other.
 TEST(Schedule, ManyEdgesAreWaitedForAtOnce) {
   ScheduleParams params{16, 24, 1, 0};

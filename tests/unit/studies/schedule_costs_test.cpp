@@ -98,6 +98,41 @@ TEST(ScheduleCosts, AChunkTakesItsPartOfADevice) {
   EXPECT_EQ(table_costs(order, uniform).scale, 1);
 }
 
+// The same model as one row of its device and as a row for each of two virtual stages, both of a
+// whole micro-batch: its slices share these times and bytes, not the transfers.
+TEST(ScheduleCosts, SlicesShareRowsOfVirtualStages) {
+  const std::string columns =
+      "stage,forward_s,input_grad_s,weight_grad_s,send_s,activation_bytes\n";
+  const CostTable one = read_cost_table(file("device.csv", columns + "0,2,2,2,0.5,2000000000\n"));
+  const CostTable two = read_cost_table(
+      file("stages.csv", columns + "0,1,1,1,0.5,1000000000\n1,1,1,1,0.5,1000000000\n"));
+  const sim::PipelineOrder order =
+      sim::find_schedule("slimpipe", "test")
+          .order({.stages = 1, .micro_batches = 2, .chunks = 2, .slices = 4});
+  for (const CostTable& table : {one, two}) {
+    const sim::ShareCosts given = table_costs(order, table);
+    const auto measures = run_schedule(order, true, given.costs, given.scale, false).measures;
+    EXPECT_NEAR(measures.makespan, 2 * 6, 1e-9);
+    EXPECT_EQ(measures.peak_activation_bytes, (std::vector<std::int64_t>{2'000'000'000}));
+  }
+  const sim::PipelineOrder crossing =
+      sim::find_schedule("slimpipe", "test")
+          .order({.stages = 2, .micro_batches = 2, .chunks = 1, .slices = 4});
+  const sim::ShareCosts given = table_costs(crossing, two);
+  EXPECT_EQ(given.costs.send_forward[0], to_sim_time(Seconds(0.5)) * given.scale);
+}
+
+TEST(ScheduleCosts, PredictionsOfSchedulesThatPredictNothingAreRefused) {
+  const CostTable table = read_cost_table(
+      file("predictions.csv", "stage,forward_s,input_grad_s,prediction_s\n0,1,1,1\n1,1,1,0\n"));
+  try {
+    (void)table_costs(order_of("1f1b", 2, 2), table);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("leave prediction out, or name xpipe"));
+  }
+}
+
 TEST(ScheduleCosts, SlicesShareTheirMicroBatch) {
   CostTable table = read_cost_table(file("times.json", kJson));
   table.units.clear();
