@@ -194,7 +194,7 @@ bool states_any(const CostTable& table, SimTime CostTable::Row::*column) {
                      [column](const auto& row) { return row.*column > SimTime{}; });
 }
 
-// Row and multiple of a virtual stage. Rows state times of a whole micro-batch (pipelines.md 1), of
+// Row and multiple of a virtual stage. Rows state times of a whole micro-batch, of
 // a device's share or of a virtual stage; all times are multiplied by `scale`, so that those of its
 // chunks and slices divide without rounding.
 class Shares {

@@ -102,7 +102,7 @@ Cut balance(const Problem& problem, const Executor& executor) {
 }
 
 // (M + N - 1) slots of the slowest stage, and what transfers of `send` each way between two stages
-// add, as in 1F1B of equal stages (pipelines.md 3 and O2, O3): a round trip through the pipeline
+// add, as in 1F1B of equal stages: a round trip through the pipeline
 // once with the doubled warm-up; with the plain one, one between two stages for every further
 // micro-batch too, but each N-th, which is 2 c ((N - 1) M / N + N - 2) where N divides M. Without
 // overlap every slot also sends and receives.

@@ -110,7 +110,7 @@ sim::PipelineResult run_backbone(const Problem& problem, const Partition& partit
 
 // 1F1B with the stages' real times; transfers take their latency. Of the simulated time the
 // estimate is an upper bound, in which slots of stages and transfers follow each other without a
-// wait (pipelines.md 4.10 d): where the plain warm-up waits longer, the doubled one is run.
+// wait: where the plain warm-up waits longer, the doubled one is run.
 Simulated simulate_backbone(const Problem& problem, const Partition& partition) {
   Simulated plain{0, run_backbone(problem, partition, 0)};
   const int stages = static_cast<int>(partition.stages.size());

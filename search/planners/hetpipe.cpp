@@ -3,8 +3,7 @@
 // every type for each (ED) or two GPUs of each of two nodes (HD: the fastest with the slowest, so
 // that virtual workers are alike), and cut the chain for each virtual worker so that its slowest
 // stage is as fast as possible within the memory of every GPU. A worker is as fast as its slowest
-// stage lets it, or as its Nm mini-batches in flight, each on its way through all stages
-// (pipelines.md 4.16 d).
+// stage lets it, or as its Nm mini-batches in flight, each on its way through all stages.
 #include <algorithm>
 #include <limits>
 #include <string>

@@ -4,7 +4,7 @@
 // in every chunk as the memory of each stage needs. Groups of sorted sequences come from the
 // recurrence dp[i + 1] = min over k of dp[k] + fill and drain + time of the group; the recomputed
 // layers of a stage's chunks from an integer program over the sets of chunks that it keeps at once
-// (pipelines.md 4.13 b; search/problems/live_chunks.hpp).
+// (search/problems/live_chunks.hpp).
 #include <fmt/format.h>
 
 #include <algorithm>

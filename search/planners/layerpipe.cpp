@@ -59,7 +59,7 @@ Json plan(ObjectReader& problem) {
     arcs.push_back(chain.layer(i).backward.value() * split);
   }
   const double layer_load = best_load(layers, processors);
-  // The search includes the cuts into whole layers (pipelines.md 4.18 d).
+  // The search includes the cuts into whole layers.
   const double loop_load = best_load(arcs, processors);
   const double arc_load = std::min(loop_load, layer_load);
   Json answer = Json::object();

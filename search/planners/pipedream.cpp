@@ -110,7 +110,7 @@ class Partition {
   }
 
   // The last stage of [first, last) receives over the cut before it and sends over the one behind
-  // it, over the links of its own replicas (pipelines.md 5.1 b: a_k and a_j).
+  // it, over the links of its own replicas.
   void solve(int first) {
     for (int last = first + 1; last <= chain_.size(); ++last) {
       for (int workers = 1; workers <= level_.workers; ++workers) {

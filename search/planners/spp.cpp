@@ -283,7 +283,7 @@ Json plan(ObjectReader& problem) {
       }
       least = std::min(least, bottleneck);
       ChainPipeline pipeline{&chain, mapping.plan(stages, replicas)};
-      const double time = iteration_under_1f1b(pipeline, links, micro_batches);
+      const double time = iteration_with_channels(pipeline, links, micro_batches);
       if (time < best.time) {
         best = {std::move(pipeline.stages), bottleneck, time};
       }

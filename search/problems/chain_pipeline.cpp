@@ -33,6 +33,44 @@ sim::PipelineCosts costs_of(const ChainPipeline& pipeline, const ChainLinks& lin
   return costs;
 }
 
+// The same with every transfer as a pass of its channel, a device between those of the stages:
+// activations and gradients share it, one after the other.
+sim::PipelineCosts with_channels(const sim::PipelineCosts& stages) {
+  sim::PipelineCosts costs;
+  for (std::size_t s = 0; s < stages.forward.size(); ++s) {
+    costs.forward.push_back(stages.forward[s]);
+    costs.backward.push_back(stages.backward[s]);
+    if (s < stages.send_forward.size()) {
+      costs.forward.push_back(stages.send_forward[s]);
+      costs.backward.push_back(stages.send_backward[s]);
+    }
+  }
+  costs.send_forward.assign(costs.forward.size() - 1, {});
+  costs.send_backward = costs.send_forward;
+  costs.input_grad.assign(costs.forward.size(), {});
+  costs.weight_grad = costs.input_grad;
+  return costs;
+}
+
+// The last all-reduce, in seconds. Stages are each `spacing`-th virtual stage of the run.
+double end_of_reductions(const ChainPipeline& pipeline, const ChainLinks& links,
+                         const sim::PipelineResult& result, std::size_t spacing) {
+  double last = to_seconds(result.makespan).value();
+  int used = 0;
+  for (std::size_t s = 0; s < pipeline.stages.size(); ++s) {
+    const ChainStage& stage = pipeline.stages[s];
+    const double r = stage.replicas;
+    const int next = used + stage.replicas;
+    if (stage.replicas > 1) {
+      const double reduce = 2 * (r - 1) / r * pipeline.chain->parameters(stage.first, stage.last) /
+                            links.slowest(used, next, used, next);
+      last = std::max(last, to_seconds(result.last_backward_end[s * spacing]).value() + reduce);
+    }
+    used = next;
+  }
+  return last;
+}
+
 }  // namespace
 
 ChainLinks::ChainLinks(std::vector<std::vector<double>> matrix, std::vector<int> order) {
@@ -81,31 +119,20 @@ double ChainPipeline::memory(const ChainStage& stage, std::int64_t held) const {
 }
 
 ChainRun run_chain(const ChainPipeline& pipeline, const ChainLinks& links,
-                     const sim::PipelineOrder& order) {
-  ChainRun times{sim::evaluate_pipeline(order, costs_of(pipeline, links)), 0};
-  times.iteration = to_seconds(times.result.makespan).value();
-  int used = 0;
-  for (std::size_t s = 0; s < pipeline.stages.size(); ++s) {
-    const ChainStage& stage = pipeline.stages[s];
-    const double r = stage.replicas;
-    const int next = used + stage.replicas;
-    if (stage.replicas > 1) {
-      const double reduce = 2 * (r - 1) / r * pipeline.chain->parameters(stage.first, stage.last) /
-                            links.slowest(used, next, used, next);
-      const double end = to_seconds(times.result.last_backward_end[s]).value();
-      times.iteration = std::max(times.iteration, end + reduce);
-    }
-    used = next;
-  }
-  return times;
+                   const sim::PipelineOrder& order) {
+  ChainRun run{sim::evaluate_pipeline(order, costs_of(pipeline, links)), 0};
+  run.iteration = end_of_reductions(pipeline, links, run.result, 1);
+  return run;
 }
 
-double iteration_under_1f1b(const ChainPipeline& pipeline, const ChainLinks& links,
-                            int micro_batches) {
+double iteration_with_channels(const ChainPipeline& pipeline, const ChainLinks& links,
+                               int micro_batches) {
+  const sim::PipelineCosts costs = with_channels(costs_of(pipeline, links));
   sim::ScheduleParams params;
-  params.stages = static_cast<int>(pipeline.stages.size());
+  params.stages = static_cast<int>(costs.forward.size());
   params.micro_batches = micro_batches;
-  return run_chain(pipeline, links, sim::find_schedule("1f1b", "pipeline").order(params)).iteration;
+  const sim::PipelineOrder order = sim::find_schedule("1f1b", "pipeline").order(params);
+  return end_of_reductions(pipeline, links, sim::evaluate_pipeline(order, costs), 2);
 }
 
 }  // namespace orrery::search

@@ -48,9 +48,11 @@ struct ChainRun {
 
 // Runs an order of one chunk per device and fused backwards.
 ChainRun run_chain(const ChainPipeline& pipeline, const ChainLinks& links,
-                     const sim::PipelineOrder& order);
-// The same under 1F1B.
-double iteration_under_1f1b(const ChainPipeline& pipeline, const ChainLinks& links,
-                            int micro_batches);
+                   const sim::PipelineOrder& order);
+// Under 1F1B of stages and channels alike, each with an ordered list of its own (Luo et al., SPP,
+// INFOCOM 2022: earlier micro-batches first, a backward before a forward), in seconds: no less than
+// what the busiest stage or channel takes.
+double iteration_with_channels(const ChainPipeline& pipeline, const ChainLinks& links,
+                               int micro_batches);
 
 }  // namespace orrery::search

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The chunks that a stage keeps in 1F1B over slices of sequences (InfiniPipe, whose lists are those
-// of Seq1F1B for one long sequence; pipelines.md 4.13 b): slices of a sequence go forward in order
+// of Seq1F1B for one long sequence): slices of a sequence go forward in order
 // and back in reverse, so that the first one lives through the backwards of all others. The lists
 // are those of sim/schedules/infinipipe.cpp.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How many layers of each chunk a stage recomputes, so that what it keeps before any backward fits
-// its memory and recomputing takes least (InfiniPipe; pipelines.md 4.13 b).
+// its memory and recomputing takes least (Wang et al., InfiniPipe, arXiv 2509.21275).
 #pragma once
 
 #include <vector>

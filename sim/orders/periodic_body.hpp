@@ -45,7 +45,7 @@ struct BodyLimits {
 };
 
 // Nothing when not even one micro-batch after the other fits. All searches together look at a few
-// times as many start times as one may, unless `coarse` is set (pipelines.md 4.11b).
+// times as many start times as one may, unless `coarse` is set.
 std::optional<PeriodicBody> shortest_body(const std::vector<BodyBlock>& blocks, int devices,
                                           const BodyLimits& limits);
 

@@ -47,7 +47,7 @@ std::array<double, 2> slowest_and_sum(const std::vector<Layer>& layers,
 }
 
 // Mini-batches a ms of the order of the GPUs and the cut with the fastest slowest stage, of those
-// the shortest way; 1 / slowest, or what so many in flight on that way make (pipelines.md 4.16 d).
+// the shortest way; 1 / slowest, or what so many in flight on that way make.
 double best_worker(const std::vector<Layer>& layers, std::vector<TinyGpu> gpus, int in_flight,
                    int inside, int between) {
   double slowest = kNever;

@@ -74,7 +74,7 @@ TEST(PlannerTwins, DiffusionPipePartitionEqualsBruteForce) {
 }
 
 // Layers that follow each other, in parts of any size and on all devices that idle: the filling
-// places all frozen work or takes all idle time (pipelines.md 4.10 d, which leaves up to a layer).
+// places all frozen work or takes all idle time.
 TEST(PlannerTwins, DiffusionPipeFillsIdleTimes) {
   int most_layers = 0;
   EXPECT_TRUE(rc::check([&] {
@@ -94,7 +94,7 @@ TEST(PlannerTwins, DiffusionPipeFillsIdleTimes) {
                           to_text(layers), devices, evenly(1, 17), evenly(1, 40), listed));
     const double backbone = number(answer, "backbone_s") * 1000;
     const double iteration = number(answer, "iteration_s") * 1000;
-    // Without replicas the estimate has no gradient reduction: slots alone (pipelines.md 4.10 d).
+    // Without replicas the estimate has no gradient reduction: slots alone.
     RC_ASSERT(backbone <= number(answer, "estimate_s") * 1000 * (1 + 1e-9));
     const double idle = number(answer, "bubble_fraction_without_filling") * backbone * devices;
     const double all = std::accumulate(frozen.begin(), frozen.end(), 0.0);
@@ -221,7 +221,7 @@ double least_recompute(const TinySequences& tiny, int first, int last, int stage
 TEST(PlannerTwins, InfiniPipeEqualsBruteForce) {
   EXPECT_TRUE(rc::check([] {
     TinySequences tiny;
-    // Up to ten chunks; without long sequences as many sequences (pipelines.md 4.13 d).
+    // Up to ten chunks; without long sequences as many sequences.
     const int most_tokens = evenly(0, 2) == 0 ? 101 : 201;
     const int n = evenly(1, most_tokens == 101 ? 11 : 6);
     std::string text;

@@ -33,7 +33,7 @@ TEST(PlannerProperty, PipeDreamEqualsBruteForce) {
           const double reduce =
               4 * (m - 1) * sum(layers, first, ends[s], &Layer::parameters) / (rate * m);
           worst = std::max(worst, (sum(layers, first, ends[s], &Layer::time) + reduce) / m);
-          // Received and sent over the links of this stage's replicas (pipelines.md 5.1 b).
+          // Received and sent over the links of this stage's replicas.
           if (s > 0) {
             worst = std::max(worst,
                              2.0 * layers[static_cast<std::size_t>(first - 1)].output / (rate * m));
@@ -89,6 +89,9 @@ TEST(PlannerProperty, SppEqualsBruteForceOnUniformLinks) {
     });
     const Json::Array& found = answer.find("least_bottleneck_s_by_stages")->as_array();
     RC_ASSERT(found.size() == best.size());
+    // No stage, channel or all-reduce is done sooner.
+    RC_ASSERT(answer.find("iteration_s")->as_number() >
+              micro_batches * answer.find("bottleneck_s")->as_number() * (1 - 1e-6));
     for (std::size_t s = 0; s < best.size(); ++s) {
       RC_ASSERT(std::abs(found[s].as_number() * 1000 - best[s]) < 1e-9 * best[s]);
     }
@@ -192,7 +195,7 @@ TEST(PlannerProperty, LayerPipeEqualsBruteForce) {
       });
       return least;
     };
-    // Whole layers are among the cuts (pipelines.md 4.18 d).
+    // Whole layers are among the cuts.
     const int whole = least_load(layers);
     const int best = std::min(least_load(tasks), whole);
     RC_ASSERT(number(answer, "speedup") >= 1);

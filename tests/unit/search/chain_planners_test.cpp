@@ -14,7 +14,7 @@ namespace orrery::search {
 namespace {
 
 // The second stage on two replicas receives 5 GB and sends 6 GB over two links each, but the third
-// receives those over one: 12 s (pipelines.md 5.1 b). With one replica of the second stage what it
+// receives those over one: 12 s. With one replica of the second stage what it
 // sends takes 12 s as well, which the stage behind it, on two, does not see.
 TEST(PipeDreamPlanner, CountsWhatAStageSends) {
   const Json answer = solve("pipedream", R"({"schema": "orrery-problem", "version": 1, "layers": [
@@ -47,8 +47,7 @@ double seconds_of_1f1b(int stages, int micro_batches, int warm_up) {
   return to_seconds(sim::evaluate_pipeline(order, costs).makespan).value();
 }
 
-// Equal stages, any number of micro-batches: the times are those of the lists (pipelines.md 3, O2
-// and O3).
+// Equal stages, any number of micro-batches: the times are those of the lists.
 TEST(BaPipePlanner, TimesOfExecutorsAreThoseOfTheirLists) {
   for (int stages = 1; stages <= 5; ++stages) {
     for (int micro_batches = 1; micro_batches <= 13; ++micro_batches) {
@@ -76,7 +75,7 @@ TEST(BaPipePlanner, ThePlainWarmUpPaysARoundTripForEveryStage) {
 }
 
 // Arcs of 5, 4, 4.5, 4.5, 4, 4 s on two processors take 13.5 s, the two layers 13 s each: the
-// search includes whole layers (pipelines.md 4.18 d).
+// search includes whole layers.
 TEST(LayerPipePlanner, IsNeverSlowerThanWholeLayers) {
   const Json answer = solve("layerpipe", R"({"schema": "orrery-problem", "version": 1,
       "layers": [{"forward": "5 s", "backward": "8 s"}, {"forward": "4 s", "backward": "9 s"}],

@@ -22,7 +22,7 @@ TEST(DiffusionPipePlanner, FillsBubbles) {
 }
 
 // Transfers of 1.5 s each way take a slot of 3 s, as every stage does: the estimate is met, which
-// the plain warm-up, 99 s, does not reach (pipelines.md 4.10 d).
+// the plain warm-up, 99 s, does not reach.
 TEST(DiffusionPipePlanner, TheEstimateIsAnUpperBound) {
   const Json answer = solve("diffusionpipe", R"({"schema": "orrery-problem", "version": 1,
       "layers": [{"forward": "1 s", "backward": "2 s", "output": "1.5 GB", "count": 4}],

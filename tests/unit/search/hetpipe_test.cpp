@@ -26,7 +26,7 @@ TEST(HetPipe, ComparesAllocations) {
   EXPECT_EQ(answer.find("policy")->as_string(), "np");
 }
 
-// Four layers of 3 s on four or two equal GPUs (pipelines.md 4.16 d): one mini-batch in flight is
+// Four layers of 3 s on four or two equal GPUs: one mini-batch in flight is
 // alone on its way of 12 s, two make twice as many, from as many as GPUs on the slowest stage alone
 // counts.
 TEST(HetPipe, MiniBatchesInFlightLimitTheRate) {

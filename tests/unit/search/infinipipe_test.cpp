@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// InfiniPipe's recomputation against the lists that its schedule runs (pipelines.md 4.13 b, d).
+// InfiniPipe's recomputation against the lists that its schedule runs.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

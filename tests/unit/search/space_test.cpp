@@ -185,6 +185,7 @@ TEST(Space, CutsUnevenChunksBothWays) {
   EXPECT_EQ(cuts("interleaved", ",stages=balanced"), std::set{balanced});
   EXPECT_EQ(cuts("vocab-1", ""), std::set{even});
   EXPECT_EQ(cuts("vocab-2", ""), std::set{even});
+  EXPECT_EQ(cuts("vocab-2", ",stages=balanced"), std::set{even});  // which is both
 }
 
 TEST(Space, MembersAreDistinctAndCoverTheChoices) {

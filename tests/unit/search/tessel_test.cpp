@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tessel's shortest bodies where the memory or the order of the list is in the way
-// (pipelines.md 4.11b).
+// Tessel's shortest bodies where the memory or the order of the list is in the way.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
