@@ -64,7 +64,7 @@ constexpr std::array kLayoutRules = {
                  return p.data_ranks(b) * b.cp > 1 || b.offload.any() ||
                         (b.zero_stage > 1 && b.tp > 1 && b.sequence_parallel);
                },
-               "several data-parallel ranks"},
+               "several data-parallel ranks, or stage 2 or 3 over sequence-parallel ones"},
     LayoutRule{"shard_degree", [](const BlockPlan& b) { return b.shard_degree > 0; },
                [](const BlockPlan& b, const Plan& p) {
                  return b.zero_stage > 0 && p.data_ranks(b) * b.cp > 1;

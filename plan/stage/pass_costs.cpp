@@ -128,7 +128,11 @@ std::vector<SimTime> first_arrivals(std::span<const StageChain> in_step) {
 
 void queue_gathers(const Plan& plan, const std::vector<std::uint16_t>& device_of,
                    std::vector<StageCost>& stages) {
-  if (!plan.execution.overlap_param_gather || stages.size() <= static_cast<std::size_t>(plan.pp)) {
+  const bool gathers = std::any_of(stages.begin(), stages.end(), [](const StageCost& stage) {
+    return stage.gather_total > SimTime{};
+  });
+  const bool chunks = stages.size() > static_cast<std::size_t>(plan.pp);
+  if (!plan.execution.overlap_param_gather || !gathers || !chunks) {
     return;
   }
   const FirstStages first = first_stages(plan, stages.size());

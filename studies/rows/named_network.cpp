@@ -174,7 +174,7 @@ double size_in_name(std::string_view text) {
 
 // "Phi-4 14B": a name that needs no size, with just the network's.
 std::string zoo_name_with_size(std::string_view text) {
-  constexpr double kNear = 0.15;
+  constexpr double kNear = 0.15;  // names round (14B of 14.7), and the next size is twice as large
   const std::size_t at = text.find_last_of("-_ ");
   const double size = at == text.npos ? 0 : size_in_name(text.substr(at + 1));
   const std::string name = size > 0 ? zoo_name(text.substr(0, at)) : std::string();
