@@ -132,7 +132,7 @@ std::string check_dealt(const ScheduleParams& params, Least least) {
 }
 
 std::string check_workers_together(const ScheduleParams& params, int most) {
-  constexpr std::int64_t kMostOfAll = 2'000'000;
+  constexpr std::int64_t kMostOfAll = 2'000'000;  // run in some two seconds, in 100 MB
   if (!check_sizes(params).empty() || params.replicas <= 1) {
     return "";
   }
