@@ -256,7 +256,7 @@ TEST(PackedPipeline, TravelsWithThePlan) {
   EXPECT_EQ(simulate(again).iteration_time, simulate(plan).iteration_time);
 }
 
-Json document(const std::string& pack) {
+Json packed_document(const std::string& pack) {
   Json json = to_json(with_packs(pipeline("infinipipe", 2, 2), {{whole({64}), whole({64})}}));
   const Json packs = parse_json("[[" + pack + ", {\"sequences\": [64]}]]", "packs");
   json.find("parallelism")->set("packs", packs);
@@ -265,7 +265,7 @@ Json document(const std::string& pack) {
 
 std::string packs_error(const std::string& pack) {
   try {
-    read_plan(document(pack), "plan.json");
+    read_plan(packed_document(pack), "plan.json");
   } catch (const Error& error) {
     return error.kind() == ErrorKind::BadInput ? error.what() : "not bad input";
   }

@@ -9,7 +9,7 @@
 namespace orrery::plan {
 namespace {
 
-std::string document(int pooling, const std::string& schedule) {
+std::string pooled_document(int pooling, const std::string& schedule) {
   return R"({"schema": "orrery-recommender", "version": 1, "name": "dlrm", "batch": 65536,
     "cluster": "dgx-a100:2", "precision": "fp32", "dense": {"features": 13,
     "bottom": [512, 256, 128], "top": [8192, 8192, 1]}, "tables": [{"name": "t", "rows": 1000000,
@@ -18,7 +18,7 @@ std::string document(int pooling, const std::string& schedule) {
 }
 
 Recommender network_of(int pooling, const std::string& schedule) {
-  return read_recommender(parse_json(document(pooling, schedule), "test"), "test");
+  return read_recommender(parse_json(pooled_document(pooling, schedule), "test"), "test");
 }
 
 Recommender nested(int pooling, int micro_batches) {

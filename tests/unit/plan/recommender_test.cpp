@@ -18,8 +18,9 @@ namespace {
 using sim::CommKind;
 using ::testing::HasSubstr;
 
-std::string document(const std::string& tables, const std::string& cluster = "dgx-a100:2",
-                     const std::string& interaction = "dot") {
+std::string recommender_document(const std::string& tables,
+                                 const std::string& cluster = "dgx-a100:2",
+                                 const std::string& interaction = "dot") {
   return R"({"schema": "orrery-recommender", "version": 1, "name": "dlrm", "batch": 16384,
     "cluster": ")" +
          cluster + R"(", "precision": "fp32", "dense": {"features": 13, "bottom": [512, 256, 128],
@@ -28,7 +29,7 @@ std::string document(const std::string& tables, const std::string& cluster = "dg
 }
 
 Recommender network_of(const std::string& tables, const std::string& cluster = "dgx-a100:2") {
-  return read_recommender(parse_json(document(tables, cluster), "test"), "test");
+  return read_recommender(parse_json(recommender_document(tables, cluster), "test"), "test");
 }
 
 std::string tables_of(TableSharding sharding, int count = 32) {
@@ -155,9 +156,9 @@ TEST(Recommender, GreedyPlacement) {
 // Unlike tables: the exchange waits for the rank with the widest results.
 TEST(Recommender, ImbalanceIsThatOfTheFullestRank) {
   const Recommender network = read_recommender(
-      parse_json(document(R"({"name": "wide", "rows": 1000, "dim": 256, "count": 1},
+      parse_json(recommender_document(R"({"name": "wide", "rows": 1000, "dim": 256, "count": 1},
                               {"name": "narrow", "rows": 1000, "dim": 64, "count": 15})",
-                          "dgx-a100:2", "concat"),
+                                      "dgx-a100:2", "concat"),
                  "test"),
       "test");
   const RecommenderCost cost = simulate_recommender(network);
@@ -177,7 +178,7 @@ TEST(Recommender, IndicesWaitForTheRankWithMostLookups) {
 // Products in fewer bits have results in 16: what travels is as wide as with bf16.
 TEST(Recommender, ResultsOfQuantisedNetworksAreIn16Bits) {
   const auto of = [](const std::string& precision) {
-    std::string text = document(tables_of(TableSharding::Table), "dgx-b200:2");
+    std::string text = recommender_document(tables_of(TableSharding::Table), "dgx-b200:2");
     const std::string fp32 = "\"fp32\"";
     text.replace(text.find(fp32), fp32.size(), "\"" + precision + "\"");
     return simulate_recommender(read_recommender(parse_json(text, "test"), "test"));
@@ -247,24 +248,24 @@ std::string document_problem(const std::string& text) {
 }
 
 TEST(Recommender, BadInput) {
-  EXPECT_THAT(
-      document_problem(document(R"({"name": "a", "rows": 5, "dim": 128, "sharding": "row"})")),
-      HasSubstr("table \"a\": dimension rows = 5 is sharded by tp x dp = 16"));
-  EXPECT_THAT(
-      document_problem(document(R"({"name": "a", "rows": 50, "dim": 128, "sharding": "column",
+  EXPECT_THAT(document_problem(recommender_document(
+                  R"({"name": "a", "rows": 5, "dim": 128, "sharding": "row"})")),
+              HasSubstr("table \"a\": dimension rows = 5 is sharded by tp x dp = 16"));
+  EXPECT_THAT(document_problem(recommender_document(
+                  R"({"name": "a", "rows": 50, "dim": 128, "sharding": "column",
                                    "slices": 3})")),
-      HasSubstr("remainder 2"));
-  EXPECT_THAT(document_problem(document(R"({"name": "a", "rows": 50, "dim": 64})")),
+              HasSubstr("remainder 2"));
+  EXPECT_THAT(document_problem(recommender_document(R"({"name": "a", "rows": 50, "dim": 64})")),
               HasSubstr("has width 64, but the bottom network ends with 128"));
-  EXPECT_THAT(
-      document_problem(document(R"({"name": "a", "rows": 50, "dim": 128, "sharding": "tables"})")),
-      HasSubstr("table"));
-  EXPECT_THAT(document_problem(document("")), HasSubstr("no embedding tables"));
-  EXPECT_THAT(document_problem(document(R"({"name": "a", "rows": 50, "dim": 128},
+  EXPECT_THAT(document_problem(recommender_document(
+                  R"({"name": "a", "rows": 50, "dim": 128, "sharding": "tables"})")),
+              HasSubstr("table"));
+  EXPECT_THAT(document_problem(recommender_document("")), HasSubstr("no embedding tables"));
+  EXPECT_THAT(document_problem(recommender_document(R"({"name": "a", "rows": 50, "dim": 128},
                                            {"name": "a", "rows": 60, "dim": 128})")),
               HasSubstr("a second group of tables is called \"a\""));
   const auto with_batch = [](const std::string& batch) {
-    std::string text = document(R"({"name": "a", "rows": 50, "dim": 128})");
+    std::string text = recommender_document(R"({"name": "a", "rows": 50, "dim": 128})");
     return text.replace(text.find("16384"), 5, batch);
   };
   EXPECT_THAT(document_problem(with_batch("1000")),
@@ -272,7 +273,8 @@ TEST(Recommender, BadInput) {
   EXPECT_THAT(document_problem(with_batch("3")), HasSubstr("set batch to 16"));
   EXPECT_THAT(document_problem(with_batch(R"(16384, "schedule": "nestpipe", "micro_batches": 3)")),
               HasSubstr("16 GPUs x micro_batches = 3 (set batch to 16368)"));
-  EXPECT_THAT(document_problem(document(R"({"name": "a", "rows": 50, "dim": 128, "slices": 2})")),
+  EXPECT_THAT(document_problem(
+                  recommender_document(R"({"name": "a", "rows": 50, "dim": 128, "slices": 2})")),
               HasSubstr("slices belong to sharding column"));
 }
 
