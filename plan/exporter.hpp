@@ -19,6 +19,8 @@ struct Exporter {
   std::string (*write)(const Plan& plan);
   // What the training script must do beside reading what is written; null: nothing for any plan.
   std::vector<std::string> (*script)(const Plan& plan) = nullptr;
+  // What the framework does where what is written does not say; null: what an empty plan has.
+  Execution (*usual)(const Plan& plan) = nullptr;
 };
 
 std::span<const Exporter* const> exporter_table();  // generated

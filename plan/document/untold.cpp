@@ -23,7 +23,7 @@ bool same_export(const Exporter& exporter, const Plan& changed, const std::strin
   }
 }
 
-// A field as it is, and as it is in an empty plan (null: left out).
+// A field as it is, and as the framework has it by itself (null: left out).
 struct Field {
   std::string name;
   Json value;
@@ -87,7 +87,8 @@ std::vector<std::string> untold(const Exporter& exporter, const Plan& plan) {
     }
   };
   const Json execution = to_json(plan.execution);
-  for (const Field& field : differing_fields(execution, to_json(Execution()))) {
+  const Execution usual = exporter.usual != nullptr ? exporter.usual(plan) : Execution();
+  for (const Field& field : differing_fields(execution, to_json(usual))) {
     Json document = execution;
     document.set(field.name, field.usual);
     Plan changed = plan;

@@ -21,6 +21,33 @@ void require(bool expressible, const std::string& what, const std::string& hint 
   }
 }
 
+// The ranks of data and context parallelism as FSDP2 has them.
+struct Shards {
+  int group = 1;  // ranks that share the states, context ranks with them
+  int replicas = 1;
+};
+
+Shards shards_of(const Plan& plan) {
+  const BlockPlan& layout = plan.blocks.front().layout;
+  const int ranks = plan.dp * layout.cp;
+  const int group = layout.shard_degree > 0 ? layout.shard_degree : ranks;
+  return {group, ranks / group};
+}
+
+// FSDP2 takes the mesh "dp_shard_cp", which a single rank does not make (fsdp2_prepare_model in
+// utils/fsdp_utils.py); ParallelismConfig wants replicas to shard over data ranks, too.
+void check_shards(const Plan& plan) {
+  const BlockPlan& layout = plan.blocks.front().layout;
+  const Shards shards = shards_of(plan);
+  require(shards.group % layout.cp == 0, "a sharding group that cuts context parallelism");
+  require(shards.group > 1 || plan.num_gpus() == 1,
+          "parallel ranks of which none share the states: FSDP2 has no mesh then",
+          layout.tp > 1 ? "fewer tensor-parallel ranks, or a larger shard_degree"
+                        : "a larger shard_degree");
+  require(shards.replicas == 1 || shards.group > layout.cp,
+          "replicas that shard over context ranks alone", "a larger shard_degree");
+}
+
 void check(const Plan& plan) {
   const BlockPlan& layout = plan.blocks.front().layout;
   for (const BlockRun& run : plan.blocks) {
@@ -37,6 +64,7 @@ void check(const Plan& plan) {
   require(plan.precision == DType::Bf16 || plan.precision == DType::Fp16 ||
               plan.precision == DType::Fp32,
           fmt::format("{} training here", to_text(plan.precision)));
+  check_shards(plan);
 }
 
 std::string_view yes_no(bool value) { return value ? "true" : "false"; }
@@ -50,12 +78,22 @@ bool syncs_each_batch(const Plan& plan) {
   return plan.num_micro_batches() > 1 && plan.dp * plan.blocks.front().layout.cp > 1;
 }
 
+// mixed_precision alone gives reductions the type of the parameters (set_mixed_precision in
+// utils/dataclasses.py).
+bool widens_reductions(const Plan& plan) {
+  return plan.precision != DType::Fp32 && plan.execution.fp32_gradients;
+}
+
+Execution usual(const Plan& plan) {
+  Execution execution;
+  execution.fp32_gradients = plan.precision == DType::Fp32;
+  return execution;
+}
+
 std::string write(const Plan& plan) {
   check(plan);
   const BlockPlan& layout = plan.blocks.front().layout;
-  const int ranks = plan.dp * layout.cp;
-  const int group = layout.shard_degree > 0 ? layout.shard_degree : ranks;
-  require(group % layout.cp == 0, "a sharding group that cuts context parallelism");
+  const Shards shards = shards_of(plan);
   // FSDP2 keeps gathered parameters as ZeRO-2 does when it does not reshard after the forward.
   const bool reshard = layout.zero_stage == 3 && plan.execution.reshard_after_forward;
   std::string text = fmt::format(
@@ -65,6 +103,9 @@ std::string write(const Plan& plan) {
       plan.micro_batch, plan.num_micro_batches());
   if (syncs_each_batch(plan)) {
     text += "# sync_each_batch True\n";
+  }
+  if (widens_reductions(plan)) {
+    text += "# mixed_precision_policy: reduce_dtype float32\n";
   }
   const auto line = [&text](std::string_view name, const auto& value) {
     text += fmt::format("{}: {}\n", name, value);
@@ -82,10 +123,9 @@ std::string write(const Plan& plan) {
   line("  fsdp_state_dict_type", "SHARDED_STATE_DICT");
   line("  fsdp_cpu_ram_efficient_loading", "true");
   line("  fsdp_activation_checkpointing", yes_no(layout.recompute == Recompute::Full));
-  line("use_parallelism_config", "true");
   line("parallelism_config", "");
-  line("  parallelism_config_dp_replicate_size", ranks / group);
-  line("  parallelism_config_dp_shard_size", group / layout.cp);
+  line("  parallelism_config_dp_replicate_size", shards.replicas);
+  line("  parallelism_config_dp_shard_size", shards.group / layout.cp);
   line("  parallelism_config_tp_size", layout.tp);
   line("  parallelism_config_cp_size", layout.cp);
   if (layout.cp > 1) {
@@ -96,14 +136,33 @@ std::string write(const Plan& plan) {
 }
 
 std::vector<std::string> script(const Plan& plan) {
-  if (!syncs_each_batch(plan)) {
-    return {};
+  const BlockPlan& layout = plan.blocks.front().layout;
+  std::vector<std::string> duties;
+  if (syncs_each_batch(plan)) {
+    duties.emplace_back(
+        fmt::format("the plan shards the gradients of each of {} micro-batches: give "
+                    "GradientAccumulationPlugin sync_each_batch=True in the training script, else "
+                    "every GPU keeps whole gradients until the last one",
+                    plan.num_micro_batches()));
   }
-  return {
-      fmt::format("the plan shards the gradients of each of {} micro-batches: give "
-                  "GradientAccumulationPlugin sync_each_batch=True in the training script, else "
-                  "every GPU keeps whole gradients until the last one",
-                  plan.num_micro_batches())};
+  if (widens_reductions(plan)) {
+    duties.emplace_back(fmt::format(
+        "the plan reduces gradients in fp32: give FullyShardedDataParallelPlugin a "
+        "mixed_precision_policy with param_dtype {} and reduce_dtype float32 in the training "
+        "script, else they travel in {}",
+        plan.precision == DType::Bf16 ? "bfloat16" : "float16", to_text(plan.precision)));
+  }
+  if (layout.tp > 1) {
+    duties.emplace_back(
+        "the training script must load the model with tp_plan=\"auto\" and the device mesh of the "
+        "Accelerator, else tensor-parallel ranks hold whole layers");
+  }
+  if (layout.cp > 1) {
+    duties.emplace_back(
+        "the training script must run every step within accelerator.maybe_context_parallel, else "
+        "context-parallel ranks have whole sequences");
+  }
+  return duties;
 }
 
 }  // namespace
@@ -113,6 +172,7 @@ extern const Exporter exporter_accelerate = {
     .description = "Hugging Face Accelerate configuration file (FSDP2)",
     .write = write,
     .script = script,
+    .usual = usual,
 };
 
 }  // namespace orrery::plan

@@ -26,6 +26,9 @@ void check_homes(const BlockPlan& layout) {
   require(offload.gradients == gradients, "gradients elsewhere than DeepSpeed puts them");
   require(offload.parameters == Tier::Device || layout.zero_stage == 3,
           "parameters that leave the device below ZeRO-3");
+  // DeepSpeedZeroOptimizer takes any device for the host.
+  require(offload.optimizer != Tier::Disk || layout.zero_stage == 3,
+          "an optimizer on disk below ZeRO-3", "--fix zero=3");
   require(offload.activations == 0 ||
               (offload.activations == 1 && offload.activations_tier == Tier::Host &&
                layout.recompute == Recompute::Full),
@@ -50,8 +53,28 @@ void check_unsharded_gradients(const Plan& plan) {
           fmt::format("--fix zero=1, or --fix fp32_gradients={}", !fp32));
 }
 
+// Where the disks are no plan says; without a path the run ends at once (runtime/zero/
+// partition_parameters.py, stage3.py).
+constexpr std::string_view kDiskPath = "/local_nvme";
+
 Json offload_section(Tier tier) {
-  return Json::Object{{"device", tier == Tier::Host ? "cpu" : "nvme"}, {"pin_memory", true}};
+  Json section = Json::Object{{"device", tier == Tier::Host ? "cpu" : "nvme"}};
+  if (tier == Tier::Disk) {
+    section.set("nvme_path", kDiskPath);
+  }
+  section.set("pin_memory", true);
+  return section;
+}
+
+bool uses_disk(const Plan& plan) {
+  const Offload& offload = plan.blocks.front().layout.offload;
+  return offload.optimizer == Tier::Disk || offload.parameters == Tier::Disk;
+}
+
+// Whether the states are sharded over fewer ranks than there are (MiCS).
+bool shards_in_groups(const Plan& plan) {
+  const BlockPlan& layout = plan.blocks.front().layout;
+  return layout.shard_degree > 0 && layout.shard_degree != plan.dp * layout.cp;
 }
 
 void check(const Plan& plan) {
@@ -96,15 +119,15 @@ Json zero_section(const Plan& plan) {
     zero.set("reduce_bucket_size", elements);
     zero.set("allgather_bucket_size", elements);
   }
-  const int ranks = plan.dp * layout.cp;
-  if (layout.shard_degree > 0 && layout.shard_degree != ranks) {
+  if (shards_in_groups(plan)) {
     require(layout.zero_stage == 3, "sharding groups (MiCS) below ZeRO-3");
     zero.set("mics_shard_size", layout.shard_degree);
   }
-  if (execution.quantised_gather) {
+  // Other stages read neither.
+  if (execution.quantised_gather && layout.zero_stage == 3) {
     zero.set("zero_quantized_weights", true);
   }
-  if (execution.quantised_reduce) {
+  if (execution.quantised_reduce && layout.zero_stage == 3) {
     zero.set("zero_quantized_gradients", true);
   }
   if (execution.hierarchical_gather) {
@@ -127,8 +150,10 @@ std::string write(const Plan& plan) {
   document.set("train_micro_batch_size_per_gpu", plan.micro_batch);
   document.set("gradient_accumulation_steps", plan.num_micro_batches());
   if (layout.cp > 1) {
+    // Both sizes make the mesh, one alone none (deepspeed/__init__.py).
+    document.set("data_parallel_size", plan.dp);
     document.set("sequence_parallel_size", layout.cp);
-    document.set("seq_parallel_comm_data_type", gradient_type(plan));  // else fp32
+    document.set("seq_parallel_communication_data_type", gradient_type(plan));  // else fp32
   }
   document.set("zero_optimization", zero_section(plan));
   if (plan.precision == DType::Bf16 || plan.precision == DType::Fp16) {
@@ -148,12 +173,30 @@ std::string write(const Plan& plan) {
 }
 
 std::vector<std::string> script(const Plan& plan) {
-  if (plan.blocks.front().layout.recompute != Recompute::Full) {
-    return {};
+  const BlockPlan& layout = plan.blocks.front().layout;
+  std::vector<std::string> duties;
+  if (layout.recompute == Recompute::Full) {
+    duties.emplace_back(
+        "activation_checkpointing only sets how deepspeed.checkpointing works: the training script "
+        "must call deepspeed.checkpointing.checkpoint on every layer, else nothing is recomputed");
   }
-  return {
-      "activation_checkpointing only sets how deepspeed.checkpointing works: the training script "
-      "must call deepspeed.checkpointing.checkpoint on every layer, else nothing is recomputed"};
+  if (layout.cp > 1) {
+    duties.emplace_back(fmt::format(
+        "sequence_parallel_size only groups the ranks: the training script must wrap attention in "
+        "deepspeed.sequence.layer.DistributedAttention and give each of {} ranks its part of every "
+        "sequence",
+        layout.cp));
+  }
+  if (shards_in_groups(plan)) {
+    duties.emplace_back(
+        "mics_shard_size asks the training script to build the model under "
+        "deepspeed.zero.MiCS_Init: parameters of deepspeed.zero.Init are refused");
+  }
+  if (uses_disk(plan)) {
+    duties.emplace_back(fmt::format(
+        "nvme_path {} is a placeholder: write a directory on a disk of every node", kDiskPath));
+  }
+  return duties;
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 // network nor the precision, which are Galvatron's own arguments.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <vector>
@@ -73,6 +74,27 @@ bool ulysses(const BlockPlan& layout) {
   return layout.cp > 1 && layout.context == ContextParallel::Ulysses;
 }
 
+// What Galvatron calls tensor-parallel ranks: with use_sp those of Ulysses.
+int tensor_ranks(const BlockPlan& layout) { return ulysses(layout) ? layout.cp : layout.tp; }
+int context_ranks(const BlockPlan& layout) { return ulysses(layout) ? 1 : layout.cp; }
+
+// The batch must divide by the ranks that the smallest degrees of any layer leave, though no layer
+// need have both (get_hybrid_parallel_configs_api).
+void check_batch(const Plan& plan, std::vector<const BlockPlan*> layouts) {
+  layouts.push_back(&plan.layout_of(0));
+  int tensor = tensor_ranks(*layouts.front());
+  int context = context_ranks(*layouts.front());
+  for (const BlockPlan* layout : layouts) {
+    tensor = std::min(tensor, tensor_ranks(*layout));
+    context = std::min(context, context_ranks(*layout));
+  }
+  const int ranks = plan.num_gpus() / plan.pp / tensor / context;
+  require(plan.batch % ranks == 0,
+          fmt::format("a batch of {} that {} ranks (all of a stage over the smallest degrees of "
+                      "tensor and context parallelism) do not divide",
+                      plan.batch, ranks));
+}
+
 std::string join(const std::vector<const BlockPlan*>& layers,
                  const std::function<int(const BlockPlan&)>& value) {
   std::string text;
@@ -111,15 +133,12 @@ std::string write(const Plan& plan) {
   require(embedding == head, "an embedding and a head of different layouts");
   require(plan.execution.vocab_parallel || embedding.tp == 1,
           "an embedding that tensor parallelism does not shard");
+  check_batch(plan, layers);
   Json document = Json::object();
   document.set("pp_deg", plan.pp);
-  document.set("tp_sizes_enc", join(layers, [](const BlockPlan& layout) {
-                 return ulysses(layout) ? layout.cp : layout.tp;
-               }));
+  document.set("tp_sizes_enc", join(layers, tensor_ranks));
   document.set("tp_consecutive_flags", join(layers, [](const BlockPlan&) { return 1; }));
-  document.set("cp_sizes_enc", join(layers, [](const BlockPlan& layout) {
-                 return ulysses(layout) ? 1 : layout.cp;
-               }));
+  document.set("cp_sizes_enc", join(layers, context_ranks));
   document.set("dp_types_enc", join(layers, [](const BlockPlan& layout) {
                  return layout.zero_stage == 3 ? 1 : 0;
                }));
@@ -139,11 +158,41 @@ std::string write(const Plan& plan) {
   document.set("pp_division", layers_by_stage(plan));
   document.set("pipeline_type", plan.schedule == "gpipe" ? "gpipe" : "pipedream_flush");
   document.set("default_dp_type", default_data_parallel(plan, layers));
-  document.set("vtp", ulysses(embedding) ? embedding.cp : embedding.tp);
+  document.set("vtp", tensor_ranks(embedding));
   document.set("vsp", ulysses(embedding) ? 1 : 0);
-  document.set("vcp", ulysses(embedding) ? 1 : embedding.cp);
-  document.set("embed_sdp", embedding.zero_stage == 3 ? 1 : 0);
+  document.set("vcp", context_ranks(embedding));
+  // The runtime reads the second name since it has one, its releases and its search the first.
+  for (const char* const name : {"embed_sdp", "vocab_sdp"}) {
+    document.set(name, embedding.zero_stage == 3 ? 1 : 0);
+  }
   return document.dump() + "\n";
+}
+
+// FSDP is told to reduce in the parameters' type unless an argument says otherwise.
+Execution usual(const Plan& plan) {
+  Execution execution;
+  execution.fp32_gradients = plan.precision == DType::Fp32;
+  return execution;
+}
+
+std::vector<std::string> script(const Plan& plan) {
+  std::vector<std::string> duties;
+  if (plan.precision != DType::Fp32 && plan.execution.fp32_gradients) {
+    duties.emplace_back(
+        "the plan reduces gradients in fp32: set the argument reduce_in_fp32, which no strategy "
+        "file holds");
+  }
+  const auto layers = layer_layouts(plan);
+  if (plan.num_micro_batches() > 1 && std::ranges::any_of(layers, [](const BlockPlan* layout) {
+        return layout->zero_stage >= 2;
+      })) {
+    duties.emplace_back(
+        fmt::format("the plan shards the gradients of each of {} micro-batches: set the argument "
+                    "async_grad_reduce to false, else every GPU keeps whole gradients until the "
+                    "last one",
+                    plan.num_micro_batches()));
+  }
+  return duties;
 }
 
 }  // namespace
@@ -152,6 +201,8 @@ extern const Exporter exporter_galvatron = {
     .name = "galvatron",
     .description = "Hetu-Galvatron strategy file, layer by layer",
     .write = write,
+    .script = script,
+    .usual = usual,
 };
 
 }  // namespace orrery::plan

@@ -286,12 +286,44 @@ class MegatronExport {
 
 std::string write(const Plan& plan) { return MegatronExport(plan).text(); }
 
+// What some or all of its releases refuse of the arguments (validate_args in
+// megatron/training/arguments.py, __post_init__ of TransformerConfig).
+std::vector<std::string> refused(const Plan& plan) {
+  const Execution& execution = plan.execution;
+  const BlockPlan& layout = plan.blocks.front().layout;
+  std::vector<std::string> remarks;
+  const std::int64_t kv_heads = plan.network.spec.kv_heads;
+  if (kv_heads > 0 && layout.tp > kv_heads) {
+    remarks.emplace_back(fmt::format(
+        "--tensor-model-parallel-size {} above --num-query-groups {} (ranks share heads of keys "
+        "and values) asks for core_v0.16 or later: releases up to core_v0.15 refuse it",
+        layout.tp, kv_heads));
+  }
+  if (!execution.overlap_tp) {
+    remarks.emplace_back(
+        "--no-async-tensor-model-parallel-allreduce is an argument of releases up to core_v0.15: "
+        "later ones refuse it and always overlap");
+  }
+  if (layout.zero_stage > 0 && execution.overlap_param_gather && !execution.overlap_grad_reduce) {
+    remarks.emplace_back(
+        "--overlap-param-gather is refused without --overlap-grad-reduce: search with --fix "
+        "overlap_param_gather=false, or overlap both");
+  }
+  if (plan.chunks > 1 && plan.pp == 2 && !execution.overlap_p2p) {
+    remarks.emplace_back(
+        "several chunks on each of two devices are refused with --no-overlap-p2p-communication: "
+        "search with --fix overlap_p2p=true");
+  }
+  return remarks;
+}
+
 }  // namespace
 
 extern const Exporter exporter_megatron = {
     .name = "megatron",
     .description = "launch script of Megatron-LM's pretrain_gpt.py",
     .write = write,
+    .script = refused,
 };
 
 }  // namespace orrery::plan

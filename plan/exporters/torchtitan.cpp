@@ -64,34 +64,103 @@ std::string stage_modules(const Plan& plan) {
   return text + "\n]";
 }
 
+// Ranks over which FSDP shards parameters: context ranks do, too, but are counted apart.
+int sharding_ranks(const Plan& plan) {
+  const BlockPlan& layout = plan.blocks.front().layout;
+  return layout.zero_stage != 3    ? 1
+         : layout.shard_degree > 0 ? layout.shard_degree
+                                   : plan.dp * layout.cp;
+}
+
+// fsdp_enabled of ParallelDims: over a single rank there is none.
+bool sharded(const Plan& plan) { return sharding_ranks(plan) > 1; }
+
+void check_data_parallel(const Plan& plan) {
+  const BlockPlan& layout = plan.blocks.front().layout;
+  require(layout.zero_stage == 0 || layout.zero_stage == 3,
+          "ZeRO-1 and ZeRO-2 (parameters are sharded or replicated)");
+  require(layout.zero_stage == 3 || layout.cp == 1, "context parallelism without sharding");
+  require(sharding_ranks(plan) % layout.cp == 0, "a sharding group that cuts context parallelism");
+  // parallelize_llama: "DDP has not supported > 1D parallelism".
+  require(sharded(plan) || plan.dp == 1 || plan.dp == plan.num_gpus(),
+          "replicas without sharding beside tensor or pipeline parallelism");
+  // maybe_enable_amp (torchtitan/distributed/utils.py).
+  require(plan.precision != DType::Bf16 || sharded(plan) || (layout.tp == 1 && plan.pp == 1),
+          "mixed precision of tensor or pipeline ranks without sharding");
+  require(plan.precision == DType::Bf16 || plan.precision == DType::Fp32,
+          fmt::format("{} training here", to_text(plan.precision)));
+}
+
+void check_model_parallel(const Plan& plan) {
+  const BlockPlan& layout = plan.blocks.front().layout;
+  require(layout.cp == 1 || layout.context != ContextParallel::Ulysses, "Ulysses");
+  require(layout.cp == 1 || layout.zigzag, "context ranks with whole chunks of the sequence");
+  require(layout.tp == 1 || layout.sequence_parallel, "tensor without sequence parallelism");
+  require(layout.tp == 1 || plan.execution.vocab_parallel,
+          "an embedding that tensor parallelism does not shard");
+  // seq_len_divisor of ParallelDims, whatever cp is.
+  const std::int64_t parts = std::int64_t{2} * layout.tp * layout.cp;
+  require(plan.sequence % parts == 0,
+          fmt::format("sequences of {} tokens, which 2 x tp x cp = {} does not divide",
+                      plan.sequence, parts));
+}
+
+// Experts of several ranks are wrapped by FSDP, whose mesh must be there (parallelize_llama of
+// llama4), and what they leave of its ranks and the tensor ranks shards them (build_mesh).
+void check_experts(const Plan& plan) {
+  const BlockPlan& layout = plan.blocks.front().layout;
+  if (plan.network.spec.moe.experts == 0) {
+    return;
+  }
+  const bool as_tensor = layout.expert_tp == 0 || layout.expert_tp == layout.tp;
+  require(as_tensor || (layout.ep > 1 && layout.expert_tp == 1),
+          layout.ep > 1
+              ? "experts that tensor parallelism cuts into other parts than the rest"
+              : "experts that tensor parallelism does not cut without expert parallelism");
+  require(layout.ep == 1 || layout.expert_cp == 1 || layout.cp == 1,
+          "experts that are not spread over the context ranks");
+  require(!reorders_experts(layout), "expert-parallel ranks inside tensor or context ranks");
+  require(layout.ep == 1 || sharded(plan),
+          "expert parallelism without sharding over several ranks (ZeRO-3)");
+  const int ranks = sharding_ranks(plan) * (layout.expert_tp == 1 ? layout.tp : 1);
+  require(ranks % layout.ep == 0,
+          fmt::format("experts of {} ranks within the {} that shard parameters", layout.ep, ranks));
+}
+
+// Batches and chunks that the schedules of torch/distributed/pipelining/schedules.py take.
+void check_pipeline(const Plan& plan) {
+  const std::int64_t batches = plan.num_micro_batches();
+  const std::int64_t rounds = std::max<std::int64_t>(1, batches / plan.pp);
+  const bool v_shaped = plan.schedule == "zb-v" || plan.schedule == "dualpipe-v";
+  const std::int64_t least = plan.schedule == "1f1b"         ? plan.pp
+                             : plan.schedule == "dualpipe-v" ? std::int64_t{2} * plan.pp
+                                                             : 1;
+  require(batches >= least,
+          fmt::format("{} micro-batches under {} (at least {})", batches, plan.schedule, least));
+  require(plan.schedule != "interleaved" || batches % rounds == 0,
+          fmt::format("{} micro-batches in {} rounds of equal length", batches, rounds));
+  require(!v_shaped || !plan.execution.stream_tp,
+          fmt::format("streamed tensor parallelism, which compiles, under {}", plan.schedule));
+  const BlockPlan& layout = plan.blocks.front().layout;
+  // get_dual_pipe_v_flag, as experts overlap with other passes unless told otherwise.
+  require(plan.schedule != "dualpipe-v" || layout.ep == 1 || layout.recompute == Recompute::None,
+          "expert parallelism and recomputation under dualpipe-v");
+}
+
 void check(const Plan& plan) {
   const BlockPlan& layout = plan.blocks.front().layout;
   for (const BlockRun& run : plan.blocks) {
     require(run.layout == layout, "blocks with different layouts");
     require(!run.layout.offload.any(), "offloading");
   }
-  require(layout.zero_stage == 0 || layout.zero_stage == 3,
-          "ZeRO-1 and ZeRO-2 (parameters are sharded or replicated)");
-  require(layout.zero_stage == 3 || layout.cp == 1, "context parallelism without sharding");
-  require(layout.cp == 1 || layout.context != ContextParallel::Ulysses, "Ulysses");
-  require(layout.cp == 1 || layout.zigzag, "context ranks with whole chunks of the sequence");
-  // parallelize_llama: "DDP has not supported > 1D parallelism".
-  require(layout.zero_stage == 3 || plan.dp == 1 || plan.dp == plan.num_gpus(),
-          "replicas without sharding beside tensor or pipeline parallelism");
-  // maybe_enable_amp (torchtitan/distributed/utils.py).
-  require(
-      plan.precision != DType::Bf16 || layout.zero_stage == 3 || (layout.tp == 1 && plan.pp == 1),
-      "mixed precision of tensor or pipeline ranks without sharding");
-  require(layout.tp == 1 || layout.sequence_parallel, "tensor without sequence parallelism");
-  require(plan.precision == DType::Bf16 || plan.precision == DType::Fp32,
-          fmt::format("{} training here", to_text(plan.precision)));
-  require(layout.ep == 1 || layout.expert_tp <= 1 || layout.expert_tp == layout.tp,
-          "experts that tensor parallelism cuts into other parts than the rest");
-  require(layout.ep == 1 || layout.expert_cp == 1 || layout.cp == 1,
-          "experts that are not spread over the context ranks");
-  require(!reorders_experts(layout), "expert-parallel ranks inside tensor or context ranks");
   require(layout.recompute != Recompute::Operators, "recomputation of chosen operators");
   require(layout.recompute != Recompute::Selective, "recomputation of the attention core alone");
+  check_data_parallel(plan);
+  check_model_parallel(plan);
+  check_experts(plan);
+  if (plan.pp > 1) {
+    check_pipeline(plan);
+  }
 }
 
 // "key = value" lines below a header.
@@ -124,12 +193,7 @@ std::string training(const Plan& plan) {
 
 std::string parallelism(const Plan& plan) {
   const BlockPlan& layout = plan.blocks.front().layout;
-  const bool sharded = layout.zero_stage == 3;
-  const int ranks = plan.dp * layout.cp;
-  const int group = layout.shard_degree > 0 ? layout.shard_degree : ranks;
-  // Context-parallel ranks shard parameters, too, but are counted apart.
-  require(!sharded || group % layout.cp == 0, "a sharding group that cuts context parallelism");
-  const int shard = sharded ? group / layout.cp : 1;
+  const int shard = sharding_ranks(plan) / layout.cp;
   Section section("parallelism");
   section.set("data_parallel_replicate_degree", plan.dp / shard)
       .set("data_parallel_shard_degree", shard)

@@ -106,6 +106,9 @@ void read_offload(ObjectReader& zero, BlockPlan& layout) {
   if (zero.boolean_or("cpu_offload", false)) {
     layout.offload.optimizer = Tier::Host;
   }
+  if (layout.offload.optimizer == Tier::Disk && layout.zero_stage < 3) {
+    layout.offload.optimizer = Tier::Host;  // DeepSpeedZeroOptimizer knows no disk
+  }
   if (layout.offload.optimizer != Tier::Device && layout.zero_stage >= 2) {
     layout.offload.gradients = Tier::Host;
   }
@@ -152,14 +155,21 @@ void read_zero(ObjectReader& zero, Plan& plan, BlockPlan& layout) {
   read_offload(zero, layout);
   read_overlap(zero, plan, layout);
   reject(zero, "zenflow", "updates beside the next steps (ZenFlow)");
-  plan.execution.quantised_gather = zero.boolean_or("zero_quantized_weights", false);
-  plan.execution.quantised_reduce = zero.boolean_or("zero_quantized_gradients", false);
+  // ZeRO++ is of stage 3; others pass over it.
+  const bool quantised_gather = zero.boolean_or("zero_quantized_weights", false);
+  const bool quantised_reduce = zero.boolean_or("zero_quantized_gradients", false);
+  plan.execution.quantised_gather = quantised_gather && layout.zero_stage == 3;
+  plan.execution.quantised_reduce = quantised_reduce && layout.zero_stage == 3;
   for (const std::string_view field : kOtherZeroFields) {
     (void)zero.optional(field);
     (void)zero.optional(fmt::format("stage3_{}", field));  // the same field under an older name
   }
   zero.finish();
 }
+
+// Of the gradients between sequence-parallel ranks: by its name since 0.16.5, and by the older one.
+constexpr std::string_view kSequenceType = "seq_parallel_communication_data_type";
+constexpr std::string_view kOlderSequenceType = "seq_parallel_comm_data_type";
 
 // DeepSpeed passes over keys that it does not know: a misspelt one is an error.
 void refuse_misspelt(const ObjectReader& document) {
@@ -168,13 +178,15 @@ void refuse_misspelt(const ObjectReader& document) {
                                          "gradient_accumulation_steps",
                                          "zero_optimization",
                                          "sequence_parallel_size",
+                                         "data_parallel_size",
                                          "activation_checkpointing",
                                          "bf16",
                                          "bfloat16",
                                          "fp16",
                                          "data_types",
                                          "communication_data_type",
-                                         "seq_parallel_comm_data_type",
+                                         std::string(kSequenceType),
+                                         std::string(kOlderSequenceType),
                                          "tensor_parallel",
                                          "pipeline",
                                          "compression_training",
@@ -187,12 +199,23 @@ void refuse_misspelt(const ObjectReader& document) {
   }
 }
 
+// Files for releases on both sides of the renaming have both names.
+std::optional<JsonReader> type_between_sequences(ObjectReader& document) {
+  const auto type = stated(document, kSequenceType);
+  const auto older = stated(document, kOlderSequenceType);
+  if (type.has_value() && older.has_value() && type->json() != older->json()) {
+    older->fail(fmt::format("{} says otherwise", kSequenceType),
+                "leave this one out: DeepSpeed 0.16.5 and later pass over it");
+  }
+  return type.has_value() ? type : older;
+}
+
 // Plans have one type of gradients: what is accumulated is what travels. Where the file does not
 // say what travels, that is what it accumulates; but with sequence-parallel ranks another key says
 // it, of fp32 by default, and the first one is not asked (engine.py, _configure_distributed_model).
 void read_communication(ObjectReader& document, const Plan& plan, bool splits_sequences) {
   const auto usual = stated(document, "communication_data_type");
-  const auto between_sequences = stated(document, "seq_parallel_comm_data_type");
+  const auto between_sequences = type_between_sequences(document);
   const auto& type = splits_sequences ? between_sequences : usual;
   const std::string_view kept = plan.execution.fp32_gradients ? "fp32" : to_text(plan.precision);
   constexpr std::array<std::string_view, 3> kTypes = {"fp32", "bf16", "fp16"};
@@ -208,8 +231,8 @@ void read_communication(ObjectReader& document, const Plan& plan, bool splits_se
   if (type.has_value()) {
     type->fail(problem, fmt::format("write \"{}\", or {}", kept, other));
   }
-  document.value().fail(
-      problem, fmt::format("write \"seq_parallel_comm_data_type\": \"{}\", or {}", kept, other));
+  document.value().fail(problem,
+                        fmt::format("write \"{}\": \"{}\", or {}", kSequenceType, kept, other));
 }
 
 void read_precision(ObjectReader& document, bool sharded, bool splits_sequences, Plan& plan) {
@@ -263,6 +286,29 @@ void read_batch(ObjectReader& document, Plan& plan) {
   }
 }
 
+// Sequence-parallel ranks are those of Ulysses, all others data-parallel. What the file says of the
+// latter is asked only beside the former (deepspeed/__init__.py).
+void read_ranks(ObjectReader& document, Plan& plan, BlockPlan& layout) {
+  const int gpus = plan.cluster.num_gpus();
+  const auto size = stated(document, "sequence_parallel_size");
+  if (size.has_value()) {
+    layout.cp = static_cast<int>(size->integer(1, limits::kMaxDevices));
+    layout.context = layout.cp > 1 ? ContextParallel::Ulysses : ContextParallel::Ring;
+    if (gpus % layout.cp != 0) {
+      size->fail(fmt::format("{} GPUs cannot be cut into groups of {}", gpus, layout.cp));
+    }
+  }
+  plan.dp = gpus / layout.cp;
+  const auto others = stated(document, "data_parallel_size");
+  if (size.has_value() && others.has_value() &&
+      others->integer(1, limits::kMaxDevices) != plan.dp) {
+    others->fail(
+        fmt::format("{} GPUs in groups of {} sequence-parallel ranks are {} data-parallel "
+                    "ranks",
+                    gpus, layout.cp, plan.dp));
+  }
+}
+
 Plan parse(std::string_view text, const std::string& where, const topologies::Cluster& cluster,
            const models::Network* network) {
   if (network == nullptr) {
@@ -277,15 +323,7 @@ Plan parse(std::string_view text, const std::string& where, const topologies::Cl
   plan.profile = costmodel::load_profile("", cluster.gpu);
   plan.sequence = network->spec.sequence;
   BlockPlan layout;
-  if (const auto size = stated(document, "sequence_parallel_size")) {
-    layout.cp = static_cast<int>(size->integer(1, limits::kMaxDevices));
-    layout.context = layout.cp > 1 ? ContextParallel::Ulysses : ContextParallel::Ring;
-    if (cluster.num_gpus() % layout.cp != 0) {
-      size->fail(
-          fmt::format("{} GPUs cannot be cut into groups of {}", cluster.num_gpus(), layout.cp));
-    }
-  }
-  plan.dp = cluster.num_gpus() / layout.cp;
+  read_ranks(document, plan, layout);
   const auto section = document.optional("zero_optimization");
   std::optional<ObjectReader> zero;
   if (section.has_value()) {

@@ -336,8 +336,14 @@ TEST(Exporters, WriteEveryFieldOfTheExecutionOrSayThatTheyDoNot) {
       try {
         if (changed.execution != plan.execution &&
             export_plan(*exporter, changed) == export_plan(*exporter, plan)) {
-          EXPECT_THAT(untold(*exporter, changed), testing::Contains(HasSubstr(name + " = ")))
-              << exporter->name;
+          // What a framework does by itself is nothing that it would have to be told.
+          const Json own = exporter->usual != nullptr ? to_json(exporter->usual(changed)) : usual;
+          const auto named = testing::Contains(HasSubstr(name + " = "));
+          if (*own.find(name) == *document.find(name)) {
+            EXPECT_THAT(untold(*exporter, plan), named) << exporter->name;
+          } else {
+            EXPECT_THAT(untold(*exporter, changed), named) << exporter->name;
+          }
         }
       } catch (const Error& error) {
         EXPECT_THAT(error.what(), HasSubstr(exporter->name));

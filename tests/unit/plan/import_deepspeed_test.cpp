@@ -97,33 +97,68 @@ TEST(DeepSpeedImport, ReadsTheTypesThatTheExporterWrites) {
 }
 
 // Between sequence-parallel ranks another key names the type, and is fp32 without it (runtime/
-// engine.py, _configure_distributed_model).
+// engine.py, _configure_distributed_model). 0.16.5 renamed it.
 TEST(DeepSpeedImport, SequenceParallelGradientsTravelInTheirOwnType) {
   const std::string members = R"("sequence_parallel_size": 2, "zero_optimization": {"stage": 2})";
-  const std::string key = R"(, "seq_parallel_comm_data_type": )";
   const std::string fp32 = R"(, "data_types": {"grad_accum_dtype": "fp32"})";
   EXPECT_TRUE(read(configuration("bf16", members + fp32)).execution.fp32_gradients);
-  EXPECT_FALSE(read(configuration("bf16", members + key + "\"bf16\"")).execution.fp32_gradients);
-  EXPECT_THAT(refusal("bf16", members), HasSubstr("write \"seq_parallel_comm_data_type\": \"bf16"));
-  EXPECT_THAT(refusal("bf16", members + key + "\"bf16\"" + fp32),
-              HasSubstr("gradients summed in bf16 and accumulated in fp32"));
+  EXPECT_THAT(refusal("bf16", members),
+              HasSubstr("write \"seq_parallel_communication_data_type\": \"bf16"));
+  for (const std::string name :
+       {"seq_parallel_communication_data_type", "seq_parallel_comm_data_type"}) {
+    const std::string key = ", \"" + name + "\": ";
+    EXPECT_FALSE(read(configuration("bf16", members + key + "\"bf16\"")).execution.fp32_gradients);
+    EXPECT_THAT(refusal("bf16", members + key + "\"bf16\"" + fp32),
+                HasSubstr("gradients summed in bf16 and accumulated in fp32"));
+    EXPECT_EQ(refusal("bf16", R"("zero_optimization": {"stage": 2})" + key + "\"fp32\""), "");
+  }
   // The key of other runs is not asked then, nor this one in them.
   EXPECT_EQ(refusal("bf16", members + fp32 + R"(, "communication_data_type": "bf16")"), "");
-  EXPECT_EQ(refusal("bf16", R"("zero_optimization": {"stage": 2})" + key + "\"fp32\""), "");
 }
 
-TEST(DeepSpeedExport, WritesTheTypeBetweenSequenceParallelRanks) {
-  Plan plan = sharded_plan();
-  plan.dp = 8;
-  plan.blocks.front().layout = {.cp = 2, .context = ContextParallel::Ulysses, .zero_stage = 2};
-  for (const bool fp32 : {true, false}) {
-    plan.execution.fp32_gradients = fp32;
-    const std::string text = find_exporter("deepspeed").write(plan);
-    EXPECT_THAT(text, HasSubstr(fp32 ? R"("seq_parallel_comm_data_type": "fp32")"
-                                     : R"("seq_parallel_comm_data_type": ")" +
-                                           std::string(to_text(plan.precision))));
-    EXPECT_EQ(read(text).execution.fp32_gradients, fp32);
-  }
+TEST(DeepSpeedImport, BothNamesOfTheTypeAgree) {
+  const auto both = [](const std::string& older) {
+    return refusal("bf16", R"("sequence_parallel_size": 2, "zero_optimization": {"stage": 2},
+                              "seq_parallel_communication_data_type": "bf16",
+                              "seq_parallel_comm_data_type": ")" +
+                               older + "\"");
+  };
+  EXPECT_EQ(both("bf16"), "");
+  EXPECT_THAT(both("fp32"), HasSubstr("ds.json: /seq_parallel_comm_data_type: "
+                                      "seq_parallel_communication_data_type says otherwise"));
+  EXPECT_THAT(refusal("bf16", R"("seq_parallel_comunication_data_type": "fp32")"),
+              HasSubstr("did you mean \"seq_parallel_communication_data_type\"?"));
+}
+
+TEST(DeepSpeedImport, DataAndSequenceRanksMakeAllGpus) {
+  const auto refused = [](const std::string& members) {
+    return refusal("bf16", members + R"(, "data_types": {"grad_accum_dtype": "fp32"},
+                                          "zero_optimization": {"stage": 2})");
+  };
+  EXPECT_EQ(refused(R"("sequence_parallel_size": 2, "data_parallel_size": 8)"), "");
+  EXPECT_THAT(
+      refused(R"("sequence_parallel_size": 2, "data_parallel_size": 4)"),
+      HasSubstr("16 GPUs in groups of 2 sequence-parallel ranks are 8 data-parallel ranks"));
+  EXPECT_EQ(refused(R"("data_parallel_size": 4)"), "");  // not asked alone
+}
+
+// DeepSpeedZeroOptimizer, of stages 1 and 2, keeps on the host what an offload_optimizer of any
+// device says; ZeRO++ is of stage 3.
+TEST(DeepSpeedImport, OnlyStage3HasDisksAndQuantisedCollectives) {
+  const auto imported = [](int stage) {
+    return read(configuration("bf16", R"("data_types": {"grad_accum_dtype": "fp32"},
+                                         "zero_optimization": {"stage": )" +
+                                          std::to_string(stage) +
+                                          R"(, "offload_optimizer": {"device": "nvme"},
+                                          "zero_quantized_weights": true,
+                                          "zero_quantized_gradients": true})"));
+  };
+  const Plan second = imported(2);
+  EXPECT_EQ(second.blocks.front().layout.offload.optimizer, Tier::Host);
+  EXPECT_FALSE(second.execution.quantised_gather || second.execution.quantised_reduce);
+  const Plan third = imported(3);
+  EXPECT_EQ(third.blocks.front().layout.offload.optimizer, Tier::Disk);
+  EXPECT_TRUE(third.execution.quantised_gather && third.execution.quantised_reduce);
 }
 
 // DeepSpeed's engine raises NotImplementedError (runtime/engine.py, _do_optimizer_sanity_check).
@@ -178,6 +213,7 @@ TEST(DeepSpeedExport, NamesOverlapsThatTheOptimizerDoesNotHave) {
 // What a configuration alone does not do.
 TEST(Exporters, SayWhatTheTrainingScriptHasToDo) {
   Plan plan = sharded_plan();
+  plan.execution.fp32_gradients = false;
   const Exporter& deepspeed = find_exporter("deepspeed");
   const Exporter& accelerate = find_exporter("accelerate");
   EXPECT_THAT(deepspeed.script(plan), IsEmpty());
