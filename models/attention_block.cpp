@@ -8,6 +8,8 @@
 namespace orrery::models {
 namespace {
 
+constexpr std::int64_t kRelativeBuckets = 32;
+
 Dims head_dims(const NetworkSpec& spec) {
   return {query_heads(spec), {Var::HeadDim, spec.head_dim}};
 }
@@ -28,6 +30,15 @@ int project_output(BlockBuilder& builder, const NetworkSpec& spec, const std::st
   return builder.linear(prefix + "attention_projection", context, {Var::Head, Var::HeadDim},
                         {prefix + "attention_output", {{Var::Hidden, spec.hidden}}},
                         {.bias = spec.attention_output_bias, .target = &AdapterSpec::o});
+}
+
+// T5's table of what a distance adds to the scores of a head: all layers of a stack read it, and
+// its gradient is a sum over the queries of each, as that of a weight of attention. The first one
+// holds it.
+void add_relative_bias(BlockBuilder& builder, const NetworkSpec& spec) {
+  const int table =
+      builder.weight("w_relative_bias", {{Var::Latent, kRelativeBuckets}, query_heads(spec)});
+  builder.block.operators.back().weights.push_back(table);
 }
 
 const Dim& position_dim(const Dims& dims) {
@@ -101,6 +112,9 @@ int add_attention(BlockBuilder& builder, const NetworkSpec& spec, int input,
                              .window = variant.windowed ? spec.sliding_window : 0,
                              .dropout = spec.attention_dropout > 0};
   const int context = add_attention_core(builder, spec, {.q = qkv[0], .k = qkv[1], .v = qkv[2]});
+  if (spec.position == PositionKind::RelativeBias && variant.first) {
+    add_relative_bias(builder, spec);
+  }
   return project_output(builder, spec, "", context);
 }
 

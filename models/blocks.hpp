@@ -16,8 +16,11 @@ struct LayerVariant {
   bool moe = false;
   bool windowed = false;
   bool decoder = false;  // T5: cross-attention to the encoder's output
-  bool first_decoder = false;
+  // Of its stack, where the first layer has something of its own: the decoder's embeds its tokens,
+  // either one's holds the table of relative positions.
+  bool first = false;
   bool causal = true;
+  bool begins_decoder() const { return decoder && first; }
   bool operator==(const LayerVariant&) const = default;
 };
 

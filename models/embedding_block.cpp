@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The first block: gather of the token table, learned positions (and token types of BERT), norm and
-// dropout; for ViT the patch projection, a GEMM over the pixels of a patch. T5's table of relative
-// position biases (32 buckets x heads, one per stack) stands here too.
+// dropout; for ViT the patch projection, a GEMM over the pixels of a patch.
 #include "models/blocks.hpp"
 #include "models/positions.hpp"
 
@@ -9,7 +8,6 @@ namespace orrery::models {
 namespace {
 
 constexpr std::int64_t kTokenTypes = 2;
-constexpr std::int64_t kRelativeBuckets = 32;
 constexpr std::int64_t kColourChannels = 3;
 
 int gather_tokens(BlockBuilder& builder, const NetworkSpec& spec, const std::string& prefix,
@@ -57,10 +55,6 @@ int add_embedding(BlockBuilder& builder, const NetworkSpec& spec, const std::str
                                           : gather_tokens(builder, spec, prefix, tied);
   if (spec.position == PositionKind::Learned) {
     stream = add_positions(builder, spec, stream);
-  }
-  if (spec.position == PositionKind::RelativeBias) {
-    builder.block.operators.back().weights.push_back(builder.weight(
-        prefix + "w_relative_bias", {{Var::Latent, kRelativeBuckets}, {Var::Head, spec.heads}}));
   }
   if (spec.embedding_norm) {
     stream = builder.norm(prefix + "embedding_norm", stream, spec.norm);

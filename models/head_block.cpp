@@ -6,20 +6,25 @@
 namespace orrery::models {
 namespace {
 
-int add_loss(BlockBuilder& builder, int logits, Var over) {
+// Three values a token, each of which ranks that share the vocabulary reduce: the largest logit,
+// the sum of the exponentials below it, and what the loss compares that with, the target's logit
+// (Megatron-LM core/tensor_parallel/cross_entropy.py).
+void add_loss(BlockBuilder& builder, int logits, Var over) {
   Dims rows = builder.dims(logits);
   rows.pop_back();
-  const int loss = builder.activation("loss", rows, Element::Fp32);
+  std::vector<int> values;
+  for (const char* name : {"largest_logit", "target_logit", "exponentials"}) {
+    values.push_back(builder.activation(name, rows, Element::Fp32));
+  }
   Operator op{.name = "cross_entropy",
               .kind = OpKind::CrossEntropy,
               .inputs = {logits},
-              .outputs = {loss},
+              .outputs = std::move(values),
               .reduced = {over},
               .flops_per_point = 5.0,
               .logits_in_fp32 = true};
   op.saved.push_back({.tensor = logits, .element = Element::Fp32});
   builder.add(std::move(op));
-  return loss;
 }
 
 void add_vocabulary_loss(BlockBuilder& builder, const NetworkSpec& spec, int input, Var width) {

@@ -38,7 +38,7 @@ int pre_norm_layer(BlockBuilder& builder, const NetworkSpec& spec, int hidden, i
   if (variant.decoder) {
     const int query = builder.norm("cross_norm", stream, spec.norm);
     const int cross =
-        add_cross_attention(builder, spec, query, memory, /*save_memory=*/variant.first_decoder);
+        add_cross_attention(builder, spec, query, memory, /*save_memory=*/variant.begins_decoder());
     stream = builder.residual("cross_residual", cross, stream, dropout, "residual_cross");
   }
   const int normed_mlp = builder.norm("mlp_norm", stream, spec.norm);
@@ -76,7 +76,10 @@ int parallel_layer(BlockBuilder& builder, const NetworkSpec& spec, int hidden,
 std::string layer_name(const NetworkSpec& spec, const LayerVariant& variant) {
   std::string name = variant.moe ? "moe" : "dense";
   if (spec.family == Family::T5) {
-    name = variant.decoder ? (variant.first_decoder ? "decoder_first" : "decoder") : "encoder";
+    name = variant.decoder ? "decoder" : "encoder";
+  }
+  if (variant.first) {
+    name += "_first";
   }
   return variant.windowed ? name + "_window" : name;
 }
@@ -105,13 +108,13 @@ Dim decoder_positions(const NetworkSpec& spec) {
 
 Block layer_block(const NetworkSpec& spec, const LayerVariant& variant) {
   BlockBuilder builder(layer_name(spec, variant), BlockKind::Layer, spec.adapters);
-  if (variant.decoder && !variant.first_decoder) {
+  if (variant.decoder && !variant.begins_decoder()) {
     builder.block.memory = stream_activation(builder, spec, "memory");
     builder.positions = decoder_positions(spec);
   }
   int hidden = stream_activation(builder, spec, "hidden");
   builder.block.input = hidden;
-  if (variant.first_decoder) {
+  if (variant.begins_decoder()) {
     hidden = start_decoder(builder, spec, hidden);
   }
   if (spec.family == Family::Bert) {

@@ -22,15 +22,16 @@ bool is_windowed(const NetworkSpec& spec, std::int64_t layer) {
 
 std::vector<LayerVariant> layer_variants(const NetworkSpec& spec) {
   std::vector<LayerVariant> variants;
+  const bool relative = spec.position == PositionKind::RelativeBias;
   for (std::int64_t layer = 0; layer < spec.encoder_layers; ++layer) {
-    variants.push_back({.causal = false});
+    variants.push_back({.first = relative && layer == 0, .causal = false});
   }
   const bool t5 = spec.family == Family::T5;
   for (std::int64_t layer = 0; layer < spec.layers; ++layer) {
     variants.push_back({.moe = is_moe_layer(spec.moe, layer),
                         .windowed = is_windowed(spec, layer),
                         .decoder = t5,
-                        .first_decoder = t5 && layer == 0,
+                        .first = t5 && layer == 0,
                         .causal = spec.causal});
   }
   return variants;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "base/error.hpp"
 #include "base/math.hpp"
@@ -112,12 +113,12 @@ namespace {
 // The embedding is a product with a one-hot matrix.
 bool is_product(const Operator& op) { return models::is_gemm(op) || op.kind == OpKind::Embedding; }
 
+}  // namespace
+
 bool sums_over(const Operator& op, Var var) {
   return std::any_of(op.reduced.begin(), op.reduced.end(),
                      [var](Var reduced) { return canonical(reduced) == canonical(var); });
 }
-
-}  // namespace
 
 Assignment assign(const Block& block, const Operator& op, const AxisRules& rules) {
   const VarBits space = iteration_space(block, op);
@@ -197,6 +198,33 @@ std::array<bool, kNumAxes> summed_axes(const Operator& op, const Tensor& weight,
     summed[slot] = gradient[axis].is_partial() && !stored[axis].is_sharded() && !after_sum;
   }
   return summed;
+}
+
+Copies copies_of_heads(const Tensor& weight, const Layout& stored, const Mesh& mesh) {
+  Copies copies;
+  copies.fill(1);
+  const auto heads = std::find_if(weight.dims.begin(), weight.dims.end(),
+                                  [](const Dim& dim) { return dim.var == Var::KvHead; });
+  if (heads == weight.dims.end() || !mesh.shares.empty()) {
+    return copies;  // shares keep the query heads of a key and value head together
+  }
+  const auto cuts = [&](Axis axis) {
+    return stored[axis].is_sharded() && canonical(stored[axis].var()) == Var::Head;
+  };
+  std::int64_t parts = 1;
+  for (const Axis axis : kAxes) {
+    parts *= cuts(axis) ? mesh.of(axis) : 1;
+  }
+  // The outermost axis is cut first, so that the innermost has the same heads.
+  std::int64_t left = parts / std::min(parts, heads->extent);
+  for (const Axis axis : kAxes) {
+    if (cuts(axis)) {
+      const std::int64_t here = std::gcd(left, std::int64_t{mesh.of(axis)});
+      copies[static_cast<std::size_t>(axis)] = static_cast<int>(here);
+      left /= here;
+    }
+  }
+  return copies;
 }
 
 std::vector<Axis> statistics_axes(const Block& block, const Operator& op,

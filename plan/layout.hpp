@@ -119,6 +119,9 @@ Assignment assign(const models::Block& block, const models::Operator& op, const 
 // activations along Choice, the copies of a token).
 bool iterates_over(const models::Block& block, const models::Operator& op, Var var);
 
+// Whether it sums over the variable (KvHead counts as Head).
+bool sums_over(const models::Operator& op, Var var);
+
 // Rule 2. The k and v inputs of attention are read at all key positions: an axis assigned to Seq
 // needs them replicated.
 Layout required_input(const models::Operator& op, const models::Tensor& tensor, int position,
@@ -140,6 +143,12 @@ Layout stored_weight(const models::Operator& op, const models::Tensor& weight,
 // reduced variables, where the output is whole.
 std::array<bool, kNumAxes> summed_axes(const models::Operator& op, const models::Tensor& weight,
                                        const Assignment& assignment, const AxisRules& rules);
+
+// By axis, how many ranks next to one another hold the same of a weight that the axis shards: where
+// it cuts key and value heads into more parts than there are, each is on several ranks. Their
+// gradients of it are of their own query heads, so that they are summed over those ranks.
+using Copies = std::array<int, kNumAxes>;
+Copies copies_of_heads(const models::Tensor& weight, const Layout& stored, const Mesh& mesh);
 
 // Axes along which a norm's rows are cut, so that it sums one or two values a token over them.
 std::vector<Axis> statistics_axes(const models::Block& block, const models::Operator& op,

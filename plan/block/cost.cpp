@@ -23,6 +23,34 @@ using models::Tensor;
 // Replicas that serve wait for nobody else: each is taken for typical.
 int chips_in_step(const Plan& plan) { return plan.serving ? 1 : plan.cluster.num_gpus(); }
 
+std::vector<StateGroup::Repeated> repeated_heads(const Tensor& weight, const Layout& stored,
+                                                 const Mesh& mesh, std::int64_t elements) {
+  std::vector<StateGroup::Repeated> repeated;
+  const Copies copies = copies_of_heads(weight, stored, mesh);
+  for (const Axis axis : kAxes) {
+    if (const int ranks = copies[static_cast<std::size_t>(axis)]; ranks > 1 && !weight.frozen) {
+      repeated.push_back({axis, ranks, elements});
+    }
+  }
+  return repeated;
+}
+
+void add(const StateGroup& group, StateGroup& sum) {
+  sum.elements += group.elements;
+  sum.quantised += group.quantised;
+  sum.transposed += group.transposed;
+  for (const StateGroup::Repeated& one : group.repeated) {
+    const auto same = std::find_if(
+        sum.repeated.begin(), sum.repeated.end(),
+        [&](const auto& known) { return known.axis == one.axis && known.ranks == one.ranks; });
+    if (same == sum.repeated.end()) {
+      sum.repeated.push_back(one);
+    } else {
+      same->elements += one.elements;
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<StateGroup> state_groups(const Block& block, const BlockRules& rules, const Mesh& mesh,
@@ -43,8 +71,9 @@ std::vector<StateGroup> state_groups(const Block& block, const BlockRules& rules
       group.frozen = weight.frozen;
       group.forward_only = block.frozen;
       group.reduced = summed_axes(op, weight, assignment, rules.of(op));
-      group.elements =
-          local_elements(weight, stored_weight(op, weight, assignment, rules.of(op)), mesh, {});
+      const Layout stored = stored_weight(op, weight, assignment, rules.of(op));
+      group.elements = local_elements(weight, stored, mesh, {});
+      group.repeated = repeated_heads(weight, stored, mesh, group.elements);
       group.quantised = is_quantised_weight(op, weight, precision) ? group.elements : 0;
       group.transposed = models::gives_input_gradient(block, op) ? group.quantised : 0;
       const auto same = std::find_if(groups.begin(), groups.end(), [&](const StateGroup& known) {
@@ -54,9 +83,7 @@ std::vector<StateGroup> state_groups(const Block& block, const BlockRules& rules
       if (same == groups.end()) {
         groups.push_back(group);
       } else {
-        same->elements += group.elements;
-        same->quantised += group.quantised;
-        same->transposed += group.transposed;
+        add(group, *same);
       }
     }
   }

@@ -38,13 +38,21 @@ PassCost operator+(const PassCost& a, const PassCost& b);  // b after a
 
 // Parameters whose gradients are partial over the same axes.
 struct StateGroup {
+  // Of them, key and value heads that so many ranks of an axis next to one another hold: gradients
+  // are summed over these, too.
+  struct Repeated {
+    Axis axis = Axis::Tensor;
+    int ranks = 1;
+    std::int64_t elements = 0;
+  };
   std::array<bool, kNumAxes> reduced{};  // axes over which the gradient is summed
   std::int64_t elements = 0;             // on one device, before ZeRO
   std::int64_t quantised = 0;            // of them: weights of products in fp8 or nvfp4
   std::int64_t transposed = 0;           // of those: the backward reads them in columns
-  bool tied = false;                     // a use of the token table of the embedding
-  bool frozen = false;                   // parameters alone: no gradient, no update
-  bool forward_only = false;             // their block has no backward
+  std::vector<Repeated> repeated = {};
+  bool tied = false;          // a use of the token table of the embedding
+  bool frozen = false;        // parameters alone: no gradient, no update
+  bool forward_only = false;  // their block has no backward
   bool reduced_over(Axis axis) const { return reduced[static_cast<std::size_t>(axis)]; }
 };
 

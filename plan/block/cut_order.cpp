@@ -179,9 +179,10 @@ class CutCheck {
       }
     }
     for (const int weight : op.weights) {
-      const Layout used =
-          required_input(op, block_.tensors[static_cast<std::size_t>(weight)], 0, assignment);
-      const Cuts cuts(used, mesh_);
+      const models::Tensor& tensor = block_.tensors[static_cast<std::size_t>(weight)];
+      const Layout elsewhere = required_input(op, tensor, 0, assign(block_, op, rules_.other));
+      Cuts cuts(elsewhere, mesh_);
+      cuts.convert(elsewhere, required_input(op, tensor, 0, assignment));
       note(cuts.conflict(all), op.name, weight);
       all.join(cuts);
     }

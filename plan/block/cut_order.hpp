@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which part of a dimension a rank holds where several axes cut it. Inputs and weights are cut by
 // the outermost axis first; an axis that begins to cut a dimension later cuts what is left of it,
-// whichever axis it is. So one layout may stand for different tokens on a rank, and tensors that an
-// operator reads together, or the gradients of one tensor, must have been cut in one order.
+// whichever axis it is, as those that cut heads around attention alone do. So one layout may stand
+// for different tokens on a rank, and tensors that an operator reads together, or the gradients of
+// one tensor, must have been cut in one order.
 #pragma once
 
 #include <optional>

@@ -11,6 +11,9 @@ namespace orrery::plan {
 using sim::CommKind;
 
 costmodel::GroupShape StateCollective::group(const Mesh& mesh, int gpus_per_node) const {
+  if (neighbours > 0) {
+    return group_of({Extent{neighbours, mesh.stride(axes.front())}}, gpus_per_node);
+  }
   costmodel::GroupShape group = group_of(mesh, axes, gpus_per_node);
   if (span == Span::InsideNode) {
     group.ranks = group.ranks_per_node;
@@ -60,6 +63,12 @@ class StateList {
     if (!group.frozen) {
       add(CommKind::AllReduce, reduced_axes(group, mesh_, kTensorAxes), elements * gradient_,
           Use::Reduce);
+    }
+    for (const StateGroup::Repeated& one : group.repeated) {
+      all_.push_back({.kind = CommKind::AllReduce,
+                      .axes = {one.axis},
+                      .bytes = static_cast<double>(one.elements) * gradient_,
+                      .neighbours = one.ranks});
     }
   }
 

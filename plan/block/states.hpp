@@ -63,6 +63,7 @@ struct StateCollective {
   double bytes = 0;  // of the buffer, on one device
   Use use = Use::Reduce;
   Span span = Span::All;
+  int neighbours = 0;  // of its one axis so many ranks next to one another; 0: all
   costmodel::GroupShape group(const Mesh& mesh, int gpus_per_node) const;
 };
 

@@ -112,13 +112,18 @@ Seconds kernel_time(const std::vector<Step>& steps) {
 
 // Ranks that hold parts of the block's states; its traffic is one collective of all of them.
 void set_traffic_axes(const BlockCost& cost, const Mesh& mesh, FlatBlock& block) {
+  const auto bit_of = [](std::size_t axis) { return static_cast<std::uint8_t>(1U << axis); };
   for (const StateGroup& group : cost.states) {
+    for (const StateGroup::Repeated& one : group.repeated) {
+      block.reduce_axes =
+          static_cast<std::uint8_t>(block.reduce_axes | bit_of(static_cast<std::size_t>(one.axis)));
+    }
     for (std::size_t index = 0; index < kNumAxes; ++index) {
       const auto axis = static_cast<Axis>(index);
       if (!group.reduced_over(axis) || mesh.of(axis) == 1) {
         continue;
       }
-      const auto bit = static_cast<std::uint8_t>(1U << index);
+      const std::uint8_t bit = bit_of(index);
       block.reduce_axes = static_cast<std::uint8_t>(block.reduce_axes | bit);
       if (!is_tensor_axis(axis) && axis != Axis::Replica) {
         block.gather_axes = static_cast<std::uint8_t>(block.gather_axes | bit);

@@ -57,8 +57,8 @@ DeviceTimes times_of_device(const Plan& plan, BlockCosts& costs,
     const Seconds backward = stage.exposed_data_cut * stage.cut_fraction +
                              stage.exposed_data_backward * (1 - stage.cut_fraction);
     times.data += stage.exposed_data_forward * forwards + backward * count;
-    times.offload +=
-        stage.exposed_offload_forward * forwards + stage.exposed_offload_backward * count;
+    times.offload += stage.exposed_offload_forward * forwards +
+                     stage.exposed_offload_backward * count + stage.exposed_offload_first;
     for (std::size_t axis = 0; axis < kNumAxes; ++axis) {
       times.exposed[axis] +=
           stage.forward_cost.exposed[axis] * forwards + stage.backward_cost.exposed[axis] * count;

@@ -30,12 +30,12 @@ void add_move(Tier tier, ByteCount bytes, std::vector<sim::TierMove>& moves) {
   }
 }
 
-// A pass in steady state. It begins with the block that the pass before ended with, the other way:
-// the parameters in the window are still there. What its first block saved came during the pass
+// A pass that begins with the block that the pass before ended with, the other way: the parameters
+// of its first `there` blocks are still there. What its first block saved came during the pass
 // before and that of the next pass comes during this one; the last block's stores go out during the
 // next. The pass ends when its blocks and copies have ended.
 SimTime copied_pass(const std::vector<CopiedBlock>& blocks, const sim::TierGraph& graph,
-                    const sim::TierPolicy& window) {
+                    const sim::TierPolicy& window, int there) {
   std::vector<sim::TierObject> objects = {{"the pass before", ByteCount(), {}}};
   std::vector<sim::TierStep> steps = {{0, SimTime{}, blocks.back().stores}};
   for (std::size_t index = 0; index < blocks.size(); ++index) {
@@ -43,7 +43,7 @@ SimTime copied_pass(const std::vector<CopiedBlock>& blocks, const sim::TierGraph
     const bool first = index == 0;
     const bool last = index + 1 == blocks.size();
     std::vector<sim::TierMove> loads = first ? std::vector<sim::TierMove>() : block.loads;
-    if (index >= static_cast<std::size_t>(window.resident)) {
+    if (index >= static_cast<std::size_t>(there)) {
       loads.insert(loads.end(), block.parameters.begin(), block.parameters.end());
     }
     objects.push_back({"block", ByteCount(), std::move(loads)});
@@ -156,13 +156,17 @@ void add_offload(const StageContent& content, const Plan& plan, BlockCosts& cost
   const sim::TierGraph graph = tier_graph(plan.cluster, costs.device().profile());
   if (copies(forward)) {
     stretch(forward, stage.forward);
-    const SimTime time = std::max(stage.forward, copied_pass(forward, graph, window));
+    const SimTime time = std::max(stage.forward, copied_pass(forward, graph, window, resident));
     stage.exposed_offload_forward = to_seconds(time - stage.forward);
+    // What the last step left there has been updated since.
+    const SimTime first = std::max(time, copied_pass(forward, graph, window, 0));
+    stage.exposed_offload_first = to_seconds(first - time);
     stage.forward = time;
+    stage.gathered_forward = std::max(stage.gathered_forward, first);
   }
   if (copies(backward)) {
     stretch(backward, stage.backward);
-    const SimTime time = std::max(stage.backward, copied_pass(backward, graph, window));
+    const SimTime time = std::max(stage.backward, copied_pass(backward, graph, window, resident));
     stage.exposed_offload_backward = to_seconds(time - stage.backward);
     stage.last_backward += time - stage.backward;
     stage.backward = time;

@@ -28,13 +28,16 @@ void add_peak_activations(const Plan& plan, const std::vector<StageCost>& stages
                           StageMemory& memory) {
   const std::size_t chunks = live.stages.size();
   const std::size_t inputs = live.splits ? 2 * chunks : chunks;
+  ByteCount peak_copied;
   for (const std::vector<int>& counts : live.maxima) {
     ByteCount layers;
     ByteCount ends;
+    ByteCount copied;
     for (std::size_t slot = 0; slot < chunks; ++slot) {
       const auto index = static_cast<std::size_t>(live.stages[slot]);
       layers += stages[index].saved * counts[slot];
       ends += stages[index].saved_ends * counts[slot];
+      copied += stages[index].copied_of(stages[index].away() * counts[slot]);
       if (live.splits) {
         layers += kept[index].layers * counts[chunks + slot];
         ends += kept[index].ends * counts[chunks + slot];
@@ -43,11 +46,13 @@ void add_peak_activations(const Plan& plan, const std::vector<StageCost>& stages
         layers += input_of(plan, stages, index) * counts[inputs + slot];
       }
     }
-    if (layers + ends > memory.activations + memory.ends) {
+    if (layers + ends + copied > memory.activations + memory.ends + peak_copied) {
       memory.activations = layers;
       memory.ends = ends;
+      peak_copied = copied;
     }
   }
+  memory.workspace += peak_copied;
 }
 
 // Saved activations on host and disk, at their own peaks.
@@ -142,7 +147,7 @@ std::vector<StageMemory> stage_memory(const Plan& plan, const std::vector<StageC
       memory.disk += slice_peaks[device].disk;
       memory.activations = slice_peaks[device].layers;
       memory.ends = slice_peaks[device].ends;
-      memory.workspace += slice_peaks[device].gradients;
+      memory.workspace += slice_peaks[device].gradients + slice_peaks[device].copied;
     }
     memory.activations +=
         features_of(plan, stages, live[device].portions, device) + shipped_weights(plan);

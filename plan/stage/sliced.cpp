@@ -164,6 +164,7 @@ std::vector<StageCost> together(const SliceCosts& slices) {
       whole.exposed_offload_forward += slice.exposed_offload_forward;
       whole.exposed_offload_backward += slice.exposed_offload_backward;
       whole.gathered = std::max(whole.gathered, slice.gathered);
+      whole.copied = std::max(whole.copied, slice.copied);
       whole.saved += slice.saved;
       whole.saved_ends += slice.saved_ends;
       whole.context_gradients += slice.context_gradients;
@@ -250,10 +251,15 @@ std::vector<SlicePeak> unit_peaks(const sim::PipelineOrder& order, const SliceCo
     ByteCount host;
     ByteCount disk;
     for (const sim::Pass& pass : order.passes[device]) {
+      if (pass.kind == sim::PassKind::Optimizer) {
+        continue;  // it is numbered by updates, and holds no unit
+      }
       const std::vector<StageCost>& of_stage = costs[pass.virtual_stage];
       const Unit& unit = units[pass.micro_batch];
       const StageCost& cost = of_stage[unit.cost];
       const bool forward = pass.kind == sim::PassKind::Forward;
+      const bool releases =  // of a cut backward the second part
+          pass.kind == sim::PassKind::Backward || pass.kind == sim::PassKind::WeightGrad;
       if (forward) {
         live.layers += cost.saved;
         live.ends += cost.saved_ends;
@@ -261,15 +267,16 @@ std::vector<SlicePeak> unit_peaks(const sim::PipelineOrder& order, const SliceCo
         live.disk += cost.saved_disk;
         host = std::max(host, live.host);
         disk = std::max(disk, live.disk);
-      } else if (unit.last) {
+      } else if (unit.last && pass.kind != sim::PassKind::WeightGrad) {
         for (std::uint32_t earlier = unit.first; earlier < pass.micro_batch; ++earlier) {
           live.gradients += of_stage[units[earlier].cost].context_gradients;
         }
       }
+      live.copied = cost.copied_of(live.host + live.disk);
       if (live.total() > peak.total()) {
         peak = live;
       }
-      if (!forward) {
+      if (releases) {
         live.layers -= cost.saved;
         live.ends -= cost.saved_ends;
         live.host -= cost.saved_host;

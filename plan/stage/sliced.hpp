@@ -50,9 +50,10 @@ struct SlicePeak {
   ByteCount layers;
   ByteCount ends;
   ByteCount gradients;
+  ByteCount copied;  // of what is away: in buffers
   ByteCount host;
   ByteCount disk;
-  ByteCount total() const { return layers + ends + gradients; }
+  ByteCount total() const { return layers + ends + gradients + copied; }
 };
 std::vector<SlicePeak> slice_peaks(const sim::PipelineOrder& order, const SliceCosts& slices);
 

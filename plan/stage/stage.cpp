@@ -162,7 +162,8 @@ StageCost add_up_blocks(const StageContent& content, const Plan& plan, BlockCost
   stage.gathered = plan.execution.reshard_after_forward
                        ? std::min(all_gathered, largest_gathered * in_flight)
                        : all_gathered;
-  stage.gathered += largest_beside + largest_away * blocks_on_device(content, plan.execution);
+  stage.gathered += largest_beside;
+  stage.copied = largest_away * kOffloadBuffers;
   return stage;
 }
 
@@ -187,15 +188,15 @@ StageCost simulate_stage(const StageContent& content, const Plan& plan, BlockCos
   stage.forward += to_sim_time(stage.relayout_forward);
   stage.backward += to_sim_time(stage.relayout_backward);
   simulate_passes(items, plan, costs, ends, stage);
+  stage.gathered_forward = stage.forward;
   if (slice.is_whole()) {  // slices first exchange work (plan/stage/sliced.hpp)
     add_offload(content, plan, costs, slice, stage);
   }
-  stage.gathered_forward = stage.forward;
   const Seconds gather = total(items, &BlockItem::step_gather);
   stage.gather_total = to_sim_time(gather);
   if (gather.value() > 0 && plan.execution.overlap_param_gather && ends == StepEnds::Simulated) {
     const auto first = gathered_forward(items, costs, &BlockItem::step_gather, items.size());
-    stage.gathered_forward = std::max(stage.forward, first.compute);
+    stage.gathered_forward = std::max(stage.gathered_forward, first.compute);
   }
   wait_for_amax(amax_reductions(content, plan, costs, slice), plan.execution, stage);
   return stage;

@@ -4,6 +4,7 @@
 // (docs/plan.md), and its bytes.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "plan/block/cost.hpp"
@@ -25,7 +26,8 @@ using StageContent = std::vector<StagePiece>;
 // Blocks whose offloaded tensors are on the device: one is used, the other comes or goes.
 inline constexpr int kOffloadBuffers = 2;
 
-// Of a stage: those, or as many as may be whole at once where parameters live elsewhere.
+// Blocks of a stage that its copies keep on the device: as many, or where parameters live elsewhere
+// as many as may be whole at once (of what they saved, kOffloadBuffers all the same).
 int blocks_on_device(const StageContent& content, const Execution& execution);
 
 // FSDP's rate limiter: a gather starts when at most this many gathered blocks are unfreed.
@@ -65,7 +67,8 @@ struct StageCost {
   SimTime most_hidden;
   SimTime reduce_tail;  // of the reduction, after the last backward
   SimTime reduce_total;
-  SimTime gathered_forward;  // first forward of a step, with ZeRO-1/2 gathers before it
+  SimTime gathered_forward;  // first forward of a step, with ZeRO-1/2 gathers before it, or fetches
+                             // of all parameters that live elsewhere
   SimTime gather_total;      // ZeRO-1/2 gathers of the step
   SimTime gathers_before;    // of the device's other virtual stages, on the same stream
   SimTime weight_casts;      // to fp8, of a step: in its first forward, or after an update
@@ -84,16 +87,21 @@ struct StageCost {
   bool data_between_nodes = false;
   Seconds exposed_offload_forward;  // waiting for copies to and from the host
   Seconds exposed_offload_backward;
-  ByteCount saved;       // by the layers, per micro-batch
-  ByteCount saved_host;  // of it on the host and on disk
+  Seconds exposed_offload_first;  // in the first forward of a step, beyond the others
+  ByteCount saved;                // by the layers, per micro-batch
+  ByteCount saved_host;           // of it on the host and on disk
   ByteCount saved_disk;
   ByteCount saved_ends;  // by embedding and head, per micro-batch
   ByteCount working;     // largest block
   ByteCount gathered;    // ZeRO-2/3: parameters of the blocks in flight (or all when kept) and
-                         // gradients of one before they are reduced; buffers of offloading
+                         // gradients of one before they are reduced
+  ByteCount copied;      // of what leaves, at most on the device while it goes or comes
   ByteCount boundary;    // of the last block
   ByteCount context_gradients;  // of a slice, per micro-batch (plan/block/cost.hpp)
   StateBytes states{};
+  ByteCount away() const { return saved_host + saved_disk; }  // of a micro-batch
+  // Of `live` bytes that are away: no more are in buffers.
+  ByteCount copied_of(ByteCount live) const { return std::min(copied, live); }
 };
 
 // Bytes, and times that need no simulation; exact where no data-parallel traffic is beside blocks.

@@ -28,6 +28,7 @@ BlockPlan any_layout() {
 Plan any_plan(bool beside) {
   models::NetworkSpec spec = small_spec();
   spec.layers = pick<std::int64_t>({4, 5, 8});
+  spec.kv_heads = pick<std::int64_t>({16, 16, 2});
   spec.tied_embeddings = coin();
   if (coin()) {
     spec.moe = {.experts = 8, .top_k = 2, .ffn_hidden = 1024};

@@ -54,6 +54,30 @@ TEST(OffloadProperty, BytesAreConservedOverTheTiers) {
   }));
 }
 
+// Buffers of what leaves are never larger than that.
+TEST(OffloadProperty, MoreThatLeavesNeverTakesMoreOfTheDevice) {
+  EXPECT_TRUE(rc::check([] {
+    Plan plan = any_offloaded_plan();
+    if (plan.pp > 1 && plan.chunks == 1 && coin()) {
+      plan.schedule = "zb-h1";
+    }
+    plan.execution.gathers_in_flight = pick({0, 1, 2, 5});
+    check_plan(plan, "generated");
+    double& share = plan.blocks.front().layout.offload.activations;
+    share = 0;
+    std::vector<StageMemory> before = Simulator(plan).memory(plan);
+    for (const double more : {0.2, 0.6, 1.0}) {
+      share = more;
+      const std::vector<StageMemory> now = Simulator(plan).memory(plan);
+      for (std::size_t stage = 0; stage < now.size(); ++stage) {
+        // Shares are rounded block by block.
+        RC_ASSERT(now[stage].total() <= before[stage].total() + ByteCount(1024));
+      }
+      before = now;
+    }
+  }));
+}
+
 TEST(OffloadProperty, CopiesNeverHelp) {
   EXPECT_TRUE(rc::check([] {
     Plan plan = any_offloaded_plan();

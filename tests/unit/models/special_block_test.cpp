@@ -165,6 +165,25 @@ TEST(T5Blocks, DecoderCanHaveALengthOfItsOwn) {
             share * 2 * bsh * static_cast<double>(spec.vocab));
 }
 
+// One table a stack, a weight of its first layer's attention.
+TEST(T5Blocks, TheFirstLayerOfAStackHoldsItsTableOfPositions) {
+  const NetworkSpec spec = small_spec(Family::T5);
+  const Network network = build_network(spec, "test");
+  for (const Block& block : network.blocks) {
+    const bool first = block.name == "encoder_first" || block.name == "decoder_first";
+    for (const Operator& op : block.operators) {
+      EXPECT_EQ(op.kind == OpKind::Attention && !op.weights.empty(),
+                first && op.name == "attention")
+          << block.name << " " << op.name;
+      EXPECT_TRUE(op.kind != OpKind::Embedding || op.weights.size() == 1) << block.name;
+    }
+  }
+  const Tensor& table = tensor_named(block_named(network, "encoder_first"), "w_relative_bias");
+  EXPECT_EQ(num_elements(table, kSmallWork), 32.0 * static_cast<double>(spec.heads));
+  EXPECT_EQ(network.chain.size(), 7U);
+  EXPECT_EQ(network.chain[1] + 1, network.chain[2]);  // then the other layers
+}
+
 TEST(T5Blocks, CausalHalfLeavesCrossAttentionWhole) {
   const Network network = build_network(small_spec(Family::T5), "test");
   const Block& decoder = block_named(network, "decoder");

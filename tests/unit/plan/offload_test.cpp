@@ -159,8 +159,63 @@ TEST(Offload, ADelayedUpdateHidesTheHost) {
   EXPECT_GE(delayed.iteration_time.value(), serial.breakdown.optimizer.value());
 }
 
+// The host has updated them: what the last pass of a step left on the device is of no use to the
+// next step, however much fits there (ZeRO-Offload: T = ... + H2D(2 Psi / d)).
+TEST(Offload, TheFirstForwardOfAStepFetchesAllParameters) {
+  Plan plan = with_link(data_parallel(0), BytesPerSecond(2e9));
+  stage_offload_of(plan).parameters = stage_offload_of(plan).optimizer = Tier::Host;
+  const StageContent content = stage_contents(plan).front();
+  const double rate = 2e9 * plan.profile.host_copy.fraction;
+  for (const int resident : {0, 2}) {
+    plan.execution.gathers_in_flight = resident;
+    BlockCosts costs(plan);
+    const StageCost stage = simulate_stage(content, plan, costs);
+    const SimTime alone = add_up_stage(content, plan, costs).forward;
+    const double fetched = static_cast<double>(stage.states.fetched.value()) / rate;
+    const double first = to_seconds(stage.gathered_forward).value();
+    EXPECT_GT(first, fetched);
+    EXPECT_LT(first, fetched + to_seconds(alone).value());
+    EXPECT_EQ(stage.forward == alone, resident == 0);  // of the others all are there
+    const Seconds waits = simulate(plan).breakdown.exposed_communication.at("offload");
+    EXPECT_GE(waits, to_seconds(stage.gathered_forward - alone) * (1 - 1e-9));
+  }
+}
+
+// However many blocks have their parameters there: of what they saved two blocks' is.
+TEST(Offload, ActivationsHaveTwoBuffersBesideAnyWindow) {
+  Plan plan = data_parallel(3);
+  stage_offload_of(plan).parameters = stage_offload_of(plan).optimizer = Tier::Host;
+  Plan away = plan;
+  stage_offload_of(away).activations = 1;
+  for (const int resident : {0, 1, 4}) {
+    plan.execution.gathers_in_flight = away.execution.gathers_in_flight = resident;
+    const StageMemory without = Simulator(plan).memory(plan).front();
+    const StageMemory with = Simulator(away).memory(away).front();
+    EXPECT_NEAR(static_cast<double>((with.workspace - without.workspace).value()),
+                2.0 / 8 * static_cast<double>((with.host - without.host).value()), 8)
+        << resident;
+  }
+}
+
+// What waits for weight gradients stays; when that is most, nothing is in the buffers.
+TEST(Offload, ActivationsThatLeaveNeverTakeMoreOfTheDevice) {
+  Plan plan = small_plan(small_spec(), "dgx-a100:1");
+  plan.dp = 4;
+  plan.blocks.front().layout.tp = 1;
+  plan.schedule = "zb-h1";
+  std::vector<StageMemory> before = Simulator(plan).memory(plan);
+  for (const double share : {0.25, 0.5, 1.0}) {
+    stage_offload_of(plan).activations = share;
+    const std::vector<StageMemory> now = Simulator(plan).memory(plan);
+    for (std::size_t stage = 0; stage < now.size(); ++stage) {
+      EXPECT_LE(now[stage].total(), before[stage].total() + ByteCount(64)) << share << " " << stage;
+    }
+    before = now;
+  }
+}
+
 // Superpipeline's k and k': more blocks on the device are more memory and fewer copies, and what
-// all stay never travel; a group that is exchanged together waits for all of it.
+// all stay travel once a step; a group that is exchanged together waits for all of it.
 TEST(Offload, ParametersStayInTheirWindow) {
   Plan plan = with_link(data_parallel(0), BytesPerSecond(2e9));
   stage_offload_of(plan).parameters = stage_offload_of(plan).optimizer = Tier::Host;

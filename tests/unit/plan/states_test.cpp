@@ -110,6 +110,58 @@ TEST(States, ExpertsAreSpreadOverTheirAxisAndShardedOverTheRest) {
   }
 }
 
+// Ranks that have the same key and value heads sum the gradients of their own queries.
+TEST(States, RepeatedHeadsAreSummedOverTheRanksThatHoldThem) {
+  models::NetworkSpec spec = small_spec();
+  spec.attention_bias = false;
+  for (const int kv_heads : {1, 2, 4, 8}) {
+    spec.kv_heads = kv_heads;
+    const models::Network network = models::build_network(spec, "test");
+    const models::Block& block = network.blocks[static_cast<std::size_t>(network.chain[1])];
+    BlockPlan layout;
+    layout.tp = 8;
+    layout.zero_stage = 1;
+    const Mesh mesh = mesh_of(layout, 2);
+    BlockCost cost;
+    cost.states = state_groups(block, rules_of(layout, true), mesh);
+    double bytes = 0;
+    int collectives = 0;
+    for (const StateCollective& one :
+         state_collectives(cost, layout, mesh, {}, DType::Bf16, false, 8)) {
+      if (one.axes == std::vector<Axis>{Axis::Tensor}) {
+        ++collectives;
+        bytes += one.bytes;
+        EXPECT_EQ(one.kind, sim::CommKind::AllReduce);
+        EXPECT_EQ(one.use, StateCollective::Use::Reduce);
+        EXPECT_EQ(one.group(mesh, 8).ranks, 8 / kv_heads);
+        EXPECT_EQ(one.group(mesh, 8).groups_per_node, kv_heads);
+      }
+    }
+    EXPECT_EQ(collectives, kv_heads == 8 ? 0 : 1) << kv_heads;
+    EXPECT_EQ(bytes, kv_heads == 8 ? 0.0 : 2.0 * 1024 * 64 * 4) << kv_heads;  // keys and values
+  }
+}
+
+// Where several axes cut heads, the outermost is cut first: neighbours have the same.
+TEST(States, RepeatedHeadsAreOnNeighbours) {
+  const models::Tensor weight{.name = "w_k",
+                              .kind = models::TensorKind::Weight,
+                              .dims = {{Var::Hidden, 64}, {Var::KvHead, 2}, {Var::HeadDim, 8}}};
+  Layout stored;
+  stored.set(Axis::Tensor, Placement::sharded(Var::Head));
+  stored.set(Axis::Context, Placement::sharded(Var::Head));
+  Mesh mesh;
+  mesh.size[static_cast<std::size_t>(Axis::Tensor)] = 2;
+  mesh.size[static_cast<std::size_t>(Axis::Context)] = 4;
+  const Copies copies = copies_of_heads(weight, stored, mesh);
+  EXPECT_EQ(copies[static_cast<std::size_t>(Axis::Tensor)], 2);
+  EXPECT_EQ(copies[static_cast<std::size_t>(Axis::Context)], 2);
+  mesh.shares = TensorShares({1, 1});
+  for (const int ranks : copies_of_heads(weight, stored, mesh)) {
+    EXPECT_EQ(ranks, 1);
+  }
+}
+
 // Collectives that cost their bytes alone: time is volume.
 Plan plan_of_volumes() {
   models::NetworkSpec spec = small_spec();

@@ -82,9 +82,12 @@ class Interpreter {
       for (const auto& [weight, gradient] : from.weight_gradients_) {
         all[weight] = gradient;
       }
-      all[-1] = from.values_[from.result_slot()];
+      int key = -1;
+      for (const int tensor : from.results()) {
+        all[key--] = from.values_[slot_of(tensor)];
+      }
       if (from.block_.input >= 0) {
-        all[-2] = from.gradients_[slot_of(from.block_.input)];
+        all[key] = from.gradients_[slot_of(from.block_.input)];
       }
       return all;
     };
@@ -114,8 +117,9 @@ class Interpreter {
 
   static std::size_t slot_of(int index) { return static_cast<std::size_t>(index); }
   const models::Tensor& tensor_of(int index) const { return block_.tensors[slot_of(index)]; }
-  std::size_t result_slot() const {
-    return slot_of(block_.output >= 0 ? block_.output : block_.operators.back().outputs.front());
+  // The output, or what the loss is made of.
+  std::vector<int> results() const {
+    return block_.output >= 0 ? std::vector<int>{block_.output} : block_.operators.back().outputs;
   }
   Extents extents() const { return {sizes_.batch, sizes_.sequence}; }
 
@@ -174,23 +178,27 @@ class Interpreter {
     return part;
   }
 
-  void reduce(Spread& spread, Axis axis) {
+  void reduce(Spread& spread, Axis axis, int neighbours = 0) {
+    const auto apply = [&](Spread& to) {
+      collectives_.reduce(to, axis, neighbours, takes_largest_);
+    };
     if (mesh_.of(axis) > 1 && static_cast<int>(effects_.size()) == reductions_) {
       Spread reduced = spread;
-      collectives_.reduce(reduced, axis);
-      effects_.push_back({largest_of(spread) > 1e-9, !sums_to_zero_ && largest_of(reduced) > 1e-9});
+      apply(reduced);
+      const bool grows = !sums_to_zero_ && !takes_largest_;
+      effects_.push_back({largest_of(spread) > 1e-9, grows && largest_of(reduced) > 1e-9});
     }
     const bool faulty = mesh_.of(axis) > 1 && reductions_ == fault_.reduction;
     reductions_ += mesh_.of(axis) > 1 ? 1 : 0;
     if (!faulty || fault_.doubled) {
-      collectives_.reduce(spread, axis);
+      apply(spread);
     }
     if (faulty && fault_.doubled) {
-      collectives_.reduce(spread, axis);
+      apply(spread);
     }
   }
 
-  void convert(Spread& spread, const Layout& from, const Layout& to) {
+  void convert(Spread& spread, const Layout& from, const Layout& to, bool gradient = false) {
     collectives_.slice_new(spread, from, to);
     for (const Conversion& step : conversions(from, to)) {
       const Placement source = from[step.axis];
@@ -198,7 +206,7 @@ class Interpreter {
       if (source.is_partial()) {
         reduce(spread, step.axis);
       } else {
-        collectives_.gather(spread, step.axis, source.var());
+        collectives_.gather(spread, step.axis, source.var(), gradient);
       }
       if (target.is_sharded() && step.kind != sim::CommKind::AllToAll) {
         collectives_.slice(spread, step.axis, target.var());
@@ -251,7 +259,8 @@ class Interpreter {
   std::map<int, Spread> weight_gradients_;
   std::map<std::size_t, std::vector<Normalised>> norms_;
   std::map<int, std::pair<Eigen::Index, double>> nudges_;
-  bool sums_to_zero_ = false;  // over all axes together, if not over the first of them
+  bool takes_largest_ = false;  // instead of sums
+  bool sums_to_zero_ = false;   // over all axes together, if not over the first of them
   int reductions_ = 0;
   std::vector<Effect> effects_;
   Traffic traffic_;

@@ -29,7 +29,7 @@ inline void Interpreter::finish_gradient(int tensor) {
   const std::size_t slot = slot_of(tensor);
   for (auto& [layout, spread] : pending_[slot]) {
     const Layout to = gradient_of(produced_[slot]);
-    convert(spread, layout, to);
+    convert(spread, layout, to, true);
     count(block_.tensors[slot], layout, to, false);
     if (gradients_[slot].empty()) {
       gradients_[slot] = std::move(spread);
@@ -43,7 +43,7 @@ inline void Interpreter::finish_gradient(int tensor) {
 }
 
 // Scattered by the block where the weight is stored sharded, summed at the end of the step where
-// the gradient is partial otherwise.
+// the gradient is partial otherwise, or where others hold the same heads.
 inline void Interpreter::give_weight_gradient(std::size_t index, int weight, Spread spread) {
   const Operator& op = block_.operators[index];
   const models::Tensor& tensor = tensor_of(weight);
@@ -62,6 +62,12 @@ inline void Interpreter::give_weight_gradient(std::size_t index, int weight, Spr
   for (const Axis axis : kAxes) {
     if (summed[static_cast<std::size_t>(axis)]) {
       reduce(spread, axis);
+    }
+  }
+  const Copies copies = copies_of_heads(tensor, stored, mesh_);
+  for (const Axis axis : kAxes) {
+    if (const int ranks = copies[static_cast<std::size_t>(axis)]; ranks > 1) {
+      reduce(spread, axis, ranks);
     }
   }
   sums_to_zero_ = false;
@@ -176,10 +182,10 @@ inline void elementwise_gradients(const Operator& op, const std::vector<Part>& i
   }
 }
 
-inline void loss_gradient(const Part& logits, const Part& loss, int vocab, Part& d_logits) {
-  const Reader reader(loss);
+inline void loss_gradient(const Part& logits, const Part& exponentials, int vocab, Part& d_logits) {
+  const Reader reader(exponentials);
   for_each(logits, [&](Eigen::Index position, const std::vector<int>& at) {
-    d_logits.data[position] = std::exp(logits.data[position]) / reader.at({at[0], at[1], 0}) -
+    d_logits.data[position] = std::exp(logits.data[position]) / reader.at({at[0], at[1]}) -
                               (at[2] == target_of(at[0], at[1], vocab) ? 1.0 : 0.0);
   });
 }
@@ -248,9 +254,14 @@ inline void Interpreter::backward_operator(std::size_t index) {
         product_gradients(op, experts, in, used, dy, result);
         break;
       case OpKind::Attention: {
-        AttentionGradients gradients{result.dx[0], result.dx[1], result.dx[2]};
-        attend(in[0], in[1], in[2], block_.attention.causal, nullptr, &dy[0], &gradients);
+        AttentionGradients gradients{result.dx[0], result.dx[1], result.dx[2],
+                                     used.empty() ? Part() : result.dw[0]};
+        attend(in[0], in[1], in[2], block_.attention.causal, nullptr, &dy[0], &gradients,
+               used.empty() ? nullptr : used.data());
         result.dx = {gradients.q, gradients.k, gradients.v};
+        if (!used.empty()) {
+          result.dw = {gradients.table};
+        }
         break;
       }
       case OpKind::Embedding: {
@@ -265,7 +276,7 @@ inline void Interpreter::backward_operator(std::size_t index) {
         break;
       }
       case OpKind::CrossEntropy:
-        loss_gradient(in[0], values_[slot_of(op.outputs[0])][rank],
+        loss_gradient(in[0], values_[slot_of(op.outputs[2])][rank],
                       static_cast<int>(tensor_of(op.inputs[0]).dims.back().extent), result.dx[0]);
         break;
       case OpKind::Router:
@@ -317,7 +328,7 @@ inline void Interpreter::backward() {
     const std::size_t slot = slot_of(block_.output);
     Spread gradient = collectives_.distribute(whole(block_.output), stream_layout(rules_));
     const Layout to = gradient_of(produced_[slot]);
-    convert(gradient, stream_layout(rules_), to);
+    convert(gradient, stream_layout(rules_), to, true);
     count(block_.tensors[slot], stream_layout(rules_), to, false);
     gradients_[slot] = std::move(gradient);
   }

@@ -2,6 +2,8 @@
 // Forward half of the interpreter.
 #pragma once
 
+#include <limits>
+
 #include "tests/unit/plan/semantics/interpreter.hpp"
 
 namespace orrery::plan::semantics {
@@ -52,7 +54,10 @@ inline std::vector<Spread> Interpreter::weights_of(std::size_t index, bool forwa
     const models::Tensor& tensor = tensor_of(weight);
     const Layout used = required_input(op, tensor, 0, assignments_[index]);
     const Layout stored = stored_weight(op, tensor, assignments_[index], rules_.of(op));
-    weights.push_back(collectives_.distribute(whole(weight), used));
+    // Axes that cut heads around attention alone cut what the others leave of them.
+    const Layout elsewhere = required_input(op, tensor, 0, assign(block_, op, rules_.other));
+    weights.push_back(collectives_.distribute(whole(weight), elsewhere));
+    collectives_.slice_new(weights.back(), elsewhere, used);
     collectives_.slice_new(weights.back(), used, stored);
     convert(weights.back(), stored, used);
     const bool product = models::is_gemm(op) && models::gives_input_gradient(block_, op);
@@ -211,16 +216,16 @@ inline void add_products(const Operator& op, int experts, bool bias, const std::
   }
 }
 
-inline void add_loss(const Part& logits, int vocab, Part& loss) {
-  loss.vars.push_back(Var::Latent);
-  loss.index.push_back({0, 1});  // sum of exponentials, the target's logit
-  loss.data = Eigen::ArrayXd::Zero(loss.size());
-  const Reader place(loss);
+// Logits are small here: their exponentials are summed as they are.
+inline void add_loss(const Part& logits, int vocab, std::vector<Part>& values) {
+  values[0].data.setConstant(-std::numeric_limits<double>::infinity());
+  const Reader place(values[0]);
   for_each(logits, [&](Eigen::Index position, const std::vector<int>& at) {
-    loss.data[place.place({at[0], at[1], 0})] += std::exp(logits.data[position]);
-    if (at[2] == target_of(at[0], at[1], vocab)) {
-      loss.data[place.place({at[0], at[1], 1})] += logits.data[position];
-    }
+    const double logit = logits.data[position];
+    const Eigen::Index token = place.place({at[0], at[1]});
+    values[0].data[token] = std::max(values[0].data[token], logit);
+    values[1].data[token] += at[2] == target_of(at[0], at[1], vocab) ? logit : 0.0;
+    values[2].data[token] += std::exp(logit);
   });
 }
 
@@ -269,7 +274,8 @@ inline void Interpreter::forward_operator(std::size_t index) {
         add_products(op, experts, adds_bias(index, rank), in, used, out);
         break;
       case OpKind::Attention:
-        attend(in[0], in[1], in[2], block_.attention.causal, &out[0], nullptr, nullptr);
+        attend(in[0], in[1], in[2], block_.attention.causal, &out[0], nullptr, nullptr,
+               used.empty() ? nullptr : used.data());
         break;
       case OpKind::Embedding: {
         const Reader table(used[0]);
@@ -281,7 +287,7 @@ inline void Interpreter::forward_operator(std::size_t index) {
         break;
       }
       case OpKind::CrossEntropy:
-        add_loss(in[0], static_cast<int>(tensor_of(op.inputs[0]).dims.back().extent), out[0]);
+        add_loss(in[0], static_cast<int>(tensor_of(op.inputs[0]).dims.back().extent), out);
         break;
       case OpKind::Router:
         route(in[0], experts, out);
@@ -323,22 +329,24 @@ inline void Interpreter::forward() {
   for (std::size_t index = 0; index < block_.operators.size(); ++index) {
     forward_operator(index);
   }
-  const std::size_t result = result_slot();
-  const Layout to = block_.output >= 0 ? stream_layout(rules_) : gradient_of(produced_[result]);
-  convert(values_[result], produced_[result], to);
-  count(block_.tensors[result], produced_[result], to, true);
+  for (const int tensor : results()) {
+    const std::size_t slot = slot_of(tensor);
+    const Layout to = block_.output >= 0 ? stream_layout(rules_) : gradient_of(produced_[slot]);
+    takes_largest_ = tensor_of(tensor).name == "largest_logit";
+    convert(values_[slot], produced_[slot], to);
+    takes_largest_ = false;
+    count(block_.tensors[slot], produced_[slot], to, true);
+  }
 }
 
 inline double Interpreter::objective() const {
-  const Part& result = values_[result_slot()].front();
-  double sum = 0;
+  const auto value = [&](std::size_t result) {
+    return values_[slot_of(results()[result])].front().data;
+  };
   if (block_.output >= 0) {
-    return (result.data * whole(block_.output).data).sum();
+    return (value(0) * whole(block_.output).data).sum();
   }
-  for (Eigen::Index position = 0; position < result.size(); position += 2) {
-    sum += std::log(result.data[position]) - result.data[position + 1];
-  }
-  return sum;
+  return (value(2).log() - value(1)).sum();
 }
 
 }  // namespace orrery::plan::semantics

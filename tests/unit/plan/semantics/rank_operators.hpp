@@ -92,15 +92,25 @@ inline double activated(double x) { return x + 0.5 * x * x; }
 inline double activated_slope(double x) { return 1 + x; }
 inline double rotation(int position) { return std::cos(0.3 * position) + 0.2; }
 
+// Where a table of relative positions has what a distance adds to the scores of a head.
+inline std::vector<int> bias_at(const Part& table, int query, int key, int head) {
+  const int rows = static_cast<int>(table.index[0].size());
+  return {(key - query + rows) % rows, head};
+}
+
 // Scores, softmax over all keys up to the query, context; with gradients when `d_context` is given.
+// `table`: of relative positions.
 struct AttentionGradients {
   Part q, k, v;
+  Part table = {};
 };
 inline void attend(const Part& q, const Part& k, const Part& v, bool causal, Part* context,
-                   const Part* d_context, AttentionGradients* gradients) {
+                   const Part* d_context, AttentionGradients* gradients,
+                   const Part* table = nullptr) {
   const Reader read_q(q);
   const Reader read_k(k);
   const Reader read_v(v);
+  const Reader read_table(table != nullptr ? *table : q);
   const Reader place(context != nullptr ? *context : q);
   const Reader read_d(d_context != nullptr ? *d_context : q);
   const int share = static_cast<int>(q.index[2].size() / k.index[2].size());
@@ -116,7 +126,7 @@ inline void attend(const Part& q, const Part& k, const Part& v, bool causal, Par
           if (causal && t > s) {
             continue;
           }
-          double score = 0;
+          double score = table != nullptr ? read_table.at(bias_at(*table, s, t, h)) : 0.0;
           for (const int d : q.index[3]) {
             score += read_q.at({b, s, h, d}) * read_k.at({b, t, kv, d});
           }
@@ -150,6 +160,9 @@ inline void attend(const Part& q, const Part& k, const Part& v, bool causal, Par
         }
         for (std::size_t key = 0; key < keys.size(); ++key) {
           const double ds = weight[key] * (slope[key] - mean);
+          if (table != nullptr) {
+            gradients->table.data[read_table.place(bias_at(*table, s, keys[key], h))] += ds;
+          }
           for (const int d : q.index[3]) {
             gradients->q.data[read_q.place({b, s, h, d})] += ds * read_k.at({b, keys[key], kv, d});
             gradients->k.data[read_k.place({b, keys[key], kv, d})] += ds * read_q.at({b, s, h, d});

@@ -147,7 +147,8 @@ class Collectives {
     }
   }
 
-  void gather(Spread& spread, Axis axis, Var var) const {
+  // Of heads that several ranks have, values are the same; gradients are added.
+  void gather(Spread& spread, Axis axis, Var var, bool gradient = false) const {
     if (var == Var::Choice) {
       reduce(spread, axis);  // every copy is somewhere, zero elsewhere
       return;
@@ -162,25 +163,34 @@ class Collectives {
         all.insert(all.end(), held.begin(), held.end());
       }
       std::sort(all.begin(), all.end());
+      all.erase(std::unique(all.begin(), all.end()), all.end());
       Part whole = before[rank];
       whole.index[static_cast<std::size_t>(dim)] = all;
       whole.data = Eigen::ArrayXd::Zero(whole.size());
       const Reader reader(whole);
       for (const std::size_t member : group) {
         for_each(before[member], [&](Eigen::Index position, const std::vector<int>& global) {
-          whole.data[reader.place(global)] = before[member].data[position];
+          double& value = whole.data[reader.place(global)];
+          value = (gradient ? value : 0.0) + before[member].data[position];
         });
       }
       spread[rank] = std::move(whole);
     }
   }
 
-  void reduce(Spread& spread, Axis axis) const {
+  // Sums, or the largest, of all ranks of an axis or of so many next to one another.
+  void reduce(Spread& spread, Axis axis, int neighbours = 0, bool largest = false) const {
     const Spread before = spread;
     for (std::size_t rank = 0; rank < spread.size(); ++rank) {
-      spread[rank].data.setZero();
+      const int mine = place(static_cast<int>(rank), axis);
+      Eigen::ArrayXd& data = spread[rank].data;
       for (const std::size_t member : members(rank, axis)) {
-        spread[rank].data += before[member].data;
+        const int other = place(static_cast<int>(member), axis);
+        if (member == rank || (neighbours > 0 && other / neighbours != mine / neighbours)) {
+          continue;
+        }
+        const Eigen::ArrayXd& theirs = before[member].data;
+        data = largest ? data.max(theirs).eval() : (data + theirs).eval();
       }
     }
   }
@@ -210,19 +220,26 @@ class Collectives {
     Indices& list = part.index[slot];
     const bool shared =
         axis == Axis::Tensor && !mesh_.shares.empty() && is_cut_by_shares(part.vars[slot]);
-    const int parts = mesh_.of(axis);
-    const int length = static_cast<int>(list.size()) / parts;
-    const int more = static_cast<int>(list.size()) % parts;
-    const std::int64_t begin = length * mine + std::min(mine, more);
-    const ShareRange range = shared ? share_range(mesh_.shares, mine, part.dims.at(slot),
-                                                  static_cast<std::int64_t>(list.size()))
-                                    : ShareRange{begin, begin + length + (mine < more ? 1 : 0)};
+    const auto held = static_cast<std::int64_t>(list.size());
+    const ShareRange range = shared ? share_range(mesh_.shares, mine, part.dims.at(slot), held)
+                                    : even_range(part.vars[slot], held, mine, mesh_.of(axis));
     list = Indices(list.begin() + range.begin, list.begin() + range.end);
     part.data = Eigen::ArrayXd::Zero(part.size());
     const Reader reader(before);
     for_each(part, [&](Eigen::Index position, const std::vector<int>& global) {
       part.data[position] = reader.at(global);
     });
+  }
+
+  static ShareRange even_range(Var var, std::int64_t held, int mine, int parts) {
+    if (var == Var::KvHead && held < parts) {  // on several ranks
+      const std::int64_t head = mine * held / parts;
+      return {head, head + 1};
+    }
+    const std::int64_t length = held / parts;
+    const std::int64_t more = held % parts;
+    const std::int64_t begin = length * mine + std::min<std::int64_t>(mine, more);
+    return {begin, begin + length + (mine < more ? 1 : 0)};
   }
 
   void keep_own_copies(Part& part, int mine, Axis axis) const {

@@ -51,6 +51,9 @@ std::vector<KindOfLayer> kinds() {
                 .v_head_dim = 2};
   models::NetworkSpec grouped = tiny_layers(models::Family::Llama);
   grouped.kv_heads = 2;
+  models::NetworkSpec one_key = tiny_layers(models::Family::Llama);
+  one_key.kv_heads = 1;
+  one_key.attention_bias = true;
   models::NetworkSpec normed = tiny_layers(models::Family::Llama);
   normed.qk_norm = true;
   normed.sandwich_norm = true;
@@ -60,9 +63,16 @@ std::vector<KindOfLayer> kinds() {
   latent_experts.moe = {.experts = 4, .top_k = 2, .ffn_hidden = 4, .shared_ffn_hidden = 4};
   models::NetworkSpec cross = tiny_layers(models::Family::T5);
   cross.encoder_layers = 2;
+  models::NetworkSpec relative = cross;
+  relative.position = models::PositionKind::RelativeBias;
+  relative.attention_bias = relative.attention_output_bias = relative.mlp_bias = false;
+  models::NetworkSpec adapted = grouped;
+  adapted.adapters = {.rank = 4};
   return {{"latent", latent},   {"latent_experts", latent_experts},
-          {"grouped", grouped}, {"normed", normed},
-          {"beside", beside},   {"cross", cross}};
+          {"grouped", grouped}, {"one_key", one_key},
+          {"normed", normed},   {"beside", beside},
+          {"cross", cross},     {"relative", relative},
+          {"adapted", adapted}};
 }
 
 struct Arrangement {
@@ -119,10 +129,6 @@ TEST_P(LayerSemantics, EqualsTheSerialResultOrIsRefused) {
   const BlockPlan& layout = arrangement.layout;
   const models::Network network = models::build_network(kind.spec, "test");
   const Mesh mesh = mesh_of(layout, arrangement.dp);
-  const int ulysses = layout.context == ContextParallel::Ulysses ? layout.cp : 1;
-  if (kind.spec.kv_heads % (mesh.of(Axis::Tensor) * ulysses) != 0) {
-    GTEST_SKIP() << "heads that are repeated";
-  }
   for (const Block& block : network.blocks) {
     const auto conflict = find_cut_conflict(block, rules_of(layout, true), mesh);
     EXPECT_EQ(conflict.has_value(), layout.tensor_parallel == TensorMesh::ThreeD &&
@@ -142,6 +148,57 @@ TEST_P(LayerSemantics, EqualsTheSerialResultOrIsRefused) {
     }
     EXPECT_EQ(equal, !conflict) << block.name;
   }
+}
+
+// Of heads that several ranks hold, and of tables of positions: none of their reductions may miss.
+TEST(LayerReductions, AreAllNeeded) {
+  for (const KindOfLayer& kind : kinds()) {
+    const models::Network network = models::build_network(kind.spec, "test");
+    const bool new_ones = kind.name == "one_key" || kind.name == "relative";
+    for (const Arrangement& arrangement : new_ones ? arrangements() : std::vector<Arrangement>()) {
+      for (const Block& block : network.blocks) {
+        Interpreter serial(block, BlockPlan(), 1, {8, 4});
+        serial.run();
+        Interpreter sharded(block, arrangement.layout, arrangement.dp, {8, 4});
+        sharded.run();
+        for (int reduction = 0; reduction < sharded.num_reductions(); ++reduction) {
+          const Fault fault{reduction, false};
+          Interpreter faulty(block, arrangement.layout, arrangement.dp, {8, 4}, fault);
+          faulty.run();
+          const double distance = faulty.distance(serial);
+          EXPECT_TRUE(!sharded.matters(fault) || distance > 1e-6 || std::isnan(distance))
+              << kind.name << " " << arrangement.name << " " << block.name << " " << reduction;
+        }
+      }
+    }
+  }
+}
+
+// Of the serial program, what a distance adds to the scores.
+TEST(RelativePositions, GradientsAreDerivatives) {
+  const models::Network network = models::build_network(kinds()[7].spec, "test");
+  int tables = 0;
+  for (const Block& block : network.blocks) {
+    for (std::size_t index = 0; index < block.tensors.size(); ++index) {
+      if (block.tensors[index].name != "w_relative_bias") {
+        continue;
+      }
+      const int table = static_cast<int>(index);
+      Interpreter serial(block, BlockPlan(), 1, {8, 4});
+      serial.run();
+      const auto objective = [&](double by) {
+        Interpreter nudged(block, BlockPlan(), 1, {8, 4});
+        nudged.nudge(table, 1, by);
+        nudged.forward();
+        return nudged.objective();
+      };
+      const double slope = (objective(1e-5) - objective(-1e-5)) / 2e-5;
+      EXPECT_NE(slope, 0);
+      EXPECT_NEAR(serial.weight_gradient(table, 1), slope, 1e-5 * (1 + std::abs(slope)));
+      ++tables;
+    }
+  }
+  EXPECT_EQ(tables, 2);
 }
 
 // What a plan is told whose layers have latents.
