@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "base/error.hpp"
 #include "base/files.hpp"
@@ -24,6 +26,7 @@
 #include "cli/schedule_sizes.hpp"
 #include "plan/schedule_traits.hpp"
 #include "sim/orders/asynchronous.hpp"
+#include "sim/orders/order_blocks.hpp"
 #include "sim/orders/schedule_document.hpp"
 #include "sim/pipeline/schedule_picture.hpp"
 #include "sim/pipeline/share_costs.hpp"
@@ -70,13 +73,53 @@ Drawn order_of(const std::string& name, const sim::ScheduleParams& params) {
   return drawn;
 }
 
+// Placements of which the times of a table are to be those of the virtual stages: that of `order`,
+// and for schedules that choose one the others, too.
+std::vector<std::vector<std::uint16_t>> placements_of(const std::string& name,
+                                                      const sim::PipelineOrder& order,
+                                                      const sim::ScheduleParams& params) {
+  std::vector<std::vector<std::uint16_t>> placements = {order.device_of};
+  if (!is_document(name) && params.chunks > 1 &&
+      sim::find_schedule(name, "schedule").chooses_placement) {
+    placements = {sim::loop_placement(params), sim::zigzag_placement(params.stages, params.chunks)};
+  }
+  return placements;
+}
+
+// The lists of a schedule, which may plan with times: with those of its placement, or of several
+// the shortest on the table.
+sim::PipelineOrder planned_with_table(const std::string& name, const sim::PipelineOrder& first,
+                                      const studies::CostTable& table,
+                                      const sim::ScheduleParams& params) {
+  std::optional<sim::PipelineOrder> best;
+  double shortest = 0;
+  const auto placements = placements_of(name, first, params);
+  for (const std::vector<std::uint16_t>& placement : placements) {
+    sim::PipelineOrder placed = first;
+    placed.device_of = placement;
+    sim::ScheduleParams own = params;
+    studies::plan_with_table(placed, table, own);
+    sim::PipelineOrder order = order_of(name, own).order;
+    if (placements.size() == 1) {
+      return order;
+    }
+    const auto [costs, scale] = studies::table_costs(order, table);
+    const double makespan = to_seconds(sim::evaluate_pipeline(order, costs).makespan).value() /
+                            static_cast<double>(scale);
+    if (!best || makespan < shortest) {
+      shortest = makespan;
+      best = std::move(order);
+    }
+  }
+  return *std::move(best);
+}
+
 Drawn run_one(const std::string& name, const ScheduleOptions& options, bool with_spans) {
   sim::ScheduleParams params = params_of(options);
   Drawn drawn = order_of(name, params);
   if (!options.costs.empty()) {
     const studies::CostTable table = studies::read_cost_table(options.costs);
-    studies::plan_with_table(drawn.order, table, params);
-    drawn.order = order_of(name, params).order;  // schedules may plan with times
+    drawn.order = planned_with_table(name, drawn.order, table, params);
     const sim::ShareCosts given = studies::table_costs(drawn.order, table);
     drawn.run =
         studies::run_schedule(drawn.order, drawn.synchronous, given.costs, given.scale, with_spans);
@@ -211,9 +254,9 @@ std::string comparison_table(const std::vector<Drawn>& all) {
     const studies::ScheduleMeasures& m = drawn.run.measures;
     // Of several iterations neither the makespan nor its idle times are those of one.
     const bool steady = !drawn.synchronous || m.iterations > 1;
-    const double period = drawn.synchronous
-                              ? m.iteration_period * m.iterations / drawn.order.micro_batches
-                              : m.steady_period;
+    const double period = drawn.synchronous ? m.iteration_period * m.iterations *
+                                                  drawn.order.slices / drawn.order.micro_batches
+                                            : m.steady_period;
     std::vector<std::string> cells = {drawn.name + (drawn.synchronous ? "" : " (asynchronous)"),
                                       steady ? "-" : fmt::format("{:.6g}", m.makespan),
                                       steady ? "-" : percent(m.bubble_fraction, 2),
@@ -240,8 +283,13 @@ int compare(const ScheduleOptions& options) {
                 inputs);
   const PictureFiles files = files_of(options);
   std::vector<Drawn> all;
+  std::vector<std::string> unbounded;
   for (const std::string& name : options.compared) {
-    all.push_back(run_one(name, fewest_pieces(name, compared_options(name, options)), files.any()));
+    const ScheduleOptions own = compared_options(name, options);
+    all.push_back(run_one(name, fewest_pieces(name, own), files.any()));
+    if (own.cap != options.cap) {
+      unbounded.push_back(all.back().name);
+    }
   }
   std::stable_partition(all.begin(), all.end(), [](const Drawn& d) { return d.synchronous; });
   std::vector<PicturedRun> pictures;
@@ -264,7 +312,8 @@ int compare(const ScheduleOptions& options) {
     return kOk;
   }
   const bool notes = !all.back().synchronous;
-  print(comparison_table(all) + studies::kBubbleNote + (notes ? studies::kAsynchronousNote : ""));
+  print(comparison_table(all) + studies::kBubbleNote + (notes ? studies::kAsynchronousNote : "") +
+        cap_note(unbounded));
   return kOk;
 }
 

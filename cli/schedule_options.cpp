@@ -13,6 +13,7 @@
 #include "base/quantity_text.hpp"
 #include "cli/command/command_line.hpp"
 #include "cli/command/together.hpp"
+#include "cli/schedule_sizes.hpp"
 #include "plan/schedule_traits.hpp"
 #include "sim/schedule.hpp"
 
@@ -84,6 +85,22 @@ void check_pieces(const ScheduleOptions& options) {
   check(options.slices, "--slices", limits::kMaxBatch, &sim::Schedule::uses_slices, true);
 }
 
+// So is a cap of those whose activations are not fixed.
+void check_compared_cap(const ScheduleOptions& options) {
+  if (options.cap.empty() || options.compared.empty()) {
+    return;
+  }
+  (void)cap_of(options);
+  const bool used =
+      std::any_of(options.compared.begin(), options.compared.end(), [&](const std::string& name) {
+        return may_be_of_plan(name, options) || !fixes_activations(name);
+      });
+  if (!used) {
+    bad_input("--cap", "the activations of all schedules named here are fixed",
+              "leave it out, or name \"v-cap\" or \"flexpipe\"");
+  }
+}
+
 // A prediction is of the schedules named, one at least.
 void check_prediction(const ScheduleOptions& options) {
   std::vector<std::string> names = options.compared;
@@ -129,6 +146,7 @@ void check_schedule_options(const ScheduleOptions& options) {
   }
   check_prediction(options);
   check_pieces(options);
+  check_compared_cap(options);
 }
 
 void add_schedule_options(const Command& command, ScheduleOptions& options) {
@@ -163,7 +181,8 @@ void add_schedule_options(const Command& command, ScheduleOptions& options) {
                      "of zero-bubble iterations, those whose update is taken back and made again");
   command.add_option(
       "--cap", options.cap,
-      "micro-batches of activations a device may hold, at least 1 (the schedule's own)");
+      "micro-batches of activations a device may hold, at least 1 (the schedule's own; with "
+      "--compare for those whose activations are not fixed)");
   command.add_option("--svg", options.svg, "write the picture to this SVG file");
   command.add_option("--trace", options.trace, "write a Chrome trace to this file");
   command.add_option("--width", options.width, "columns of the picture (120)");

@@ -13,6 +13,7 @@
 #include "cli/command/output_paths.hpp"
 #include "cli/report/report.hpp"
 #include "cli/schedule_recommender.hpp"
+#include "cli/schedule_sizes.hpp"
 #include "plan/document/plan_text.hpp"
 #include "plan/recommender/recommender.hpp"
 #include "sim/pipeline/schedule_picture.hpp"
@@ -40,6 +41,30 @@ std::string panel_title(const studies::PlanScheduleRun& run) {
   return fmt::format("{}: {}", run.plan.schedule, measures);
 }
 
+// The pace of a plan is no faster than its busiest device, which what is read off a short run is.
+studies::PlanScheduleRun run_in_file(const std::string& plan_path, const plan::Plan& plan) {
+  studies::PlanScheduleRun run =
+      in_file(plan_path, [&] { return studies::run_plan_schedule(plan); });
+  if (!run.simulation.synchronous) {
+    run.measures.steady_period = run.simulation.steady_period.value();
+  }
+  return run;
+}
+
+// The names of those that take no cap where others do.
+std::vector<std::string> unbounded_of(const std::vector<studies::ScheduleRequest>& requests,
+                                      const std::vector<studies::PlanScheduleRun>& runs) {
+  std::vector<std::string> names;
+  bool capped = false;
+  for (std::size_t k = 0; k < requests.size(); ++k) {
+    capped = capped || requests[k].cap > 0;
+    if (requests[k].cap == 0.0) {
+      names.push_back(runs[k].plan.schedule);
+    }
+  }
+  return capped ? names : std::vector<std::string>();
+}
+
 }  // namespace
 
 int schedule_on_plan(const std::string& plan_path, const studies::ScheduleRequest& request,
@@ -52,8 +77,7 @@ int schedule_on_plan(const std::string& plan_path, const studies::ScheduleReques
   }
   const plan::Plan plan =
       studies::with_schedule(plan::read_plan(document.json, document.where), request);
-  const studies::PlanScheduleRun run =
-      in_file(plan_path, [&] { return studies::run_plan_schedule(plan); });
+  const studies::PlanScheduleRun run = run_in_file(plan_path, plan);
   write_pictures(
       pictured(run, fmt::format("{}, {}", subject_text(run.plan), plan::layout_text(run.plan))),
       files, output);
@@ -88,8 +112,9 @@ int compare_on_plan(const std::string& plan_path, std::vector<studies::ScheduleR
   std::vector<studies::PlanScheduleRun> runs;
   for (const studies::ScheduleRequest& request : requests) {
     const plan::Plan other = studies::with_schedule(plan, request);
-    runs.push_back(in_file(plan_path, [&] { return studies::run_plan_schedule(other); }));
+    runs.push_back(run_in_file(plan_path, other));
   }
+  const std::vector<std::string> unbounded = unbounded_of(requests, runs);
   std::stable_partition(runs.begin(), runs.end(), [](const studies::PlanScheduleRun& run) {
     return run.simulation.synchronous;
   });
@@ -106,7 +131,8 @@ int compare_on_plan(const std::string& plan_path, std::vector<studies::ScheduleR
     print_json(Json::Object{{"schedules", std::move(schedules)}});
     return kOk;
   }
-  print(subject_text(plan) + "\n" + plan::layout_text(plan) + "\n\n" + comparison_text(runs));
+  print(subject_text(plan) + "\n" + plan::layout_text(plan) + "\n\n" + comparison_text(runs) +
+        cap_note(unbounded));
   return kOk;
 }
 

@@ -2,6 +2,7 @@
 #include "cli/schedule_sizes.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <string_view>
 #include <utility>
@@ -16,6 +17,8 @@
 
 namespace orrery::cli {
 namespace {
+
+constexpr double kNoBound = 1e9;  // a cap, in micro-batches, that no schedule needs more than
 
 // Seconds, of which `usual` where none are given. Largest cost: 1,000 s, so that also many times
 // multiplied it stays in the range of times.
@@ -129,10 +132,33 @@ ScheduleOptions fewest_pieces(const std::string& name, ScheduleOptions options) 
   return options;
 }
 
+bool fixes_activations(const std::string& name) {
+  if (is_document(name)) {
+    const sim::ScheduleDocument document = read_document(name);
+    return document.lists || document.rule->warm_up;
+  }
+  const sim::Schedule& schedule = sim::find_schedule(name, "schedule");
+  for (const int slices : {1, 4}) {
+    for (const int chunks : {1, 2, 3, 4}) {
+      sim::ScheduleParams params{4, 8, chunks, 0};
+      params.slices = slices;
+      const bool runs = schedule.check(params).empty();
+      params.cap = kNoBound;
+      if (runs) {
+        return !schedule.check(params).empty();
+      }
+    }
+  }
+  return false;  // what it asks for shows when it is run
+}
+
 ScheduleOptions compared_options(const std::string& name, ScheduleOptions options) {
   if (may_be_of_plan(name, options)) {
     options.slices.clear();
     return options;
+  }
+  if (fixes_activations(name)) {
+    options.cap.clear();
   }
   const bool document = is_document(name);
   if (document ? !sim::uses_slices(read_document(name))
@@ -143,6 +169,12 @@ ScheduleOptions compared_options(const std::string& name, ScheduleOptions option
     options.chunks.clear();
   }
   return options;
+}
+
+std::string cap_note(const std::vector<std::string>& unbounded) {
+  return unbounded.empty() ? ""
+                           : fmt::format("--cap does not bound {}: their activations are fixed\n",
+                                         fmt::join(unbounded, ", "));
 }
 
 }  // namespace orrery::cli

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "cli/schedule_options.hpp"
 #include "sim/orders/schedule_document.hpp"
@@ -20,7 +21,12 @@ ScheduleOptions with_listed_sizes(ScheduleOptions options);
 // The options with the fewest chunks that the schedule takes and, where whole sequences do not run,
 // a slice a stage; what was given stays.
 ScheduleOptions fewest_pieces(const std::string& name, ScheduleOptions options);
-// In a comparison slices and chunks are meant for the schedules that have some.
+// Whether the activations of a registered schedule, or of one written in a file, are fixed, so that
+// no cap bounds them.
+bool fixes_activations(const std::string& name);
+// In a comparison slices, chunks and a cap are meant for the schedules that have some.
 ScheduleOptions compared_options(const std::string& name, ScheduleOptions options);
+// Under a comparison: the names that its cap does not bound, if any.
+std::string cap_note(const std::vector<std::string>& unbounded);
 
 }  // namespace orrery::cli

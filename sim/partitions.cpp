@@ -28,11 +28,20 @@ TierRun run_rounds(const Partitions& partitions, const TierGraph& graph, const T
 
 }  // namespace
 
+// Groups that are exchanged together and rounds need not end together; after as many rounds as a
+// group has partitions they do again. The last round is left out: nothing is loaded behind it.
 PartitionRound partition_round(const Partitions& partitions, const TierGraph& graph,
                                const TierPolicy& policy) {
-  const TierRun two = run_rounds(partitions, graph, policy, 2);
-  const TierRun three = run_rounds(partitions, graph, policy, 3);
-  return {three.makespan - two.makespan, three.busy - two.busy, three.peak};
+  constexpr int kWarmUp = 2;
+  const int measured = policy.batch;
+  const int rounds = kWarmUp + measured + 1;
+  const TierRun run = run_rounds(partitions, graph, policy, rounds);
+  const std::size_t steps = run.ends.size() / static_cast<std::size_t>(rounds);
+  const auto end_of = [&](int round) {
+    return run.ends[steps * static_cast<std::size_t>(round) - 1];
+  };
+  const Seconds time = to_seconds(end_of(kWarmUp + measured) - end_of(kWarmUp)) / measured;
+  return {time, to_seconds(run.busy) / rounds, run.peak};
 }
 
 }  // namespace orrery::sim

@@ -20,13 +20,13 @@ struct Partitions {
 };
 
 struct PartitionRound {
-  SimTime time;
-  SimTime busy;    // of it computing
+  Seconds time;    // in the mean
+  Seconds busy;    // of it computing
   ByteCount peak;  // on the device
 };
 
-// The third round, which is in steady state. Tier 0 of the graph is the device, tier 1 the host.
-// O(count x TierPolicy::resident) to script, then the engine.
+// In steady state. Tier 0 of the graph is the device, tier 1 the host. O(count x resident x batch) to
+// script, then the engine.
 PartitionRound partition_round(const Partitions& partitions, const TierGraph& graph,
                                const TierPolicy& policy);
 

@@ -306,8 +306,8 @@ ByteCount largest_memory(const plan::Simulation& simulation) {
 }
 
 bool has_path(const plan::Plan& plan, const plan::Simulation& simulation) {
-  return simulation.synchronous && !simulation.pipeline.spans.empty() &&
-         !plan::validates_afterwards(plan);
+  return simulation.synchronous && !simulation.order.passes.empty() &&
+         !simulation.pipeline.spans.empty() && !plan::validates_afterwards(plan);
 }
 
 std::string explanation(const plan::Plan& plan, const plan::Simulation& simulation) {

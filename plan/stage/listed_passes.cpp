@@ -9,6 +9,7 @@
 #include "plan/schedule_traits.hpp"
 #include "plan/stage/transfers.hpp"
 #include "sim/orders/listed_order.hpp"
+#include "sim/orders/schedule_document.hpp"
 #include "sim/pipeline/unit_times.hpp"
 
 namespace orrery::plan {
@@ -75,6 +76,14 @@ std::string listed_passes_problem(const Plan& plan, const sim::PipelineOrder& or
   if (traits.recomputes && plan.slices > 1) {
     return "in a plan passes \"R\" run whole micro-batches again: set slices to 1, or leave them "
            "out and let \"recompute\" of the blocks say it";
+  }
+  if (plan.slices > 1 && (traits.splits_backward || traits.two_directions)) {
+    // Parts of a slice's backward have no costs of their own, and its units those of one chain.
+    return fmt::format("in a plan slices run {}: set slices to 1, or {}",
+                       traits.two_directions ? "in one direction" : "their backwards whole",
+                       traits.two_directions          ? "list one direction"
+                       : plan.schedule_document->rule ? "leave \"split_backward\" out"
+                                                      : "list \"BW\" for each \"B\" and \"W\"");
   }
   if (order.iterations > 1 && plan.slices > 1) {
     return "in a plan slices run one iteration: set \"iterations\" or slices to 1";

@@ -65,13 +65,13 @@ SteadyPace run_without_flush(const Plan& plan, const sim::PipelineOrder& order,
   pace.versions = sim::worst_of(sim::count_versions(order));
   pace.versions.staleness = global_staleness(plan, pace.versions.staleness);
   pace.period = Seconds(sim::steady_period(order, result) * 1e-12);
+  const double of_run = static_cast<double>(order.micro_batches) / order.slices;
   if (pace.period.value() <= 0) {  // too short a run to have a middle
-    pace.period = to_seconds(result.makespan) / static_cast<double>(order.micro_batches);
+    pace.period = to_seconds(result.makespan) / of_run;
   }
   // No pace is faster than the busiest device, however short the run.
-  const auto units = static_cast<double>(order.micro_batches);
   for (const sim::DeviceUse& use : result.devices) {
-    pace.period = std::max(pace.period, to_seconds(use.busy) / units);
+    pace.period = std::max(pace.period, to_seconds(use.busy) / of_run);
   }
   if (schedule_traits(plan).runs_arcs) {
     pace.period = std::max(pace.period, to_seconds(busiest_link(order, passes)));
@@ -80,7 +80,7 @@ SteadyPace run_without_flush(const Plan& plan, const sim::PipelineOrder& order,
   const auto micro_batches = static_cast<double>(plan.num_micro_batches());
   pace.end.iteration = to_sim_time(pace.period * micro_batches);
   pace.end.gradients_ready = result.makespan;
-  const double share = micro_batches / units;
+  const double share = micro_batches / of_run;
   pace.least_busy = to_seconds(pace.end.iteration);
   for (const sim::DeviceUse& use : result.devices) {
     pace.busy = std::max(pace.busy, to_seconds(use.busy) * share);

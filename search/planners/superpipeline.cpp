@@ -4,7 +4,9 @@
 // again and again) or training (forward, then backward in reverse order, after which a partition's
 // weights and gradients travel back), on sim/partitions.hpp; the answer is the fastest pair that
 // fits the memory, of equally fast ones that with the fewest partitions, then the fewest together.
-// O(partitions^3) steps of the engine at most: no larger k is tried once nothing is waited for.
+// O(partitions^4) steps of the engine at most: no larger k is tried once nothing is waited for.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -16,7 +18,9 @@ namespace orrery::search {
 namespace {
 
 constexpr std::int64_t kMostPartitions = 96;
-constexpr double kEqual = 1e-9;  // of a round
+constexpr double kEqual = 1e-9;                              // of a round
+constexpr std::int64_t kMostBytes = std::int64_t{64} << 40;  // of a partition
+constexpr double kLongestRound = 4e4;  // seconds; simulated time holds a hundred rounds of them
 
 Seconds compute_of(const sim::Partitions& layers) {
   return to_seconds(layers.forward + layers.backward) * static_cast<double>(layers.count);
@@ -43,7 +47,7 @@ sim::TierGraph host_behind(ObjectReader& problem) {
 Pair run_pair(const sim::Partitions& layers, const sim::TierGraph& graph, int k, int moved) {
   const sim::PartitionRound round = sim::partition_round(
       layers, graph, {.resident = k, .batch = moved, .dirty = sim::DirtySpace::OfObject});
-  return {k, moved, to_seconds(round.time), round.peak};
+  return {k, moved, round.time, round.peak};
 }
 
 Json to_json(const sim::Partitions& layers, const Pair& pair) {
@@ -57,10 +61,31 @@ Json to_json(const sim::Partitions& layers, const Pair& pair) {
                       {"saving", 1 - peak / all}};
 }
 
+ByteCount read_bytes(const JsonReader& value) {
+  const ByteCount bytes = value.byte_count();
+  if (bytes.value() > kMostBytes) {
+    value.fail("a partition is at most 64 TiB");
+  }
+  return bytes;
+}
+
+// With nothing beside it: a partition's passes, transfers and latencies one after the other.
+void check_round(const ObjectReader& problem, const sim::Partitions& layers,
+                 const sim::TierGraph& graph) {
+  Seconds alone = to_seconds(layers.forward) + to_seconds(layers.backward);
+  for (const sim::TierChannel& channel : graph.channels) {
+    alone += (layers.resident().bytes() / channel.bandwidth + channel.latency) * 2.0;
+  }
+  if (alone.value() * layers.count > kLongestRound) {
+    problem.value().fail(
+        fmt::format("a round of all partitions may take longer than {} s", kLongestRound));
+  }
+}
+
 sim::Partitions read_layers(ObjectReader& problem) {
   sim::Partitions layers;
   layers.count = static_cast<int>(problem.required("partitions").integer(1, kMostPartitions));
-  layers.weights = problem.required("weights").byte_count();
+  layers.weights = read_bytes(problem.required("weights"));
   layers.forward = to_sim_time(problem.required("forward").duration());
   const auto backward = problem.optional("backward");
   const auto gradients = problem.optional("gradients");
@@ -69,7 +94,7 @@ sim::Partitions read_layers(ObjectReader& problem) {
     layers.backward = to_sim_time(backward->duration());
   }
   if (gradients) {
-    layers.gradients = gradients->byte_count();
+    layers.gradients = read_bytes(*gradients);
     if (!layers.training) {
       gradients->fail("there are none without a backward", "state \"backward\"");
     }
@@ -80,6 +105,7 @@ sim::Partitions read_layers(ObjectReader& problem) {
 Json plan(ObjectReader& problem) {
   const sim::Partitions layers = read_layers(problem);
   const sim::TierGraph graph = host_behind(problem);
+  check_round(problem, layers, graph);
   const auto memory = problem.optional("memory");
   const ByteCount room = memory ? memory->byte_count() : layers.resident() * layers.count;
   const auto other = problem.optional("other_memory");

@@ -24,7 +24,7 @@ struct Transfer {
 class Script {
  public:
   Script(const std::vector<TierStep>& steps, std::size_t num_objects, const TierPolicy& policy)
-      : steps_(steps), policy_(policy), state_(num_objects, State::Away) {}
+      : steps_(steps), policy_(policy), state_(num_objects, State::Away), seen_(num_objects, 0) {}
 
   // Transfers to be made before each step; those before step 0 are single objects.
   std::vector<std::vector<Transfer>> transfers() {
@@ -50,13 +50,15 @@ class Script {
   State& state_of(int object) { return state_[static_cast<std::size_t>(object)]; }
 
   // The next distinct objects from `step` on, in order.
-  std::vector<int> window(std::size_t step) const {
+  std::vector<int> window(std::size_t step) {
     std::vector<int> objects;
     const auto limit = static_cast<std::size_t>(policy_.resident);
+    ++windows_;
     for (; step < steps_.size() && objects.size() < limit; ++step) {
-      const int object = steps_[step].object;
-      if (std::find(objects.begin(), objects.end(), object) == objects.end()) {
-        objects.push_back(object);
+      std::uint64_t& seen = seen_[static_cast<std::size_t>(steps_[step].object)];
+      if (seen != windows_) {
+        seen = windows_;
+        objects.push_back(steps_[step].object);
       }
     }
     return objects;
@@ -66,7 +68,7 @@ class Script {
   void update(std::size_t step) {
     const std::vector<int> wanted = window(step);
     const int last = steps_[step - 1].object;
-    const bool kept = std::find(wanted.begin(), wanted.end(), last) != wanted.end();
+    const bool kept = seen_[static_cast<std::size_t>(last)] == windows_;
     if (!kept && state_of(last) == State::Here) {
       state_of(last) = State::Leaving;
       pending_.out.push_back(last);
@@ -96,6 +98,8 @@ class Script {
   const std::vector<TierStep>& steps_;
   const TierPolicy& policy_;
   std::vector<State> state_;
+  std::uint64_t windows_ = 0;        // taken so far
+  std::vector<std::uint64_t> seen_;  // of every object: the last window that held it
   Transfer pending_;
 };
 

@@ -45,10 +45,11 @@ InputPasses input_passes(const PipelineOrder& order, std::uint16_t shard) {
 
 class ListWithInput {
  public:
-  // `late_after`: the virtual stage whose gradients are followed by one late pass each.
+  // `late_after`: the virtual stage whose gradients are followed by one late pass each, of a unit
+  // whose gradient it sent on `trip` backwards ago or earlier.
   ListWithInput(const InputPasses& passes, PassKind after, std::uint16_t stage,
-                std::optional<std::uint16_t> late_after)
-      : passes_(passes), after_(after), stage_(stage), late_after_(late_after) {}
+                std::optional<std::uint16_t> late_after, std::uint32_t trip)
+      : passes_(passes), after_(after), stage_(stage), late_after_(late_after), trip_(trip) {}
 
   // Puts them into a list; `before` is memory for what it was.
   void insert_into(std::vector<Pass>& list, std::vector<Pass>& before, std::uint16_t device,
@@ -82,11 +83,11 @@ class ListWithInput {
       *next_++ = Pass(PassKind::Forward, stage_, static_cast<std::uint32_t>(early_));
     }
   }
-  // The next late unit, if it is no later than one whose gradient has left this device: all that
-  // it waits for is then before it.
+  // The next late unit, if its gradient has left this device: all that it waits for is then before
+  // it.
   void run_late(std::uint32_t unit) {
     const auto next = passes_.late.begin() + late_;
-    if (next != passes_.late.end() && next->micro_batch <= unit) {
+    if (next != passes_.late.end() && next->micro_batch + trip_ <= unit) {
       run({next, next + 1});
       ++late_;
     }
@@ -102,6 +103,7 @@ class ListWithInput {
   PassKind after_;
   std::uint16_t stage_;
   std::optional<std::uint16_t> late_after_;
+  std::uint32_t trip_;
   bool drains_ = false;  // after the last S or T
   std::ptrdiff_t late_ = 0;
   int early_ = 0;
@@ -117,6 +119,9 @@ PipelineOrder with_input_layer(PipelineOrder order, PassKind after) {
   const InputPasses passes = input_passes(order, output);
   order.parts.resize(static_cast<std::size_t>(first + devices), 0);
   const bool one_stage_each = first == 2 * devices && order.slices == 1;
+  // Of many micro-batches the late ones begin far behind the first stage's gradient; of few each
+  // one would stop its device until the gradient has come through all stages before it.
+  const bool are_few = order.micro_batches < 2 * devices;
   std::vector<Pass> before;
   for (int d = 0; d < devices; ++d) {
     const auto device = static_cast<std::uint16_t>(d);
@@ -124,7 +129,8 @@ PipelineOrder with_input_layer(PipelineOrder order, PassKind after) {
         add_chain(order, {device}, {.units = order.micro_batches, .role = Role::Input}));
     order.edges.push_back({Lane::Forward, stage, Lane::Forward, 0});
     order.edges.push_back({Lane::Gradient, 0, Lane::Gradient, stage});
-    ListWithInput(passes, after, stage, one_stage_each ? std::optional(device) : std::nullopt)
+    ListWithInput(passes, after, stage, one_stage_each ? std::optional(device) : std::nullopt,
+                  are_few ? device : 0U)
         .insert_into(order.passes[device], before, device, static_cast<std::uint16_t>(output + d));
   }
   return order;

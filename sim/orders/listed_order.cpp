@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <set>
 #include <string_view>
@@ -22,6 +23,24 @@ int listed_stages(const ScheduleLists& lists, const ScheduleParams& params) {
   return sizes_of(lists).chunks == params.chunks && listed >= params.stages
              ? listed
              : params.stages * params.chunks;
+}
+
+// Whether a pass of a micro-batch needs another one of it, or is that pass: forwards go along the
+// stages and gradients back, a stage recomputes before its gradient, and W follows it.
+bool needs(const ListedEnd& pass, const ListedEnd& other) {
+  if (pass == other || pass.direction != other.direction) {
+    return pass == other;
+  }
+  const bool after_gradient = pass.lane == Lane::Gradient || pass.lane == Lane::WeightGrad;
+  switch (other.lane) {
+    case Lane::Forward:
+      return after_gradient || other.stage <= pass.stage;
+    case Lane::Gradient:
+    case Lane::Recompute:
+      return after_gradient && other.stage >= pass.stage;
+    default:
+      return false;
+  }
 }
 
 // Turns lists into an order: sizes, placement, then each pass exactly once.
@@ -268,7 +287,7 @@ class ListedOrder {
     return order;
   }
 
-  // Waits for passes that no list has would never end.
+  // Waits for passes that no list has would never end, nor those of a pass for what needs it.
   void add_edges(PipelineOrder& order) const {
     std::set<ListedEnd> ends;
     for (const auto& list : lists_.devices) {
@@ -282,15 +301,45 @@ class ListedOrder {
       const ListedEdge& edge = lists_.edges[k];
       for (const ListedEnd& end : {edge.from, edge.to}) {
         if (!ends.contains(end)) {
-          bad_input(fmt::format("{}: /edges/{}", where_, k),
+          fail_edge(k,
                     fmt::format("no list has such a pass of stage {} in direction {}", end.stage,
                                 end.direction),
-                    "W is a pass of its own only beside B");
+                    hint_of_missing(end));
         }
+      }
+      if (edge.shift == 0 && needs(edge.from, edge.to)) {
+        fail_edge(k,
+                  edge.from == edge.to ? fmt::format("{} is to wait for itself", end_text(edge.to))
+                                       : fmt::format("{} is to wait for {}, which needs it first",
+                                                     end_text(edge.to), end_text(edge.from)),
+                  "give it a \"shift\", to wait for that of an earlier micro-batch");
       }
       order.edges.push_back({edge.from.lane, virtual_stage(edge.from), edge.to.lane,
                              virtual_stage(edge.to), edge.shift * lists_.slices});
     }
+  }
+
+  [[noreturn]] void fail_edge(std::size_t edge, const std::string& message,
+                              const std::string& hint) const {
+    bad_input(fmt::format("{}: /edges/{}", where_, edge), message, hint);
+  }
+
+  std::string end_text(const ListedEnd& end) const {
+    constexpr std::array<std::string_view, kNumLanes> kTexts = {
+        "the forward", "the gradient", "the weight gradient", "the recompute", "the update"};
+    return fmt::format("{} of {}", kTexts[static_cast<std::size_t>(end.lane)],
+                       stage_text(end.stage, end.direction));
+  }
+
+  std::string hint_of_missing(const ListedEnd& end) const {
+    if (end.direction >= directions_.size()) {
+      return fmt::format("the last direction is {}", directions_.size() - 1);
+    }
+    if (end.stage >= stages_) {
+      return fmt::format("the last stage is {}", stages_ - 1);
+    }
+    return end.lane == Lane::Recompute ? "list \"R\" of this stage, or leave the edge out"
+                                       : "W is a pass of its own only beside B";
   }
 
   std::uint16_t virtual_stage(const ListedEnd& end) const {

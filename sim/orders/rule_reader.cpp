@@ -43,7 +43,7 @@ WarmUpDepth read_warm_up(const JsonReader& value) {
     index_in(value, kAll);
     return {.all = true};
   }
-  if (value.json().is_integer()) {
+  if (value.json().is_number()) {
     return {.forwards = static_cast<int>(value.integer(1, kMax))};
   }
   ObjectReader object = value.object();

@@ -232,12 +232,17 @@ class Checker {
     std::vector<bool> named(order_.passes.size(), false);
     for (int k = 0; k < kMaxNamed && !named[device]; ++k) {
       named[device] = true;
-      const Pass& pass = order_.passes[device][position[device]];
+      const std::vector<Pass>& list = order_.passes[device];
+      const Pass* waiting = &list[position[device]];
       text += fmt::format("{}device {} waits for ever to start {}", k > 0 ? "; " : "", device,
-                          names_.of(pass));
-      const std::optional<PassInput> missing = missing_input(pass);
+                          names_.of(*waiting));
+      while (waiting->joined && waiting != &list.back() && !missing_input(*waiting)) {
+        ++waiting;  // all of a block start together
+        text += fmt::format(", joined with {}", names_.of(*waiting));
+      }
+      const std::optional<PassInput> missing = missing_input(*waiting);
       if (!missing) {
-        break;  // of a block, whose other passes wait
+        break;  // of a block that does not end
       }
       device = device_of(order_, missing->lane, missing->virtual_stage);
       text += fmt::format(", which needs the {} of {}, from device {}", lane_text(missing->lane),

@@ -195,17 +195,104 @@ std::pair<std::size_t, std::size_t> steady_units(const PipelineOrder& order, std
   return {third, 2 * count / 3};
 }
 
-}  // namespace
+// When the forwards and the gradients of the first chain end: by kind and virtual stage, each in
+// the order of its list.
+std::vector<std::vector<SimTime>> ends_by_lane(const PipelineOrder& order,
+                                               const PipelineResult& result) {
+  const Chain chain = chains_of(order).front();
+  const auto stages = static_cast<std::size_t>(chain.stages);
+  std::vector<std::vector<SimTime>> ends(2 * stages);
+  for (const std::vector<PassSpan>& list : result.spans) {
+    for (const PassSpan& span : list) {
+      const Lane lane = lane_of(span.pass.kind);
+      const std::size_t stage = span.pass.virtual_stage - static_cast<std::size_t>(chain.first);
+      if (stage < stages && (lane == Lane::Forward || lane == Lane::Gradient)) {
+        ends[(lane == Lane::Forward ? 0 : stages) + stage].push_back(span.end);
+      }
+    }
+  }
+  return ends;
+}
 
-double steady_period(const PipelineOrder& order, const PipelineResult& result) {
+// Units from `from` on that end, on every lane, before the last forward of the first stage does:
+// until then nothing is as it is because the run is to end.
+std::size_t units_before_drain(const std::vector<std::vector<SimTime>>& ends, std::size_t from) {
+  const SimTime last = ends.front().back();
+  std::size_t count = ends.front().size();
+  for (const std::vector<SimTime>& lane : ends) {
+    const auto later = std::upper_bound(lane.begin(), lane.end(), last);
+    count = std::min(count, static_cast<std::size_t>(later - lane.begin()));
+  }
+  return count - std::min(count, from);
+}
+
+// The fewest units after which every lane does the same again, from unit `from` on for `count`
+// steps: the shortest period of the steps, by the borders of their prefixes. O(steps x lanes).
+std::size_t repeated_after(const std::vector<std::vector<SimTime>>& ends, std::size_t from,
+                           std::size_t count) {
+  const auto alike = [&](std::size_t a, std::size_t b) {
+    return std::all_of(ends.begin(), ends.end(), [&](const std::vector<SimTime>& lane) {
+      return lane[from + a + 1] - lane[from + a] == lane[from + b + 1] - lane[from + b];
+    });
+  };
+  std::vector<std::size_t> border(count, 0);
+  for (std::size_t k = 1; k < count; ++k) {
+    std::size_t length = border[k - 1];
+    while (length > 0 && !alike(k, length)) {
+      length = border[length - 1];
+    }
+    border[k] = length + (alike(k, length) ? 1 : 0);
+  }
+  return count - border.back();
+}
+
+// The exact time of a unit, where the run is seen to repeat itself: after some start all ends of a
+// pipeline come again, so many units later by one time. 0: it is too short for that to show.
+double repeated_period(const PipelineOrder& order, const PipelineResult& result) {
+  const std::vector<std::vector<SimTime>> ends = ends_by_lane(order, result);
+  const std::size_t units = ends.front().size();
+  if (std::any_of(ends.begin(), ends.end(), [units](const auto& lane) {
+        return lane.size() != units || !std::is_sorted(lane.begin(), lane.end());
+      })) {
+    return 0.0;
+  }
+  const std::size_t from = units / 3;
+  const std::size_t seen = units_before_drain(ends, from);
+  if (seen < 3) {
+    return 0.0;
+  }
+  const std::size_t steps = seen - 1;
+  const std::size_t cycle = repeated_after(ends, from, steps);
+  const auto iteration = static_cast<std::size_t>(order.micro_batches / order.iterations);
+  if (steps < 2 * cycle || steps < iteration + cycle) {
+    return 0.0;  // no update in between, or no second cycle
+  }
+  const SimTime time = ends.front()[from + cycle] - ends.front()[from];
+  const bool together = std::all_of(ends.begin(), ends.end(), [&](const auto& lane) {
+    return lane[from + cycle] - lane[from] == time;
+  });
+  return together ? static_cast<double>(time.ps) / static_cast<double>(cycle) : 0.0;
+}
+
+// The mean in the middle of the run.
+double middle_period(const PipelineOrder& order, const PipelineResult& result) {
   const std::vector<SimTime> ends = first_stage_ends(order, result);
   if (ends.size() < 3) {
     return 0.0;
   }
   const auto [from, to] = steady_units(order, ends.size());
+  return static_cast<double>((ends[to] - ends[from]).ps) / static_cast<double>(to - from);
+}
+
+}  // namespace
+
+double steady_period(const PipelineOrder& order, const PipelineResult& result) {
+  ORRERY_CHECK(result.spans.size() == order.passes.size(), "evaluate with record_spans");
+  const double repeated = repeated_period(order, result);
+  const double of_unit = repeated > 0 ? repeated : middle_period(order, result);
   // The chains that take units in turn have ended theirs in the same time.
   const int turns = order.chains.empty() ? 1 : order.chains.front().stride;
-  return static_cast<double>((ends[to] - ends[from]).ps) / (static_cast<double>(to - from) * turns);
+  return of_unit * order.slices / turns;
 }
 
 double iteration_period(const PipelineOrder& order, const PipelineResult& result) {

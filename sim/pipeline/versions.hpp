@@ -26,8 +26,9 @@ VersionUseOfStage worst_of(const std::vector<VersionUseOfStage>& stages);
 void add_predictions(const PipelineOrder& order, const std::vector<SimTime>& prediction,
                      PipelineCosts& costs);
 
-// Time between two units in the middle of an asynchronous run, in which the pipeline neither fills
-// nor drains. `result` needs recorded spans.
+// Time between two micro-batches of an asynchronous run once the pipeline neither fills nor drains:
+// exact where the run is seen to repeat itself, else the mean in its middle. `result` needs
+// recorded spans. O(passes).
 double steady_period(const PipelineOrder& order, const PipelineResult& result);
 // Of several iterations: from one last gradient of the first virtual stage to that of the next
 // iteration, in the mean; 0 of a single one.

@@ -51,9 +51,9 @@ Json tiers_run(const JsonReader& value, ObjectReader& run) {
   parts.backward = SimTime{};
   const sim::PartitionRound moved = sim::partition_round(parts, graph, policy);
   const double all = static_cast<double>(parts.weights.value()) * parts.count;
-  return Json::Object{{"round_s", to_seconds(round.time).value()},
-                      {"compute_s", to_seconds(round.busy).value()},
-                      {"transfer_s", to_seconds(moved.time).value()},
+  return Json::Object{{"round_s", round.time.value()},
+                      {"compute_s", round.busy.value()},
+                      {"transfer_s", moved.time.value()},
                       {"partitions", parts.count},
                       {"weights_bytes", all},
                       {"peak_bytes", static_cast<double>(round.peak.value())},

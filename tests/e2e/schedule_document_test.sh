@@ -118,11 +118,25 @@ untied="plan llama3-8b dgx-a100:1 --batch 2 --seq 1024 --fix pp=1,tp=8 -q"
 expect 0 $untied --schedule updates.json -o updates-plan.json
 expect 0 schedule --plan updates-plan.json
 grep -q ' update ' stdout || fail "no times of passes U"
+# Printed without recorded lists: a plan with updates has no critical path then.
+for how in "" "--pareto memory" "--like megatron"; do
+  expect 0 $untied --schedule updates.json $how --json
+done
+expect 0 compare updates-plan.json updates-plan.json --json
+# Slices have whole backwards and one direction; the search leaves other documents without them.
+echo "{$head, \"placement\": \"loop\", \"split_backward\": true, \"warm_up\": {\"micro_batches\": 3,
+  \"per_later_device\": 4}, \"weight_grads\": {\"late\": 1}}" > cut.json
+expect 0 $search --schedule cut.json --fix chunks=1 -o cut-plan.json
+rejects 2 'leave "split_backward" out' schedule cut.json --plan cut-plan.json --chunks 1 --slices 2
+# A run too short to be steady: no pace is faster than the busiest device.
 echo "{$head, \"versions\": \"stashed\", \"passes\": [[$(f 0 0), $(b 0 0), $(u 0 0), $(f 0 1),
   $(b 0 1), $(u 0 1)]]}" > stale.json
 rejects 2 '"mine" is asynchronous' $untied --schedule stale.json
 expect 0 $untied --schedule stale.json --allow asynchronous -o stale-plan.json
 grep -q 'asynchronous: staleness 0' stdout || fail "no staleness of lists that never flush"
+expect 0 schedule --plan stale-plan.json --json
+awk -v a="$(value_of stdout steady_period)" -v b="$(value_of stdout iteration_time_s)" \
+  'BEGIN { exit !(a > 0 && (2 * a - b) ^ 2 < 1e-18) }' || fail "two paces: $(head -n 20 stdout)"
 echo "{$head, \"passes\": [[$(f 0 0), $(b 0 0), $(u 0 0), $(f 0 1), $(b 0 1), $(u 0 1)]]}" > often.json
 rejects 2 'updates each stage once' $untied --schedule often.json
 echo "{$head, \"placement\": \"v\", \"cap\": 0.1}" > bad.json

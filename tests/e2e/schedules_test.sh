@@ -109,6 +109,24 @@ expect 0 schedule --compare 1f1b interleaved --stages 4 --microbatches 8 --chunk
 grep -q '^1f1b *33 ' stdout || fail "1f1b has no chunks: $(cat stdout)"
 grep -q '^interleaved *26.25 ' stdout || fail "4 chunks: $(cat stdout)"
 
+# So is a cap of those whose activations are not fixed.
+expect 0 schedule --compare v-cap zb-h1 gpipe --stages 4 --microbatches 8 --cap 2
+grep -q '^v-cap .* 2  *[0-9]*  *0  *1 ' stdout || fail "a cap of 2: $(cat stdout)"
+grep -q 'cap does not bound zb-h1, gpipe' stdout || fail "which ignore it: $(cat stdout)"
+rejects 2 'activations of all schedules named here are fixed' \
+  schedule --compare zb-h1 gpipe --stages 4 --microbatches 8 --cap 2
+rejects 2 'below the minimum' schedule --compare v-cap zb-v --stages 4 --microbatches 8 --cap 1
+
+# A table by device: a schedule that chooses where the chunks are plans with the times of each place.
+printf '%s\n' stage,forward_s,input_grad_s,weight_grad_s 0,1,1,1 1,4,4,4 2,4,4,4 >devices.csv
+expect 0 schedule flexpipe --stages 3 --microbatches 6 --chunks 2 --costs devices.csv --json
+chosen=$(sed -n 's/^  "makespan": \(.*\),$/\1/p' stdout)
+for other in "interleaved --chunks 2" v-half; do
+  expect 0 schedule $other --stages 3 --microbatches 6 --costs devices.csv --json
+  awk -v a="$chosen" -v b="$(sed -n 's/^  "makespan": \(.*\),$/\1/p' stdout)" \
+    'BEGIN { exit !(a > 0 && a <= b) }' || fail "flexpipe $chosen is longer than $other"
+done
+
 # Slices in a comparison are those of the schedules that have some, one a stage unless given.
 expect 0 schedule --compare 1f1b slimpipe seq1f1b --stages 4 --microbatches 8
 [ "$(sed -n 's/^slimpipe *\([0-9.]*\).*/\1/p' stdout)" = 26.25 ] || fail "4 slices: $(cat stdout)"

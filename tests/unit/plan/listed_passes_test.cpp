@@ -70,6 +70,29 @@ sim::PipelineOrder updating(const sim::PipelineOrder& once, int iterations) {
   return order;
 }
 
+// Every pass in so many slices: forwards in order, gradients in reverse.
+sim::PipelineOrder in_slices(sim::PipelineOrder order, int slices) {
+  order.slices = slices;
+  order.micro_batches *= slices;
+  for (sim::Chain& chain : order.chains) {
+    chain.units *= slices;
+    chain.first_unit *= slices;
+  }
+  for (std::vector<sim::Pass>& list : order.passes) {
+    std::vector<sim::Pass> cut;
+    for (const sim::Pass& pass : list) {
+      for (int k = 0; k < slices; ++k) {
+        sim::Pass& slice = cut.emplace_back(pass);
+        const int at = pass.kind == PassKind::Forward ? k : slices - 1 - k;
+        slice.micro_batch =
+            pass.micro_batch * static_cast<std::uint32_t>(slices) + static_cast<std::uint32_t>(at);
+      }
+    }
+    list = std::move(cut);
+  }
+  return order;
+}
+
 constexpr const char* kEager = R"("placement": "loop", "warm_up": {"per_later_device": 1})";
 constexpr const char* kEagerAgain =
     R"("placement": "loop", "warm_up": {"per_later_device": 1}, "recompute": true)";
@@ -302,6 +325,43 @@ TEST(ListedPasses, WhatAPlanCannotRunIsNamed) {
   EXPECT_THAT(problem(with_rule(sliced, R"("placement": "loop", "recompute": true,
       "warm_up": {"micro_batches": 1, "per_later_device": 1})")),
               HasSubstr("set slices to 1"));
+  EXPECT_THAT(problem(with_rule(sliced, R"("placement": "loop", "split_backward": true,
+      "warm_up": {"micro_batches": 3, "per_later_device": 4}, "weight_grads": {"late": 1})")),
+              HasSubstr("set slices to 1, or leave \"split_backward\" out"));
+  EXPECT_THAT(
+      problem(with_lists(
+          sliced, in_slices(lists_of(in_pipeline(untied(), "zb-h1", {.micro_batches = 8})), 4))),
+      HasSubstr("list \"BW\" for each \"B\" and \"W\""));
+  EXPECT_THAT(
+      problem(with_lists(
+          sliced, in_slices(lists_of(in_pipeline(untied(), "chimera", {.micro_batches = 8})), 4))),
+      HasSubstr("set slices to 1, or list one direction"));
+}
+
+// Updates hold no slice, and slices cost what they do without them.
+TEST(ListedUpdates, FollowSlices) {
+  Plan plan = in_pipeline(untied(), "seq1f1b", {.micro_batches = 8});
+  plan.slices = 4;
+  const Plan listed = with_lists(plan, updating(lists_of(plan), 1));
+  ASSERT_EQ(problem(listed), "");
+  const Simulation expected = simulate(plan);
+  const Simulation result = simulate(listed);
+  EXPECT_GT(result.iteration_time.value(), expected.iteration_time.value() * 0.9);
+  EXPECT_LT(result.iteration_time.value(), expected.iteration_time.value() * 1.1);
+  for (std::size_t device = 0; device < result.memory.size(); ++device) {
+    EXPECT_EQ(result.memory[device].total(), expected.memory[device].total()) << device;
+  }
+}
+
+// What a pace is read off stays where it was asked for, with the order that it is of.
+TEST(ListedUpdates, LeaveNoSpansThatNobodyAskedFor) {
+  const Plan plan = in_pipeline(untied(), "1f1b", {.micro_batches = 8});
+  for (const Plan& listed : {with_lists(plan, updating(lists_of(plan), 1)),
+                             in_pipeline(untied(), "pipedream", {.micro_batches = 8})}) {
+    EXPECT_TRUE(simulate(listed).pipeline.spans.empty());
+    const Simulation recorded = simulate(listed, {.record_spans = true});
+    EXPECT_EQ(recorded.pipeline.spans.size(), recorded.order.passes.size());
+  }
 }
 
 // Its update on the host is part of the update.

@@ -64,6 +64,38 @@ TEST(Slices, AreReplayedOneByOne) {
   }
 }
 
+// A cut backward holds the slice until its second part, and an update holds none.
+TEST(Slices, AreHeldUntilTheWeightGradient) {
+  const Plan plan = sliced("seq1f1b", 4);
+  Simulator simulator(plan);
+  BlockCosts costs(plan);
+  const SliceCosts slices =
+      slice_costs(plan, stage_contents(plan), [&](const StageContent& content, const Slice& slice) {
+        return add_up_stage(content, plan, costs, slice);
+      });
+  const sim::PipelineOrder whole = simulator.order(plan);
+  sim::PipelineOrder cut = whole;
+  for (std::vector<sim::Pass>& list : cut.passes) {
+    std::vector<sim::Pass> parts;
+    for (sim::Pass pass : list) {
+      const bool backward = pass.kind == sim::PassKind::Backward;
+      pass.kind = backward ? sim::PassKind::InputGrad : pass.kind;
+      parts.push_back(pass);
+      if (backward) {
+        parts.emplace_back(sim::PassKind::WeightGrad, pass.virtual_stage, pass.micro_batch);
+      }
+    }
+    parts.emplace_back(sim::PassKind::Optimizer, list.front().virtual_stage, 0);
+    list = std::move(parts);
+  }
+  const std::vector<SlicePeak> peaks = slice_peaks(cut, slices);
+  const std::vector<SlicePeak> expected = slice_peaks(whole, slices);
+  for (std::size_t device = 0; device < peaks.size(); ++device) {
+    EXPECT_EQ(peaks[device].total(), expected[device].total()) << device;
+    EXPECT_EQ(peaks[device].gradients, expected[device].gradients) << device;
+  }
+}
+
 // Keys and values wait on the device for later slices, everything else of a layer leaves.
 TEST(Slices, LeaveForTheHostWithoutKeysAndValues) {
   constexpr int kSlices = 8;

@@ -56,6 +56,31 @@ TEST(Superpipeline, FollowsTheFormula) {
   }
 }
 
+// Groups that do not end with a round: what is loaded in one round is missing in another, and no
+// mean is less than what every round loads.
+TEST(Superpipeline, RoundsLoadWhatTheyNeed) {
+  for (const int partitions : {7, 12, 16}) {
+    const Json answer =
+        solve("superpipeline",
+              fmt::format(R"({{"schema": "orrery-problem", "version": 1, "partitions": {},
+      "weights": "80 MB", "forward": "4 ms", "host_bandwidth": "16 GB/s"}})",
+                          partitions));
+    double time = 1e9;
+    for (const Json& one : answer.find("choices")->as_array()) {
+      if (2 * number(one, "k") <= partitions) {  // no more than half stays: all others travel
+        EXPECT_GE(number(one, "round_s"), partitions * 0.005 * (1 - 1e-9));
+      }
+      EXPECT_LE(number(one, "round_s"), time * (1 + 1e-9)) << partitions;
+      time = number(one, "round_s");
+    }
+  }
+}
+
+TEST(Superpipeline, RefusesWhatSimulatedTimeCannotHold) {
+  EXPECT_THROW(pipeline(1e12, ""), Error);
+  EXPECT_THROW(pipeline(40, R"(, "backward": "10 ms", "gradients": "1e18 B")"), Error);
+}
+
 // Memory grows by a partition with k, time never does; a pass is no shorter than its transfers.
 TEST(Superpipeline, TrainingTradesMemoryForTime) {
   const Json answer = pipeline(

@@ -145,6 +145,23 @@ TEST(VocabularyOracles, ABarrierMoreCostsNothingInTheSteadyState) {
   }
 }
 
+// Few micro-batches fill and drain the pipeline once: 2 (p - 1) layers' passes beside their own,
+// and no more than S, T and input passes once beside the shards' own; one more takes longer.
+TEST(VocabularyOracles, FewMicroBatchesDrainOnce) {
+  int pieces = 1;
+  for (const char* name : {"vocab-1", "vocab-2", "interlaced"}) {
+    for (const int p : {2, 3, 8, 16}) {
+      std::int64_t last = 0;
+      for (int m = 1; m <= p + 4; ++m) {
+        const std::int64_t makespan = unit_run(name, {p, m, 1, 0}, pieces).makespan.ps;
+        EXPECT_GT(makespan, last) << name << p << " " << m;
+        EXPECT_LE(makespan, 3 * p * (m + p - 1) + 3 * (m + 2)) << name << p << " " << m;
+        last = makespan;
+      }
+    }
+  }
+}
+
 // All passes of V-Half take as long, so that devices stop together without waiting and hold no
 // more: each micro-batch adds a pth of an output layer as heavy as a device's layers.
 TEST(VocabularyOracles, InterlacedVHalfStopsBetweenSlots) {

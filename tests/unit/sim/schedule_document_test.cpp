@@ -363,6 +363,8 @@ TEST(ScheduleDocuments, BadOverridesAreNamed) {
   EXPECT_THAT(error_of(usual + R"([{"device": 1, "cap": 2}])", params),
               HasSubstr("\"cap\" of the overrides"));
   EXPECT_THAT(error_of(usual + R"([{"device": 1, "warmup": 2}])", params), HasSubstr("warm_up"));
+  EXPECT_THAT(error_of(usual + R"([{"device": 1, "warm_up": 1.5}])", params),
+              HasSubstr("expected an integer, found 1.5"));
   EXPECT_THAT(
       error_of(R"("placement": "loop", "overrides": [{"device": 1, "warm_up": 2}])", params),
       HasSubstr("no \"warm_up\" to override"));

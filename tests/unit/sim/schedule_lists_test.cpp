@@ -295,14 +295,57 @@ TEST(ListsWithEdges, ThatCannotHoldAreNamed) {
     return "";
   };
   EXPECT_THAT(error_of(R"([{"from": {"pass": "W", "stage": 0}, "to": {"pass": "F", "stage": 1}}])"),
-              AllOf(HasSubstr("/edges/0"), HasSubstr("no list has such a pass of stage 0")));
-  EXPECT_THAT(error_of(R"([{"from": {"pass": "F", "stage": 2}, "to": {"pass": "F", "stage": 1}}])"),
-              HasSubstr("no list has such a pass of stage 2"));
+              AllOf(HasSubstr("/edges/0"), HasSubstr("no list has such a pass of stage 0"),
+                    HasSubstr("only beside B")));
+  EXPECT_THAT(
+      error_of(R"([{"from": {"pass": "F", "stage": 2}, "to": {"pass": "F", "stage": 1}}])"),
+      AllOf(HasSubstr("no list has such a pass of stage 2"), HasSubstr("the last stage is 1")));
+  EXPECT_THAT(error_of(R"([{"from": {"pass": "F", "stage": 0, "direction": 1},
+                            "to": {"pass": "F", "stage": 1}}])"),
+              HasSubstr("the last direction is 0"));
+  EXPECT_THAT(error_of(R"([{"from": {"pass": "R", "stage": 0}, "to": {"pass": "F", "stage": 1}}])"),
+              HasSubstr(R"(list "R" of this stage)"));
   EXPECT_THAT(error_of(R"([{"from": {"pass": "U", "stage": 0}, "to": {"pass": "F", "stage": 1}}])"),
               HasSubstr("other numbers"));
-  EXPECT_THAT(
-      error_of(R"([{"from": {"pass": "BW", "stage": 1}, "to": {"pass": "F", "stage": 0}}])"),
-      HasSubstr("deadlock"));
+  EXPECT_THAT(error_of(R"([{"from": {"pass": "BW", "stage": 0}, "to": {"pass": "F", "stage": 0},
+                            "shift": 1}])"),
+              HasSubstr("deadlock"));  // two are in flight
+}
+
+// Of one micro-batch all passes follow one another: whatever needs a pass cannot be awaited by it.
+TEST(ListsWithEdges, BackToWhatNeedsThemWantAShift) {
+  const ScheduleParams params{.stages = 2, .micro_batches = 2};
+  const std::vector<std::string> in_turn = {
+      R"("pass": "F", "stage": 0)", R"("pass": "F", "stage": 1)", R"("pass": "B", "stage": 1)",
+      R"("pass": "B", "stage": 0)", R"("pass": "W", "stage": 0)"};
+  std::string lists = document_of(find_schedule("zb-h1", "test").order(params));
+  lists.pop_back();
+  for (std::size_t from = 0; from < in_turn.size(); ++from) {
+    for (std::size_t to = 0; to < in_turn.size(); ++to) {
+      const std::string text =
+          lists + fmt::format(R"(, "edges": [{{"from": {{{}}}, "to": {{{}}}}}]}})", in_turn[from],
+                              in_turn[to]);
+      const std::string error = error_of_lists(text, params);
+      if (from < to) {
+        EXPECT_EQ(error, "no error") << text;
+      } else {
+        EXPECT_THAT(error, AllOf(HasSubstr("/edges/0"), HasSubstr(R"(give it a "shift")"))) << text;
+      }
+    }
+  }
+}
+
+// A block starts when the inputs of all its passes are there: the one that lacks some is named.
+TEST(ListsWithBlocks, ThatWaitForThemselvesAreNamed) {
+  const ScheduleParams params{.stages = 2, .micro_batches = 1};
+  std::string text = document_of(find_schedule("1f1b", "test").order(params));
+  const std::string forward = R"("stage": 0, "micro_batch": 0})";
+  const std::size_t end = text.find(forward) + forward.size() - 1;
+  text.insert(end, R"(, "joined": true)");
+  EXPECT_THAT(error_of_lists(text, params),
+              AllOf(HasSubstr("joined with backward of virtual stage 0, micro-batch 0, which needs "
+                              "the gradient of virtual stage 1"),
+                    HasSubstr("from device 1; device 1 waits")));
 }
 
 }  // namespace

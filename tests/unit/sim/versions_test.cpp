@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/pipeline/versions.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <string>
+#include <utility>
+
+#include "base/json.hpp"
+#include "sim/orders/schedule_document.hpp"
 #include "sim/pipeline/share_costs.hpp"
 
 namespace orrery::sim {
@@ -74,6 +81,50 @@ TEST(Versions, SteadyPeriodIsThatOfTheSlowestStage) {
     const PipelineResult result = evaluate_pipeline(order, costs, {.record_spans = true});
     EXPECT_DOUBLE_EQ(steady_period(order, result), 35.0) << name;
   }
+}
+
+// What repeats need not do so after as many units as there are stages: here it takes three.
+TEST(Versions, SteadyPeriodIsExactWhereARunRepeats) {
+  for (const int iterations : {0, 4, 200}) {
+    ScheduleParams params{5, 5, 1, 0};
+    params.iterations = iterations;
+    const PipelineOrder order = checked_order("pipedream-2bw", params);
+    PipelineCosts costs = share_costs(order, {}).costs;
+    const std::array<std::int64_t, 5> forward = {8, 8, 5, 3, 9};
+    const std::array<std::int64_t, 5> backward = {1, 1, 7, 3, 4};
+    for (std::size_t s = 0; s < 5; ++s) {
+      costs.forward[s] = {forward[s]};
+      costs.backward[s] = {backward[s]};
+    }
+    costs.send_forward = {{0}, {0}, {3}, {3}};
+    costs.send_backward = costs.send_forward;
+    const PipelineResult result = evaluate_pipeline(order, costs, {.record_spans = true});
+    EXPECT_DOUBLE_EQ(steady_period(order, result), 43.0 / 3) << iterations;
+  }
+}
+
+// Of a micro-batch, however many slices it has.
+TEST(Versions, SteadyPeriodIsThatOfAllSlices) {
+  std::string passes;
+  for (int j = 0; j < 6; ++j) {
+    for (const auto& [pass, slice] : {std::pair("F", 0), {"F", 1}, {"BW", 1}, {"BW", 0}}) {
+      passes += fmt::format(R"({{"pass": "{}", "stage": 0, "micro_batch": {}, "slice": {}}}, )",
+                            pass, j, slice);
+    }
+    passes += fmt::format(R"({{"pass": "U", "stage": 0, "update": {}}}{})", j, j < 5 ? ", " : "");
+  }
+  const std::string text = R"({"schema": "orrery-schedule", "version": 1, "name": "mine",
+      "slices": 2, "iterations": 6, "versions": "stashed", "passes": [[)" +
+                           passes + "]]}";
+  ScheduleParams params{1, 1, 1, 0};
+  params.slices = 2;
+  const PipelineOrder order =
+      order_of(read_schedule_document(parse_json(text, "mine.json"), "mine.json"), params);
+  PipelineCosts costs = share_costs(order, {}).costs;
+  costs.forward = {{10}};
+  costs.backward = {{20}};
+  const PipelineResult result = evaluate_pipeline(order, costs, {.record_spans = true});
+  EXPECT_DOUBLE_EQ(steady_period(order, result), 60.0);
 }
 
 }  // namespace
