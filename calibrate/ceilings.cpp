@@ -53,6 +53,7 @@ double least_bytes(const Shape& shape) {
 }
 
 std::string too_fast(const Sample& sample, const topologies::Gpu& gpu) {
+  // More than clocks above the boost that data sheets state, or an untold variant, explain.
   constexpr double kMost = 2.0;
   const Achieved reached = achieved(sample, gpu);
   if (reached.fraction <= kMost) {
@@ -67,6 +68,8 @@ std::string too_fast(const Sample& sample, const topologies::Gpu& gpu) {
 }
 
 std::string too_slow(const Sample& sample, const topologies::Gpu& gpu) {
+  // Units are a thousand apart. The slowest product of a millisecond and more in the public tables
+  // takes ten times what its peaks need; shorter kernels last as long as they take to start.
   constexpr double kSlowest = 1000;
   constexpr Seconds kStart(1e-3);
   const double bytes = least_bytes(sample.shape);

@@ -18,16 +18,6 @@ namespace {
 constexpr std::size_t kMaxRemarks = 100;
 constexpr double kLongestTime = 1e5;
 
-std::string letters_of(std::string_view text) {
-  std::string letters;
-  for (const char c : to_lower(text)) {
-    if ((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9')) {
-      letters += c;
-    }
-  }
-  return letters;
-}
-
 }  // namespace
 
 ReadingBuilder::ReadingBuilder(const std::string& path, const ReadOptions& options)
@@ -129,8 +119,14 @@ Timing timing_of(std::vector<double> seconds) {
           .repetitions = static_cast<std::int64_t>(seconds.size())};
 }
 
+std::string plain_name(std::string_view text) {
+  std::string name = to_lower(text);
+  std::erase_if(name, [](char c) { return !((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9')); });
+  return name;
+}
+
 std::optional<DType> foreign_dtype(std::string_view text) {
-  std::string name = letters_of(text);
+  std::string name = plain_name(text);
   for (const std::string_view prefix : {"torch", "c10", "at"}) {
     if (name.starts_with(prefix)) {
       name.erase(0, prefix.size());
@@ -140,14 +136,15 @@ std::optional<DType> foreign_dtype(std::string_view text) {
     std::string_view name;
     DType dtype;
   };
-  constexpr std::array<Entry, 21> kNames = {
+  constexpr std::array<Entry, 24> kNames = {
       {{"bf16", DType::Bf16},      {"bfloat16", DType::Bf16},  {"fp16", DType::Fp16},
        {"float16", DType::Fp16},   {"half", DType::Fp16},      {"f16", DType::Fp16},
        {"fp32", DType::Fp32},      {"float32", DType::Fp32},   {"float", DType::Fp32},
        {"f32", DType::Fp32},       {"tf32", DType::Tf32},      {"tfloat32", DType::Tf32},
        {"fp8", DType::Fp8},        {"fp8e4m3", DType::Fp8},    {"fp8e5m2", DType::Fp8},
        {"float8e4m3", DType::Fp8}, {"float8e5m2", DType::Fp8}, {"float8e4m3fn", DType::Fp8},
-       {"f8e4m3", DType::Fp8},     {"f8e5m2", DType::Fp8},     {"nvfp4", DType::Nvfp4}}};
+       {"f8e4m3", DType::Fp8},     {"f8e5m2", DType::Fp8},     {"e4m3", DType::Fp8},
+       {"e4m3fn", DType::Fp8},     {"e5m2", DType::Fp8},       {"nvfp4", DType::Nvfp4}}};
   for (const Entry& entry : kNames) {
     if (entry.name == name) {
       return entry.dtype;
@@ -156,25 +153,38 @@ std::optional<DType> foreign_dtype(std::string_view text) {
   return std::nullopt;
 }
 
-sim::CommKind foreign_collective(std::string_view text) {
-  std::string name = letters_of(text);
+std::string collective_name(std::string_view text) {
+  std::string name = plain_name(text);
+  for (const std::string_view library : {"nccl", "rccl"}) {
+    if (name.starts_with(library)) {
+      name.erase(0, library.size());
+    }
+  }
   for (const std::string_view ending : {"perf", "coalesced", "single", "tensor", "into", "base"}) {
     if (name.ends_with(ending)) {
       name.erase(name.size() - ending.size());
     }
   }
+  return name;
+}
+
+sim::CommKind foreign_collective(std::string_view text) {
+  const std::string name = collective_name(text);
   struct Entry {
     std::string_view name;
     sim::CommKind kind;
   };
-  constexpr std::array<Entry, 8> kNames = {{{"allreduce", sim::CommKind::AllReduce},
-                                            {"allgather", sim::CommKind::AllGather},
-                                            {"reducescatter", sim::CommKind::ReduceScatter},
-                                            {"alltoall", sim::CommKind::AllToAll},
-                                            {"alltoallv", sim::CommKind::AllToAll},
-                                            {"broadcast", sim::CommKind::Broadcast},
-                                            {"sendrecv", sim::CommKind::SendReceive},
-                                            {"sendreceive", sim::CommKind::SendReceive}}};
+  constexpr std::array<Entry, 11> kNames = {{{"allreduce", sim::CommKind::AllReduce},
+                                             {"allgather", sim::CommKind::AllGather},
+                                             {"reducescatter", sim::CommKind::ReduceScatter},
+                                             {"alltoall", sim::CommKind::AllToAll},
+                                             {"alltoallv", sim::CommKind::AllToAll},
+                                             {"all2all", sim::CommKind::AllToAll},
+                                             {"broadcast", sim::CommKind::Broadcast},
+                                             {"bcast", sim::CommKind::Broadcast},
+                                             {"sendrecv", sim::CommKind::SendReceive},
+                                             {"p2p", sim::CommKind::SendReceive},
+                                             {"sendreceive", sim::CommKind::SendReceive}}};
   for (const Entry& entry : kNames) {
     if (entry.name == name) {
       return entry.kind;

@@ -11,6 +11,7 @@
 #include "base/text.hpp"
 #include "calibrate/byte_stream.hpp"
 #include "calibrate/gpu_names.hpp"
+#include "calibrate/kernel_words.hpp"
 
 namespace orrery::calibrate {
 namespace {
@@ -48,21 +49,21 @@ std::string stated_rate_contradiction(const CsvTable& table, std::size_t row,
 }
 
 double TableRow::number(std::string_view column) const {
-  const std::string where = table_.where(row_, column);
+  const std::string at = where(column);
   const std::string& cell = text(column);
   if (cell.find(',') != std::string::npos) {
-    bad_input(where, fmt::format("\"{}\" has a decimal comma", printable(cell)),
+    bad_input(at, fmt::format("\"{}\" has a decimal comma", printable(cell)),
               "write numbers with a point");
   }
-  const double value = parse_number(cell, where, -limits::kMaxQuantity, limits::kMaxQuantity);
+  const double value = parse_number(cell, at, -limits::kMaxQuantity, limits::kMaxQuantity);
   if (value <= 0) {
-    bad_input(where, fmt::format("{} is not positive", value));
+    bad_input(at, fmt::format("{} is not positive", value));
   }
   return value;
 }
 
 std::int64_t TableRow::count(std::string_view column) const {
-  return parse_integer(text(column), table_.where(row_, column), 1, kMaxCount);
+  return parse_integer(text(column), where(column), 1, kMaxCount);
 }
 
 bool TableRow::flag(std::string_view column) const {
@@ -71,10 +72,26 @@ bool TableRow::flag(std::string_view column) const {
     return true;
   }
   if (value != "false" && value != "0") {
-    bad_input(table_.where(row_, column),
-              fmt::format("\"{}\" is neither true nor false", printable(value)));
+    bad_input(where(column), fmt::format("\"{}\" is neither true nor false", printable(value)));
   }
   return false;
+}
+
+GemmLayout TableRow::layout(std::string_view column) const {
+  const std::optional<GemmLayout> layout = gemm_layout(text(column));
+  if (!layout) {
+    bad_input(where(column),
+              fmt::format("layout \"{}\" is none of TN, NN, NT", printable(text(column), 40)));
+  }
+  return *layout;
+}
+
+bool TableRow::is_transposed(std::string_view column) const {
+  const std::optional<bool> transposed = calibrate::is_transposed(text(column));
+  if (!transposed) {
+    bad_input(where(column), fmt::format("\"{}\" is neither T nor N", printable(text(column), 40)));
+  }
+  return *transposed;
 }
 
 Printed TableRow::printed(std::string_view column) const {
@@ -90,7 +107,7 @@ void TableRow::expect(std::string_view column, const Printed& expected,
                       std::string_view why) const {
   if (const std::string wrong = cell_contradiction(table_, row_, column, expected, why);
       !wrong.empty()) {
-    bad_input(table_.where(row_, column), wrong, kConfused);
+    bad_input(where(column), wrong, kConfused);
   }
 }
 
@@ -98,7 +115,7 @@ void TableRow::expect_rate(std::string_view column, double work, double unit) co
   (void)number("time_us");
   if (const std::string wrong = stated_rate_contradiction(table_, row_, column, work, unit);
       !wrong.empty()) {
-    bad_input(table_.where(row_, column), wrong, kConfused);
+    bad_input(where(column), wrong, kConfused);
   }
 }
 
@@ -118,8 +135,7 @@ void TableRow::add(Shape shape, Seconds time, std::string implementation, Sample
 
 void TableRow::add(Shape shape, const Timing& time, std::string implementation,
                    SampleFlags flags) const {
-  const std::string where = table_.where(row_, table_.header().front());
-  if (!check_time(builder_, where, time.median.value())) {
+  if (!check_time(builder_, where(table_.header().front()), time.median.value())) {
     return;
   }
   SampleHeader header;

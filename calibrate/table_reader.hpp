@@ -22,12 +22,16 @@ class TableRow {
 
   bool has(std::string_view column) const { return table_.has_column(column); }
   const std::string& text(std::string_view column) const { return table_.cell(row_, column); }
+  // File, line and column, for messages.
+  std::string where(std::string_view column) const { return table_.where(row_, column); }
   double number(std::string_view column) const;       // > 0
   std::int64_t count(std::string_view column) const;  // >= 1
   bool flag(std::string_view column) const;           // True/False, 1/0
   // The cell of column `gpu`; where it is blank or missing, what the file's name or the user says.
   std::string device() const;
   std::optional<DType> dtype(std::string_view column) const { return foreign_dtype(text(column)); }
+  GemmLayout layout(std::string_view column) const;   // "TN", "nn"
+  bool is_transposed(std::string_view column) const;  // "T", "n", "False", "1"
   const CsvTable& table() const { return table_; }
   ReadingBuilder& builder() const { return builder_; }
 

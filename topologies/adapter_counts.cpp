@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/text.hpp"
 #include "topologies/words.hpp"
@@ -99,6 +100,12 @@ int count_in(std::string_view word) {
   return 0;
 }
 
+// "4-port"; 0 for other words.
+int ports_in(std::string_view word) {
+  const std::size_t hyphen = word.find("-port");
+  return hyphen != word.npos && is_count(word.substr(0, hyphen)) ? number_of(word) : 0;
+}
+
 // "Slingshot 11": a number that belongs to the name before it.
 bool is_product_line(std::string_view word) {
   constexpr auto kLines = std::to_array<std::string_view>(
@@ -136,7 +143,8 @@ class BackwardCount {
       clause_ = trim(clause_.substr(0, clause_.size() - word.size()));
       take(word);
     }
-    return count_;
+    // Ports that no count of adapters multiplies are counted themselves: "4-port HDR".
+    return count_.nics == 0 && counted_ports_ > 0 ? AdapterCount{counted_ports_} : count_;
   }
 
  private:
@@ -164,6 +172,11 @@ class BackwardCount {
   }
 
   void take_unknown(std::string_view word) {
+    if (const int ports = ports_in(word); ports > 0) {
+      counted_ports_ = ports;
+      count_.ports = ports;
+      return;
+    }
     ends_ = is_other_thing(word) || kDigits.find(word.front()) != kDigits.npos;
     known_ = known_ && is_product_line(word);
     count_.ports = word.starts_with("dual-port") ? 2 : count_.ports;
@@ -180,23 +193,41 @@ class BackwardCount {
   bool sign_ = false;      // an "x" stands alone
   bool known_ = true;      // every word that was passed is about adapters
   bool ends_ = false;
+  int counted_ports_ = 0;
   AdapterCount count_;
 };
 
-// "x8", "HDR x8", "InfiniBand (8 NICs)", "11 x8": without the words before the count.
-std::string_view without_plain_words(std::string_view text) {
+// Without "per NIC" or "each", which say again that the rate is an adapter's.
+std::string_view without_share(std::string_view text) {
   text = trim(text);
+  if (first_word(text) == "each") {
+    return trim(text.substr(4));
+  }
+  const std::string_view unit = first_word(text) == "per" ? trim(text.substr(3)) : "";
+  const std::string_view word = first_word(unit);
+  return is_among(kAdapterWords, word) ? trim(unit.substr(word.size())) : text;
+}
+
+// "x8", "HDR x8", "InfiniBand (8 NICs)", "11 x8", "NIC x4", "per port, 8 ports": without the words
+// before the count.
+std::string_view without_plain_words(std::string_view text) {
+  text = without_share(text);
   std::string_view word = text.substr(0, text.find_first_of(" (,"));
-  while (!word.empty() && (is_among(kPlainWords, word) || is_count(word))) {
-    text = trim(text.substr(word.size()));
+  while (!word.empty() &&
+         (is_among(kPlainWords, word) || is_among(kAdapterWords, word) || is_count(word))) {
+    text = without_share(text.substr(word.size()));
     word = text.substr(0, text.find_first_of(" (,"));
   }
   return text;
 }
 
-// Takes the number that begins a text; 0 when none does.
+// Takes the number that begins a text, in digits or letters; 0 when none does.
 int take_front_number(std::string_view& text) {
   text = trim(text);
+  if (const int spelt = spelt_number(first_word(text)); spelt > 0) {
+    text = trim(text.substr(first_word(text).size()));
+    return spelt;
+  }
   const std::size_t end = std::min(text.size(), text.find_first_not_of(kDigits));
   const int number = is_count(text.substr(0, end)) ? number_of(text) : 0;
   text = trim(text.substr(end));
@@ -212,6 +243,40 @@ bool is_per_node(std::string_view text) {
 }
 
 }  // namespace
+
+// The clauses before a rate count its adapters, too: "4 NICs, 200 Gb/s each".
+int adapters_named(std::string_view text) {
+  constexpr auto kNames =
+      std::to_array<std::string_view>({"nic", "nics", "hca", "hcas", "adapter", "adapters"});
+  std::string lower = to_lower(text);
+  std::replace_if(
+      lower.begin(), lower.end(),
+      [](char c) { return std::string_view(",;:()").find(c) != std::string_view::npos; }, ' ');
+  std::vector<std::string_view> words = split(lower, ' ');
+  std::erase(words, std::string_view());
+  const auto number = [&](std::size_t at) {
+    return is_count(words[at]) ? number_of(words[at]) : spelt_number(words[at]);
+  };
+  for (std::size_t at = 1; at < words.size(); ++at) {
+    const bool of_gpu = at + 2 < words.size() && words[at + 1] == "per" &&
+                        !starts_with_any(kNodeWords, words[at + 2]);
+    if (!is_among(kNames, words[at]) || of_gpu || number(at - 1) == 0) {
+      continue;
+    }
+    const bool part = at >= 3 && words[at - 2] == "of";  // "4 of 8 NICs"
+    return part ? number(at - 3) : number(at - 1);
+  }
+  return 0;
+}
+
+bool names_adapters_behind(std::string_view text) {
+  const std::string lower = to_lower(text.substr(0, text.find_first_of(",;()+")));
+  const std::vector<std::string_view> words = split(lower, ' ');
+  return words.size() > 1 &&
+         std::any_of(words.begin() + 1, words.end(),
+                     [](std::string_view word) { return is_among(kAdapterWords, word); }) &&
+         std::find(words.begin(), words.end(), "per") == words.end();
+}
 
 AdapterCount adapters_before(std::string_view text, bool before_adapter) {
   const std::string lower = to_lower(last_clause(text));
@@ -239,7 +304,8 @@ int adapters_behind(std::string_view text) {
     take_front_number(text);
   }
   const std::string_view word = first_word(text);
-  const bool ends = sign && (word.empty() || word == "per");  // "x4 per node"
+  const bool ends =  // "x4 per node", "x 4 RoCE"
+      sign && (word.empty() || word == "per" || is_among(kPlainWords, word));
   return ends || is_among(kAdapterWords, word) || is_per_node(text) ? count : 0;
 }
 

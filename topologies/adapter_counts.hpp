@@ -19,6 +19,14 @@ AdapterCount adapters_before(std::string_view text, bool before_adapter = false)
 // ("Gb/s x4", "-11 x4"); 0 when there is none.
 int adapters_behind(std::string_view text);
 
+// The count of adapters that any of a text's clauses states: "4 NICs, ...", "..., 8 HCAs per node";
+// 0 when there is none.
+int adapters_named(std::string_view text);
+
+// Whether the rest of a rate's clause calls it that of adapters, so that a number right before it
+// counts them: "4 200" before "Gb/s NICs".
+bool names_adapters_behind(std::string_view text);
+
 // "4x200", "(4 x 200)": the adapters before just that rate; 0 when the text does not count it.
 int adapters_of_rate(std::string_view text, double gigabits);
 

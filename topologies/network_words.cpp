@@ -123,21 +123,36 @@ std::string_view own_clause(std::string_view after) {
   return after.substr(0, std::min(end, kNear));
 }
 
+// Whether words of a rate, in lower case, call it that of all adapters of a node.
+bool says_whole(std::string_view words) {
+  constexpr auto kUnits =
+      std::to_array<std::string_view>({"node", "server", "machine", "instance", "tray"});
+  constexpr auto kSums = std::to_array<std::string_view>({"aggregate", "total"});
+  const auto found = [words](const std::string& phrase) {
+    return words.find(phrase) != words.npos;
+  };
+  return std::any_of(kUnits.begin(), kUnits.end(),
+                     [&](std::string_view unit) {
+                       return found(fmt::format("per {}", unit)) || found(fmt::format("/{}", unit));
+                     }) ||
+         std::any_of(kSums.begin(), kSums.end(),
+                     [&](std::string_view word) { return holds_word(words, word); });
+}
+
 RateOf rate_of(std::string_view after, int nics) {
   const std::string words = to_lower(own_clause(after));
   const auto says = [&](std::string_view unit) {
     return words.find(fmt::format("per {}", unit)) != words.npos ||
            words.find(fmt::format("/{}", unit)) != words.npos;
   };
+  const bool each = trim(words).ends_with(" each");  // not "each node"
   if (says("gpu") && nics <= 1) {
     return RateOf::Gpu;
   }
-  if (nics > 0 || says("nic") || says("hca")) {
+  if (nics > 0 || each || says("nic") || says("hca")) {
     return RateOf::Nic;
   }
-  const bool whole =
-      says("node") || says("server") || says("machine") || says("instance") || says("tray");
-  return whole ? RateOf::Node : RateOf::Unstated;
+  return says_whole(words) ? RateOf::Node : RateOf::Unstated;
 }
 
 // "3,200 Gb/s" as "3200 Gb/s", and the sign of multiplication as an "x".
@@ -161,6 +176,32 @@ std::string plain_signs(std::string_view text) {
   return plain;
 }
 
+double rate_of_generation(std::string_view text);
+
+// Of a count outside the bracket that a rate opens the rate may be the sum: "4x HDR (800 Gb/s)",
+// "4 NICs (800 Gb/s per node)". What one adapter of the named generation has is none.
+bool is_sum(std::string_view before, std::string_view rest, int nics, double gigabits) {
+  if (nics == 0 || !trim(before).ends_with('(')) {
+    return false;
+  }
+  const double each = rate_of_generation(before);
+  return nics * each == gigabits || (each != gigabits && says_whole(to_lower(own_clause(rest))));
+}
+
+// "1:1 400 Gb/s": the number right before a rate is no count.
+bool ends_in_ratio(std::string_view before) {
+  before = trim(before);
+  const std::size_t sign = before.find_last_not_of("0123456789");
+  return sign != before.npos && sign > 0 && before[sign] == ':' && is_digit(before[sign - 1]);
+}
+
+// Adapters that the words around a rate count.
+int adapters_around(std::string_view before, std::string_view rest) {
+  const bool named = names_adapters_behind(rest) && !ends_in_ratio(before);
+  const int nics = adapters_before(before, named).nics;
+  return nics > 0 ? nics : adapters_behind(trim(rest));
+}
+
 // The numbers with a unit of bits a second, the first few.
 std::vector<StatedNetwork> stated_rates(std::string_view text) {
   constexpr std::size_t kMostCharacters = 6;
@@ -179,9 +220,11 @@ std::vector<StatedNetwork> stated_rates(std::string_view text) {
     if (unit > 0) {
       StatedNetwork network;
       network.gigabits = number * unit;
-      network.nics = adapters_before(text.substr(0, at)).nics;
-      network.nics = network.nics > 0 ? network.nics : adapters_behind(trim(rest));
-      network.of = rate_of(rest, network.nics);
+      const std::string_view before = text.substr(0, at);
+      network.nics = adapters_around(before, rest);
+      network.of = is_sum(before, rest, network.nics, network.gigabits)
+                       ? RateOf::Node
+                       : rate_of(rest, network.nics);
       rates.push_back(network);
     }
   }
@@ -248,6 +291,26 @@ std::optional<StatedNetwork> stated_generation(std::string_view text) {
   return std::nullopt;
 }
 
+// 0 where the text names none.
+double rate_of_generation(std::string_view text) {
+  const std::optional<StatedNetwork> generation = stated_generation(text);
+  return generation ? generation->gigabits : 0;
+}
+
+// What counts the adapters of a rate that nothing near it does: a further rate that adds up to it,
+// "800 Gb/s (4 x 200 Gb/s)", or the adapters of another clause, "4 NICs, 200 Gb/s each".
+void find_count(std::string_view text, const std::vector<StatedNetwork>& rates,
+                StatedNetwork& network) {
+  const auto part = std::find_if(rates.begin(), rates.end(), [&](const StatedNetwork& rate) {
+    return rate.nics * rate.gigabits == network.gigabits;
+  });
+  if (part != rates.end()) {
+    network = *part;
+  } else if (network.of == RateOf::Nic || network.of == RateOf::Node) {
+    network.nics = adapters_named(text);
+  }
+}
+
 // Whose rate it is that says so nowhere near: "NDR per GPU (400 Gb/s)", "one NIC per GPU, 400
 // Gb/s", "400 Gb/s, 3.2 Tb/s per node".
 void find_share(std::string_view text, const std::vector<StatedNetwork>& rates,
@@ -292,6 +355,9 @@ std::optional<StatedNetwork> parse_network(std::string_view words) {
   }
   if (!network || network->gigabits <= 0) {
     return std::nullopt;
+  }
+  if (network->nics == 0) {
+    find_count(text, rates, *network);
   }
   if (network->nics == 0 && network->of == RateOf::Unstated) {
     find_share(text, rates, generation, *network);

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <map>
 #include <optional>
@@ -13,6 +12,7 @@
 
 #include "base/quantile.hpp"
 #include "base/random.hpp"
+#include "calibrate/kernel_words.hpp"
 
 namespace orrery::calibrate {
 
@@ -23,11 +23,6 @@ using costmodel::GemmShape;
 using costmodel::KernelKind;
 using costmodel::KernelSizes;
 using costmodel::Load;
-
-// The layouts of costmodel and of samples have the same order.
-costmodel::GemmLayout layout_of(GemmLayout layout) {
-  return static_cast<costmodel::GemmLayout>(layout);
-}
 
 // Tables of aiconfigurator time fp8 layers as inference runs them, activations arriving in 16 bits.
 bool casts_activations(const Sample& sample, DType dtype) {
@@ -63,7 +58,7 @@ bool in_short_loop(const Sample& sample) {
 KernelPointOf gemm_point(const Sample& sample, const GemmSample& gemm, Load load) {
   GemmShape shape{
       .m = gemm.m, .n = gemm.n, .k = gemm.k, .groups = gemm.groups, .dtype = gemm.dtype};
-  shape.layout = layout_of(gemm.layout);
+  shape.layout = modelled_layout(gemm.layout);
   shape.output_bytes = static_cast<int>(std::ceil(bytes_per_element(gemm.output)));
   if (shape.output_bytes == 4 && !gemm.accumulate && bytes_per_element(gemm.dtype) < 4) {
     shape.output_bytes = 2;  // the model reads a wider output as accumulation
@@ -102,18 +97,16 @@ KernelPointOf attention_point(const AttentionSample& attention, Load load) {
 }
 
 // Kernels that are not the fastest of their GPU, which is what the formula describes.
-bool is_older_kernel(const std::string& implementation,
+bool is_older_kernel(const std::string& implementation, const topologies::Gpu& gpu,
                      const costmodel::AttentionParameters& attention) {
-  constexpr std::array<std::string_view, 3> kOlder = {"FlashAttention-1", "PyTorch unfused",
-                                                      "cuDNN"};
   const bool flash2_is_best =
       attention.flash2_forward_fraction == 1 && attention.flash2_backward_fraction == 1;
-  return (implementation == "FlashAttention-2" && !flash2_is_best) ||
-         std::find(kOlder.begin(), kOlder.end(), implementation) != kOlder.end();
+  const std::optional<int> kernel = attention_kernel(implementation, gpu.vendor);
+  return !kernel || (*kernel == 2 && !flash2_is_best) || implementation == "cuDNN";
 }
 
-std::optional<KernelPointOf> point_of(const Sample& sample, const costmodel::Profile& base,
-                                      std::string& why_not) {
+std::optional<KernelPointOf> point_of(const Sample& sample, const topologies::Gpu& gpu,
+                                      const costmodel::Profile& base, std::string& why_not) {
   if (sample.flags.throttled || sample.flags.above_ceiling) {
     why_not = sample.flags.throttled ? "timed while the clock fell" : "faster than the chip can be";
   } else if (const auto* gemm = std::get_if<GemmSample>(&sample.shape)) {
@@ -123,7 +116,7 @@ std::optional<KernelPointOf> point_of(const Sample& sample, const costmodel::Pro
     why_not = "best of many shapes";
   } else if (const auto* attention = std::get_if<AttentionSample>(&sample.shape)) {
     const Load load = load_of(sample, power_limited(base));
-    if (is_older_kernel(sample.implementation, base.attention)) {
+    if (is_older_kernel(sample.implementation, gpu, base.attention)) {
       why_not = "attention by " + sample.implementation;
     } else if (attention->both_passes && load == Load::Burst) {
       why_not = "attention's passes together, not by a kernel of training that is known";
@@ -193,6 +186,11 @@ auto order_of(const KernelPointOf& point) {
 
 }  // namespace
 
+// The enumerations have one order.
+costmodel::GemmLayout modelled_layout(GemmLayout layout) {
+  return static_cast<costmodel::GemmLayout>(layout);
+}
+
 bool comes_before(const KernelPointOf& a, const KernelPointOf& b) {
   return order_of(a) < order_of(b);
 }
@@ -207,7 +205,7 @@ std::vector<KernelPointOf> kernel_points(std::span<const Sample> samples,
   std::map<std::string, int> left_out;
   for (const Sample& sample : samples) {
     std::string why_not;
-    std::optional<KernelPointOf> point = point_of(sample, base, why_not);
+    std::optional<KernelPointOf> point = point_of(sample, gpu, base, why_not);
     if (point && gpu.peak_of(point->key.dtype).value() <= 0) {
       why_not = fmt::format("{} has no rate for {}", gpu.name, to_text(point->key.dtype));
       point.reset();

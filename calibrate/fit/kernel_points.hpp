@@ -29,6 +29,8 @@ struct KernelPointOf {
   bool both_passes = false;  // attention, forward and backward together; `key` says forward
 };
 
+costmodel::GemmLayout modelled_layout(GemmLayout layout);
+
 // By load, kind, format and layout, then by sizes.
 bool comes_before(const KernelPointOf& a, const KernelPointOf& b);
 

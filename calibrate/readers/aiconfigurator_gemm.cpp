@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // GEMM tables of ai-dynamo/aiconfigurator: x[m,k] W[n,k]^T replayed from a CUDA graph, weights
-// rotated so that they do not stay in the L2 cache.
+// rotated so that they do not stay in the L2 cache. Other tables of these columns may have one of
+// layouts beside them.
 #include "calibrate/shapes.hpp"
 #include "calibrate/table_reader.hpp"
 
@@ -17,6 +18,9 @@ void read_row(const TableRow& row) {
   }
   GemmSample gemm{.m = row.count("m"), .n = row.count("n"), .k = row.count("k"), .dtype = *dtype};
   gemm.output = unquantised(*dtype);
+  if (row.has("layout") && !row.text("layout").empty()) {
+    gemm.layout = row.layout("layout");
+  }
   row.expect_rate("tflops", gemm_flops(gemm), 1e12);
   row.add(gemm, Seconds(row.number("time_us") * 1e-6), "aiconfigurator", {.graph = true});
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // GEMM tables of baidu-research/DeepBench: cuBLAS, column-major M, N, K and transpositions; times
 // include the launch. C[M,N] column-major is C^T[N,M] row-major, so m = N and n = M.
+#include "calibrate/kernel_words.hpp"
 #include "calibrate/shapes.hpp"
 #include "calibrate/table_reader.hpp"
 
@@ -16,9 +17,9 @@ std::optional<DType> dtype_of(const std::string& text) {
 
 void read_row(const TableRow& row) {
   const std::optional<DType> dtype = dtype_of(row.text("dtype"));
-  const bool a = row.text("trans_a") == "T";
-  const bool b = row.text("trans_b") == "T";
-  if (!dtype || (a && b)) {
+  const std::optional<GemmLayout> layout =
+      layout_of_transposes(row.is_transposed("trans_a"), row.is_transposed("trans_b"));
+  if (!dtype || !layout) {
     row.left_out(dtype ? "GEMM with both operands transposed" : "GEMM outside the tensor cores");
     return;
   }
@@ -26,9 +27,7 @@ void read_row(const TableRow& row) {
                         .n = row.count("m"),
                         .k = row.count("k"),
                         .dtype = *dtype,
-                        .layout = a   ? GemmLayout::TN
-                                  : b ? GemmLayout::NT
-                                      : GemmLayout::NN,
+                        .layout = *layout,
                         .output = *dtype};
   row.expect_rate("tflops", gemm_flops(gemm), 1e12);
   row.add(gemm, Seconds(row.number("time_us") * 1e-6), "cublas");

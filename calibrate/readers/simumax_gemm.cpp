@@ -2,30 +2,18 @@
 // GEMM tables of MooreThreads/SimuMax: efficiency is a share of the stated peak, for 2 b m n k
 // FLOPs. Layout TN is the forward pass, NN the input and NT the weight gradient; m, n and k are
 // those of the multiplication itself.
-#include "base/error.hpp"
+#include "calibrate/kernel_words.hpp"
 #include "calibrate/shapes.hpp"
 #include "calibrate/table_reader.hpp"
 
 namespace orrery::calibrate {
 namespace {
 
-GemmLayout layout_of(const TableRow& row) {
-  const std::string& text = row.text("layout");
-  if (text == "TN") {
-    return GemmLayout::TN;
-  }
-  if (text == "NN") {
-    return GemmLayout::NN;
-  }
-  if (text == "NT") {
-    return GemmLayout::NT;
-  }
-  bad_input(row.builder().path(), "layout \"" + text + "\" is none of TN, NN, NT");
-}
-
 void read_row(const TableRow& row) {
+  const std::optional<DType> dtype =
+      row.has("op") ? operands_of_product(row.text("op")) : DType::Bf16;
   const std::optional<DType> output = row.dtype("out_dtype");
-  if (!output) {
+  if (!dtype || !output) {
     row.left_out("GEMM of a number format that is not modelled");
     return;
   }
@@ -37,7 +25,8 @@ void read_row(const TableRow& row) {
   const GemmSample gemm{.m = row.count("m"),
                         .n = row.count("n"),
                         .k = row.count("k"),
-                        .layout = layout_of(row),
+                        .dtype = *dtype,
+                        .layout = row.layout("layout"),
                         .output = *output,
                         .accumulate = row.flag("accumulate")};
   row.expect_share("tflops", "efficiency", "peak_tflops");

@@ -2,6 +2,7 @@
 // Grouped GEMM tables of MooreThreads/SimuMax: ng experts of M tokens, weights of K x N;
 // efficiency for 2 ng M N K FLOPs in all three stages (simu_tools/efficency_test/
 // test_grouped_gemm_efficiency.py).
+#include "calibrate/kernel_words.hpp"
 #include "calibrate/shapes.hpp"
 #include "calibrate/table_reader.hpp"
 
@@ -12,9 +13,13 @@ void read_row(const TableRow& row) {
   const std::optional<DType> dtype = row.dtype("dtype");
   const std::optional<DType> output = row.dtype("out_dtype");
   const std::optional<DType> gradient = row.dtype("main_grad_dtype");
-  const std::string& stage = row.text("stage");
+  const std::optional<GemmLayout> layout = layout_of_pass(row.text("stage"));
   if (!dtype || !output || !gradient) {
     row.left_out("GEMM of a number format that is not modelled");
+    return;
+  }
+  if (!layout) {
+    row.left_out("stage \"" + row.text("stage") + "\"");
     return;
   }
   const std::int64_t tokens = row.count("M");
@@ -25,21 +30,17 @@ void read_row(const TableRow& row) {
                   .k = in,
                   .groups = row.count("ng"),
                   .dtype = *dtype,
+                  .layout = *layout,
                   .output = *output};
-  if (stage == "bwd_grad_act") {
+  if (layout == GemmLayout::NN) {
     gemm.n = in;
     gemm.k = out;
-    gemm.layout = GemmLayout::NN;
-  } else if (stage == "bwd_grad_w") {
+  } else if (layout == GemmLayout::NT) {
     gemm.m = out;
     gemm.n = in;
     gemm.k = tokens;
-    gemm.layout = GemmLayout::NT;
     gemm.output = *gradient;
     gemm.accumulate = row.flag("accumulate");
-  } else if (stage != "fwd") {
-    row.left_out("stage \"" + stage + "\"");
-    return;
   }
   const double rate = row.number("efficiency") * row.number("peak_tflops") * 1e12;
   row.add(gemm, Seconds(gemm_flops(gemm) / rate), "simumax");

@@ -35,7 +35,7 @@ class Assumptions {
   // What the row states and is modelled by a relative, whatever its confidence.
   std::vector<std::string> stand_ins() {
     if (row_.precision == "mxfp8") {
-      note("precision mxfp8 as", row_.precision, "fp8");
+      notes_.emplace_back("precision mxfp8 as fp8");  // whose scales the plan takes for blocks
     }
     if (row_.precision == "nvfp4") {
       notes_.push_back("products in nvfp4 as those in fp8, in shares of their peaks");
@@ -335,7 +335,9 @@ class Assumptions {
     if (row_.variant.empty() || is_modelled_variant(row_)) {
       return;
     }
-    notes_.push_back(fmt::format("\"{}\" as the plain plan", printable(row_.variant, 60)));
+    if (!is_read_variant(row_)) {
+      notes_.push_back(fmt::format("\"{}\" as the plain plan", printable(row_.variant, 60)));
+    }
     row_.notes.append("; ").append(row_.variant);
     row_.variant.clear();
   }

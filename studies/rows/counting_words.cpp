@@ -43,6 +43,25 @@ std::string with_plain_signs(std::string_view stated) {
   return text;
 }
 
+// Names of sizes in code as the letters that papers have for them: "12*n_layer*d_model*seq" counts
+// like "12*L*h*s".
+std::string with_letters(std::string formula) {
+  constexpr auto kNames =
+      std::to_array<std::pair<std::string_view, std::string_view>>({{"n_layers", "l"},
+                                                                    {"n_layer", "l"},
+                                                                    {"num_layers", "l"},
+                                                                    {"d_model", "h"},
+                                                                    {"hidden_size", "h"},
+                                                                    {"n_embd", "h"},
+                                                                    {"n_embed", "h"}});
+  for (const auto& [name, letter] : kNames) {
+    for (std::size_t at = formula.find(name); at != formula.npos; at = formula.find(name, at)) {
+      formula.replace(at, name.size(), letter);
+    }
+  }
+  return formula;
+}
+
 // Also at an "and": "no recompute and causal attention" denies one of two.
 std::vector<std::string_view> counting_clauses(std::string_view text) {
   constexpr std::string_view kEnds = ",;()";
@@ -62,6 +81,7 @@ struct Convention {
   explicit Convention(const std::string& stated)
       : text(with_plain_signs(stated)), said(asserted(text)), formula(said) {
     std::erase_if(formula, [](char c) { return c == ' ' || c == '*' || c == '^'; });
+    formula = with_letters(std::move(formula));
   }
   bool has(std::string_view word) const { return text.find(word) != text.npos || has_factor(word); }
   bool has_any(Words words) const {

@@ -4,15 +4,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/text.hpp"
 #include "models/blocks.hpp"
 #include "studies/rows/counting_words.hpp"
 #include "studies/rows/row_cluster.hpp"
 #include "studies/rows/row_words.hpp"
+#include "studies/rows/settings.hpp"
 #include "topologies/cluster.hpp"
 
 namespace orrery::studies {
@@ -120,10 +124,41 @@ double counting_flops(const Measurement& row, const Network& network,
              : model_flops_of(row, network, counting.attention) * (all ? 4.0 / 3.0 : 1.0);
 }
 
+// FLOPs a second of a unit that begins a text: "TFLOPS", "PFLOP/s".
+double rate_unit(std::string_view unit) {
+  constexpr auto kUnits = std::to_array<std::pair<std::string_view, double>>(
+      {{"tflop", 1e12}, {"teraflop", 1e12}, {"pflop", 1e15}, {"petaflop", 1e15}});
+  const auto* const known = std::find_if(kUnits.begin(), kUnits.end(), [unit](const auto& one) {
+    return unit.starts_with(one.first);
+  });
+  return known == kUnits.end() ? 1.0 : known->second;
+}
+
+// "1,979" as "1979".
+std::string without_thousands(std::string text) {
+  const auto digit = [&](std::size_t at) { return at < text.size() && is_digit(text[at]); };
+  for (std::size_t at = text.find(','); at != text.npos; at = text.find(',', at + 1)) {
+    if (at > 0 && digit(at - 1) && digit(at + 1) && digit(at + 2) && digit(at + 3) &&
+        !digit(at + 4)) {
+      text.erase(at, 1);
+    }
+  }
+  return text;
+}
+
+// "fp8 peak": the peak by its name alone.
+bool names_fp8_peak(const Measurement& row) {
+  const std::string said = asserted_with_blanks(row.flops_convention);
+  return (row.precision == "fp8" || row.precision == "mxfp8") &&
+         (said.find("fp8 peak") != said.npos || said.find("peak fp8") != said.npos ||
+          said.find("fp8 dense peak") != said.npos || said.find("peak of fp8") != said.npos);
+}
+
 // "peak bf16 989e12, fp8 1979e12", "156 TFLOP/s tf32 peak": the rate beside the row's precision,
 // else the first, where a peak is spoken of.
 std::optional<double> stated_peak(const Measurement& row) {
-  const std::string text = to_lower(row.flops_convention);
+  const std::string text = without_thousands(to_lower(row.flops_convention));
+  const std::string precision = row.precision == "mxfp8" ? "fp8" : row.precision;
   if (text.find("peak") == text.npos) {
     return std::nullopt;
   }
@@ -136,11 +171,10 @@ std::optional<double> stated_peak(const Measurement& row) {
     const std::size_t end =
         std::max<std::size_t>(at + 1, static_cast<std::size_t>(read.ptr - text.data()));
     const std::string_view unit = trim(std::string_view(text).substr(end));
-    const bool teraflops = unit.starts_with("tflop") || unit.starts_with("teraflop");
-    value *= teraflops ? 1e12 : 1.0;
+    value *= rate_unit(unit);
     if (read.ec == std::errc() && value >= 1e12 && value <= 1e17) {
       const std::string_view before = std::string_view(text).substr(behind, at - behind);
-      if (before.find(row.precision) != before.npos) {
+      if (before.find(precision) != before.npos) {
         return value;
       }
       first = first.value_or(value);
@@ -177,8 +211,9 @@ Count reference_peak(const Measurement& row) {
   if (const auto stated = stated_peak(row)) {
     return *stated;
   }
-  // Runs in 8 bits count against the 16-bit peak, too.
-  const DType dtype = row.precision == "fp32"   ? DType::Fp32
+  // Runs in 8 bits count against the 16-bit peak, unless the source says otherwise.
+  const DType dtype = names_fp8_peak(row)       ? DType::Fp8
+                      : row.precision == "fp32" ? DType::Fp32
                       : row.precision == "tf32" ? DType::Tf32
                                                 : DType::Fp16;
   const std::string gpu = stated_gpu(row.gpu);

@@ -31,17 +31,22 @@ RowFramework framework_of(const Measurement& row) {
     relative = "Megatron-Core";
   } else if (says("megatron")) {
     relative = "Megatron-LM";
-  } else if (says("fsdp") || row.zero_stage == 3) {
+  } else if (says("galvatron")) {
+    relative = "Hetu-Galvatron";  // its successor
+  } else if (says("fsdp") || shards_parameters(row)) {
     relative = "PyTorch FSDP";
   }
   return {*find_framework(relative, run), true};
 }
 
 // FSDP shards everything unless it is told otherwise (ShardingStrategy.FULL_SHARD; torchtitan:
-// data_parallel_shard_degree = -1; MaxText: ici_fsdp_parallelism = -1; Levanter: fsdp_axis).
+// data_parallel_shard_degree = -1; MaxText: ici_fsdp_parallelism = -1; Levanter: fsdp_axis;
+// torchtune: training.shard_model in all of recipes/*_distributed.py; llm-foundry: fsdp_config of
+// scripts/train/yamls; OLMo-core: dp_config of src/scripts/official).
 bool shards_parameters(const Measurement& row) {
-  constexpr auto kShards = std::to_array<std::string_view>(
-      {"fsdp", "hsdp", "zero3", "torchtitan", "maxtext", "levanter"});
+  constexpr auto kShards =
+      std::to_array<std::string_view>({"fsdp", "hsdp", "zero3", "torchtitan", "maxtext", "levanter",
+                                       "torchtune", "foundry", "olmocore"});
   return row.zero_stage ? row.zero_stage == 3
                         : says_any(letters_and_digits(row.framework), kShards);
 }

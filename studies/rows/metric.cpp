@@ -3,15 +3,20 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/text.hpp"
 #include "studies/rows/flop_counting.hpp"
 #include "studies/rows/framework_facts.hpp"
 #include "studies/rows/metric_name.hpp"
+#include "studies/rows/row_words.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -103,14 +108,45 @@ Expected<double> iteration_time(const Measurement& row, const Network& network) 
 // MiB divided by 1024.
 constexpr double kGibibyte = 1024.0 * 1024.0 * 1024.0;
 
+// Whether a clause names memory of a kind: "max_memory_reserved", "reserved", not "GPUs reserved".
+bool names_memory(std::string_view text, std::string_view kind) {
+  constexpr auto kBeside =
+      std::to_array<std::string_view>({"mem", "max", "peak", "torch", "cuda", "gib", "gb"});
+  const std::vector<std::string> clauses = asserted_clauses(text);
+  return std::any_of(clauses.begin(), clauses.end(), [&](const std::string& clause) {
+    return clause.find(kind) != clause.npos && (says_any(clause, kBeside) || trim(clause) == kind);
+  });
+}
+
+// What the row says was read, first in the metric's name: a counter of the allocator or a tool that
+// sees the whole device.
+std::optional<Quantity> stated_quantity(const Measurement& row) {
+  constexpr auto kTools = std::to_array<std::string_view>(
+      {"nvidia-smi", "nvidia smi", "nvml", "dcgm", "rocm-smi", "amd-smi", "\"total\""});
+  if (row.metric.starts_with("peak_mem_reserved") || row.metric.starts_with("peak_mem_alloc")) {
+    return mentions(row.metric, "reserved") ? Quantity::ReservedMemory : Quantity::AllocatedMemory;
+  }
+  if (says_any(asserted(to_lower(row.notes)), kTools)) {
+    return Quantity::DeviceMemory;
+  }
+  const bool reserved = names_memory(row.notes, "reserved");
+  const bool allocated = names_memory(row.notes, "allocated");
+  if (reserved == allocated) {  // neither, or both beside each other
+    return std::nullopt;
+  }
+  return reserved ? Quantity::ReservedMemory : Quantity::AllocatedMemory;
+}
+
 // torchtitan logs the peak of reserved bytes (components/metrics.py). InternEvo's table lists the
 // GPU memory of whole cards, up to 78 of 80 GB; it logs no counter of the allocator.
 Quantity memory_quantity(const Measurement& row) {
-  const std::string_view framework = framework_of(row).facts.name;
-  if (row.notes_say("nvidia-smi") || row.notes_say("\"total\"") || framework == "InternEvo") {
-    return Quantity::DeviceMemory;
+  if (const auto stated = stated_quantity(row)) {
+    return *stated;
   }
-  return framework == "torchtitan" ? Quantity::ReservedMemory : Quantity::AllocatedMemory;
+  const std::string_view framework = framework_of(row).facts.name;
+  return framework == "InternEvo"    ? Quantity::DeviceMemory
+         : framework == "torchtitan" ? Quantity::ReservedMemory
+                                     : Quantity::AllocatedMemory;
 }
 
 }  // namespace
@@ -124,7 +160,7 @@ Expected<Target> measured_target(const Measurement& row, const Network& network)
   if (row.metric == "layer_backward_ms") {
     return Target{Quantity::LayerBackwardTime, row.value / 1e3};
   }
-  if (row.metric == "peak_mem_gib" || row.metric == "peak_mem_gb") {
+  if (row.metric.starts_with("peak_mem_")) {
     return Target{memory_quantity(row), row.value * kGibibyte};
   }
   if (is_memory_metric(row.metric)) {

@@ -81,8 +81,16 @@ constexpr auto kSynonyms = std::to_array<Synonym>({
     {"tflop", "tflops"},
     {"teraflops", "tflops"},
     {"memory", "mem"},
+    {"vram", "mem"},
     {"max", "peak"},
     {"maximum", "peak"},
+    // Of steps alike: the middle of them, what a run reached.
+    {"avg", ""},
+    {"average", ""},
+    {"mean", ""},
+    {"median", ""},
+    {"p50", ""},
+    {"achieved", ""},
 });
 
 std::set<std::string> words_of(std::string_view text) {
@@ -123,10 +131,37 @@ bool is_iteration_rate(std::string_view text) {
   return false;
 }
 
+// "peak_mem_reserved_gib": which counter of the allocator the words name; takes it from them.
+std::string_view take_counter(std::set<std::string>& words) {
+  constexpr auto kCounters = std::to_array<std::string_view>({"reserved", "allocated"});
+  for (const std::string_view counter : kCounters) {
+    if (words.erase(std::string(counter)) > 0) {
+      words.emplace("mem");
+      return counter;
+    }
+  }
+  return {};
+}
+
+// "peak_mem_gib" as "peak_mem_reserved_gib".
+std::string with_counter(std::string_view name, std::string_view counter) {
+  constexpr std::string_view kMemory = "peak_mem_";
+  return counter.empty()
+             ? std::string(name)
+             : std::string(kMemory).append(counter).append("_").append(name.substr(kMemory.size()));
+}
+
 }  // namespace
 
 MetricName metric_name(std::string_view text) {
-  const std::set<std::string> words = words_of(trim(text));
+  std::set<std::string> words = words_of(trim(text));
+  const std::string_view counter = take_counter(words);
+  if (words.contains("mem")) {
+    words.erase("gpu");  // whose else
+  } else if (words.contains("tokens") || words.contains("samples")) {
+    words.erase("total");
+    words.erase("global");
+  }
   if (words.contains("iteration") && is_iteration_rate(text)) {
     return {to_lower(text), 1.0, false};
   }
@@ -135,7 +170,7 @@ MetricName metric_name(std::string_view text) {
     if (words.size() == own.size() && std::all_of(own.begin(), own.end(), [&](auto word) {
           return words.contains(std::string(word));
         })) {
-      return {std::string(spelling.name), spelling.scale};
+      return {with_counter(spelling.name, counter), spelling.scale};
     }
   }
   return {to_lower(text), 1.0, false};

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "base/text.hpp"
 #include "models/blocks.hpp"
@@ -185,6 +186,31 @@ std::string zoo_name_with_size(std::string_view text) {
   return std::abs(size / known - 1) <= kNear ? name : std::string();
 }
 
+// Whether the size that a name states is that of another network: without points "GPT-3 13B" is
+// "gpt3-1.3b", too, which is ten times smaller.
+bool loses_point(std::string_view stated, const std::string& name) {
+  constexpr double kTimes = 5;
+  const double size = name.empty() ? 0 : size_in_name(stated);
+  if (size == 0) {
+    return false;
+  }
+  const models::Network network = models::load_network(name);
+  const auto known = static_cast<double>(models::num_parameters(network));
+  return network.spec.moe.experts == 0 && (size > kTimes * known || known > kTimes * size);
+}
+
+// Of the networks that are one without points and hyphens the one of the stated size.
+std::string with_point(std::string_view stated, const std::string& name) {
+  if (!loses_point(stated, name)) {
+    return name;
+  }
+  const std::vector<std::string> names = models::zoo_names();
+  const auto alike = std::find_if(names.begin(), names.end(), [&](const std::string& other) {
+    return letters_and_digits(other) == letters_and_digits(name) && !loses_point(stated, other);
+  });
+  return alike == names.end() ? std::string() : *alike;
+}
+
 // "7B" of the family "llama" is LLaMA-7B. A network that its name cuts short ("8B (2 layers)") is
 // the whole one only where the row says how deep it is.
 std::string zoo_name_of(const Measurement& row) {
@@ -193,6 +219,7 @@ std::string zoo_name_of(const Measurement& row) {
   }
   std::string alone = zoo_name(row.model_name);
   alone = alone.empty() ? zoo_name_with_size(row.model_name) : alone;
+  alone = with_point(row.model_name, alone);
   const bool size = !row.model_name.empty() && is_digit(row.model_name.front());
   return alone.empty() && size ? zoo_name(row.model_family + " " + row.model_name) : alone;
 }

@@ -111,7 +111,7 @@ std::string network_of(const std::string& gpu, const std::string& text) {
 
 // EFA is the network of one cloud: its node of the GPU. "" where there is none.
 std::string node_with_efa(const ClusterRequest& request, const std::string& gpu) {
-  constexpr auto kEfa = std::to_array<std::string_view>({"efa"});
+  constexpr auto kEfa = std::to_array<std::string_view>({"efa", "efav2", "efav3"});
   const auto has_efa = [&](const KnownNode& node) {
     return node.gpu == gpu && node.network == kEfa.front();
   };

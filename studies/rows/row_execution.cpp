@@ -10,15 +10,21 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "calibrate/kernel_words.hpp"
 #include "studies/rows/row_cluster.hpp"
 #include "studies/rows/row_plan.hpp"
 #include "studies/rows/row_words.hpp"
+#include "studies/rows/settings.hpp"
+#include "studies/rows/stated_gradients.hpp"
 #include "studies/rows/stated_optimizer.hpp"
 #include "studies/rows/stated_overlap.hpp"
 #include "topologies/cluster.hpp"
 
 namespace orrery::studies {
 namespace {
+
+// With scales of tensors or of blocks.
+bool is_fp8(const Measurement& row) { return row.precision == "fp8" || row.precision == "mxfp8"; }
 
 // NeMo's recipes with gradients in 16 bits: all of fp8 (NVIDIA/NeMo scripts/performance/helpers.py:
 // grad_reduce_in_fp32 = False), those of Nemotron in bf16, too (nemo/collections/llm/recipes, their
@@ -32,7 +38,7 @@ bool half_gradients(const Measurement& row, const FrameworkFacts& framework) {
   if (mentions(row.origin, "recipes 25.03")) {
     return !nemotron || mentions(row.model_name, "340b");
   }
-  return nemotron || row.precision == "fp8";
+  return nemotron || is_fp8(row);
 }
 
 // Their fp8 recipes keep parameters in fp8 and gather them so (NVIDIA/dgxc-benchmarking:
@@ -40,71 +46,28 @@ bool half_gradients(const Measurement& row, const FrameworkFacts& framework) {
 // for scales of blocks (Megatron-LM core/distributed/param_and_grad_buffer.py: a bf16 buffer).
 // torchao casts the shards of FSDP where asked to (torchao/float8/fsdp_utils.py).
 bool gathers_quantised_weights(const Measurement& row, const FrameworkFacts& framework) {
-  const bool eight_bits = row.precision == "fp8" && !mentions(row.precision_detail, "mxfp8");
+  const bool blocks = row.precision == "mxfp8" || mentions(row.precision_detail, "mxfp8");
+  const bool eight_bits = is_fp8(row) && !blocks;
   return says_and_means(row.precision_detail, "fp8 all-gather") ||
          (eight_bits && (framework.name == "NeMo" || framework.name == "Megatron-Bridge")) ||
          (row.precision == "nvfp4" && framework.name == "Megatron-Bridge");
 }
 
-// Whether gradients are of one of the formats: "bf16 gradients", "grad reduce in bf16", "gradient
-// accumulation in bf16".
-bool says_gradients_in(std::string_view words, std::span<const std::string_view> formats) {
-  constexpr auto kBehind = std::to_array<std::string_view>({"grad", "reduce"});
-  constexpr auto kBefore = std::to_array<std::string_view>(
-      {"gradients", "grads", "grad reduce", "grad reduction", "gradient reduce",
-       "gradient reduction", "gradients reduced", "grads reduced", "grad accumulation",
-       "gradient accumulation", "gradients accumulated", "grads accumulated"});
-  return std::any_of(formats.begin(), formats.end(), [&](std::string_view format) {
-    const auto holds = [&](std::string_view first, std::string_view joint, std::string_view last) {
-      return words.find(std::string(first).append(joint).append(last)) != words.npos;
-    };
-    return std::any_of(kBehind.begin(), kBehind.end(),
-                       [&](std::string_view word) { return holds(format, " ", word); }) ||
-           std::any_of(kBefore.begin(), kBefore.end(),
-                       [&](std::string_view word) { return holds(word, " in ", format); });
-  });
-}
-
 // Types of gradients that a remark states.
 void apply_gradients(const Measurement& row, plan::Execution& execution) {
-  constexpr auto kHalf = std::to_array<std::string_view>({"bf16", "fp16", "16-bit", "16 bits"});
-  constexpr auto kSingle = std::to_array<std::string_view>({"fp32", "32-bit", "32 bits"});
-  constexpr std::string_view kSwitch = "grad_reduce_in_fp32";
-  std::string words = to_lower(row.notes + "; " + row.precision_detail);
-  const bool named = words.find(kSwitch) != words.npos;
-  words = asserted(words);
-  const bool on = words.find(kSwitch) != words.npos;
-  // Composer: parameters, reductions and buffers in 16 bits.
-  if (says_gradients_in(words, kHalf) || (named && !on) ||
-      row.overlap_says("mixed_precision=pure")) {
-    execution.fp32_gradients = false;
-  } else if (says_gradients_in(words, kSingle) || on) {
-    execution.fp32_gradients = true;
+  if (row.overlap_says("mixed_precision=pure")) {
+    execution.fp32_gradients = false;  // Composer: parameters, reductions and buffers in 16 bits
+  }
+  if (const auto stated = stated_fp32_gradients(row.notes + "; " + row.precision_detail)) {
+    execution.fp32_gradients = *stated;
   }
 }
 
-// "FlashAttention-2", "flash 2.5.8", "flash_attn v2", "FA2": the version that a row names, where
-// GPUs have later ones; 0 for those, which are the best kernels of a GPU.
+// The version of FlashAttention that a row names, where GPUs have later ones; 0 for those, which
+// are the best kernels of a GPU.
 std::optional<int> stated_flash(std::string_view attention) {
-  constexpr auto kNames =
-      std::to_array<std::string_view>({"flashattention", "flashattn", "flash", "fa"});
-  // Words of a name and what stands before a version: one sign each way to write them.
-  std::string words = to_lower(attention);
-  std::erase_if(words,
-                [](char c) { return std::string_view(" -_=(").find(c) != std::string_view::npos; });
-  for (const std::string_view name : kNames) {
-    const std::size_t at = words.find(name);
-    if (at == words.npos) {
-      continue;
-    }
-    std::string_view after = std::string_view(words).substr(at + name.size());
-    after.remove_prefix(after.starts_with('v') ? 1 : 0);
-    const char version = after.empty() ? ' ' : after.front();
-    if (version >= '1' && version <= '9') {
-      return version <= '2' ? version - '0' : 0;
-    }
-  }
-  return std::nullopt;
+  const std::optional<int> version = calibrate::flash_version(attention);
+  return version && *version > 2 ? 0 : version;
 }
 
 // FlashAttention came out in May 2022 and needs the tensor cores of Turing.
@@ -221,13 +184,32 @@ bool says_compiled(std::string_view cell, bool titan) {
   });
 }
 
+// Kernels that need no logits in fp32, or few of them at a time.
+bool says_fused_loss(const Measurement& row) {
+  constexpr auto kNames = std::to_array<std::string_view>(
+      {"fused ce", "fused cross entropy", "fused crossentropy", "fused linear cross entropy",
+       "fused linear ce", "chunked cross entropy", "chunked ce", "cross entropy fusion",
+       "cross entropy loss fusion"});
+  return says_any(asserted_with_blanks(row.notes), kNames);
+}
+
+// "reshard_after_forward=False", "no reshard after forward": what a forward gathers stays.
+void apply_resharding(const Measurement& row, plan::Execution& execution) {
+  constexpr auto kNames = std::to_array<std::string_view>({"reshard after forward"});
+  const std::string remarks =
+      row.notes + "; " + row.precision_detail + "; " + row.zero_detail + "; " + row.overlap;
+  if (row.zero_stage == 3 && switch_set(remarks, kNames) == false) {
+    execution.reshard_after_forward = false;
+  }
+}
+
 // What torch.compile changes. torchtitan asks for it with float8 (docs/float8.md); asynchronous
 // tensor parallelism is a pass of it.
 void apply_compiler(const Measurement& row, const FrameworkFacts& framework,
                     plan::Execution& execution) {
   const bool titan = framework.name == "torchtitan";
   const bool late = row.year.value_or(0) >= 2025;
-  const bool needs_compiler = titan && (row.precision == "fp8" || row.overlap_says("async tp"));
+  const bool needs_compiler = titan && (is_fp8(row) || row.overlap_says("async tp"));
   if (needs_compiler || says_compiled(row.notes, titan) || says_compiled(row.framework, titan)) {
     execution.fused_kernels = true;
     execution.eager_elementwise = false;
@@ -238,7 +220,7 @@ void apply_compiler(const Measurement& row, const FrameworkFacts& framework,
     execution.overlap_context = late;
   }
   // torchtitan compiles the loss with the layers since February 2025.
-  if (row.notes_say("fused CE") || (execution.fused_kernels && titan && late)) {
+  if (says_fused_loss(row) || (execution.fused_kernels && titan && late)) {
     execution.fused_cross_entropy = true;
   }
 }
@@ -257,7 +239,13 @@ plan::Execution row_execution(const Measurement& row, const FrameworkFacts& fram
   if (row.num_microbatches == 1) {
     execution.fused_grad_accumulation = true;  // the first gradient of a step is not added
   }
+  if (keeps_no_master(row)) {
+    execution.master_weights = false;
+    execution.fp32_parameters = false;
+    execution.fp32_gradients = false;
+  }
   apply_gradients(row, execution);
+  apply_resharding(row, execution);
   execution.flash_version = stated_flash(row.attention_impl).value_or(execution.flash_version);
   execution.blocking_launches = row.notes_say("CUDA_LAUNCH_BLOCKING");
   execution.fused_attention = fused_attention(row, framework);
@@ -291,7 +279,7 @@ plan::MemoryFacts row_memory(const Measurement& row) {
     memory.exchange_stream = true;                          // flash_attn_a2a_communicate
     // Its own, one more for each of four streams of grouped products (cpp_extensions/gemm.py).
     memory.product_workspaces = row.experts.value_or(0) > 0 ? 6 : 2;
-    if (row.notes_say("fused CE")) {
+    if (says_fused_loss(row)) {
       memory.loss = plan::LossMemory::InLogits;  // --cross-entropy-fusion-impl te
     }
   }

@@ -11,6 +11,7 @@
 
 #include "base/text.hpp"
 #include "studies/rows/metric_name.hpp"
+#include "studies/rows/row_words.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -30,6 +31,14 @@ std::map<std::string, std::string> read_aux(const std::string& cell) {
 std::string_view unit_behind(std::string_view cell) {
   const std::size_t last = cell.find_last_of("0123456789.%)");
   return last == cell.npos ? std::string_view() : trim(cell.substr(last + 1));
+}
+
+// "45.6GiB(57%)" as "45.6GiB": the figure without a remark on it.
+std::string without_remark(const std::string& cell) {
+  const std::size_t bracket = cell.find('(');
+  return cell.ends_with(')') && bracket != cell.npos && bracket > 0
+             ? std::string(before_remark(cell))
+             : cell;
 }
 
 // "2.0 +/- 0.1 s" as "2.0 s": the figure without its spread.
@@ -174,7 +183,7 @@ void read_percent(std::string_view cell, Measurement& row) {
 void read_value(const Cells& cells, Measurement& row) {
   const std::string cell = cells.optional_text("measured_value");
   const std::string named = cells.text("measured_metric");
-  const std::string figure = without_spread(cell);
+  const std::string figure = without_spread(without_remark(cell));
   const auto [metric, unit, converts] = metric_of(named, unit_behind(figure), cell, row);
   row.metric = metric.name;
   if (cells.is_open("measured_value")) {
@@ -184,7 +193,7 @@ void read_value(const Cells& cells, Measurement& row) {
     row.unknown = fmt::format("measured_value \"{}\": {}", printable(cell, 60), reason);
     return;
   }
-  if (cell.find('%') != cell.npos && metric.is_known && !is_share(metric.name)) {
+  if (figure.find('%') != figure.npos && metric.is_known && !is_share(metric.name)) {
     row.unknown = fmt::format("measured_value \"{}\": {} is no share", printable(cell, 60), named);
     return;
   }
@@ -195,7 +204,12 @@ void read_value(const Cells& cells, Measurement& row) {
     row.remarks.push_back(
         fmt::format("measured_value {} as {} {:g}", printable(cell, 40), row.metric, row.value));
   }
-  read_percent(cell, row);
+  read_percent(figure, row);
+}
+
+std::string in_one_clause(std::string cell) {
+  std::erase_if(cell, [](char c) { return c == '(' || c == ')'; });
+  return cell;
 }
 
 }  // namespace
@@ -207,7 +221,7 @@ void read_figure(const Cells& cells, Measurement& row) {
   row.inferred = cells.optional_text("inferred_fields");
   row.notes = cells.optional_text("notes");
   if (const std::string cp = cells.optional_text("cp"); cp.find('(') != cp.npos) {
-    row.notes.append("; ").append(cp);  // "4 (Ulysses)"
+    row.notes.append("; cp ").append(in_one_clause(cp));  // "4 (Ulysses)"
   }
 }
 

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
+#include <array>
 #include <cmath>
 #include <optional>
 #include <string_view>
@@ -14,6 +14,7 @@
 #include "models/blocks.hpp"
 #include "studies/rows/named_network.hpp"
 #include "studies/rows/row_family.hpp"
+#include "studies/rows/settings.hpp"
 #include "studies/rows/stated_adapters.hpp"
 #include "studies/rows/stated_experts.hpp"
 
@@ -25,16 +26,21 @@ using models::Family;
 using models::MoeSpec;
 using models::NetworkSpec;
 
-// "... capacity factor 1.0 ..." in the notes; 0 (dropless) when there is none.
-double capacity_factor(const std::string& notes) {
-  constexpr std::string_view kPhrase = "capacity factor ";
-  const std::size_t found = notes.find(kPhrase);
-  double factor = 0;
-  if (found != std::string::npos) {
-    const char* begin = notes.data() + found + kPhrase.size();
-    std::from_chars(begin, notes.data() + notes.size(), factor);
-  }
-  return factor;
+// Shares that remarks state, those of their own names first: "dropout 0", "attention_dropout=0",
+// "no dropout".
+void apply_dropout(const Measurement& row, NetworkSpec& spec) {
+  constexpr auto kAny = std::to_array<std::string_view>({"dropout"});
+  constexpr auto kHidden = std::to_array<std::string_view>({"hidden dropout"});
+  constexpr auto kAttention = std::to_array<std::string_view>({"attention dropout"});
+  const auto stated = [&](SettingNames names, double usual) {
+    const std::optional<double> share = number_set(row.notes, names);
+    const bool off = switch_set(row.notes, names) == false;
+    return share && *share < 1 ? std::max(0.0, *share) : off ? 0.0 : usual;
+  };
+  const bool of_kinds = number_set(row.notes, kHidden) || number_set(row.notes, kAttention);
+  const double all = of_kinds ? -1 : stated(kAny, -1);
+  spec.hidden_dropout = all >= 0 ? all : stated(kHidden, spec.hidden_dropout);
+  spec.attention_dropout = all >= 0 ? all : stated(kAttention, spec.attention_dropout);
 }
 
 MoeSpec mixture(const Measurement& row) {
@@ -47,7 +53,7 @@ MoeSpec mixture(const Measurement& row) {
   moe.ffn_hidden = row.moe_ffn_hidden.value_or(row.ffn_hidden.value_or(0));
   moe.shared_ffn_hidden = row.shared_expert_ffn.value_or(0);
   moe.first_dense_layers = row.first_dense_layers.value_or(0);
-  moe.capacity_factor = capacity_factor(row.notes);
+  moe.capacity_factor = capacity_factor(row);
   return moe;
 }
 
@@ -133,6 +139,13 @@ tl::expected<NetworkSpec, std::string> network_by_name(const Measurement& row,
 
 }  // namespace
 
+double capacity_factor(const Measurement& row) {
+  constexpr auto kNames = std::to_array<std::string_view>({"capacity factor"});
+  constexpr double kMost = 1e3;  // every expert has room for all
+  const double factor = number_set(row.notes + "; " + row.variant, kNames).value_or(0);
+  return factor > 0 && factor <= kMost ? factor : 0;
+}
+
 std::string_view standing_family(const Measurement& row) {
   const bool known = family_of(row) != nullptr || named_network(row);
   const FamilyFacts* relative = known ? nullptr : relative_of(row);
@@ -185,6 +198,7 @@ tl::expected<NetworkSpec, std::string> whole_network(const Measurement& row,
     spec.hidden_dropout = 0.1;
     spec.attention_dropout = 0.1;
   }
+  apply_dropout(row, spec);
   // No column says which keys a layer sees: the network that the row names and agrees with does.
   if (const std::optional<NetworkSpec> named = named_network(row)) {
     spec.sliding_window = named->sliding_window;

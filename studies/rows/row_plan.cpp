@@ -5,10 +5,9 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
-#include <numeric>
 #include <optional>
+#include <vector>
 
 #include "base/error.hpp"
 #include "base/limits.hpp"
@@ -20,9 +19,13 @@
 #include "studies/rows/row_network.hpp"
 #include "studies/rows/row_recompute.hpp"
 #include "studies/rows/row_words.hpp"
+#include "studies/rows/settings.hpp"
 #include "studies/rows/stated_adapters.hpp"
 #include "studies/rows/stated_experts.hpp"
+#include "studies/rows/stated_groups.hpp"
 #include "studies/rows/stated_offload.hpp"
+#include "studies/rows/stated_optimizer.hpp"
+#include "studies/rows/stated_stages.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -95,32 +98,15 @@ tl::expected<std::string, std::string> schedule_of(const Measurement& row) {
       fmt::format("schedule \"{}\" is not modelled", printable(row.schedule, 60)));
 }
 
-// The number behind a phrase; 0 where the text does not hold it.
-int number_behind(std::string_view text, std::string_view phrase) {
-  const std::size_t found = text.find(phrase);
-  int number = 0;
-  if (found != text.npos) {
-    std::from_chars(text.data() + found + phrase.size(), text.data() + text.size(), number);
-  }
-  return std::max(0, number);
-}
-
-// Ranks that share states, where they are fewer than all data-parallel ones: "optimizer-state
-// sharding group = 8 ranks" and "HSDP: shard group 8" in the notes, or those of a node where the
-// overlap says that FSDP stays inside; 0 for all.
-int state_shards(const Measurement& row) {
-  const std::string notes = asserted(to_lower(row.notes));
-  for (const std::string_view phrase : {"sharding group = ", "shard group ", "fsdp group "}) {
-    if (const int ranks = number_behind(notes, phrase); ranks > 1) {
-      return ranks;
-    }
-  }
-  constexpr auto kInside = std::to_array<std::string_view>(
-      {"hsdp", "fsdp in node", "hybrid shard", "hybrid_shard", "shard in node", "shard within"});
-  const bool inside = says_any(notes, kInside) ||
-                      says_any(asserted(to_lower(row.overlap)), kInside) ||
-                      says_any(asserted(to_lower(row.zero_detail)), kInside);
-  return inside && row.zero_stage == 3 ? static_cast<int>(row.gpus_per_node.value_or(0)) : 0;
+// Whether context ranks exchange heads for sequences: "Ulysses", "cp_comm_type=a2a", "CP via
+// all-to-all". What experts exchange says nothing of it.
+bool names_exchange(std::string_view clause) {
+  constexpr auto kContext = std::to_array<std::string_view>({"cp", "context parallel", "context"});
+  constexpr auto kExchange =
+      std::to_array<std::string_view>({"a2a", "all to all", "alltoall", "all2all"});
+  constexpr auto kOthers = std::to_array<std::string_view>({"p2p", "ep", "moe", "expert"});
+  return clause.find("ulysses") != clause.npos ||
+         (has_word(clause, kContext) && has_word(clause, kExchange) && !has_word(clause, kOthers));
 }
 
 BlockPlan layout_of(const Measurement& row, const FrameworkFacts& framework) {
@@ -134,10 +120,8 @@ BlockPlan layout_of(const Measurement& row, const FrameworkFacts& framework) {
     layout.zero_stage = std::min(layout.zero_stage, 1);
   }
   layout.offload = stated_offload(row);
-  const bool exchanges = row.notes_say("CP is A2A") || row.notes_say("Ulysses") ||
-                         row.overlap_says("Ulysses") ||
-                         says_and_means(row.attention_impl, "Ulysses");
-  layout.context = exchanges ? plan::ContextParallel::Ulysses : plan::ContextParallel::Ring;
+  layout.context =
+      exchanges_heads(row) ? plan::ContextParallel::Ulysses : plan::ContextParallel::Ring;
   if (const int ranks = state_shards(row); ranks < row.dp.value_or(1)) {
     layout.shard_degree = ranks;
   }
@@ -151,42 +135,15 @@ double head_in_layers(const models::NetworkSpec& spec) {
          (72.0 * h + 12.0 * static_cast<double>(spec.sequence));
 }
 
-// "layers per stage (embedding and head counted): 7/9/9/9" in the notes; empty when there is none.
-std::vector<int> stated_stages(const std::string& notes) {
-  constexpr std::string_view kPhrase = "layers per stage (embedding and head counted): ";
-  std::vector<int> stages;
-  std::size_t at = notes.find(kPhrase);
-  if (at == std::string::npos) {
-    return stages;
-  }
-  const char* const end = notes.data() + notes.size();
-  for (const char* next = notes.data() + at + kPhrase.size(); next < end; ++next) {
-    int blocks = 0;
-    const auto read = std::from_chars(next, end, blocks);
-    if (read.ec != std::errc() || blocks <= 0) {
-      return {};
-    }
-    stages.push_back(blocks);
-    next = read.ptr;
-    if (next == end || *next != '/') {
-      break;
-    }
-  }
-  return stages;
-}
-
-std::vector<int> stages_of(const Measurement& row, const models::Network& network, int num_stages) {
+std::vector<int> stages_of(const Measurement& row, const models::Network& network, int stages,
+                           int chunks) {
   const int length = static_cast<int>(network.chain.size());
-  const std::vector<int> stated = stated_stages(row.notes);
-  if (static_cast<int>(stated.size()) == num_stages &&
-      std::accumulate(stated.begin(), stated.end(), std::int64_t{0}) == length) {
+  const int num_stages = stages * chunks;
+  if (std::vector<int> stated = stated_stages(row, {length, stages, chunks}); !stated.empty()) {
     return stated;
   }
-  // Embedding and head take the place of a layer each.
-  const bool slots = row.notes_say("one slot each") || row.notes_say("hold one layer fewer") ||
-                     length == num_stages;
-  if (slots && length % num_stages == 0) {
-    return std::vector<int>(static_cast<std::size_t>(num_stages), length / num_stages);
+  if (length == num_stages) {  // embedding and head take the place of a layer each
+    return std::vector<int>(static_cast<std::size_t>(num_stages), 1);
   }
   if (row.variant == "redis" && num_stages > 1 && network.spec.layers >= num_stages) {
     return redistributed_stages(static_cast<int>(network.spec.layers), num_stages,
@@ -268,7 +225,7 @@ tl::expected<Plan, std::string> assemble(const Measurement& row, const Framework
     }
     plan.slices = static_cast<int>(std::min<std::int64_t>(units / whole, limits::kMaxSequence));
   }
-  plan.stage_blocks = stages_of(row, plan.network, plan.pp * plan.chunks);
+  plan.stage_blocks = stages_of(row, plan.network, plan.pp, plan.chunks);
   const auto recompute = stated_recompute(row, framework);
   if (!recompute) {
     return tl::unexpected(recompute.error());
@@ -290,6 +247,15 @@ tl::expected<Plan, std::string> assemble(const Measurement& row, const Framework
 
 }  // namespace
 
+bool exchanges_heads(const Measurement& row) {
+  return std::ranges::any_of(
+      std::to_array({&row.notes, &row.overlap, &row.attention_impl, &row.variant}),
+      [](const std::string* cell) {
+        const std::vector<std::string> clauses = asserted_clauses(with_blanks(*cell));
+        return std::ranges::any_of(clauses, [](std::string_view c) { return names_exchange(c); });
+      });
+}
+
 bool is_modelled_variant(const Measurement& row) {
   return row.variant == "redis" || row.variant == row.framework || is_vocabulary_variant(row) ||
          names_adapters(row.variant);
@@ -309,6 +275,23 @@ std::vector<int> redistributed_stages(int layers, int num_stages, double head_la
   stages.front() += 1;
   stages.push_back(last + 1);
   return stages;
+}
+
+bool is_read_variant(const Measurement& row) {
+  Measurement alone;
+  alone.variant = row.variant;
+  alone.notes = row.variant;
+  alone.framework = row.framework;
+  alone.zero_stage = row.zero_stage;
+  alone.dp = row.dp;
+  alone.gpus_per_node = row.gpus_per_node;
+  Measurement plain = alone;
+  plain.variant.clear();
+  plain.notes.clear();
+  const FrameworkFacts& framework = framework_of(row).facts;
+  return exchanges_heads(alone) || stated_offload(alone).any() || stated_optimizer(alone) ||
+         state_shards(alone) > 0 || capacity_factor(alone) > 0 ||
+         row_execution(alone, framework) != row_execution(plain, framework);
 }
 
 tl::expected<Plan, std::string> row_plan(const Measurement& row) {

@@ -5,13 +5,11 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
-#include <cmath>
-#include <numeric>
 #include <string_view>
 #include <utility>
 
 #include "base/text.hpp"
+#include "studies/rows/recomputed_layers.hpp"
 #include "studies/rows/row_words.hpp"
 #include "studies/rows/stated_offload.hpp"
 
@@ -75,136 +73,6 @@ std::string operators_of(std::string_view detail) {
   return operators;
 }
 
-// The first number of a text; 0 when there is none.
-int first_number(std::string_view text) {
-  const std::size_t begin = text.find_first_of("0123456789");
-  int number = 0;
-  if (begin != text.npos) {
-    std::from_chars(text.data() + begin, text.data() + text.size(), number);
-  }
-  return number;
-}
-
-// So many layers of every so many.
-struct LayerShare {
-  int share = 1;
-  int every = 1;
-};
-
-LayerShare reduced(int share, int every) {
-  const int divisor = std::gcd(share, every);
-  return share > 0 && share < every ? LayerShare{share / divisor, every / divisor} : LayerShare();
-}
-
-// The number that ends before `end`; 0 where none does.
-int number_before(std::string_view text, std::size_t end) {
-  std::size_t begin = end;
-  while (begin > 0 && is_digit(text[begin - 1])) {
-    --begin;
-  }
-  return first_number(text.substr(begin, end - begin));
-}
-
-// "25% of layers", or the per cent alone.
-LayerShare share_of_percent(std::string_view detail) {
-  const std::size_t sign = detail.find('%');
-  if (sign == detail.npos) {
-    return {};
-  }
-  const std::string_view number = trim(detail.substr(0, sign));
-  const std::string_view rest = trim(detail.substr(sign + 1));
-  constexpr auto kEnds = std::to_array<char>({';', ',', ')'});  // "(50%)"
-  const bool alone =
-      rest.empty() || std::find(kEnds.begin(), kEnds.end(), rest.front()) != kEnds.end();
-  const bool of_layers =
-      (rest.starts_with("of") && rest.find("layer") != rest.npos) || rest.starts_with("layer");
-  const std::size_t begin = number.find_last_not_of("0123456789.") + 1;
-  double percent = 0;
-  std::from_chars(number.data() + begin, number.data() + number.size(), percent);
-  const bool negative = begin > 0 && number[begin - 1] == '-';
-  constexpr int kWhole = 1000;  // "12.5%"
-  return (alone || of_layers) && !negative && percent <= 100
-             ? reduced(static_cast<int>(std::lround(percent * kWhole / 100)), kWhole)
-             : LayerShare();
-}
-
-// "1 of 3 layers", "2/3 of layers", "8/16" alone.
-LayerShare share_in_numbers(std::string_view detail) {
-  const bool alone = detail.find_first_not_of("0123456789/ of") == detail.npos;
-  for (const std::string_view phrase : {" of ", "/"}) {
-    const std::size_t found = detail.find(phrase);
-    const std::size_t behind = found + phrase.size();
-    if (found != detail.npos && behind < detail.size() && is_digit(detail[behind]) &&
-        (alone || detail.find("layer", behind) != detail.npos)) {
-      return reduced(number_before(detail, found), first_number(detail.substr(behind)));
-    }
-  }
-  return {};
-}
-
-// "every 2nd layer". "Every 2 layers" of full recomputation is Megatron's uniform method, which
-// keeps the input of every second layer and recomputes all.
-LayerShare share_in_ordinals(std::string_view detail, bool whole_layers) {
-  constexpr auto kWords =
-      std::to_array<std::pair<std::string_view, int>>({{"every other layer", 2},
-                                                       {"half of", 2},
-                                                       {"every second layer", 2},
-                                                       {"every third layer", 3},
-                                                       {"every fourth layer", 4}});
-  for (const auto& [words, every] : kWords) {
-    if (detail.find(words) != detail.npos) {
-      return {1, every};
-    }
-  }
-  constexpr std::string_view kEvery = "every ";
-  const std::size_t found = detail.find(kEvery);
-  if (found == detail.npos || detail.find("layer", found) == detail.npos) {
-    return {};
-  }
-  const std::size_t digits = detail.find_first_of("0123456789", found);
-  const std::size_t end = std::min(detail.size(), detail.find_first_not_of("0123456789", digits));
-  const bool ordinal = digits != detail.npos && end < detail.size() && detail[end] != ' ';
-  return whole_layers && !ordinal ? LayerShare() : reduced(1, first_number(detail.substr(found)));
-}
-
-// All layers where the text says no such thing.
-LayerShare stated_share(std::string_view detail, bool whole_layers) {
-  for (const LayerShare& stated : {share_in_ordinals(detail, whole_layers),
-                                   share_of_percent(detail), share_in_numbers(detail)}) {
-    if (stated.every > 1) {
-      return stated;
-    }
-  }
-  return {};
-}
-
-// "8 layers", as --recompute-num-layers counts them; 0 where the text says something else, as
-// "every 8 layers", "all 32 layers" and "3 of 8 layers" do.
-int layers_alone(std::string_view detail) {
-  constexpr auto kOthers = std::to_array<std::string_view>(
-      {"every", "all", "uniform", " of ", " in ", "/", "%", "each"});
-  const std::size_t noun = detail.find(" layer");
-  return noun == detail.npos || says_any(detail, kOthers) ? 0 : number_before(detail, noun);
-}
-
-// Megatron-LM's --recompute-method block with --recompute-num-layers; 0 where all layers are meant.
-int layers_of_a_stage(std::string_view detail) {
-  constexpr auto kPer = std::to_array<std::string_view>({"layers per", "layer per"});
-  if (says_any(detail, kPer)) {  // "8 layers per stage"
-    return first_number(detail);
-  }
-  if (const int layers = layers_alone(detail); layers > 0) {
-    return layers;
-  }
-  for (const std::string_view phrase : {"num_layers", "num-layers", "block", "first "}) {
-    const std::size_t found = detail.find(phrase);
-    if (found != detail.npos && detail.find("uniform") == detail.npos) {
-      return first_number(detail.substr(found));
-    }
-  }
-  return 0;
-}
-
 // Whether full recomputation leaves out the last product, whose result no backward reads where the
 // residual is added without dropout. llm-foundry's runs with mixed precision PURE are those of its
 // first table, of May 2023 and PyTorch 1.13.1 (scripts/train/benchmarking/sweep.sh).
@@ -246,6 +114,9 @@ bool is_read(std::string_view detail) {
       std::to_array<std::string_view>({"n layer", "some layer", "? layer"});
   constexpr auto kCounting =
       std::to_array<std::string_view>({"all", "every", "uniform", "100", "flash", "per-op"});
+  if (states_interval(detail)) {
+    return true;
+  }
   constexpr auto kKnown =
       std::to_array<std::string_view>({"full", "selective", "layer", "sac", "checkpoint",
                                        "recomput", "remat", "offload", "none", "granularity"});
@@ -270,7 +141,7 @@ tl::expected<StatedRecompute, std::string> stated_recompute(const Measurement& r
   const std::string detail = to_lower(row.recompute_detail);
   if (row.recompute == "full") {
     const int first = layers_of_a_stage(detail);
-    const auto [share, every] = first > 0 ? LayerShare() : stated_share(detail, true);
+    const auto [share, every] = first > 0 ? LayerShare() : share_of_layers(row, detail);
     return StatedRecompute{whole_layer(row, framework), every, first, share};
   }
   if (row.recompute == "selective") {
@@ -305,11 +176,15 @@ std::vector<std::string> unread_recompute(const Measurement& row) {
     return {};
   }
   const int first = layers_of_a_stage(detail);
-  const LayerShare layers = stated_share(detail, full);
+  const LayerShare layers = full ? share_of_layers(row, detail) : stated_share(detail, false);
   const std::int64_t stages = row.pp.value_or(1) * row.vpp.value_or(1);
   const std::int64_t most =
       (row.layers.value_or(0) + stages - 1) / std::max<std::int64_t>(1, stages);
   std::vector<std::string> lines;
+  if (full && first > 0 && first <= most && lacks_method(detail)) {
+    lines.push_back(fmt::format("recompute_num_layers {} without a method as block: {} of a stage",
+                                first, counted(first, "layer")));
+  }
   if (layers.every > 1 && says_any(detail, kEnds)) {
     lines.push_back(fmt::format("recomputation \"{}\" as {} of every {} layers",
                                 printable(row.recompute_detail, 60), layers.share, layers.every));

@@ -57,7 +57,13 @@ std::string precision_name(std::string_view cell) {
       return std::string(name);
     }
   }
-  const bool mixed = key.starts_with("mixed") || key == "automaticmixedprecision";
+  if (key.starts_with("ampo") || key.starts_with("apexo")) {
+    return "fp16";  // the levels O1 to O3 of NVIDIA's Apex
+  }
+  constexpr auto kMixed =
+      std::to_array<std::string_view>({"automaticmixedprecision", "16bit", "16bits"});
+  const bool mixed =
+      key.starts_with("mixed") || std::find(kMixed.begin(), kMixed.end(), key) != kMixed.end();
   return mixed ? "mixed" : to_lower(cell);  // of which formats it does not say
 }
 
@@ -260,8 +266,11 @@ std::optional<std::int64_t> chunks_in_schedule(std::string_view cell) {
 
 std::optional<std::int64_t> stage_of_zero(std::string_view cell) {
   std::string key = letters_and_digits(before_remark(cell));
-  if (key.starts_with("deepspeed")) {
-    key.erase(0, std::string_view("deepspeed").size());
+  for (const std::string_view maker : {"deepspeed", "megatron"}) {
+    key.erase(0, key.starts_with(maker) ? maker.size() : 0);
+  }
+  if (key == "none") {  // "None (DDP)"
+    key = letters_and_digits(cell.substr(std::min(cell.size(), cell.find('('))));
   }
   for (const std::string_view prefix : {"zerostage", "zero", "stage", "z"}) {
     const char stage =
@@ -275,7 +284,8 @@ std::optional<std::int64_t> stage_of_zero(std::string_view cell) {
   }
   // ZeRO-Offload is of stage 2 (arXiv 2101.06840), the others shard parameters.
   constexpr auto kNames = std::to_array<std::pair<std::string_view, std::int64_t>>(
-      {{"fsdp", 3},        {"fsdp2", 3},        {"hsdp", 3},          {"mics", 3},
+      {{"fsdp", 3},        {"fsdp1", 3},        {"fsdpv1", 3},        {"fsdpv2", 3},
+       {"fullyshard", 3},  {"fsdp2", 3},        {"hsdp", 3},          {"mics", 3},
        {"fullshard", 3},   {"fullsharding", 3}, {"fullysharded", 3},  {"zeroinfinity", 3},
        {"hybridshard", 3}, {"hybrid", 3},       {"ddp", 0},           {"noshard", 0},
        {"nosharding", 0},  {"no", 0},           {"off", 0},           {"zerooffload", 2},

@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <optional>
 #include <string_view>
 
 #include "base/text.hpp"
 #include "studies/rows/row_words.hpp"
+#include "studies/rows/settings.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -15,8 +17,30 @@ namespace {
 using plan::Offload;
 using plan::Tier;
 
+// "activation offload ratio 0.4", "alpha=0.4", "4 of 10 layers", "last 8 layers"; no value where
+// the clause states no such share.
+std::optional<double> share_in_words(std::string_view clause, std::int64_t layers) {
+  constexpr auto kShares = std::to_array<std::string_view>(
+      {"ratio", "fraction", "share", "alpha", "offload", "offloading", "offloaded"});
+  constexpr auto kCounts = std::to_array<std::string_view>({"last", "first", "offload", "of"});
+  constexpr auto kAll = std::to_array<std::string_view>({"all layers", "every layer"});
+  if (const double share = number_set(clause, kShares).value_or(1); share >= 0 && share < 1) {
+    return share;
+  }
+  const std::size_t noun = clause.find("layer");
+  if (noun == clause.npos || says_any(clause, kAll)) {
+    return std::nullopt;
+  }
+  const std::string_view counted = clause.substr(0, noun);
+  const auto whole = number_set(counted.substr(std::min(counted.size(), counted.find(" of "))),
+                                std::to_array<std::string_view>({"of"}));
+  const auto some = number_set(counted, kCounts);
+  const double all = whole.value_or(static_cast<double>(layers));
+  return some && *some > 0 && *some <= all ? std::optional(*some / all) : std::nullopt;
+}
+
 // "12.5% of the activations"; all of them where the clause states no share of them.
-double share_of(std::string_view clause) {
+double share_of(std::string_view clause, std::int64_t layers) {
   constexpr auto kBetween =
       std::to_array<std::string_view>({"of", "the", "all", "saved", "stored", "layer"});
   for (std::size_t sign = clause.find('%'); sign != clause.npos;
@@ -34,7 +58,7 @@ double share_of(std::string_view clause) {
       return std::clamp(percent, 0.0, 100.0) / 100.0;
     }
   }
-  return 1;
+  return share_in_words(clause, layers).value_or(1);
 }
 
 // Gradients leave as they are reduced, which sharded ones are for every micro-batch.
@@ -64,7 +88,7 @@ void apply_clause(std::string_view clause, const Measurement& row, bool of_recom
   }
   const Tier tier = clause.find("nvme") == clause.npos ? Tier::Host : Tier::Disk;
   if (clause.find("activation") != clause.npos) {
-    offload.activations = share_of(clause);
+    offload.activations = share_of(clause, row.layers.value_or(0));
     offload.activations_tier = tier;
     return;
   }

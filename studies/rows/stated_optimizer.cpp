@@ -1,14 +1,66 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "studies/rows/stated_optimizer.hpp"
 
+#include <algorithm>
 #include <array>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/text.hpp"
 #include "studies/rows/row_words.hpp"
+#include "studies/rows/settings.hpp"
 
 namespace orrery::studies {
+
+namespace {
+
+constexpr auto kEightBits = std::to_array<std::string_view>({"8-bit", "8bit", "8 bit"});
+constexpr auto kSixteenBits = std::to_array<std::string_view>({"bf16", "bfloat16", "16-bit"});
+
+constexpr auto kThirtyTwoBits = std::to_array<std::string_view>({"fp32", "float32", "32-bit"});
+
+// Whether one remark is about both, or a format stands alone between commas: "AdamW, 8-bit", not
+// "8-bit (fp8) forward; AdamW states fp32".
+bool says_together(std::string_view said, std::span<const std::string_view> names,
+                   std::span<const std::string_view> formats) {
+  std::string text(said);
+  std::replace(text.begin(), text.end(), ',', ';');
+  const std::vector<std::string_view> remarks = split(text, ';');
+  return std::any_of(remarks.begin(), remarks.end(), [&](std::string_view remark) {
+    const bool alone = std::find(formats.begin(), formats.end(), trim(remark)) != formats.end();
+    return (says_any(remark, names) && says_any(remark, formats)) ||
+           (alone && says_any(text, names));
+  });
+}
+
+bool says_of_adam(std::string_view said, std::span<const std::string_view> formats) {
+  constexpr auto kNames = std::to_array<std::string_view>({"adam"});
+  return says_together(said, kNames, formats);
+}
+
+// "bf16 optimizer states", "optimizer states in bf16"; beside "fp32 master" they are one of two.
+bool says_of_states(std::string_view said, std::span<const std::string_view> formats) {
+  constexpr auto kNames = std::to_array<std::string_view>(
+      {"optimizer state", "optimiser state", "adam state", "moments"});
+  return says_together(said, kNames, formats);
+}
+
+}  // namespace
+
+bool keeps_no_master(const Measurement& row) {
+  constexpr auto kPure = std::to_array<std::string_view>(
+      {"pure bf16", "bf16 pure", "pure bfloat16", "true bf16", "bf16 true"});
+  constexpr auto kMaster =
+      std::to_array<std::string_view>({"fp32 master", "master weight", "master cop"});
+  std::string detail = row.precision_detail;  // "bf16 (pure)"
+  std::erase_if(detail, [](char c) { return c == '(' || c == ')'; });
+  const std::string remarks = with_blanks(row.notes + "; " + detail);
+  const std::string said = asserted(remarks);
+  const bool denied = says_any(remarks, kMaster) && !says_any(said, kMaster);
+  return says_any(said, kPure) || denied;
+}
 
 std::optional<StatedOptimizer> stated_optimizer(const Measurement& row) {
   // Adafactor keeps a row and a column of a matrix (Shazeer and Stern 2018), Lion, Muon and Adagrad
@@ -20,9 +72,12 @@ std::optional<StatedOptimizer> stated_optimizer(const Measurement& row) {
   constexpr int kFloat = 4;
   const std::string said = asserted(to_lower(row.variant + "; " + row.notes));
   const auto names = [&](std::span<const std::string_view> words) { return has_word(said, words); };
-  if (said.find("adam") != said.npos &&
-      (said.find("8-bit") != said.npos || said.find("8bit") != said.npos)) {
+  if (says_of_adam(said, kEightBits)) {
     return StatedOptimizer{"Adam of 8 bits", 2};
+  }
+  const bool whole = says_of_states(said, kThirtyTwoBits);
+  if (says_of_states(said, kSixteenBits) || (keeps_no_master(row) && !whole)) {
+    return StatedOptimizer{"states of 16 bits", 2 * 2};
   }
   if (names(kFactored)) {
     return StatedOptimizer{"Adafactor", 0};

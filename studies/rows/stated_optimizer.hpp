@@ -17,4 +17,8 @@ struct StatedOptimizer {
 // In `variant` or `notes`; nothing where they name none.
 std::optional<StatedOptimizer> stated_optimizer(const Measurement& row);
 
+// Whether the row says that no fp32 copy of the parameters exists: "pure bf16", "no fp32 master".
+// PyTorch's optimizers keep moments in the type of the parameters then.
+bool keeps_no_master(const Measurement& row);
+
 }  // namespace orrery::studies

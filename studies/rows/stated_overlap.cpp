@@ -14,6 +14,7 @@
 
 #include "base/text.hpp"
 #include "studies/rows/row_words.hpp"
+#include "studies/rows/settings.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -23,11 +24,23 @@ void set_grad_overlap(plan::Execution& execution, bool on) {
   execution.overlap_param_gather = on;
 }
 
+// "tp_comm_overlap: N", "overlap_grad_reduce (off)", "--no-overlap-grad-reduce".
+bool is_switched_off(std::string_view clause) {
+  std::string plain = with_blanks(clause);
+  std::replace_if(
+      plain.begin(), plain.end(),
+      [](char c) { return std::string_view("=:()").find(c) != std::string_view::npos; }, ' ');
+  const std::string_view words = trim(plain);
+  const std::size_t blank = words.find_last_of(' ');
+  return words.starts_with("no ") ||
+         (blank != words.npos && truth_of(words.substr(blank + 1)) == false);
+}
+
 bool denies(std::string_view clause) {
   constexpr auto kDenials = std::to_array<std::string_view>(
       {"no overlap", "not overlap", "not hidden", "without", " off", "exposed", "disabled",
        "=false", "after backward", "at iteration end", "batched"});
-  return says_any(clause, kDenials) || clause.starts_with("no ");
+  return says_any(clause, kDenials) || clause.starts_with("no ") || is_switched_off(clause);
 }
 
 // One clause of the overlap column, in lower case: what it names is on, what it denies is off.
@@ -59,9 +72,17 @@ bool apply_phrases(std::string_view clause, plan::Execution& execution) {
     known |= stated;
   };
   const bool of_context = clause.find("cp p2p") != std::string_view::npos;
-  set(says_any(clause, kGradients) && named && !of_weights, execution.overlap_grad_reduce);
-  set(says_any(clause, kParameters), execution.overlap_param_gather);
-  set(says_any(clause, kMessages) && !of_context, execution.overlap_p2p);
+  const std::string plain = with_blanks(clause);
+  const auto says = [&](std::span<const std::string_view> phrases) {
+    return says_any(clause, phrases) || says_any(plain, phrases);
+  };
+  set(says(kGradients) && named && !of_weights, execution.overlap_grad_reduce);
+  set(says(kParameters), execution.overlap_param_gather);
+  // Megatron's batches of messages are what overlapping ones are not (batch_p2p_comm).
+  const bool of_batches = plain.find("batch p2p") != plain.npos;
+  set(says_any(clause, kMessages) && !of_context && !of_batches, execution.overlap_p2p);
+  execution.overlap_p2p = execution.overlap_p2p && !(of_batches && on);
+  known |= of_batches;
   set(says_any(clause, kTensor), execution.stream_tp);
   set(clause.find("tp all-reduce") != std::string_view::npos, execution.overlap_tp);
   return known;
@@ -169,7 +190,31 @@ std::optional<bool> of_everything(std::string_view clause) {
   return none || all ? std::optional(all) : std::nullopt;
 }
 
-// Clauses end at semicolons, and at commas outside of brackets.
+// "overlap_grad_reduce=True tp_comm_overlap=False": each setting ends with its value.
+void add_settings(std::string_view clause, std::vector<std::string_view>& clauses) {
+  std::vector<std::size_t> ends;
+  bool sign = false;  // the word before ends with one
+  for (std::size_t begin = 0; begin < clause.size();) {
+    const std::size_t end = std::min(clause.size(), clause.find(' ', begin));
+    const std::string_view word = clause.substr(begin, end - begin);
+    const std::size_t equals = word.find_last_of("=:");
+    const std::string_view value = equals == word.npos ? word : word.substr(equals + 1);
+    const bool plain = value == "true" || value == "false";
+    if (truth_of(value) && (plain || sign || equals != word.npos)) {
+      ends.push_back(end);
+    }
+    sign = word.ends_with('=') || word.ends_with(':') || (sign && word.empty());
+    begin = end + 1;
+  }
+  std::size_t begin = 0;
+  for (std::size_t at = 0; at + 1 < ends.size(); ++at) {
+    clauses.push_back(trim(clause.substr(begin, ends[at] - begin)));
+    begin = ends[at];
+  }
+  clauses.push_back(trim(clause.substr(begin)));
+}
+
+// Clauses end at semicolons, at commas outside of brackets, and with one of several values.
 std::vector<std::string_view> clauses_of(std::string_view text) {
   std::vector<std::string_view> clauses;
   std::size_t begin = 0;
@@ -178,7 +223,7 @@ std::vector<std::string_view> clauses_of(std::string_view text) {
     const char c = at < text.size() ? text[at] : ';';
     depth += c == '(' ? 1 : c == ')' ? -1 : 0;
     if (at == text.size() || c == ';' || (c == ',' && depth <= 0)) {
-      clauses.push_back(trim(text.substr(begin, at - begin)));
+      add_settings(trim(text.substr(begin, at - begin)), clauses);
       begin = at + 1;
     }
   }

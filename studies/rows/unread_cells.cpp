@@ -12,8 +12,11 @@
 #include "studies/rows/row_cluster.hpp"
 #include "studies/rows/row_recompute.hpp"
 #include "studies/rows/row_words.hpp"
+#include "studies/rows/settings.hpp"
 #include "studies/rows/stated_experts.hpp"
+#include "studies/rows/stated_groups.hpp"
 #include "studies/rows/stated_overlap.hpp"
+#include "studies/rows/stated_stages.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -73,16 +76,29 @@ void unread_attention(const Measurement& row, Lines& lines) {
   }
 }
 
+// No plan replays kernels from a graph: each is launched.
+void unread_graphs(const Measurement& row, Lines& lines) {
+  constexpr auto kNames = std::to_array<std::string_view>({"cuda graph", "cudagraph"});
+  const std::string remarks =
+      row.notes + "; " + row.framework + "; " + row.variant + "; " + row.overlap;
+  if (says_any(asserted_with_blanks(remarks), kNames)) {
+    lines.emplace_back("CUDA graphs as kernels launched one by one");
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> unread_cells(const Measurement& row) {
   Lines lines;
   unread_heads(row, lines);
   unread_attention(row, lines);
+  unread_graphs(row, lines);
   add(lines, unread_recompute(row));
   add(lines, unread_overlap(row));
   add(lines, unread_counting(row));
   add(lines, unread_experts(row));
+  add(lines, unread_groups(row));
+  add(lines, unread_stages(row));
   return lines;
 }
 

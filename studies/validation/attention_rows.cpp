@@ -3,14 +3,12 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <array>
 #include <optional>
 #include <utility>
 
 #include "base/limits.hpp"
 #include "base/text.hpp"
-#include "studies/rows/measurement.hpp"
+#include "calibrate/kernel_words.hpp"
 #include "studies/validation/kernel_cells.hpp"
 
 namespace orrery::studies {
@@ -53,18 +51,8 @@ KernelPoint attention_point(std::string kind, const AttentionShape& shape,
           false};
 }
 
-// AttentionShape::flash_version of fused kernels; nothing for those that are not modelled.
-std::optional<int> stated_flash_version(std::string_view impl) {
-  constexpr auto kOthers =
-      std::to_array<std::string_view>({"unfused", "eager", "naive", "math", "triton", "xformers"});
-  constexpr auto kSecond = std::to_array<std::string_view>(
-      {"flashattention-2", "flash_attention_2", "flash_attn_2", "fa2", "sdpa"});
-  const std::string words = to_lower(impl);
-  const auto says = [&](std::string_view word) { return mentions(words, word); };
-  if (std::any_of(kOthers.begin(), kOthers.end(), says)) {
-    return std::nullopt;
-  }
-  return std::any_of(kSecond.begin(), kSecond.end(), says) ? 2 : 0;
+tl::unexpected<std::string> not_modelled(std::string_view impl) {
+  return tl::unexpected(fmt::format("attention by {} is not modelled", printable(impl, 40)));
 }
 
 }  // namespace
@@ -72,9 +60,9 @@ std::optional<int> stated_flash_version(std::string_view impl) {
 AttentionPoint timed_attention(const Cells& cells, const DeviceModel& device) {
   AttentionShape shape = attention_shape(cells, "heads", "kv_heads", "seqlen", "head_dim");
   const std::string impl = cells.has("impl") ? cells.text("impl") : std::string();
-  const std::optional<int> version = stated_flash_version(impl);
+  const std::optional<int> version = calibrate::attention_kernel(impl, device.gpu().vendor);
   if (!version) {
-    return tl::unexpected(fmt::format("attention by {} is not modelled", printable(impl, 40)));
+    return not_modelled(impl);
   }
   shape.flash_version = *version;
   shape.causal = cells.flag("causal").value_or(true);
@@ -92,10 +80,11 @@ AttentionPoint figure_of_attention(const Cells& cells, const DeviceModel& device
   constexpr double kBackward = 2.5;
   AttentionShape shape = attention_shape(cells, "heads", "", "seqlen", "head_dim");
   const std::string impl = cells.text("impl");
-  if (impl != "FlashAttention-2" && impl != "FlashAttention-3") {
-    return tl::unexpected(fmt::format("attention by {} is not modelled", printable(impl, 40)));
+  const std::optional<int> version = calibrate::attention_kernel(impl, device.gpu().vendor);
+  if (!version || !calibrate::flash_version(impl)) {
+    return not_modelled(impl);
   }
-  shape.flash_version = impl == "FlashAttention-2" ? 2 : 0;
+  shape.flash_version = *version;
   shape.causal = cells.flag("causal").value_or(true);
   const auto dtype = dtype_of(cells);
   if (!dtype) {
@@ -103,12 +92,12 @@ AttentionPoint figure_of_attention(const Cells& cells, const DeviceModel& device
   }
   shape.dtype = *dtype;
   const std::string pass = cells.text("pass_");
-  const bool forward = pass == "fwd" || pass == "fwd+bwd";
-  const bool backward = pass == "bwd" || pass == "fwd+bwd";
-  if (!forward && !backward) {
+  const std::optional<calibrate::AttentionPasses> passes = calibrate::attention_passes(pass);
+  if (!passes) {
     return tl::unexpected(fmt::format("pass_ \"{}\": fwd, bwd or fwd+bwd", printable(pass, 40)));
   }
-  const auto predict = [shape, forward, backward, &device] {
+  const auto [forward, backward] = *passes;
+  const auto predict = [shape, forward = forward, backward = backward, &device] {
     return (forward ? device.attention_forward(shape) : Seconds()) +
            (backward ? device.attention_backward(shape) : Seconds());
   };

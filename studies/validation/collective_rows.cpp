@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
 #include <tl/expected.hpp>
 #include <utility>
 
@@ -14,9 +13,11 @@
 #include "calibrate/collective_row.hpp"
 #include "calibrate/fit/collective_logs.hpp"
 #include "calibrate/gpu_names.hpp"
+#include "calibrate/reading_builder.hpp"
 #include "costmodel/collective_model.hpp"
 #include "studies/rows/row_cluster.hpp"
 #include "studies/rows/table_cells.hpp"
+#include "studies/validation/kernel_cells.hpp"
 #include "studies/validation/log_facts.hpp"
 #include "studies/validation/predictions.hpp"
 #include "topologies/words.hpp"
@@ -42,35 +43,13 @@ constexpr auto kNodesByFile = std::to_array<std::pair<std::string_view, std::str
     {"azure", "ndv4"},
 });
 
-// As nccl-tests spells them, in any case, with or without separators.
-std::optional<CommKind> kind_of(std::string_view collective) {
-  std::string plain = to_lower(collective);
-  std::erase_if(plain, [](char c) { return c == '_' || c == '-' || c == ' ' || c == '/'; });
-  std::string_view operation = plain;  // "all_reduce_perf", "ncclAllReduce"
-  if (operation.ends_with("perf")) {
-    operation.remove_suffix(4);
-  }
-  if (operation.starts_with("nccl") || operation.starts_with("rccl")) {
-    operation.remove_prefix(4);
-  }
-  constexpr auto kKinds = std::to_array<std::pair<std::string_view, CommKind>>({
-      {"allreduce", CommKind::AllReduce},
-      {"allgather", CommKind::AllGather},
-      {"reducescatter", CommKind::ReduceScatter},
-      {"alltoall", CommKind::AllToAll},
-      {"all2all", CommKind::AllToAll},
-      {"bcast", CommKind::Broadcast},
-      {"p2p", CommKind::SendReceive},
-      {"broadcast", CommKind::Broadcast},
-      {"reduce", CommKind::Broadcast},  // the same pipeline backwards; NCCL times them alike
-      {"sendrecv", CommKind::SendReceive},
-  });
-  for (const auto& [name, kind] : kKinds) {
-    if (name == operation) {
-      return kind;
-    }
-  }
-  return std::nullopt;
+// A reduction to one rank is the pipeline of a broadcast backwards; NCCL times them alike. How
+// uneven the parts of an alltoallv are no table says.
+CommKind kind_of(std::string_view collective) {
+  const std::string name = calibrate::collective_name(collective);
+  return name == "reduce"      ? CommKind::Broadcast
+         : name == "alltoallv" ? CommKind::None
+                               : calibrate::foreign_collective(collective);
 }
 
 // What all rows of one log share.
@@ -175,14 +154,13 @@ RowResult predict_row(const CsvTable& table, std::size_t index, const std::strin
   result.quantity = "collective_time_s";
   result.subject = fmt::format("{} of {} B", collective, bytes);
   result.small = bytes < kSmallMessage;
-  const bool timed = !cells.is_open("time_us");
-  const double measured = timed ? cells.positive("time_us") / 1e6 : 0;
-  const std::optional<CommKind> kind = kind_of(collective);
+  const std::string open = unmeasured(cells, "time_us");
+  const CommKind kind = kind_of(collective);
   if (!system) {
     result.skipped_because = system.error();
-  } else if (!timed || bytes == 0) {
-    result.skipped_because = timed ? "no bytes are moved" : "time_us is not stated";
-  } else if (!kind) {
+  } else if (!open.empty() || bytes == 0) {
+    result.skipped_because = open.empty() ? "no bytes are moved" : open;
+  } else if (kind == CommKind::None) {
     result.skipped_because =
         fmt::format("collective \"{}\" is not modelled", printable(collective, 40));
   } else if (system->group.ranks == 1) {
@@ -190,11 +168,11 @@ RowResult predict_row(const CsvTable& table, std::size_t index, const std::strin
   } else {
     if (cells.has("busbw_GBps") && cells.number("busbw_GBps")) {
       calibrate::check_busbw(
-          table, index, {.kind = *kind, .ranks = system->group.ranks, .bytes = bytes}, "time_us");
+          table, index, {.kind = kind, .ranks = system->group.ranks, .bytes = bytes}, "time_us");
     }
     const std::string_view extent = system->group.nodes == 1 ? "one-node" : "several-nodes";
-    const bool exchange = *kind == CommKind::AllToAll;
-    result.kind = to_text(*kind);
+    const bool exchange = kind == CommKind::AllToAll;
+    result.kind = to_text(kind);
     result.groups = {fmt::format("{}-{}-{}", result.kind, system->cluster.node.name, extent),
                      fmt::format("{}-{}", exchange ? "all-to-all" : "collectives", extent)};
     if (exchange) {
@@ -203,8 +181,8 @@ RowResult predict_row(const CsvTable& table, std::size_t index, const std::strin
     if (!system->assumed.empty()) {
       result.assumed.push_back(system->assumed);
     }
-    result.predicted = time_of(*system, *kind, Bytes(static_cast<double>(bytes))).value();
-    result.measured = measured;
+    result.predicted = time_of(*system, kind, Bytes(static_cast<double>(bytes))).value();
+    result.measured = microseconds(cells, "time_us").value();
   }
   return result;
 }

@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/text.hpp"
+#include "calibrate/reading_builder.hpp"
 #include "studies/rows/measurement.hpp"
 #include "studies/rows/row_words.hpp"
 
@@ -28,16 +29,30 @@ std::string dtype_of_file(const Cells& cells) {
 
 }  // namespace
 
-tl::expected<DType, std::string> dtype_of(const Cells& cells) {
-  const std::string text = cells.has("dtype") ? cells.text("dtype") : dtype_of_file(cells);
+tl::expected<DType, std::string> dtype_named(std::string_view text) {
   if (text == "fp16_storage_fp32_math") {
     return tl::unexpected(std::string("fp16 operands multiplied in fp32 are not modelled"));
   }
+  if (const auto dtype = calibrate::foreign_dtype(text)) {
+    return *dtype;
+  }
+  const std::string name = precision_name(text);
   try {
-    return parse_dtype(precision_name(text), "dtype");
+    return parse_dtype(name == "mxfp8" ? "fp8" : name, "dtype");
   } catch (const Error&) {
     return tl::unexpected(fmt::format("unknown dtype \"{}\"", printable(text, 40)));
   }
+}
+
+tl::expected<DType, std::string> dtype_of(const Cells& cells) {
+  return dtype_named(cells.has("dtype") ? cells.text("dtype") : dtype_of_file(cells));
+}
+
+std::string unmeasured(const Cells& cells, std::string_view column) {
+  if (cells.is_open(column)) {
+    return fmt::format("{} is not stated", column);
+  }
+  return cells.number(column) == 0 ? fmt::format("{} is 0: not measured", column) : "";
 }
 
 Seconds microseconds(const Cells& cells, std::string_view column) {

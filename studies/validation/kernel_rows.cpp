@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <map>
 #include <string>
 #include <string_view>
 #include <tl/expected.hpp>
+#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
 #include "base/parallel.hpp"
 #include "base/text.hpp"
 #include "studies/rows/row_cluster.hpp"
+#include "studies/validation/kernel_cells.hpp"
 #include "studies/validation/kernel_rates.hpp"
 #include "studies/validation/kernel_tables.hpp"
 #include "studies/validation/predictions.hpp"
@@ -67,8 +71,27 @@ bool is_sustained(const KernelTable& kind, const KernelPoint& burst, const Kerne
   return load == costmodel::Load::Sustained;
 }
 
+// What a table of the kind measured and a row of it leaves open, in words; "" where it has all.
+std::string what_is_unmeasured(const Cells& cells, const KernelTable& kind) {
+  constexpr auto kFigures =
+      std::to_array<std::string_view>({"time_us", "time_us_p50", "tflops", "efficiency",
+                                       "peak_tflops", "GBps", "scale_GBps", "optimizer_ms"});
+  for (const std::string_view column : kind.columns) {
+    if (std::find(kFigures.begin(), kFigures.end(), column) != kFigures.end()) {
+      if (std::string why = unmeasured(cells, column); !why.empty()) {
+        return why;
+      }
+    }
+  }
+  return "";
+}
+
 void compare(const Cells& cells, const KernelTable& kind, const Device& models, RowResult& result) {
   const DeviceModel& device = models.burst;
+  if (std::string open = what_is_unmeasured(cells, kind); !open.empty()) {
+    result.skipped_because = std::move(open);
+    return;
+  }
   auto point = kind.point(cells, device);
   if (const auto sustained = kind.point(cells, models.sustained);
       point && sustained && is_sustained(kind, *point, *sustained, device)) {

@@ -4,13 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "base/limits.hpp"
 #include "base/text.hpp"
-#include "studies/rows/row_words.hpp"
 #include "studies/validation/attention_rows.hpp"
+#include "studies/validation/gemm_rows.hpp"
 #include "studies/validation/kernel_cells.hpp"
 #include "studies/validation/liger_rows.hpp"
 #include "studies/validation/transfer_rows.hpp"
@@ -19,148 +18,8 @@ namespace orrery::studies {
 namespace {
 
 using costmodel::DeviceModel;
-using costmodel::GemmShape;
 using costmodel::MemoryKernel;
 using Point = tl::expected<KernelPoint, std::string>;
-
-constexpr std::int64_t kLargeGemm = 1024;
-
-GemmShape gemm_shape(const Cells& cells, std::string_view m, std::string_view n,
-                     std::string_view k) {
-  GemmShape shape;
-  shape.m = cells.required_count(m, limits::kMaxVocab);
-  shape.n = cells.required_count(n, limits::kMaxVocab);
-  shape.k = cells.required_count(k, limits::kMaxVocab);
-  return shape;
-}
-
-KernelPoint gemm_point(std::string kind, const GemmShape& shape, Seconds measured,
-                       const DeviceModel& device) {
-  KernelPoint point;
-  point.kind = std::move(kind);
-  point.subject = fmt::format("{} x {} x {}", shape.m, shape.n, shape.k);
-  if (shape.groups > 1) {
-    point.subject += fmt::format(", {} groups", shape.groups);
-  }
-  point.dtype = shape.dtype;
-  point.predict = [shape, &device] { return device.gemm(shape); };
-  point.measured = measured;
-  point.large = std::min({shape.m, shape.n, shape.k}) >= kLargeGemm;
-  return point;
-}
-
-// Tables time fp8 layers as inference runs them: their activations arrive in 16 bits.
-tl::expected<GemmShape, std::string> inference_gemm(const Cells& cells) {
-  GemmShape shape = gemm_shape(cells, "m", "n", "k");
-  const auto dtype = dtype_of(cells);
-  if (!dtype) {
-    return tl::unexpected(dtype.error());
-  }
-  shape.dtype = *dtype;
-  shape.casts_activations = shape.dtype == DType::Fp8;
-  return shape;
-}
-
-Point timed_gemm(const Cells& cells, const DeviceModel& device) {
-  return inference_gemm(cells).map([&](const GemmShape& shape) {
-    return gemm_point("gemm", shape, microseconds(cells, "time_us"), device);
-  });
-}
-
-// The same shape by several libraries, each in a column of its own: their median.
-Point repeated_gemm(const Cells& cells, const DeviceModel& device) {
-  const auto shape = inference_gemm(cells);
-  if (!shape) {
-    return tl::unexpected(shape.error());
-  }
-  std::vector<double> times;
-  for (const std::string& column : cells.table().header()) {
-    if (column.ends_with("_us") && !cells.is_open(column)) {
-      times.push_back(cells.positive(column));
-    }
-  }
-  if (times.empty()) {
-    return tl::unexpected(std::string("no library timed it"));
-  }
-  std::sort(times.begin(), times.end());
-  const double median = (times[(times.size() - 1) / 2] + times[times.size() / 2]) / 2;
-  return gemm_point("gemm", *shape, Seconds(median / 1e6), device);
-}
-
-// DeepBench: column-major, so that C[M,N] is C^T[N,M] of training code.
-Point deepbench_gemm(const Cells& cells, const DeviceModel& device) {
-  GemmShape shape = gemm_shape(cells, "n", "m", "k");
-  const auto dtype = dtype_of(cells);
-  if (!dtype) {
-    return tl::unexpected(dtype.error());
-  }
-  const bool a = cells.text("trans_a") == "T";
-  const bool b = cells.text("trans_b") == "T";
-  if (a && b) {
-    return tl::unexpected(std::string("both operands transposed"));
-  }
-  shape.dtype = *dtype;
-  shape.layout = a   ? costmodel::GemmLayout::TN
-                 : b ? costmodel::GemmLayout::NT
-                     : costmodel::GemmLayout::NN;
-  return gemm_point("gemm", shape, microseconds(cells, "time_us"), device);
-}
-
-Point best_gemm(const Cells& cells, const DeviceModel& device) {
-  GemmShape shape = gemm_shape(cells, "m", "n", "k");
-  const auto dtype = dtype_of(cells);
-  if (!dtype) {
-    return tl::unexpected(dtype.error());
-  }
-  shape.dtype = *dtype;
-  return gemm_point("gemm-best-shape", shape,
-                    at_rate(flops_of(shape).value(), cells.positive("tflops")), device);
-}
-
-// SimuMax: TN forward, NN input gradient, NT weight gradient, summed into `out_dtype`.
-Point training_gemm(const Cells& cells, const DeviceModel& device) {
-  GemmShape shape = gemm_shape(cells, "m", "n", "k");
-  shape.groups = cells.required_count("b", limits::kMaxBatch);
-  shape.dtype = mentions(cells.text("op"), "fp8") ? DType::Fp8 : DType::Bf16;
-  shape.output_bytes = cells.optional_text("out_dtype") == "fp32" ? 4 : 2;
-  shape.batched = shape.groups > 1;
-  const std::string layout = cells.text("layout");
-  shape.layout = layout == "NN"   ? costmodel::GemmLayout::NN
-                 : layout == "NT" ? costmodel::GemmLayout::NT
-                                  : costmodel::GemmLayout::TN;
-  return gemm_point(fmt::format("gemm-{}", to_lower(layout)), shape,
-                    at_rate(flops_of(shape).value(), cells.positive("tflops")), device);
-}
-
-// SimuMax: M tokens an expert, weights of K x N, whatever the stage.
-Point grouped_gemm(const Cells& cells, const DeviceModel& device) {
-  GemmShape shape = gemm_shape(cells, "M", "N", "K");
-  const std::string stage = cells.optional_text("stage");
-  if (stage == "bwd_grad_act") {
-    std::swap(shape.n, shape.k);
-    shape.layout = costmodel::GemmLayout::NN;
-  } else if (stage == "bwd_grad_w") {
-    shape = {.m = shape.n, .n = shape.k, .k = shape.m};
-    shape.layout = costmodel::GemmLayout::NT;
-    shape.output_bytes = cells.optional_text("main_grad_dtype") == "fp32" ? 4 : 2;
-  }
-  shape.groups = cells.required_count("ng", limits::kMaxExperts);
-  const auto dtype = dtype_of(cells);
-  if (!dtype) {
-    return tl::unexpected(dtype.error());
-  }
-  shape.dtype = *dtype;
-  const double rate = cells.positive("efficiency") * cells.positive("peak_tflops");
-  return gemm_point("grouped-gemm", shape, at_rate(flops_of(shape).value(), rate), device);
-}
-
-Point deep_gemm(const Cells& cells, const DeviceModel& device) {
-  GemmShape shape = gemm_shape(cells, "m", "n", "k");
-  shape.groups = cells.required_count("groups", limits::kMaxExperts);
-  shape.dtype = DType::Fp8;
-  return gemm_point(shape.groups > 1 ? "grouped-gemm" : "gemm", shape,
-                    at_rate(flops_of(shape).value(), cells.positive("tflops")), device);
-}
 
 std::function<Seconds()> streamed(const DeviceModel& device, Bytes bytes, MemoryKernel kernel) {
   return [bytes, kernel, &device] { return device.memory_bound(bytes, kernel); };

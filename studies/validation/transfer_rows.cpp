@@ -7,6 +7,8 @@
 
 #include "base/text.hpp"
 #include "studies/rows/measurement.hpp"
+#include "studies/rows/row_cluster.hpp"
+#include "topologies/words.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -28,6 +30,26 @@ std::function<Seconds()> streamed(const DeviceModel& device, Bytes bytes) {
   return [bytes, &device] { return device.memory_bound(bytes, MemoryKernel::Copy); };
 }
 
+// The link that a row names: PCIe, or of GPUs that the CPU reaches by NVLink that of their node.
+tl::expected<BytesPerSecond, std::string> host_link(const std::string& words,
+                                                    const topologies::Gpu& gpu) {
+  const bool nvlink = mentions(words, "nvlink") && !mentions(words, "pcie");
+  if (!nvlink && !mentions(words, "c2c")) {
+    return gpu.pcie_bandwidth;
+  }
+  const std::string named = topologies::find_node_in_words(words);
+  const std::string node = named.empty() ? usual_node(gpu.name) : named;
+  if (!node.empty()) {
+    const topologies::Cluster cluster = topologies::load_cluster(node + ":1");
+    const BytesPerSecond link = cluster.node.host_link_per_gpu;
+    if (cluster.gpu.name == gpu.name && link > gpu.pcie_bandwidth) {
+      return link;
+    }
+  }
+  return tl::unexpected(fmt::format("no node with {} is known to have the link \"{}\"", gpu.name,
+                                    printable(words, 40)));
+}
+
 }  // namespace
 
 TransferPoint host_copy_point(const Cells& cells, const DeviceModel& device) {
@@ -40,9 +62,11 @@ TransferPoint host_copy_point(const Cells& cells, const DeviceModel& device) {
   if (bytes.value() < kLeastCopy) {
     return tl::unexpected(std::string("small copies depend on the machine"));
   }
-  const auto predict = [bytes, &device] {
-    return device.host_copy(bytes, device.gpu().pcie_bandwidth);
-  };
+  const auto link = host_link(cells.text("link"), device.gpu());
+  if (!link) {
+    return tl::unexpected(link.error());
+  }
+  const auto predict = [bytes, link = *link, &device] { return device.host_copy(bytes, link); };
   return transfer("host-copy", bytes, cells.positive("GBps"), predict);
 }
 

@@ -10,7 +10,7 @@
 
 namespace orrery::studies {
 
-// Pinned copies of `bytes` one way ("h2d", "d2h") at GBps.
+// Pinned copies of `bytes` one way ("h2d", "d2h") at GBps; `link` is PCIe unless it names NVLink.
 tl::expected<KernelPoint, std::string> host_copy_point(const Cells& cells,
                                                        const costmodel::DeviceModel& device);
 

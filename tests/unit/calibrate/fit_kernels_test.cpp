@@ -195,6 +195,28 @@ TEST(FitKernelsTest, SaysWhatItLeavesOut) {
   EXPECT_THAT(fit.remarks, Contains(HasSubstr("best of many shapes")));
 }
 
+// Older kernels are known in every spelling, as `validate` knows them.
+TEST(FitKernelsTest, LeavesOutOlderKernelsOfAttention) {
+  std::vector<Sample> samples = gemm_samples(truth(), 40, 0);
+  for (const char* impl : {"FA-2", "flash_attn 2.5.8", "flash_attn_v1", "flex_attention", "ck"}) {
+    Sample sample = samples.front();
+    sample.shape = AttentionSample{.batch = 2,
+                                   .heads = 32,
+                                   .kv_heads = 8,
+                                   .q_len = 4096,
+                                   .kv_len = 4096,
+                                   .head_dim = 128,
+                                   .value_head_dim = 128};
+    sample.time.median = Seconds(8e-4);
+    sample.implementation = impl;
+    samples.push_back(sample);
+  }
+  const KernelFit fit = fitted(samples);
+  for (std::size_t at = 40; at < samples.size(); ++at) {
+    EXPECT_THAT(fit.remarks, Contains(HasSubstr("attention by " + samples[at].implementation)));
+  }
+}
+
 // Short loops of a training table that ran at the clock which long ones had left count as sustained
 // load: they do not slow bursts of other layouts down.
 TEST(FitKernelsTest, LowClocksOfShortLoopsAreNotBursts) {

@@ -93,6 +93,43 @@ TEST_F(TableReaders, ColumnMajorOperandsAreSwapped) {
   EXPECT_EQ(gemm("N", "T").layout, GemmLayout::NT);
 }
 
+// Taken for another layout, a product would be fitted as a kernel that it is not.
+TEST_F(TableReaders, LayoutsInAnySpelling) {
+  const auto deepbench = [&](const std::string& transposes) {
+    return "gpu,dtype,m,n,k,trans_a,trans_b,time_us\nV100,fp32,1760,16,1024," + transposes +
+           ",68\n";
+  };
+  const auto simumax = [&](const std::string& op, const std::string& layout) {
+    return "gpu,op,b,m,n,k,layout,accumulate,out_dtype,efficiency,peak_tflops\nB200," + op +
+           ",1,1000,1000,1000," + layout + ",True,FP32,0.5,2000\n";
+  };
+  const auto gemm = [&](const std::string& text) { return std::get<GemmSample>(one(text).shape); };
+  EXPECT_EQ(gemm(deepbench("t,n")).layout, GemmLayout::TN);
+  EXPECT_EQ(gemm(deepbench("False,True")).layout, GemmLayout::NT);
+  EXPECT_EQ(gemm(deepbench("0,0")).layout, GemmLayout::NN);
+  EXPECT_EQ(gemm(simumax("matmul", "nt")).layout, GemmLayout::NT);
+  EXPECT_EQ(gemm(simumax("matmul", "nn")).output, DType::Fp32);
+  EXPECT_EQ(gemm(simumax("fp8_matmul", "TN")).dtype, DType::Fp8);
+  EXPECT_EQ(gemm("gpu,dtype,m,n,k,layout,time_us\nB200,bf16,64,64,64,nn,5\n").layout,
+            GemmLayout::NN);
+  EXPECT_EQ(gemm("gpu,ng,M,N,K,dtype,out_dtype,main_grad_dtype,stage,accumulate,efficiency,"
+                 "peak_tflops\nB200,4,10,20,30,bf16,bf16,fp32,wgrad,True,0.5,2000\n")
+                .layout,
+            GemmLayout::NT);
+  EXPECT_THAT(message_of(write("l.csv", deepbench("N,x"))),
+              HasSubstr("l.csv:2: trans_b: \"x\" is neither T nor N"));
+  EXPECT_THAT(message_of(write("l.csv", simumax("matmul", "TT"))),
+              HasSubstr("l.csv:2: layout: layout \"TT\" is none of TN, NN, NT"));
+}
+
+TEST_F(TableReaders, FiguresOfAttentionInAnySpelling) {
+  const Sample both =
+      one("gpu,impl,pass_,dtype,batch,heads,seqlen,head_dim,causal,tflops\n"
+          "A100-SXM4-80GB,flash-attn v2,FWD+BWD,fp16,2,10,1000,100,0,150\n");
+  EXPECT_EQ(both.implementation, "FlashAttention-2");
+  EXPECT_TRUE(std::get<AttentionSample>(both.shape).both_passes);
+}
+
 TEST_F(TableReaders, AttentionRatesCountWhatTheirSourceCounts) {
   const std::string simumax =
       "gpu,op,batch,seq_len,head_num,kv_head_num,qk_head_dim,v_head_dim,qkv_contiguous,"

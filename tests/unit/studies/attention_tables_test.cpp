@@ -16,11 +16,11 @@ RowResult attention_row(const std::string& text) {
   return rows.front();
 }
 
-RowResult figure(const std::string& pass) {
+RowResult figure(const std::string& pass, const std::string& impl = "FlashAttention-3") {
   return attention_row(
       "gpu,impl,pass_,dtype,batch,heads,seqlen,head_dim,causal,tflops\n"
-      "H100-SXM,FlashAttention-3," +
-      pass + ",fp16,1,16,16384,128,1,550\n");
+      "H100-SXM," +
+      impl + "," + pass + ",fp16,1,16,16384,128,1,550\n");
 }
 
 TEST(AttentionTables, TheBackwardIsAPassOfItsOwn) {
@@ -33,6 +33,20 @@ TEST(AttentionTables, TheBackwardIsAPassOfItsOwn) {
               HasSubstr(R"(pass_ "bwd_dq": fwd, bwd or fwd+bwd)"));
 }
 
+TEST(AttentionTables, FiguresInAnySpelling) {
+  const double second = figure("fwd", "FlashAttention-2").predicted;
+  EXPECT_GT(second, figure("fwd").predicted);
+  for (const char* impl : {"flash-attention-2", "FA2", "FlashAttention v2"}) {
+    EXPECT_EQ(figure("fwd", impl).predicted, second) << impl;
+  }
+  EXPECT_EQ(figure("FWD").predicted, figure("fwd").predicted);
+  EXPECT_EQ(figure("forward").predicted, figure("fwd").predicted);
+  EXPECT_EQ(figure("fwd_bwd").predicted, figure("fwd+bwd").predicted);
+  for (const char* impl : {"FlashAttention-1", "cuDNN", "PyTorch unfused"}) {
+    EXPECT_THAT(figure("fwd", impl).skipped_because, HasSubstr("is not modelled")) << impl;
+  }
+}
+
 RowResult timed(const std::string& impl) {
   return attention_row(
       "gpu,impl,dtype,batch,heads,kv_heads,seqlen,head_dim,causal,time_us\n"
@@ -43,6 +57,13 @@ RowResult timed(const std::string& impl) {
 TEST(AttentionTables, TimesAreOfTheKernelThatIsNamed) {
   EXPECT_GT(timed("FlashAttention-2").predicted, 1.2 * timed("vllm_flash_attn_fa3").predicted);
   for (const char* impl : {"PyTorch (unfused)", "Triton", "eager"}) {
+    EXPECT_THAT(timed(impl).skipped_because, HasSubstr("is not modelled")) << impl;
+  }
+  for (const char* impl : {"FlashAttention2", "FlashAttention 2", "flash_attn 2.5.8",
+                           "flash-attn v2.7", "FA-2", "FlashAttention v2"}) {
+    EXPECT_EQ(timed(impl).predicted, timed("FlashAttention-2").predicted) << impl;
+  }
+  for (const char* impl : {"FlashAttention-1", "flash_attn_v1", "ck", "aiter", "flex_attention"}) {
     EXPECT_THAT(timed(impl).skipped_because, HasSubstr("is not modelled")) << impl;
   }
   const RowResult unnamed = attention_row(

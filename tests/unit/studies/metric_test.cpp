@@ -159,6 +159,7 @@ TEST(MetricTest, WordsOfCounting) {
     EXPECT_DOUBLE_EQ(counted(whole), counted("SC21")) << whole;
   }
   EXPECT_DOUBLE_EQ(counted("6ND * 4/3"), counted("8ND"));
+  EXPECT_DOUBLE_EQ(counted("6 * N + 12 * n_layer * d_model * seq"), counted("6N + 12Lhs"));
   EXPECT_DOUBLE_EQ(counted("model FLOPs, 16 nodes"), counted("model FLOPs"));
 }
 
@@ -178,6 +179,12 @@ TEST(MetricTest, PeaksAsTheyAreStated) {
   EXPECT_NEAR(of("H100-80GB-SXM", "fp8", "MFU; peak bf16 989e12, fp8 1979e12") * 1979, h100,
               1e-9 * h100);
   EXPECT_NEAR(of("A100-80GB-SXM", "tf32", "MFU of 156e12 peak tf32") * 156, h100, 1e-9 * h100);
+  EXPECT_NEAR(of("H100-80GB-SXM", "fp8", "MFU, peak 1,979 TFLOPS") * 1979, h100, 1e-9 * h100);
+  EXPECT_NEAR(of("H100-80GB-SXM", "fp8", "MFU, peak 1.979 PFLOP/s") * 1979, h100, 1e-9 * h100);
+  EXPECT_NEAR(of("H100-80GB-SXM", "fp8", "MFU, fp8 peak") * 1979, h100, 1e-3 * h100);
+  EXPECT_NEAR(of("H100-80GB-SXM", "mxfp8", "MFU; peak bf16 989e12, fp8 1979e12") * 1979, h100,
+              1e-9 * h100);
+  EXPECT_NEAR(of("H100-80GB-SXM", "bf16", "MFU, fp8 peak not used") * 989, h100, 1e-9 * h100);
 }
 
 TEST(MetricTest, MemoryIsCountedInBinaryUnits) {

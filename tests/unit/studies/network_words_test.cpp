@@ -33,6 +33,28 @@ TEST(NetworkWordsTest, ParsesStatedNetworks) {
   EXPECT_FALSE(topologies::parse_network("not stated").has_value());
 }
 
+// What stands in brackets behind a count may be the sum.
+TEST(NetworkWordsTest, RatesInBracketsOfCountedAdapters) {
+  const auto each = [](const std::string& words) {
+    const auto network = topologies::parse_network(words);
+    const double whole =
+        network->of == RateOf::Node ? network->gigabits / network->nics : network->gigabits;
+    return std::pair(network->nics, whole);
+  };
+  for (const char* words :
+       {"4xHDR200 (800 Gb/s per node)", "4x HDR InfiniBand (800 Gb/s)",
+        "4 NICs (800 Gb/s per node)", "4x Slingshot-11 (800 Gb/s per node)",
+        "4x HDR (100 GB/s per node)", "4 HCAs (800 Gb/s aggregate)",
+        "4x HDR IB; 800 Gb/s aggregate", "4 x HDR (200 Gb/s each)", "4x ConnectX-6 (200 Gb/s)",
+        "800 Gb/s (4 x 200 Gb/s)", "4 NICs, 200 Gb/s each", "4 200 Gb/s NICs",
+        "4 NICs, 800 Gb/s per node", "4x 200Gb/s IB per node"}) {
+    EXPECT_EQ(each(words), std::pair(4, 200.0)) << words;
+  }
+  EXPECT_EQ(each("8x HDR IB (1.6 Tb/s per node)"), std::pair(8, 200.0));
+  EXPECT_EQ(each("4x100Gb Omni-Path per node"), std::pair(4, 100.0));
+  EXPECT_EQ(each("1:1 400 Gb/s NICs").first, 0);
+}
+
 // p3.2xlarge has no EFA, as its file knows.
 TEST(NetworkWordsTest, CloudsStandForTheirNetworkWhereNoNodeIsNamed) {
   EXPECT_EQ(topologies::parse_network("400 Gb/s (AWS)")->link, "efa");

@@ -50,6 +50,33 @@ TEST(OverlapRows, WhatIsDeniedIsOff) {
   EXPECT_FALSE(execution("NeMo", "gradients summed after backward").overlap_grad_reduce);
 }
 
+TEST(OverlapRows, SettingsThatAreOff) {
+  for (const std::string off :
+       {"overlap_grad_reduce: False", "overlap_grad_reduce=0", "overlap_grad_reduce (off)",
+        "--no-overlap-grad-reduce", "grad_reduce overlap = no", "DP overlap: N"}) {
+    EXPECT_FALSE(execution("NeMo", off).overlap_grad_reduce) << off;
+  }
+  EXPECT_FALSE(execution("Megatron-LM", "tp_comm_overlap: N").stream_tp);
+  EXPECT_FALSE(execution("NeMo", "overlap_p2p_comm=0").overlap_p2p);
+  EXPECT_TRUE(execution("Megatron-LM", "overlap_p2p_comm=1").overlap_p2p);
+}
+
+TEST(OverlapRows, SettingsWithoutCommas) {
+  const plan::Execution run = execution(
+      "Megatron-LM", "overlap_grad_reduce=True overlap_param_gather=True tp_comm_overlap=False");
+  EXPECT_TRUE(run.overlap_grad_reduce && run.overlap_param_gather);
+  EXPECT_FALSE(run.stream_tp);
+  EXPECT_TRUE(execution("Megatron-LM", "DP overlap true TP overlap false").overlap_grad_reduce);
+}
+
+// Megatron-LM batches the messages that it does not overlap.
+TEST(OverlapRows, BatchedMessagesAreNotOverlapped) {
+  EXPECT_FALSE(execution("NeMo", "batch_p2p_comm").overlap_p2p);
+  EXPECT_FALSE(execution("NeMo", "batch_p2p_comm=True").overlap_p2p);
+  EXPECT_TRUE(execution("NeMo", "batch_p2p_comm=False").overlap_p2p);
+  EXPECT_FALSE(execution("Megatron-LM", "batch_p2p_comm=False").overlap_p2p);
+}
+
 TEST(OverlapRows, EverythingAndNothing) {
   for (const std::string overlap : {"all communication overlapped", "Everything overlapped",
                                     "all overlaps on", "full overlap"}) {

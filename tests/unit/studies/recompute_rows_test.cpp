@@ -91,6 +91,25 @@ TEST(RecomputeRows, SharesInOtherNotations) {
   EXPECT_EQ(layers("N"), 0);
 }
 
+// Megatron-LM until 2021 and GPT-NeoX keep the input of every so many layers and recompute all.
+TEST(RecomputeRows, IntervalsAndExceptions) {
+  for (const std::string detail :
+       {"checkpoint-num-layers 1", "--checkpoint-activations --checkpoint-num-layers 1",
+        "1 layer granularity", "checkpoint interval 1 layer"}) {
+    EXPECT_EQ(recomputed_layers(plan_of("full", detail)), 24) << detail;
+    EXPECT_THAT(testing::predicted({{"recompute", "full"}, {"recompute_detail", detail}}).assumed,
+                ::testing::IsEmpty())
+        << detail;
+  }
+  EXPECT_EQ(recomputed_layers(plan_of("full", "disabled for last 2 layers")), 22);
+  EXPECT_EQ(recomputed_layers(plan_of("full", "all but 6 layers")), 18);
+  EXPECT_THAT(
+      testing::predicted({{"recompute", "full"}, {"recompute_detail", "recompute_num_layers=1"}})
+          .assumed,
+      ::testing::ElementsAre(
+          "recompute_num_layers 1 without a method as block: 1 layer of a stage"));
+}
+
 // What is read in one of several ways, or not at all, is said.
 TEST(RecomputeRows, WhatWordsLeaveOpenIsRemarked) {
   const auto remarks = [](const std::string& cell, const std::string& detail) {

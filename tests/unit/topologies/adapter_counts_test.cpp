@@ -29,12 +29,36 @@ TEST(AdapterCounts, BeforeARate) {
   EXPECT_EQ(adapters_before(std::string(60'000, 'a') + " x").nics, 0);
 }
 
+TEST(AdapterCounts, Ports) {
+  EXPECT_EQ(adapters_before("4-port ", true).nics, 4);
+  EXPECT_EQ(adapters_before("4-port ", true).ports, 1);
+  EXPECT_EQ(adapters_before("2x 2-port ", true).nics, 2);
+  EXPECT_EQ(adapters_before("2x 2-port ", true).ports, 2);
+}
+
+TEST(AdapterCounts, OfOtherClauses) {
+  EXPECT_EQ(adapters_named("4 NICs, 200 Gb/s each"), 4);
+  EXPECT_EQ(adapters_named("200 Gb/s each, eight HCAs per node"), 8);
+  EXPECT_EQ(adapters_named("4 of 8 NICs in use"), 4);
+  EXPECT_EQ(adapters_named("one NIC per GPU"), 0);
+  EXPECT_EQ(adapters_named("NICs of 200 Gb/s"), 0);
+  EXPECT_EQ(adapters_named(""), 0);
+  EXPECT_TRUE(names_adapters_behind("Gb HDR NICs (IB)"));
+  EXPECT_FALSE(names_adapters_behind("Gb/s per NIC"));
+  EXPECT_FALSE(names_adapters_behind("Gb/s, NICs"));
+}
+
 TEST(AdapterCounts, BehindARate) {
   EXPECT_EQ(adapters_behind("Gb/s x4"), 4);
   EXPECT_EQ(adapters_behind("-11 x4"), 4);
   EXPECT_EQ(adapters_behind(" InfiniBand (8 NICs)"), 8);
   EXPECT_EQ(adapters_behind(", 2 per node"), 2);
   EXPECT_EQ(adapters_behind(" (2/node)"), 2);
+  EXPECT_EQ(adapters_behind("Gb/s NIC x4"), 4);
+  EXPECT_EQ(adapters_behind("Gbps x 4 RoCE"), 4);
+  EXPECT_EQ(adapters_behind("Gb/s, four per node"), 4);
+  EXPECT_EQ(adapters_behind("Gb/s per port, 8 ports"), 8);
+  EXPECT_EQ(adapters_behind("Gbit/s per NIC, 4 NICs per node"), 4);
   EXPECT_EQ(adapters_behind(", 2 per switch"), 0);
   EXPECT_EQ(adapters_behind(" x 16 nodes"), 0);
   EXPECT_EQ(adapters_behind(" 4x200"), 0);

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "studies/rows/recomputed_layers.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "base/text.hpp"
+#include "studies/rows/row_words.hpp"
+#include "studies/rows/settings.hpp"
+
+namespace orrery::studies {
+namespace {
+
+// The first number of a text; 0 when there is none.
+int first_number(std::string_view text) {
+  const std::size_t begin = text.find_first_of("0123456789");
+  int number = 0;
+  if (begin != text.npos) {
+    std::from_chars(text.data() + begin, text.data() + text.size(), number);
+  }
+  return number;
+}
+
+LayerShare reduced(int share, int every) {
+  const int divisor = std::gcd(share, every);
+  return share > 0 && share < every ? LayerShare{share / divisor, every / divisor} : LayerShare();
+}
+
+// The number that ends before `end`; 0 where none does.
+int number_before(std::string_view text, std::size_t end) {
+  std::size_t begin = end;
+  while (begin > 0 && is_digit(text[begin - 1])) {
+    --begin;
+  }
+  return first_number(text.substr(begin, end - begin));
+}
+
+// "25% of layers", or the per cent alone.
+LayerShare share_of_percent(std::string_view detail) {
+  const std::size_t sign = detail.find('%');
+  if (sign == detail.npos) {
+    return {};
+  }
+  const std::string_view number = trim(detail.substr(0, sign));
+  const std::string_view rest = trim(detail.substr(sign + 1));
+  constexpr auto kEnds = std::to_array<char>({';', ',', ')'});  // "(50%)"
+  const bool alone =
+      rest.empty() || std::find(kEnds.begin(), kEnds.end(), rest.front()) != kEnds.end();
+  const bool of_layers =
+      (rest.starts_with("of") && rest.find("layer") != rest.npos) || rest.starts_with("layer");
+  const std::size_t begin = number.find_last_not_of("0123456789.") + 1;
+  double percent = 0;
+  std::from_chars(number.data() + begin, number.data() + number.size(), percent);
+  const bool negative = begin > 0 && number[begin - 1] == '-';
+  constexpr int kWhole = 1000;  // "12.5%"
+  return (alone || of_layers) && !negative && percent <= 100
+             ? reduced(static_cast<int>(std::lround(percent * kWhole / 100)), kWhole)
+             : LayerShare();
+}
+
+// "1 of 3 layers", "2/3 of layers", "8/16" alone.
+LayerShare share_in_numbers(std::string_view detail) {
+  const bool alone = detail.find_first_not_of("0123456789/ of") == detail.npos;
+  for (const std::string_view phrase : {" of ", "/"}) {
+    const std::size_t found = detail.find(phrase);
+    const std::size_t behind = found + phrase.size();
+    if (found != detail.npos && behind < detail.size() && is_digit(detail[behind]) &&
+        (alone || detail.find("layer", behind) != detail.npos)) {
+      return reduced(number_before(detail, found), first_number(detail.substr(behind)));
+    }
+  }
+  return {};
+}
+
+// "every 2nd layer". "Every 2 layers" of full recomputation is Megatron's uniform method, which
+// keeps the input of every second layer and recomputes all.
+LayerShare share_in_ordinals(std::string_view detail, bool whole_layers) {
+  constexpr auto kWords =
+      std::to_array<std::pair<std::string_view, int>>({{"every other layer", 2},
+                                                       {"half of", 2},
+                                                       {"every second layer", 2},
+                                                       {"every third layer", 3},
+                                                       {"every fourth layer", 4}});
+  for (const auto& [words, every] : kWords) {
+    if (detail.find(words) != detail.npos) {
+      return {1, every};
+    }
+  }
+  constexpr std::string_view kEvery = "every ";
+  const std::size_t found = detail.find(kEvery);
+  if (found == detail.npos || detail.find("layer", found) == detail.npos) {
+    return {};
+  }
+  const std::size_t digits = detail.find_first_of("0123456789", found);
+  const std::size_t end = std::min(detail.size(), detail.find_first_not_of("0123456789", digits));
+  const bool ordinal = digits != detail.npos && end < detail.size() && detail[end] != ' ';
+  return whole_layers && !ordinal ? LayerShare() : reduced(1, first_number(detail.substr(found)));
+}
+
+// "8 layers", as --recompute-num-layers counts them; 0 where the text says something else, as
+// "every 8 layers", "all 32 layers" and "3 of 8 layers" do.
+int layers_alone(std::string_view detail) {
+  constexpr auto kOthers = std::to_array<std::string_view>(
+      {"every", "all", "uniform", " of ", " in ", "/", "%", "each"});
+  const std::size_t noun = detail.find(" layer");
+  return noun == detail.npos || says_any(detail, kOthers) ? 0 : number_before(detail, noun);
+}
+
+// Layers that are left out, "disabled for last 2 layers"; 0 where the text names none.
+int layers_left_out(std::string_view detail) {
+  constexpr auto kWords = std::to_array<std::string_view>(
+      {"disabled for", "disabled on", "disabled in", "off for", "except", "all but", "excluding",
+       "skipped for", "skip", "not for", "not on", "not in"});
+  for (const std::string_view word : kWords) {
+    const std::size_t at = detail.find(word);
+    const std::size_t noun = at == detail.npos ? at : detail.find(" layer", at);
+    if (noun != detail.npos) {
+      return number_before(detail, noun);
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+LayerShare stated_share(std::string_view detail, bool whole_layers) {
+  for (const LayerShare& stated : {share_in_ordinals(detail, whole_layers),
+                                   share_of_percent(detail), share_in_numbers(detail)}) {
+    if (stated.every > 1) {
+      return stated;
+    }
+  }
+  return {};
+}
+
+bool states_interval(std::string_view detail) {
+  constexpr auto kWords = std::to_array<std::string_view>(
+      {"checkpoint num layers", "layer granularity", "layers granularity", "checkpoint interval",
+       "checkpointing interval"});
+  return says_any(with_blanks(detail), kWords) && detail.find("block") == detail.npos;
+}
+
+int layers_of_a_stage(std::string_view detail) {
+  if (states_interval(detail) || layers_left_out(detail) > 0) {
+    return 0;
+  }
+  constexpr auto kPer = std::to_array<std::string_view>({"layers per", "layer per"});
+  if (says_any(detail, kPer)) {  // "8 layers per stage"
+    return first_number(detail);
+  }
+  if (const int layers = layers_alone(detail); layers > 0) {
+    return layers;
+  }
+  for (const std::string_view phrase : {"num_layers", "num-layers", "block", "first "}) {
+    const std::size_t found = detail.find(phrase);
+    if (found != detail.npos && detail.find("uniform") == detail.npos) {
+      return first_number(detail.substr(found));
+    }
+  }
+  return 0;
+}
+
+LayerShare share_of_layers(const Measurement& row, std::string_view detail) {
+  const auto layers = static_cast<int>(row.layers.value_or(0));
+  const int left_out = layers_left_out(detail);
+  return left_out > 0 && left_out < layers ? reduced(layers - left_out, layers)
+                                           : stated_share(detail, true);
+}
+
+bool lacks_method(std::string_view detail) {
+  constexpr auto kMethods = std::to_array<std::string_view>({"block", "uniform", "per", "stage"});
+  constexpr auto kNumber = std::to_array<std::string_view>({"num layers"});
+  return says_any(with_blanks(detail), kNumber) && !says_any(detail, kMethods);
+}
+
+}  // namespace orrery::studies

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "studies/rows/stated_groups.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string_view>
+
+#include "base/text.hpp"
+#include "studies/rows/row_words.hpp"
+#include "studies/rows/settings.hpp"
+
+namespace orrery::studies {
+namespace {
+
+// Columns that may name groups, in the form of settings.
+std::string remarks_of(const Measurement& row) {
+  return with_blanks(row.notes + "; " + row.variant + "; " + row.zero_detail + "; " + row.overlap);
+}
+
+// A count of ranks by one of its names; 0 where none is stated.
+int count_named(std::string_view remarks, SettingNames names) {
+  constexpr double kMost = 40'000;  // a product of two is a number of GPUs, too
+  constexpr auto kNoRanks = std::to_array<std::string_view>(
+      {"node", "replica", "cop", "island", "rack", "pod", "%", "gb", "gib", "mb", "mib", "b "});
+  const double number = number_set(remarks, names, kNoRanks).value_or(0);
+  return number >= 1 && number <= kMost && number == std::floor(number) ? static_cast<int>(number)
+                                                                        : 0;
+}
+
+// Whether "shard 16" and "replicate 4" are said of states.
+bool speaks_of_groups(std::string_view remarks) {
+  constexpr auto kNames = std::to_array<std::string_view>({"hsdp", "fsdp", "hybrid", "mics"});
+  constexpr auto kShard = std::to_array<std::string_view>({"shard"});
+  constexpr auto kReplicate = std::to_array<std::string_view>({"replicate"});
+  return says_any(remarks, kNames) || (has_word(remarks, kShard) && has_word(remarks, kReplicate));
+}
+
+// torchtitan's data_parallel_shard_degree, MaxText's ici_fsdp_parallelism (each over
+// dcn_fsdp_parallelism nodes), DeepSpeed's MiCS partitions and words for them.
+int stated_ranks(std::string_view remarks) {
+  constexpr auto kGroups = std::to_array<std::string_view>(
+      {"sharding group", "shard group", "fsdp group", "zero1 group", "zero 1 group", "zero group",
+       "partition size", "dp shard", "data parallel shard", "sharding degree", "sharding size",
+       "zero1 size", "zero 1 size", "shard size", "shard degree", "fsdp size", "fsdp degree",
+       "hsdp", "hybrid zero"});
+  constexpr auto kBare = std::to_array<std::string_view>({"shard"});
+  constexpr auto kInSlice = std::to_array<std::string_view>({"ici fsdp parallelism"});
+  constexpr auto kSlices = std::to_array<std::string_view>({"dcn fsdp parallelism"});
+  if (const int in_slice = count_named(remarks, kInSlice); in_slice > 0) {
+    return in_slice * std::max(1, count_named(remarks, kSlices));
+  }
+  const int ranks = count_named(remarks, kGroups);
+  return ranks == 0 && speaks_of_groups(remarks) ? count_named(remarks, kBare) : ranks;
+}
+
+// Copies of the states: groups that data parallelism is over.
+int stated_copies(std::string_view remarks) {
+  constexpr auto kCopies = std::to_array<std::string_view>(
+      {"dp replicate", "data parallel replicate", "replicate degree",
+       "num distributed optimizer instances", "dcn data parallelism"});
+  constexpr auto kBare = std::to_array<std::string_view>({"replicate"});
+  const int copies = count_named(remarks, kCopies);
+  return copies == 0 && speaks_of_groups(remarks) ? count_named(remarks, kBare) : copies;
+}
+
+// "FSDP=8, DP=32", "FSDP 64 x DP 4": both sizes, of which the product is all ranks. A number behind
+// "FSDP" alone is that of a release or of a switch.
+int ranks_beside_copies(std::string_view remarks, std::int64_t dp) {
+  constexpr auto kShards = std::to_array<std::string_view>({"fsdp", "hsdp"});
+  constexpr auto kCopies = std::to_array<std::string_view>({"dp", "ddp"});
+  const int shards = count_named(remarks, kShards);
+  const int copies = count_named(remarks, kCopies);
+  return std::int64_t{shards} * copies == dp ? shards : 0;
+}
+
+// "FSDP within a node", "hybrid_shard", "intra-node sharding".
+bool stays_in_node(std::string_view clause) {
+  constexpr auto kHybrid = std::to_array<std::string_view>({"hsdp", "hybrid shard", "hybridshard"});
+  constexpr auto kSharing = std::to_array<std::string_view>({"shard", "fsdp", "zero"});
+  constexpr auto kInside = std::to_array<std::string_view>(
+      {"in node", "in a node", "in the node", "in each node", "within node", "within a node",
+       "within the node", "within each node", "inside node", "inside a node", "inside the node",
+       "intra node", "intranode", "shard within"});
+  constexpr auto kOthers =  // "dataset shards in node-local storage"
+      std::to_array<std::string_view>({"dataset", "checkpoint", "local", "storage"});
+  return says_any(clause, kHybrid) ||
+         (says_any(clause, kSharing) && says_any(clause, kInside) && !says_any(clause, kOthers));
+}
+
+// Ranks of one node that hold the same part of the network.
+int ranks_of_node(const Measurement& row) {
+  const std::int64_t gpus = row.gpus_per_node.value_or(0);
+  const std::int64_t part = row.tp.value_or(1) * row.cp.value_or(1);
+  return static_cast<int>(part > 0 && gpus % part == 0 ? gpus / part : 0);
+}
+
+bool says_inside(const Measurement& row) {
+  const std::vector<std::string> clauses = asserted_clauses(remarks_of(row));
+  return row.zero_stage.value_or(0) > 0 &&
+         std::any_of(clauses.begin(), clauses.end(),
+                     [](const std::string& clause) { return stays_in_node(clause); });
+}
+
+}  // namespace
+
+int state_shards(const Measurement& row) {
+  const std::string remarks = remarks_of(row);
+  const std::int64_t dp = row.dp.value_or(1);
+  if (const int ranks = stated_ranks(remarks); ranks > 1) {
+    return ranks;
+  }
+  if (const int copies = stated_copies(remarks); copies > 1 && dp % copies == 0) {
+    return static_cast<int>(dp / copies);
+  }
+  if (const int ranks = ranks_beside_copies(remarks, dp); ranks > 1) {
+    return ranks;
+  }
+  return says_inside(row) ? ranks_of_node(row) : 0;
+}
+
+std::vector<std::string> unread_groups(const Measurement& row) {
+  constexpr auto kSharing = std::to_array<std::string_view>(
+      {"hsdp", "fsdp", "mics", "hpz", "shard", "sharding", "sharded", "zero"});
+  constexpr auto kGroups = std::to_array<std::string_view>(
+      {"group", "groups", "size", "degree", "partition", "replicas", "replicate", "hpz", "ranks"});
+  constexpr std::string_view kDigits = "0123456789";
+  const std::string remarks = remarks_of(row);
+  std::vector<std::string> lines;
+  if (state_shards(row) > 0 || stated_ranks(remarks) > 0 || stated_copies(remarks) > 0) {
+    return lines;
+  }
+  for (const std::string& clause : asserted_clauses(remarks)) {
+    const std::size_t stage = clause.find("zero ");  // whose number counts nothing
+    const std::size_t digits = clause.find_first_of(kDigits);
+    const bool counts =
+        digits != clause.npos && (stage == clause.npos || digits != stage + 5 ||
+                                  clause.find_first_of(kDigits, digits + 1) != clause.npos);
+    if (counts && has_word(clause, kSharing) && has_word(clause, kGroups)) {
+      lines.push_back(
+          fmt::format("\"{}\": groups of ranks as not stated", printable(trim(clause), 60)));
+    }
+  }
+  return lines;
+}
+
+}  // namespace orrery::studies

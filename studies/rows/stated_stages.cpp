@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "studies/rows/stated_stages.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <numeric>
+#include <string_view>
+
+#include "base/text.hpp"
+#include "studies/rows/row_words.hpp"
+#include "studies/rows/settings.hpp"
+
+namespace orrery::studies {
+namespace {
+
+// In the form of settings; "non-uniform" as "uneven", which denies nothing.
+std::string remarks_on_stages(const Measurement& row) {
+  constexpr std::string_view kUneven = "non uniform";
+  std::string remarks = with_blanks(row.notes + "; " + row.variant);
+  for (std::size_t at = remarks.find(kUneven); at != remarks.npos; at = remarks.find(kUneven, at)) {
+    remarks.replace(at, kUneven.size(), "uneven");
+  }
+  return remarks;
+}
+
+// The numbers that begin a text, behind a remark in brackets and signs: "(...): [19, 20]".
+std::vector<int> list_behind(std::string_view text) {
+  text = trim(text);
+  if (text.starts_with('(')) {
+    text.remove_prefix(std::min(text.size(), text.find(')')));
+  }
+  constexpr std::string_view kSigns = " ):=[";
+  text.remove_prefix(std::min(text.size(), text.find_first_not_of(kSigns)));
+  std::vector<int> numbers;
+  while (!text.empty() && is_digit(text.front())) {
+    int number = 0;
+    const auto read = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (read.ec != std::errc() || number <= 0) {
+      return {};
+    }
+    numbers.push_back(number);
+    text.remove_prefix(static_cast<std::size_t>(read.ptr - text.data()));
+    text.remove_prefix(std::min(text.size(), text.find_first_not_of(" ,/|")));
+  }
+  return numbers;
+}
+
+// "layers per stage", "pipeline split", "non-uniform split".
+constexpr auto kLists = std::to_array<std::string_view>(
+    {"layers per stage", "layers per pipeline stage", "layers a stage", "split", "stage layers",
+     "layers of the stages"});
+
+std::vector<int> listed_layers(std::string_view remarks, int stages) {
+  for (const std::string_view phrase : kLists) {
+    for (std::size_t at = remarks.find(phrase); at != remarks.npos;
+         at = remarks.find(phrase, at + 1)) {
+      std::vector<int> numbers = list_behind(remarks.substr(at + phrase.size()));
+      if (static_cast<int>(numbers.size()) == stages && stages > 1) {
+        return numbers;
+      }
+    }
+  }
+  return {};
+}
+
+int layers_named(std::string_view remarks, SettingNames names) {
+  constexpr double kMost = 1e5;
+  const double number = number_set(remarks, names).value_or(0);
+  return number >= 1 && number <= kMost && number == std::floor(number) ? static_cast<int>(number)
+                                                                        : 0;
+}
+
+// Layers of each device: as listed, or of first and last one with the others alike (Megatron-Core's
+// num_layers_in_first_pipeline_stage, decoder_first_pipeline_num_layers before).
+std::vector<int> layers_of_devices(const Measurement& row, int layers, int stages) {
+  constexpr auto kFirst = std::to_array<std::string_view>(
+      {"decoder first pipeline num layers", "num layers in first pipeline stage", "first stage"});
+  constexpr auto kLast = std::to_array<std::string_view>(
+      {"decoder last pipeline num layers", "num layers in last pipeline stage", "last stage"});
+  const std::string remarks = remarks_on_stages(row);
+  const int first = layers_named(remarks, kFirst);
+  const int last = layers_named(remarks, kLast);
+  const int others = stages - (first > 0 ? 1 : 0) - (last > 0 ? 1 : 0);
+  const int rest = layers - first - last;
+  if (others == stages || others < 1 || rest < others || rest % others != 0) {
+    return {};
+  }
+  std::vector<int> devices(static_cast<std::size_t>(stages), rest / others);
+  devices.front() = first > 0 ? first : devices.front();
+  devices.back() = last > 0 ? last : devices.back();
+  return devices;
+}
+
+bool counts_as_slot(std::string_view remarks, SettingNames names) {
+  return switch_set(remarks, names).value_or(false);
+}
+
+// Embedding or head take the place of a layer: Megatron-Core's account_for_embedding_in_pipeline_
+// split and account_for_loss_in_pipeline_split, and words for both.
+struct Slots {
+  bool embedding = false;
+  bool loss = false;
+};
+
+Slots stated_slots(const Measurement& row) {
+  constexpr auto kEmbedding =
+      std::to_array<std::string_view>({"account for embedding in pipeline split"});
+  constexpr auto kLoss = std::to_array<std::string_view>({"account for loss in pipeline split"});
+  constexpr auto kBoth = std::to_array<std::string_view>(
+      {"one slot each", "hold one layer fewer", "hold one fewer layer", "hold one layer less",
+       "holds one layer fewer", "hold one less layer", "have one less layer",
+       "have one fewer layer", "have one layer less", "have one layer fewer", "one layer less",
+       "one layer fewer", "one fewer layer", "one less layer", "count as a layer each"});
+  const std::string remarks = remarks_on_stages(row);
+  constexpr auto kWhat = std::to_array<std::string_view>({"stage", "slot", "embedding"});
+  const std::vector<std::string> clauses = asserted_clauses(remarks);
+  const bool both = std::any_of(clauses.begin(), clauses.end(), [&](const std::string& clause) {
+    return says_any(clause, kBoth) && says_any(clause, kWhat);
+  });
+  return {both || counts_as_slot(remarks, kEmbedding), both || counts_as_slot(remarks, kLoss)};
+}
+
+std::vector<int> slotted(const Slots& slots, int layers, int count) {
+  const int places = layers + (slots.embedding ? 1 : 0) + (slots.loss ? 1 : 0);
+  if ((!slots.embedding && !slots.loss) || places < count || places % count != 0) {
+    return {};
+  }
+  std::vector<int> stages(static_cast<std::size_t>(count), places / count);
+  stages.front() += slots.embedding ? 0 : 1;
+  stages.back() += slots.loss ? 0 : 1;
+  return stages;
+}
+
+// Of layers of devices or virtual stages: with embedding and head where they are not counted yet.
+std::vector<int> with_ends(std::vector<int> stages, int blocks) {
+  const auto sum = std::accumulate(stages.begin(), stages.end(), std::int64_t{0});
+  if (!stages.empty() && sum == blocks - 2) {
+    stages.front() += 1;
+    stages.back() += 1;
+    return stages;
+  }
+  return sum == blocks ? stages : std::vector<int>();
+}
+
+// Every device's layers in equal chunks.
+std::vector<int> in_chunks(const std::vector<int>& devices, int chunks) {
+  std::vector<int> stages;
+  for (int chunk = 0; chunk < chunks; ++chunk) {
+    for (const int layers : devices) {
+      if (layers % chunks != 0) {
+        return {};
+      }
+      stages.push_back(layers / chunks);
+    }
+  }
+  return stages;
+}
+
+}  // namespace
+
+std::vector<int> stated_stages(const Measurement& row, const Pipeline& pipeline) {
+  const int count = pipeline.stages * pipeline.chunks;
+  const int layers = pipeline.blocks - 2;
+  const std::string remarks = remarks_on_stages(row);
+  for (const std::vector<int>& stages :
+       {listed_layers(remarks, count),
+        in_chunks(listed_layers(remarks, pipeline.stages), pipeline.chunks),
+        in_chunks(layers_of_devices(row, layers, pipeline.stages), pipeline.chunks)}) {
+    if (std::vector<int> whole = with_ends(stages, pipeline.blocks); !whole.empty()) {
+      return whole;
+    }
+  }
+  return slotted(stated_slots(row), layers, count);
+}
+
+std::vector<std::string> unread_stages(const Measurement& row) {
+  constexpr auto kWords = std::to_array<std::string_view>(
+      {"layers per stage", "layers per pipeline stage", "pipeline split", "pipeline num layers",
+       "pipeline layout", "first pipeline stage", "last pipeline stage", "uneven layer split",
+       "uneven split", "uneven stages", "uneven pipeline", "standalone embedding"});
+  if (row.pp.value_or(1) * row.vpp.value_or(1) > row.layers.value_or(0)) {
+    return {};  // no pipeline is that deep
+  }
+  const int pp = static_cast<int>(row.pp.value_or(1));
+  const int layers = static_cast<int>(row.layers.value_or(0));
+  const int chunks = static_cast<int>(row.vpp.value_or(1));
+  if (pp <= 1 || layers == 0 || !stated_stages(row, {layers + 2, pp, chunks}).empty() ||
+      (chunks > 1 && !stated_stages(row, {layers + 2, pp, 1}).empty())) {
+    return {};
+  }
+  std::vector<std::string> lines;
+  for (const std::string& clause : asserted_clauses(remarks_on_stages(row))) {
+    const bool even =
+        layers % pp == 0 && trim(clause) == fmt::format("{} layers per stage", layers / pp);
+    if (says_any(clause, kWords) && !even) {
+      lines.push_back(
+          fmt::format("\"{}\": layers of the stages as even", printable(trim(clause), 60)));
+    }
+  }
+  return lines;
+}
+
+}  // namespace orrery::studies
