@@ -185,8 +185,10 @@ JsonReader ObjectReader::required(std::string_view key) {
   std::optional<JsonReader> member = optional(key);
   if (!member) {
     const bool is_null = value_.json().find(key) != nullptr;
-    const std::string meant =
-        is_null ? std::string() : nearest_name(key, not_asked(keys(), asked_));
+    std::vector<std::string> given = not_asked(keys(), asked_);
+    // Documents are completed with nulls, which nobody wrote.
+    std::erase_if(given, [this](const std::string& name) { return !has(name); });
+    const std::string meant = is_null ? std::string() : nearest_name(key, given);
     value_.fail(fmt::format("{} key \"{}\"", is_null ? "null for required" : "missing", key),
                 meant.empty() ? meant : fmt::format("there is \"{}\"", printable(meant)));
   }

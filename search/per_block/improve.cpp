@@ -13,8 +13,9 @@ namespace orrery::search {
 
 namespace {
 
-constexpr std::size_t kMostFast = 4;  // strategies that runs of stages are given
-constexpr std::size_t kLightest = 4;  // devices that may take a block
+constexpr std::size_t kMostFast = 4;      // strategies that runs of stages are given
+constexpr std::size_t kLightest = 4;      // devices that may take a block
+constexpr std::size_t kMostSingle = 800;  // exchanges of single blocks; where there are more, none
 
 using Lists = std::vector<std::vector<std::uint16_t>>;
 
@@ -149,11 +150,12 @@ class Drafter::Climb {
         moves_(moves) {}
 
   DraftResult run() {
-    while (budget_ > 0 && ((moves_ == Moves::Any &&
-                            (sweep_runs({Blocks::ButLast, Blocks::Last}) || move_anywhere())) ||
-                           relieve_devices() || leave_frozen_alone() || exchange_in_chunks() ||
-                           sweep_runs({Blocks::All}) ||
-                           sweep_runs({Blocks::ButLast, Blocks::Last}) || exchange_ends())) {
+    while (budget_ > 0 &&
+           ((moves_ == Moves::Any &&
+             (sweep_runs({Blocks::ButLast, Blocks::Last}) || move_anywhere())) ||
+            relieve_devices() || leave_frozen_alone() || exchange_in_chunks() ||
+            sweep_runs({Blocks::All}) || sweep_runs({Blocks::ButLast, Blocks::Last}) ||
+            exchange_ends() || exchange_single_blocks())) {
     }
     return {draft_, best_.fits, best_.time, best_.excess, drafter_.simulated_};
   }
@@ -352,6 +354,28 @@ class Drafter::Climb {
       }
     }
     return false;
+  }
+
+  // Any block alone, in networks of few: there one is much of the whole.
+  bool exchange_single_blocks() {
+    const std::vector<int>& chain = drafter_.plan_.network.chain;
+    std::size_t exchanges = 0;
+    for (const int block : chain) {
+      exchanges += costs_.choices[static_cast<std::size_t>(block)].size();
+    }
+    bool gained = false;
+    std::size_t position = 0;
+    for (std::size_t stage = 0; stage < lists_.size() && exchanges <= kMostSingle; ++stage) {
+      for (std::size_t index = 0; index < lists_[stage].size(); ++index, ++position) {
+        for (const BlockChoice& choice :
+             costs_.choices[static_cast<std::size_t>(chain[position])]) {
+          Lists next = lists_;
+          next[stage][index] = choice.strategy;
+          gained = try_out(next) || gained;
+        }
+      }
+    }
+    return gained;
   }
 
   Drafter& drafter_;

@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // DawnPiper: cut a graph's nodes into stages whose memory needs differ (1F1B keeps p - i micro-
 // batches on stage i, asynchronous pipelines as many weight versions too). Between two neighbouring
-// halves of the devices only cuts between the compute-balanced and the memory-balanced one are
-// tried, recursively. A stage that exceeds its memory swaps to the host as long as the copies hide
-// behind compute, then swaps or recomputes what costs least for each byte.
+// halves of the devices only cuts between those of the compute-balanced and the memory-balanced
+// partition are tried, recursively. Since none of these may fit, the cut of the compute-balanced
+// partition of those that can fit is within the window, too. A stage that exceeds its memory swaps
+// to the host as long as the copies hide behind compute, then swaps or recomputes what costs least
+// for each byte.
 #include <algorithm>
-#include <cmath>
 #include <limits>
-#include <map>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "search/planner.hpp"
 #include "search/problems/chain.hpp"
+#include "search/problems/chain_halves.hpp"
 
 namespace orrery::search {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr double kTolerance = 1e-6;  // of the memory, for rounded sums
 
 struct Problem {
   Chain chain;
@@ -34,46 +35,63 @@ struct Relief {
   double recomputed = 0;
 };
 
+// More layers are never less of anything.
+bool only_grows(const Chain& chain) {
+  for (int i = 0; i < chain.size(); ++i) {
+    const ChainLayer& layer = chain.layer(i);
+    if (chain.time(i, i + 1) < 0 || layer.parameters < Bytes(0) || layer.activations < Bytes(0)) {
+      return false;
+    }
+  }
+  return true;
+}
+
 class Cutter {
  public:
-  explicit Cutter(const Problem& problem) : problem_(problem) {}
-
-  struct Best {
-    double time = kNever;
-    int cut = 0;
-  };
-
-  // Layers [first, last) on devices [low, high): slowest stage.
-  Best solve(int first, int last, int low, int high) {
-    if (high - low == 1) {
-      return {relief(first, last, low).time, last};
+  explicit Cutter(const Problem& problem)
+      : problem_(problem),
+        compute_([this](int first, int last, int) { return problem_.chain.time(first, last); },
+                 only_grows(problem.chain)),
+        memory_([this](int first, int last, int stage) { return memory(first, last, stage); },
+                only_grows(problem.chain)),
+        fitting_(problem.chain.size(), compute_,
+                 [this](int first, int last, int stage) { return fits(first, last, stage); }) {
+    for (int i = 0; i < problem.chain.size(); ++i) {
+      relievable_.push_back(relievable_.back() +
+                            std::max(0.0, problem.chain.layer(i).activations.value()));
     }
-    const auto key = std::make_tuple(first, last, low, high);
+  }
+
+  // Slowest stage.
+  HalfCut solve(const ChainHalf& half) {
+    const std::uint64_t key = half.key();
     if (const auto found = known_.find(key); found != known_.end()) {
       return found->second;
     }
-    const int middle = (low + high) / 2;
-    const auto [from, to] = window(first, last, low, high);
-    Best best;
+    HalfCut best{kNever, half.last};
+    if (half.is_stage()) {
+      best.cost = relief(half.first, half.last, half.low).time;
+      return known_[key] = best;
+    }
+    const auto [from, to] = window(half);
     for (int cut = from; cut <= to; ++cut) {
-      const double time =
-          std::max(solve(first, cut, low, middle).time, solve(cut, last, middle, high).time);
-      if (time < best.time) {
-        best = {time, cut};
+      const double left = solve(half.left(cut)).cost;
+      if (left < best.cost) {
+        const double time = std::max(left, solve(half.right(cut)).cost);
+        best = time < best.cost ? HalfCut{time, cut} : best;
       }
     }
     return known_[key] = best;
   }
 
-  void append_stages(int first, int last, int low, int high, std::vector<ChainStage>& stages) {
-    if (high - low == 1) {
-      stages.push_back({first, last, 1});
+  void append_stages(const ChainHalf& half, std::vector<ChainStage>& stages) {
+    if (half.is_stage()) {
+      stages.push_back({half.first, half.last, 1});
       return;
     }
-    const int cut = solve(first, last, low, high).cut;
-    const int middle = (low + high) / 2;
-    append_stages(first, cut, low, middle, stages);
-    append_stages(cut, last, middle, high, stages);
+    const int cut = solve(half).cut;
+    append_stages(half.left(cut), stages);
+    append_stages(half.right(cut), stages);
   }
 
   int held(int stage) const { return problem_.devices - stage; }
@@ -118,7 +136,7 @@ class Cutter {
       (recompute ? result.recomputed : result.swapped) += bytes;
       excess -= bytes;
     }
-    return excess > 1e-6 * problem_.memory ? Relief{} : result;
+    return excess > kTolerance * problem_.memory ? Relief{} : result;
   }
 
  private:
@@ -127,35 +145,27 @@ class Cutter {
     return layer.forward.value() / layer.activations.value();
   }
 
-  // Cuts between the compute-balanced and the memory-balanced one, leaving a layer a device.
-  std::pair<int, int> window(int first, int last, int low, int high) const {
-    const int middle = (low + high) / 2;
-    const double share = static_cast<double>(middle - low) / (high - low);
-    int compute = first + (middle - low);
-    int memory_cut = compute;
-    const int most = last - (high - middle);
-    double compute_gap = kNever;
-    double memory_gap = kNever;
-    for (int cut = first + (middle - low); cut <= most; ++cut) {
-      const double by_time =
-          std::abs(problem_.chain.time(first, cut) - share * problem_.chain.time(first, last));
-      // Memory of each half per device, at the depth of its first device.
-      const double left = memory(first, cut, low) / (middle - low);
-      const double right = memory(cut, last, middle) / (high - middle);
-      if (by_time < compute_gap) {
-        compute_gap = by_time;
-        compute = cut;
-      }
-      if (std::abs(left - right) < memory_gap) {
-        memory_gap = std::abs(left - right);
-        memory_cut = cut;
-      }
-    }
-    return {std::min(compute, memory_cut), std::max(compute, memory_cut)};
+  // Whether swaps and recomputation can make it fit.
+  bool fits(int first, int last, int stage) const {
+    const double relievable =
+        relievable_[static_cast<std::size_t>(last)] - relievable_[static_cast<std::size_t>(first)];
+    const double excess = (memory(first, last, stage) - problem_.memory) / held(stage);
+    return excess - relievable <= kTolerance * problem_.memory;
+  }
+
+  // Cuts between those of the compute-balanced and the memory-balanced partition, and of the
+  // compute-balanced one of those whose parameters fit: at least one of these fits if any cut does.
+  std::pair<int, int> window(const ChainHalf& half) {
+    return std::minmax(
+        {compute_.best(half.anywhere()).cut, memory_.best(half).cut, fitting_.best(half).cut});
   }
 
   const Problem& problem_;
-  std::map<std::tuple<int, int, int, int>, Best> known_;
+  BalancedHalves compute_;
+  BalancedHalves memory_;
+  FittingHalves fitting_;
+  std::vector<double> relievable_ = {0.0};  // activations of the layers before each
+  KnownCuts known_;
 };
 
 Json plan(ObjectReader& reader) {
@@ -169,12 +179,13 @@ Json plan(ObjectReader& reader) {
     devices.fail("expected at most one device a layer");
   }
   Cutter cutter(problem);
-  const double time = cutter.solve(0, problem.chain.size(), 0, problem.devices).time;
+  const ChainHalf all{0, problem.chain.size(), 0, problem.devices};
+  const double time = cutter.solve(all).cost;
   if (time == kNever) {
     return infeasible("parameters alone exceed the memory of a device");
   }
   std::vector<ChainStage> stages;
-  cutter.append_stages(0, problem.chain.size(), 0, problem.devices, stages);
+  cutter.append_stages(all, stages);
   Json list = to_json(stages);
   for (std::size_t i = 0; i < stages.size(); ++i) {
     const Relief relief = cutter.relief(stages[i].first, stages[i].last, static_cast<int>(i));

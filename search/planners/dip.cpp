@@ -23,6 +23,7 @@ namespace orrery::search {
 namespace {
 
 constexpr double kEfficient = 0.95;
+constexpr double kRounding = 1e-12;        // of a quotient that is a round number in decimals
 constexpr double kMostSegments = 1 << 20;  // of a module
 
 struct Module {
@@ -42,7 +43,7 @@ void choose_micro_batch(Module& module) {
   }
   for (std::size_t i = 0; i < module.times.size(); ++i) {
     const double size = std::ldexp(1.0, static_cast<int>(i));
-    if (size / module.times[i] >= kEfficient * best) {
+    if (size / module.times[i] >= kEfficient * best * (1 - kRounding)) {
       module.micro_batch = static_cast<int>(size);
       module.latency = module.times[i];
       break;
@@ -207,6 +208,15 @@ Json order_segments(ObjectReader& problem, const JsonReader& list) {
   return answer;
 }
 
+// Without an answer in one part the problem has none.
+void add_part(Json& answer, std::string_view key, Json part) {
+  if (const Json* reason = part.find("reason")) {
+    answer.set("feasible", false);
+    answer.set("reason", *reason);
+  }
+  answer.set(key, std::move(part));
+}
+
 Json plan(ObjectReader& problem) {
   const std::vector<Module> modules = read_modules(problem);
   const auto lightest =
@@ -219,7 +229,7 @@ Json plan(ObjectReader& problem) {
     entry.set("micro_batch", module.micro_batch);
     entry.set("micro_batches", module.micro_batches);
     // Rounding must not lose a chunk when the ratio is whole.
-    const double segments = std::floor(module.latency / lightest->latency * (1 + 1e-12));
+    const double segments = std::floor(module.latency / lightest->latency * (1 + kRounding));
     if (segments > kMostSegments) {
       problem.value().fail(fmt::format("module \"{}\" takes {:.3g} times as long as \"{}\"",
                                        printable(module.name), segments, printable(lightest->name)),
@@ -231,12 +241,12 @@ Json plan(ObjectReader& problem) {
   Json answer = Json::object();
   answer.set("modules", std::move(list));
   if (const auto segments = problem.optional("segments")) {
-    answer.set("segments", order_segments(problem, *segments));
+    add_part(answer, "segments", order_segments(problem, *segments));
   }
   const auto pairs = problem.optional("pairs");
   const auto memory = problem.optional("memory");
   if (pairs && memory) {
-    answer.set("memory", choose_variants(read_pairs(*pairs), memory->bytes().value()));
+    add_part(answer, "memory", choose_variants(read_pairs(*pairs), memory->bytes().value()));
   } else if (pairs || memory) {
     problem.value().fail("\"pairs\" and \"memory\" belong together");
   }

@@ -2,7 +2,8 @@
 // FlexMoE's dynamic placement: within each node, while the modelled time of the last step's tokens
 // falls, a copy of the least loaded expert gives its slot to one more copy of the most loaded one
 // (expand and shrink), then slots are swapped between ranks (migrate). Tokens stay in their node
-// and are divided evenly over the copies; moves take a step to arrive, in the background.
+// and are divided evenly over the copies, whose gradients are added up over all nodes; moves take a
+// step to arrive, in the background.
 #include <algorithm>
 
 #include "search/planner.hpp"
@@ -17,22 +18,30 @@ class FlexMoe : public PlacementPolicy {
       : problem_(problem), threshold_(threshold), rounds_(rounds) {
     node_ = problem;
     node_.routing.ranks = problem.ranks_per_node;
+    node_.gradient_bytes = Bytes();  // copies in other nodes count
   }
 
   ExpertPlacement next(const models::RoutedTokens& tokens, ExpertPlacement current) override {
     const int node = problem_.ranks_per_node;
-    for (int first = 0; first < problem_.routing.ranks; first += node) {
-      const models::RoutedTokens mine(tokens.begin() + first, tokens.begin() + first + node);
-      ExpertPlacement here(current.begin() + first, current.begin() + first + node);
+    all_ = std::move(current);
+    for (first_ = 0; first_ < problem_.routing.ranks; first_ += node) {
+      const models::RoutedTokens mine(tokens.begin() + first_, tokens.begin() + first_ + node);
+      ExpertPlacement here(all_.begin() + first_, all_.begin() + first_ + node);
       improve(mine, here);
-      std::move(here.begin(), here.end(), current.begin() + first);
+      std::move(here.begin(), here.end(), all_.begin() + first_);
     }
-    return current;
+    return std::move(all_);
   }
 
  private:
-  Seconds cost(const models::RoutedTokens& tokens, const ExpertPlacement& placement) const {
-    return place_tokens(node_, tokens, placement, {node_.routing.ranks, false}).time;
+  // Of a placement of the node, with the gradients of all nodes.
+  Seconds cost(const models::RoutedTokens& tokens, const ExpertPlacement& placement) {
+    const Seconds time = place_tokens(node_, tokens, placement, {node_.routing.ranks, false}).time;
+    if (problem_.gradient_bytes.value() == 0) {
+      return time;
+    }
+    std::copy(placement.begin(), placement.end(), all_.begin() + first_);
+    return time + reduce_gradients(problem_, all_);
   }
 
   bool balanced(const models::RoutedTokens& tokens, const ExpertPlacement& placement) const {
@@ -47,7 +56,7 @@ class FlexMoe : public PlacementPolicy {
   }
 
   // Tries each rank's copy of the coldest expert for the hottest one; keeps the best that helps.
-  bool expand(const models::RoutedTokens& tokens, ExpertPlacement& placement, Seconds& best) const {
+  bool expand(const models::RoutedTokens& tokens, ExpertPlacement& placement, Seconds& best) {
     const auto experts = static_cast<std::size_t>(problem_.routing.experts);
     std::vector<double> load(experts);
     std::vector<double> copies(experts);
@@ -94,8 +103,7 @@ class FlexMoe : public PlacementPolicy {
     return chosen != nullptr;
   }
 
-  bool migrate(const models::RoutedTokens& tokens, ExpertPlacement& placement,
-               Seconds& best) const {
+  bool migrate(const models::RoutedTokens& tokens, ExpertPlacement& placement, Seconds& best) {
     int* from = nullptr;
     int* to = nullptr;
     for (std::size_t a = 0; a < placement.size(); ++a) {
@@ -123,7 +131,7 @@ class FlexMoe : public PlacementPolicy {
     return from != nullptr;
   }
 
-  void improve(const models::RoutedTokens& tokens, ExpertPlacement& placement) const {
+  void improve(const models::RoutedTokens& tokens, ExpertPlacement& placement) {
     if (balanced(tokens, placement)) {
       return;
     }
@@ -136,12 +144,17 @@ class FlexMoe : public PlacementPolicy {
 
   const ExpertProblem& problem_;
   ExpertProblem node_;
+  ExpertPlacement all_;
+  int first_ = 0;  // rank of the node that is improved
   double threshold_;
   int rounds_;
 };
 
 Json plan(ObjectReader& problem) {
-  const ExpertProblem read = read_expert_problem(problem);
+  ExpertProblem read = read_expert_problem(problem);
+  if (const auto gradient = problem.optional("gradient_bytes")) {
+    read.gradient_bytes = gradient->bytes(true);
+  }
   const double threshold = problem.number_or("threshold", 1.05, 1, 100);
   const int rounds = static_cast<int>(problem.integer_or("rounds", 10, 0, 100));
   if (read.ranks_per_node % read.expert_parallel != 0) {

@@ -21,21 +21,28 @@ NanoProblem read_operations(ObjectReader& reader) {
   NanoProblem problem;
   std::array<std::size_t, sim::kSharingClasses> members{};
   const JsonReader list = reader.required("operations");
+  bool takes_time = false;
   for (const JsonReader& entry : list.array(16)) {
     ObjectReader object = entry.object();
     NanoProblem::Operation operation;
-    operation.name = object.required("name").string();
+    const JsonReader name = object.required("name");
+    operation.name = name.string();
+    if (std::any_of(problem.operations.begin(), problem.operations.end(),
+                    [&](const auto& other) { return other.name == operation.name; })) {
+      name.fail("another operation has that name");
+    }
     const std::string kind = object.required("class").one_of(kClasses);
     operation.kind = static_cast<std::size_t>(std::find(kClasses.begin(), kClasses.end(), kind) -
                                               kClasses.begin());
     operation.time = object.required("time").duration().value();
+    takes_time = takes_time || operation.time > 0;
     if (const auto after = object.optional("after")) {
-      for (const JsonReader& name : after->array(16)) {
+      for (const JsonReader& before : after->array(16)) {
         const auto known = std::find_if(
             problem.operations.begin(), problem.operations.end(),
-            [&](const NanoProblem::Operation& other) { return other.name == name.string(); });
+            [&](const NanoProblem::Operation& other) { return other.name == before.string(); });
         if (known == problem.operations.end()) {
-          name.fail("no operation before this one has that name");
+          before.fail("no operation before this one has that name");
         }
         operation.after.push_back(static_cast<int>(known - problem.operations.begin()));
       }
@@ -56,6 +63,9 @@ NanoProblem read_operations(ObjectReader& reader) {
     list.fail(problem.operations.empty() ? "there are no operations"
                                          : "too many orders of these operations to try them all",
               "merge operations of one class that follow each other");
+  }
+  if (!takes_time) {
+    list.fail("no operation takes time");
   }
   return problem;
 }

@@ -25,6 +25,7 @@ struct Setup {
 
 constexpr int kRounds = 8;
 constexpr int kWarmUp = 4;
+constexpr double kEqual = 1e-9;  // of a time
 
 // Steady time of a round.
 double round_time(const Setup& setup, int servers) {
@@ -96,15 +97,17 @@ Json plan(ObjectReader& problem) {
   for (int servers = 1; servers <= most; ++servers) {
     const double time = round_time(setup, servers);
     rounds.push(time);
-    if (masking == 0 && time <= setup.compute.value() * (1 + 1e-9)) {
+    if (masking == 0 && time <= setup.compute.value() * (1 + kEqual)) {
       masking = servers;
     }
   }
+  // A quotient of decimal fractions that is whole may come out a rounding error above it.
+  const double needed = std::ceil(traffic / setup.compute.value() * (1 - kEqual));
   const double n = setup.workers;
   return Json::Object{
       {"round_time_s", std::move(rounds)},
       {"masking_servers", masking},  // 0: more than were tried
-      {"formula_servers", std::ceil(traffic / setup.compute.value())},
+      {"formula_servers", static_cast<std::int64_t>(needed)},
       {"workers_masked", 2 * setup.parameters / setup.worker_rate <= setup.compute.value()},
       {"speedup", n * (1 + overhead) / (1 + n * overhead)},
       {"all_reduce_bytes_per_worker", 2 * setup.parameters * (n - 1) / n}};

@@ -32,7 +32,8 @@ class DealtProgram {
     program_.finalize();
   }
 
-  // Between micro-batches at the first stage, in the middle of the run.
+  // Between micro-batches at the first stage, in the middle of the run; where flows that share
+  // links make it irregular there, no less than the busiest device and link take for one.
   double period() const {
     const sim::Timeline timeline = sim::run(program_);
     ORRERY_CHECK(!timeline.deadlock, "a registered schedule deadlocks");
@@ -49,7 +50,11 @@ class DealtProgram {
     const std::size_t turns = order_.chains.empty() ? 1 : order_.chains.size();
     const std::size_t from = ends.size() / 3;
     const std::size_t to = from + std::max<std::size_t>(1, ends.size() / 3 / turns) * turns;
-    return to_seconds(ends[to].second - ends[from].second).value() / static_cast<double>(to - from);
+    const double between =
+        to_seconds(ends[to].second - ends[from].second).value() / static_cast<double>(to - from);
+    const SimTime busiest = std::max(*std::max_element(busy_.begin(), busy_.end()),
+                                     *std::max_element(links_busy_.begin(), links_busy_.end()));
+    return std::max(between, to_seconds(busiest).value() / static_cast<double>(ends.size()));
   }
 
  private:
@@ -80,6 +85,8 @@ class DealtProgram {
       // Transfers are counted in picoseconds that they take alone.
       out_.push_back(program_.add_resource(1e12, "link out"));
       in_.push_back(delays_.half_duplex ? out_.back() : program_.add_resource(1e12, "link in"));
+      links_busy_.resize(in_.back() + std::size_t{1});
+      SimTime busy;
       for (const sim::Pass& pass : order_.passes[device]) {
         sim::Tag tag;
         tag.pass = pass.kind;
@@ -88,7 +95,9 @@ class DealtProgram {
         nodes_[static_cast<std::size_t>(sim::lane_of(pass.kind))]
               [pass.virtual_stage * units() + pass.micro_batch] =
                   program_.add_work(stream, duration(pass), tag);
+        busy += duration(pass);
       }
+      busy_.push_back(busy);
     }
   }
 
@@ -109,6 +118,9 @@ class DealtProgram {
       arrives = sends ? program_.add_flow({}, {}, Bytes(static_cast<double>(takes.ps)), route, tag)
                       : program_.add_flow({}, takes, Bytes(0.0), {}, tag);
       program_.depend(arrives, producer);
+      for (std::size_t end = 0; sends && end < route.size(); ++end) {
+        links_busy_[route[end]] += takes;
+      }
     }
     program_.depend(node_of(pass), arrives);
   }
@@ -120,6 +132,8 @@ class DealtProgram {
   sim::Program program_;
   std::vector<sim::ResourceId> out_;  // by device
   std::vector<sim::ResourceId> in_;
+  std::vector<SimTime> busy_;                                   // devices
+  std::vector<SimTime> links_busy_;                             // by resource
   std::array<std::vector<sim::NodeId>, sim::kNumLanes> nodes_;  // by virtual stage and unit
 };
 

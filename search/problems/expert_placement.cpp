@@ -80,6 +80,27 @@ bool groups_are_whole(const ExpertProblem& problem, const ExpertPlacement& place
   return true;
 }
 
+// What each rank sends, or gets, inside its node and across nodes.
+struct LinkLoads {
+  explicit LinkLoads(std::size_t ranks) : inside(ranks), outside(ranks) {}
+  std::vector<double>& of(bool across) { return across ? outside : inside; }
+  std::vector<double> inside;
+  std::vector<double> outside;
+};
+
+// The longest that a link of a rank takes, of `each` bytes a load.
+Seconds slowest_link(const ExpertProblem& problem, const LinkLoads& sent, const LinkLoads& got,
+                     Bytes each) {
+  Seconds longest;
+  for (std::size_t rank = 0; rank < sent.inside.size(); ++rank) {
+    const double inside = std::max(sent.inside[rank], got.inside[rank]);
+    const double outside = std::max(sent.outside[rank], got.outside[rank]);
+    longest = std::max({longest, inside * each / problem.inside_bandwidth,
+                        outside * each / problem.outside_bandwidth});
+  }
+  return longest;
+}
+
 // Tokens for an expert evenly over its copies in reach.
 PlacedStep divide_tokens(const ExpertProblem& problem, const models::RoutedTokens& tokens,
                          const ExpertPlacement& placement, const TokenReach& reach) {
@@ -87,9 +108,8 @@ PlacedStep divide_tokens(const ExpertProblem& problem, const models::RoutedToken
   const int experts = problem.routing.experts;
   const int node = problem.ranks_per_node;
   const auto count = static_cast<std::size_t>(ranks);
-  // Tokens that leave and reach each rank, inside its node and between nodes.
-  std::vector<double> sent[2] = {std::vector<double>(count), std::vector<double>(count)};
-  std::vector<double> got[2] = {std::vector<double>(count), std::vector<double>(count)};
+  LinkLoads sent(count);
+  LinkLoads got(count);
   PlacedStep step;
   step.received.assign(count, 0.0);
   std::vector<std::vector<int>> in_group;
@@ -113,21 +133,14 @@ PlacedStep divide_tokens(const ExpertProblem& problem, const models::RoutedToken
         const auto at = static_cast<std::size_t>(to);
         step.received[at] += each;
         if (to != rank) {
-          const std::size_t across = to / node == rank / node ? 0 : 1;
-          sent[across][from] += each;
-          got[across][at] += each;
+          const bool across = to / node != rank / node;
+          sent.of(across)[from] += each;
+          got.of(across)[at] += each;
         }
       }
     }
   }
-  const BytesPerSecond rates[2] = {problem.inside_bandwidth, problem.outside_bandwidth};
-  for (std::size_t rank = 0; rank < count; ++rank) {
-    for (std::size_t across = 0; across < 2; ++across) {
-      const double most = std::max(sent[across][rank], got[across][rank]);
-      step.exchange =
-          std::max(step.exchange, problem.latency + most * problem.token_bytes / rates[across]);
-    }
-  }
+  step.exchange = problem.latency + slowest_link(problem, sent, got, problem.token_bytes);
   const double slowest = *std::max_element(step.received.begin(), step.received.end());
   step.time = problem.compute_passes * slowest * problem.token_time +
               problem.exchanges * step.exchange + problem.other;
@@ -170,6 +183,32 @@ ExpertProblem read_expert_problem(ObjectReader& problem) {
   return read;
 }
 
+Seconds reduce_gradients(const ExpertProblem& problem, const ExpertPlacement& placement) {
+  const auto count = static_cast<std::size_t>(problem.routing.ranks);
+  if (problem.gradient_bytes.value() == 0) {
+    return {};
+  }
+  // Gradients that leave and reach each rank, inside its node and between nodes.
+  LinkLoads sent(count);
+  LinkLoads got(count);
+  std::size_t longest = 1;
+  for (std::vector<int>& ring :
+       copies_within(placement, problem.routing.experts, 0, problem.routing.ranks)) {
+    ring.erase(std::unique(ring.begin(), ring.end()), ring.end());  // by rank already
+    longest = std::max(longest, ring.size());
+    const auto members = static_cast<double>(ring.size());
+    for (std::size_t i = 0; ring.size() > 1 && i < ring.size(); ++i) {
+      const int from = ring[i];
+      const int to = ring[(i + 1) % ring.size()];
+      const bool across = to / problem.ranks_per_node != from / problem.ranks_per_node;
+      sent.of(across)[static_cast<std::size_t>(from)] += 2 * (members - 1) / members;
+      got.of(across)[static_cast<std::size_t>(to)] += 2 * (members - 1) / members;
+    }
+  }
+  return 2 * static_cast<double>(longest - 1) * problem.latency +
+         slowest_link(problem, sent, got, problem.gradient_bytes);
+}
+
 PlacedStep place_tokens(const ExpertProblem& problem, const models::RoutedTokens& tokens,
                         const ExpertPlacement& placement, const TokenReach& reach) {
   PlacedStep step = divide_tokens(problem, tokens, placement, reach);
@@ -177,9 +216,11 @@ PlacedStep place_tokens(const ExpertProblem& problem, const models::RoutedTokens
   if (reach.group > own.group && groups_are_whole(problem, placement)) {
     PlacedStep near = divide_tokens(problem, tokens, placement, own);
     if (near.time < step.time) {
-      return near;
+      step = std::move(near);
     }
   }
+  step.reduction = reduce_gradients(problem, placement);
+  step.time += step.reduction;
   return step;
 }
 

@@ -39,7 +39,8 @@ struct ExpertProblem {
   BytesPerSecond inside_bandwidth;  // of a rank to the others of its node, to other nodes
   BytesPerSecond outside_bandwidth;
   Seconds latency;
-  Seconds other;  // the rest of the layer
+  Seconds other;         // the rest of the layer
+  Bytes gradient_bytes;  // of an expert, which its copies add up; 0: not counted
 };
 // Reads everything but the members of one planner.
 ExpertProblem read_expert_problem(ObjectReader& problem);
@@ -49,10 +50,15 @@ ExpertProblem read_expert_problem(ObjectReader& problem);
 struct PlacedStep {
   std::vector<double> received;  // token copies each rank computes
   Seconds exchange;              // one all-to-all
+  Seconds reduction;             // all-reduces of the gradients of experts with several copies
   Seconds time;                  // of the layer, forward and backward
 };
 PlacedStep place_tokens(const ExpertProblem& problem, const models::RoutedTokens& tokens,
                         const ExpertPlacement& placement, const TokenReach& reach);
+
+// Rings over the ranks that hold an expert, in their order, all at once: what the busiest link of a
+// rank carries. Copies on one rank are added up where they are.
+Seconds reduce_gradients(const ExpertProblem& problem, const ExpertPlacement& placement);
 
 ExpertPlacement static_placement(const ExpertProblem& problem);
 

@@ -102,9 +102,7 @@ std::vector<bool> ScheduleSpace::cuts(const sim::ScheduleParams& params,
       result.push_back(balanced);
     }
   }
-  const bool only_balanced =
-      constraints_.is_fixed("stages") && constraints_.admits("stages", "balanced");
-  if (result.empty() && only_balanced &&
+  if (result.empty() && constraints_.admits("stages", "balanced") &&
       !stages(params.stages, params.chunks, choice, false).empty()) {
     result.push_back(false);  // the even cut is balanced, too
   }

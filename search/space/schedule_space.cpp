@@ -114,11 +114,16 @@ bool is_long(const ScheduleChoice& choice, const sim::ScheduleParams& params) {
 constexpr std::int64_t kMaxSlicedPasses = 16'384;  // virtual stages x micro-batches x slices
 constexpr std::int64_t kFewestTokens = 256;  // of a slice: below, kernels no longer get shorter
 
+// Frozen layers run for the iteration to come, modules in an order of their own: also in one stage.
+bool fills_elsewhere(const plan::ScheduleTraits& traits) {
+  return traits.fills_frozen || traits.by_modules;
+}
+
 // Without a pipeline every schedule of whole backwards is the same loop.
 bool is_plain_loop(const plan::ScheduleTraits& traits) {
   return !traits.splits_backward && !traits.two_directions && !traits.shares_output_layer &&
          !traits.uses_servers && !traits.joins_passes && !traits.recomputes &&
-         !traits.lists_updates;
+         !traits.lists_updates && !fills_elsewhere(traits);
 }
 
 }  // namespace
@@ -279,7 +284,8 @@ void ScheduleSpace::add_families(sim::ScheduleParams params, bool routes,
       const int plain = loop == usable.end() ? usable.front() : *loop;
       std::erase_if(usable, [&](int choice) {  // servers update, joined passes overlap otherwise
         const plan::ScheduleTraits& traits = choices_[static_cast<std::size_t>(choice)].traits;
-        return choice != plain && !traits.uses_servers && !traits.joins_passes;
+        return choice != plain && !traits.uses_servers && !traits.joins_passes &&
+               !fills_elsewhere(traits);
       });
     }
     std::vector<Family> of_cut;

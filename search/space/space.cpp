@@ -211,7 +211,7 @@ bool Space::shards_states(const Group& group, int zero_stage) const {
     const int replicas = plan::expert_replicas(layout_of(group));
     return ranks % shard_degree_ == 0 && shard_degree_ % (group.cp * replicas) == 0;
   }
-  return ranks > 1 || constraints_.is_fixed("zero");
+  return ranks > 1 || !constraints_.admits("zero", 0);  // one rank shards nothing
 }
 
 std::vector<ContextParallel> Space::contexts(const Group& group) const {

@@ -2,11 +2,13 @@
 #include "studies/sweeps/sweep.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <functional>
+#include <set>
 
 #include "base/error.hpp"
 #include "base/json_reader.hpp"
@@ -21,6 +23,9 @@ namespace {
 
 constexpr std::int64_t kMaxPoints = 100'000;
 constexpr std::array<std::string_view, 2> kScales = {"linear", "log"};
+// Fields that are no paths of --set.
+constexpr std::array<std::string_view, 7> kOwnFields = {
+    "network", "cluster", "batch", "sequence", "precision", "profile", "memory_reserve"};
 
 // The values of one field: listed, or between two ends.
 struct Axis {
@@ -82,31 +87,59 @@ void read_range(ObjectReader& object, Axis& axis) {
   }
 }
 
+void read_values(const JsonReader& list, Axis& axis) {
+  std::set<std::string> seen;
+  for (const JsonReader& entry : list.array(kMaxPoints)) {
+    axis.values.push_back(scalar_text(entry));
+    if (!seen.insert(axis.values.back()).second) {
+      entry.fail(fmt::format("the value \"{}\" stands twice", printable(axis.values.back())));
+    }
+  }
+  if (axis.values.empty()) {
+    list.fail("no values");
+  }
+}
+
+std::string values_hint(const std::vector<std::string>& values, bool whole) {
+  constexpr std::size_t kMostShown = 12;
+  if (values.size() > kMostShown) {
+    return "fewer, or a list of \"values\"";
+  }
+  const std::string_view between = whole ? ", " : "\", \"";
+  const std::string_view quote = whole ? "" : "\"";
+  return fmt::format("\"values\": [{0}{1}{0}]", quote, fmt::join(values, between));
+}
+
+// The values of a range at even distances.
+void divide_range(const JsonReader& count, Axis& axis) {
+  const std::int64_t wanted = count.integer(2, kMaxPoints);
+  std::vector<std::string> values;
+  for (std::int64_t i = 0; i < wanted; ++i) {
+    std::string text = axis.at(static_cast<double>(i) / static_cast<double>(wanted - 1));
+    if (values.empty() || values.back() != text) {
+      values.push_back(std::move(text));
+    }
+  }
+  if (std::ssize(values) < wanted) {
+    count.fail(fmt::format("{} values, but {} once they are {}", wanted, std::ssize(values),
+                           axis.whole ? "whole numbers" : "rounded"),
+               values_hint(values, axis.whole));
+  }
+  axis.values = std::move(values);
+}
+
 Axis read_axis(const JsonReader& value, bool random) {
   ObjectReader object = value.object();
   Axis axis;
   axis.field = object.required("field").string();
   if (const std::optional<JsonReader> values = object.optional("values")) {
-    for (const JsonReader& entry : values->array(kMaxPoints)) {
-      axis.values.push_back(scalar_text(entry));
-    }
-    if (axis.values.empty()) {
-      values->fail("no values");
-    }
+    read_values(*values, axis);
   } else {
     read_range(object, axis);
-    if (random) {
-      if (const auto count = object.optional("count")) {
-        count->fail("a random design draws from the whole axis", "leave out count");
-      }
-    } else {
-      const std::int64_t count = object.required("count").integer(2, kMaxPoints);
-      for (std::int64_t i = 0; i < count; ++i) {
-        std::string text = axis.at(static_cast<double>(i) / static_cast<double>(count - 1));
-        if (std::find(axis.values.begin(), axis.values.end(), text) == axis.values.end()) {
-          axis.values.push_back(std::move(text));
-        }
-      }
+    if (!random) {
+      divide_range(object.required("count"), axis);
+    } else if (const auto count = object.optional("count")) {
+      count->fail("a random design draws from the whole axis", "leave out count");
     }
   }
   object.finish();
@@ -168,6 +201,16 @@ void for_each_text(ObjectReader& object, std::string_view key,
   }
 }
 
+Seconds read_time_limit(const JsonReader& limit) {
+  const bool scalar = limit.json().is_string() || limit.json().is_number();
+  const std::string text = scalar ? scalar_text(limit) : "";
+  if (!text.empty() && text.find_first_not_of("0123456789.") == std::string::npos) {
+    // What --time-limit means by it.
+    limit.fail(fmt::format("\"{}\" has no unit", text), fmt::format("write \"{} s\"", text));
+  }
+  return limit.duration(false);
+}
+
 void read_shared(ObjectReader& object, Sweep& sweep) {
   search::Problem& problem = sweep.problem;
   problem.network = object.string_or("network", "");
@@ -191,7 +234,22 @@ void read_shared(ObjectReader& object, Sweep& sweep) {
     throw Error(error.kind(), object.value().where(), member_message(error));
   }
   if (const std::optional<JsonReader> limit = object.optional("time_limit")) {
-    sweep.time_limit = limit->duration(false);
+    sweep.time_limit = read_time_limit(*limit);
+  }
+}
+
+// A path of --set has the values of its axis and no other.
+void check_unset(const Axis& axis, const std::vector<std::string>& settings,
+                 const JsonReader& where) {
+  if (std::find(kOwnFields.begin(), kOwnFields.end(), axis.field) != kOwnFields.end()) {
+    return;
+  }
+  for (const std::string& setting : settings) {
+    if (trim(std::string_view(setting).substr(0, setting.find('='))) == trim(axis.field)) {
+      where.fail(
+          fmt::format("\"set\" has a value for the field \"{}\", too", printable(trim(axis.field))),
+          "leave it out of one of them");
+    }
   }
 }
 
@@ -230,6 +288,7 @@ Sweep read_sweep(const Json& document, const std::string& where) {
     if (std::find(sweep.fields.begin(), sweep.fields.end(), field) != sweep.fields.end()) {
       axis.fail(fmt::format("the field \"{}\" stands twice", printable(field)));
     }
+    check_unset(axes.back(), sweep.problem.settings, axis);
     sweep.fields.push_back(field);
     sweep.scales.push_back(!axes.back().is_range()   ? FieldScale::Listed
                            : axes.back().logarithmic ? FieldScale::Logarithmic

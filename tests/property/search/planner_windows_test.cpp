@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Exhaustive twins of planners on tiny problems: diffusionpipe's partition, infinipipe's groups and
-// recomputation, dawnpiper's cuts.
+// recomputation.
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
@@ -271,82 +271,6 @@ TEST(PlannerTwins, InfiniPipeEqualsBruteForce) {
       first = last;
     }
   }));
-}
-
-// Least time of a stage in ms: to free `excess` MB, the dearest bytes are copied while copies are
-// free; the cheapest rest costs what recomputing or copying it takes, whichever is less.
-double relieved(const std::vector<Layer>& layers, const std::vector<int>& forwards, int first,
-                int last, int held, double memory, double host) {
-  const double compute = sum(layers, first, last, &Layer::time);
-  const double activations = sum(layers, first, last, &Layer::activations);
-  const double excess =
-      (sum(layers, first, last, &Layer::parameters) + held * activations - memory) / held;
-  if (excess <= 0) {
-    return compute;
-  }
-  if (excess > activations * (1 + 1e-9)) {
-    return kNever;
-  }
-  std::vector<std::pair<double, double>> bytes;  // cost a MB, MB
-  for (int i = first; i < last; ++i) {
-    const auto at = static_cast<std::size_t>(i);
-    const double amount = layers[at].activations;
-    bytes.emplace_back(std::min(forwards[at] / amount, 2 / host), amount);
-  }
-  std::sort(bytes.begin(), bytes.end());
-  double left = std::max(0.0, excess - compute * host / 2);
-  double cost = 0;
-  for (const auto& [rate, amount] : bytes) {
-    const double used = std::min(left, amount);
-    cost += used * rate;
-    left -= used;
-  }
-  return compute + cost;
-}
-
-TEST(PlannerTwins, DawnPiperIsNeverBelowBruteForceAndUsuallyEqual) {
-  int equal = 0;
-  int all = 0;
-  EXPECT_TRUE(rc::check([&] {
-    const std::vector<Layer> layers = random_layers(7);
-    const int devices = evenly(1, std::min(4, static_cast<int>(layers.size()) + 1));
-    const int memory = evenly(20, 300);
-    std::vector<int> forwards;
-    std::string text;
-    for (const Layer& layer : layers) {
-      forwards.push_back(evenly(0, layer.time));
-      text += fmt::format(
-          R"({}{{"forward": "{} ms", "backward": "{} ms", "parameters": "{} MB", "activations": "{} MB"}})",
-          text.empty() ? "" : ",", forwards.back(), layer.time - forwards.back(), layer.parameters,
-          layer.activations);
-    }
-    double best = kNever;
-    all_cuts(static_cast<int>(layers.size()), devices, [&](const std::vector<int>& ends) {
-      if (static_cast<int>(ends.size()) != devices) {
-        return;
-      }
-      double worst = 0;
-      for (int s = 0; s < devices; ++s) {
-        const auto at = static_cast<std::size_t>(s);
-        worst = std::max(worst, relieved(layers, forwards, s == 0 ? 0 : ends[at - 1], ends[at],
-                                         devices - s, memory, 1));
-      }
-      best = std::min(best, worst);
-    });
-    const Json answer = solve(
-        "dawnpiper", fmt::format(R"({{"schema": "orrery-problem", "version": 1, "layers": [{}],
-            "devices": {}, "memory": "{} MB", "host_bandwidth": "1 GB/s"}})",
-                                 text, devices, memory));
-    ++all;
-    if (answer.find("feasible") != nullptr) {
-      equal += best == kNever ? 1 : 0;
-      return;
-    }
-    const double found = number(answer, "bottleneck_s") * 1000;
-    RC_ASSERT(found >= best * (1 - 1e-9));
-    equal += found <= best * (1 + 1e-9) ? 1 : 0;
-  }));
-  EXPECT_GE(equal, all * 2 / 3) << equal << " of " << all;
 }
 
 }  // namespace

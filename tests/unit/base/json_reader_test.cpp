@@ -106,6 +106,7 @@ TEST_F(JsonReaderTest, ObjectsReportUnknownAndMissingKeys) {
             "f.json: missing key \"hidden\" (there is \"hiden\")");
   EXPECT_EQ(message_of([&] { object.required("heads"); }), "f.json: missing key \"heads\"");
   EXPECT_EQ(message_of([&] { object.required("none"); }), "f.json: null for required key \"none\"");
+  EXPECT_EQ(message_of([&] { object.required("nones"); }), "f.json: missing key \"nones\"");
   EXPECT_EQ(message_of([&] { object.finish(); }),
             "f.json: unknown key \"hiden\" (did you mean \"hidden\"?)");
   ObjectReader foreign = JsonReader(document, "f.json").object();

@@ -70,6 +70,36 @@ TEST(ExpertPlacement, CopiesShareTheirTokens) {
   EXPECT_NEAR(step.received[3], 0, 1e-9);
 }
 
+// Expert 0 on three ranks of a node and on one of another: links inside carry 2 x 3/4 of its
+// gradient, those of ranks 2 and 4 as much between the nodes. Expert 1 twice on one rank: nothing.
+TEST(ExpertPlacement, CopiesAddUpTheirGradients) {
+  ExpertProblem setup = expert_problem(
+      R"("experts": 2, "top_k": 1, "ranks": 8, "expert_parallel": 2, "tokens_per_rank": 100)");
+  const ExpertPlacement placement = {{0}, {0}, {0}, {1}, {0}, {}, {}, {}};
+  EXPECT_EQ(reduce_gradients(setup, placement).value(), 0);
+  setup.gradient_bytes = Bytes(8e6);
+  EXPECT_NEAR(reduce_gradients(setup, placement).value(), 2 * 0.75 * 8e6 / 10e9, 1e-15);
+  const ExpertPlacement inside = {{0}, {0}, {0}, {1, 1}, {}, {}, {}, {}};
+  EXPECT_NEAR(reduce_gradients(setup, inside).value(), 2 * 8e6 / 3 * 2 / 200e9, 1e-15);
+  setup.latency = Seconds(1e-6);
+  EXPECT_NEAR(reduce_gradients(setup, inside).value(), 4e-6 + 2 * 8e6 / 3 * 2 / 200e9, 1e-15);
+  const ExpertPlacement apart = {{0, 0}, {1}, {}, {}, {}, {}, {}, {}};
+  EXPECT_EQ(reduce_gradients(setup, apart).value(), 0);
+}
+
+// A rank's rings share its links, and a step takes longer by what the slowest link carries.
+TEST(ExpertPlacement, GradientsAreAPartOfTheStep) {
+  ExpertProblem setup = expert_problem(
+      R"("experts": 4, "top_k": 1, "ranks": 4, "expert_parallel": 2, "tokens_per_rank": 100)");
+  const models::RoutedTokens tokens(4, {25, 25, 25, 25});
+  const ExpertPlacement fixed = static_placement(setup);
+  const Seconds without = place_tokens(setup, tokens, fixed, {2, false}).time;
+  setup.gradient_bytes = Bytes(8e6);
+  const PlacedStep step = place_tokens(setup, tokens, fixed, {2, false});
+  EXPECT_NEAR(step.reduction.value(), 2 * 8e6 / 200e9, 1e-15);
+  EXPECT_NEAR((step.time - without).value(), step.reduction.value(), 1e-15);
+}
+
 TEST(FlexMoe, DoesNothingForUniformRouting) {
   const Json answer = answer_of("flexmoe", R"("experts": 8, "top_k": 2, "ranks": 8,
     "expert_parallel": 4, "tokens_per_rank": 1000000)");
@@ -100,6 +130,24 @@ TEST(FlexMoe, GivesAllSpareSlotsToTheOnlyExpert) {
   EXPECT_GT(number(answer, "static_max_over_mean"), 1.9);
   EXPECT_LT(number(answer, "max_over_mean"), 1.65);  // two of five copies on one rank: 8/5
   EXPECT_GT(number(answer, "speedup"), 1.15);
+}
+
+// Both groups of two ranks hold all experts. Where gradients take longer than the tokens, copies
+// come together at the cost of balance, which saves more than balance alone does.
+TEST(FlexMoe, PutsCopiesTogetherWhereTheirGradientsTakeLong) {
+  const std::string skewed = R"("experts": 4, "top_k": 1, "ranks": 4, "expert_parallel": 2,
+    "tokens_per_rank": 5000, "popularity": 0.5, "seed": 3, "threshold": 1)";
+  const Json free = answer_of("flexmoe", skewed);
+  EXPECT_EQ(answer_of("flexmoe", skewed + R"(, "gradient_bytes": "0 B")"), free);
+  const Json large = answer_of("flexmoe", skewed + R"(, "gradient_bytes": "2 GB")");
+  const auto saved = [](const Json& answer) {
+    return number(answer, "static_time_s") - number(answer, "time_s");
+  };
+  // Each rank's two rings of two carry the whole gradient, one after the other.
+  EXPECT_NEAR(number(large, "static_time_s") - number(free, "static_time_s"), 2 * 2e9 / 200e9,
+              1e-9);
+  EXPECT_GT(saved(large), 2 * saved(free));
+  EXPECT_GT(number(large, "max_over_mean"), number(free, "max_over_mean"));
 }
 
 TEST(Laer, BalancesSkewedRouting) {

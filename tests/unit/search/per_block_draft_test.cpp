@@ -64,6 +64,36 @@ TEST(PerBlockDraft, AFixedCutStays) {
   EXPECT_EQ(result.any.draft.stages, result.likely.draft.stages);
 }
 
+// Of few blocks none alone is faster with another of its strategies.
+TEST(PerBlockDraft, NoSingleBlockOfFewCanBeFaster) {
+  const plan::Plan base = base_plan(Shape{.spec = small_spec(2),
+                                          .cluster = "l40s-8:1",
+                                          .overrides = {"node.gpus=2"},
+                                          .batch = 4,
+                                          .sequence = 1024});
+  const PerBlockSpace space(base, fixed("pp=1,schedule=1f1b,micro_batch=2"));
+  PerBlockTools tools(space);
+  for (const StageMesh& mesh : space.meshes()) {
+    const Pipeline pipeline = space.pipelines(mesh).front();
+    const MeshCosts costs = tools.pricer.price(mesh);
+    Draft draft;
+    draft.stages = space.first_cut(mesh, pipeline);
+    draft.strategies.assign(base.network.chain.size(), costs.shared.front());
+    const DraftResult result = tools.drafter.improve(mesh, pipeline, costs, draft, kEnough);
+    ASSERT_TRUE(result.fits);
+    EXPECT_LT(result.simulated, kEnough);
+    for (std::size_t position = 0; position < base.network.chain.size(); ++position) {
+      const auto kind = static_cast<std::size_t>(base.network.chain[position]);
+      for (const BlockChoice& choice : costs.choices[kind]) {
+        Draft other = result.draft;
+        other.strategies[position] = choice.strategy;
+        const DraftResult alone = tools.drafter.improve(mesh, pipeline, costs, other, 0);
+        EXPECT_TRUE(!alone.fits || alone.time >= result.time) << position;
+      }
+    }
+  }
+}
+
 // With sequence parallelism a block is slower and hands on half as much: over a slow network the
 // last block of every stage has it, and no other.
 TEST(PerBlockDraft, TheLastBlockOfAStageHandsOnLittle) {
