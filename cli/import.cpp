@@ -61,7 +61,7 @@ int run_import(ImportOptions options) {
   const Json document = plan::to_json(plan);
   if (options.output.json) {
     print_json(document);
-  } else if (options.output_path != "-") {
+  } else {
     print(fmt::format("{}\n{}\n", subject_text(plan), plan::layout_text(plan)));
   }
   if (!options.output_path.empty()) {

@@ -112,6 +112,26 @@ std::string option_hint(const std::string& word, const CLI::App& command) {
       required == nullptr ? usage : fmt::format("{}; {}", required->get_description(), usage));
 }
 
+// An option is of the last sub-command, whose `path` is "calibrate fit ", and stands behind it.
+void check_places(const CLI::App& app, const CLI::App& last, const std::string& path) {
+  for (const CLI::App* command = &app; command != &last;
+       command = command->get_subcommands().front()) {
+    for (const std::string& word : command->remaining()) {
+      const std::string name =
+          word.starts_with("--") ? word.substr(0, word.find('=')) : word.substr(0, 2);
+      if (name.size() < 2 || name[0] != '-') {
+        continue;
+      }
+      if (last.get_option_no_throw(name) == nullptr) {
+        bad_input("", fmt::format("unknown option \"{}\"", printable(name)),
+                  fmt::format("{}see orrery {}--help", option_hint(name, last), path));
+      }
+      bad_input("", fmt::format("{} goes behind the sub-command", name),
+                fmt::format("orrery {}{} ...", path, name));
+    }
+  }
+}
+
 // What CLI11 rejected, as Error: an unknown option goes before what it may have displaced.
 [[noreturn]] void explain(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App* command = &app;
@@ -125,6 +145,7 @@ std::string option_hint(const std::string& word, const CLI::App& command) {
   if (message.ends_with(kOptionForValue)) {  // the words after it are out of place for that
     bad_input("", fmt::format("{} needs a value", message.substr(0, message.find(':'))), usage);
   }
+  check_places(app, *command, path);
   for (const std::string& word : command->remaining()) {
     if (word.starts_with("-") && word.size() > 1) {
       const std::string name = word.substr(0, word.find('='));

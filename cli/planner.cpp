@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+#include <cstdint>
 #include <memory>
 
 #include "base/error.hpp"
@@ -27,6 +29,22 @@ struct PlannerOptions {
   OutputOptions output;
 };
 
+// Of members called so and, within `bytes`, their elements: what a formula makes of a factor is no
+// part of a byte.
+void round_bytes(Json& answer, bool bytes = false) {
+  if (answer.is_object()) {
+    for (auto& [name, member] : answer.as_object()) {
+      round_bytes(member, name.ends_with("bytes"));
+    }
+  } else if (answer.is_array()) {
+    for (Json& element : answer.as_array()) {
+      round_bytes(element, bytes);
+    }
+  } else if (bytes && answer.is_number() && answer.as_number() < 1e18) {
+    answer = static_cast<std::int64_t>(std::llround(answer.as_number()));
+  }
+}
+
 int run(const PlannerOptions& options) {
   const search::Planner& planner = search::find_planner(options.name, "planner");
   if (options.example && !options.path.empty()) {
@@ -50,7 +68,8 @@ int run(const PlannerOptions& options) {
                       parse_json(planner.example, planner.name).dump()));
     return kOk;
   }
-  const Json answer = search::run_planner(planner, read_json_file(options.path), options.path);
+  Json answer = search::run_planner(planner, read_json_file(options.path), options.path);
+  round_bytes(answer);
   print_json(answer);
   const Json* feasible = answer.find("feasible");
   return feasible != nullptr && !feasible->as_bool() ? kInfeasible : kOk;

@@ -141,6 +141,9 @@ Drawn run_one(const std::string& name, const ScheduleOptions& options, bool with
   return drawn;
 }
 
+// As the times of a run are given, also those of unit costs.
+std::string in_seconds(double time) { return fmt::format("{:.6g} s", time); }
+
 // ", 2 chunks, 4 slices": what is more than one.
 std::string pieces_of(const ScheduleOptions& options) {
   std::string pieces;
@@ -169,28 +172,26 @@ std::string to_text(const studies::ScheduleMeasures& measures, bool synchronous,
   for (std::size_t stage = 0; stage < measures.idle.size(); ++stage) {
     std::vector<std::string> cells = {
         alike ? fmt::format("{}", stage) : fmt::format("{} {}", lists[stage], stage),
-        fmt::format("{:.6g}", measures.idle[stage]),
-        fmt::format("{:.6g}", measures.peak_activations[stage])};
+        in_seconds(measures.idle[stage]), fmt::format("{:.6g}", measures.peak_activations[stage])};
     if (!bytes.empty()) {
       cells.push_back(format_bytes(Bytes(static_cast<double>(bytes[stage]))));
     }
     table.add_row(std::move(cells));
   }
-  std::string text = fmt::format("makespan {:.6g}, bubble {}{}\n", measures.makespan,
+  std::string text = fmt::format("makespan {}, bubble {}{}\n", in_seconds(measures.makespan),
                                  percent(measures.bubble_fraction, 2), pieces_of(options));
   if (!synchronous) {
-    const std::string steady =
-        measures.steady_period > 0
-            ? fmt::format("{:.6g} s per micro-batch in steady state", measures.steady_period)
-            : "steady period not known";
-    text += fmt::format("asynchronous: {}, staleness {}, {} weight versions\n", steady,
-                        measures.versions.staleness, measures.versions.versions);
+    const std::string steady = measures.steady_period > 0 ? in_seconds(measures.steady_period) +
+                                                                " per micro-batch in steady state"
+                                                          : "steady period not known";
+    text += fmt::format("asynchronous: {}, staleness {}, {}\n", steady, measures.versions.staleness,
+                        counted(measures.versions.versions, "weight version"));
   }
   if (synchronous && measures.iterations > 1) {
     text += fmt::format("{} iterations", measures.iterations);
-    text += measures.iteration_period > 0
-                ? fmt::format(", each {:.6g} s after the one before\n", measures.iteration_period)
-                : "\n";
+    text += measures.iteration_period > 0 ? fmt::format(", each {} after the one before\n",
+                                                        in_seconds(measures.iteration_period))
+                                          : "\n";
   }
   return text + "\n" + table.text();
 }
@@ -214,7 +215,8 @@ std::string panel_title(const Drawn& drawn) {
   const studies::ScheduleMeasures& m = drawn.run.measures;
   std::string title = drawn.name + ": ";
   if (drawn.synchronous && m.iterations == 1) {
-    title += fmt::format("makespan {:.6g}, bubble {}, ", m.makespan, percent(m.bubble_fraction, 2));
+    title += fmt::format("makespan {}, bubble {}, ", in_seconds(m.makespan),
+                         percent(m.bubble_fraction, 2));
   } else {
     title += drawn.synchronous ? fmt::format("{} iterations, ", m.iterations)
                                : "asynchronous, on an axis of its own, ";
@@ -258,7 +260,7 @@ std::string comparison_table(const std::vector<Drawn>& all) {
                                                   drawn.order.slices / drawn.order.micro_batches
                                             : m.steady_period;
     std::vector<std::string> cells = {drawn.name + (drawn.synchronous ? "" : " (asynchronous)"),
-                                      steady ? "-" : fmt::format("{:.6g}", m.makespan),
+                                      steady ? "-" : in_seconds(m.makespan),
                                       steady ? "-" : percent(m.bubble_fraction, 2),
                                       fmt::format("{:.6g}", largest_peak(m))};
     if (sized) {
@@ -269,10 +271,15 @@ std::string comparison_table(const std::vector<Drawn>& all) {
     cells.push_back(fmt::format("{}", m.transfers));
     cells.push_back(fmt::format("{}", m.versions.staleness));
     cells.push_back(fmt::format("{}", m.versions.versions));
-    cells.push_back(steady && period > 0 ? fmt::format("{:.6g}", period) : "-");
+    cells.push_back(steady && period > 0 ? in_seconds(period) : "-");
     table.add_row(std::move(cells));
   }
   return table.text();
+}
+
+bool runs_output_layer(const Drawn& drawn) {
+  return std::any_of(drawn.order.chains.begin(), drawn.order.chains.end(),
+                     [](const sim::Chain& chain) { return chain.role == sim::Role::Output; });
 }
 
 // Asynchronous schedules come last and apart: their time is not that of the same training.
@@ -312,8 +319,10 @@ int compare(const ScheduleOptions& options) {
     return kOk;
   }
   const bool notes = !all.back().synchronous;
+  const auto outputs = std::count_if(all.begin(), all.end(), runs_output_layer);
+  const bool unlike = outputs > 0 && outputs < std::ssize(all);
   print(comparison_table(all) + studies::kBubbleNote + (notes ? studies::kAsynchronousNote : "") +
-        cap_note(unbounded));
+        (unlike ? studies::kOutputLayerNote : "") + cap_note(unbounded));
   return kOk;
 }
 

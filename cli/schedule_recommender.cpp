@@ -86,6 +86,29 @@ std::string streams_text(const Nested& run) {
   return table.text();
 }
 
+// Each stream runs one virtual stage.
+std::vector<std::string> stream_names(const sim::PipelineOrder& order) {
+  std::vector<std::string> names(order.passes.size());
+  for (std::size_t stage = 0; stage < order.device_of.size(); ++stage) {
+    names[order.device_of[stage]] = plan::nested_stage_name(stage);
+  }
+  return names;
+}
+
+void write_run(const Nested& run, const PictureFiles& files, const OutputOptions& output) {
+  if (!files.svg.empty()) {
+    write_result(files.svg,
+                 sim::schedule_svg(run.step.order, run.step.run, title_of(run), 1,
+                                   stream_names(run.step.order)),
+                 output);
+  }
+  write_pictures({.name = std::string(plan::kNestedSchedule),
+                  .order = &run.step.order,
+                  .result = &run.step.run,
+                  .title = title_of(run)},
+                 {.svg = "", .trace = files.trace, .width = files.width}, output);
+}
+
 Json run_json(const Nested& run) {
   Json::Object object{{"name", plan::kNestedSchedule},
                       {"synchronous", true},
@@ -114,11 +137,7 @@ int schedule_on_recommender(const PlanDocument& document, const studies::Schedul
                             const PictureFiles& files, const OutputOptions& output) {
   check_request(request, document.where);
   const Nested run = in_file(document.where, [&] { return run_nested(document); });
-  write_pictures({.name = std::string(plan::kNestedSchedule),
-                  .order = &run.step.order,
-                  .result = &run.step.run,
-                  .title = title_of(run)},
-                 files, output);
+  write_run(run, files, output);
   if (output.json) {
     print_json(run_json(run));
   } else {
@@ -153,7 +172,7 @@ int compare_on_recommender(const PlanDocument& document,
   TextTable table({{"schedule"}, {"step", Align::Right}, {"samples/s", Align::Right}});
   for (const auto& [name, step] : steps) {
     table.add_row({name, format_duration(step),
-                   fmt::format("{:.4g}", static_cast<double>(run.network.batch) / step.value())});
+                   format_count(static_cast<double>(run.network.batch) / step.value())});
   }
   print(title_of(run) + "\n\n" + table.text());
   return kOk;

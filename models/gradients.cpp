@@ -26,6 +26,12 @@ bool is_saved(const Block& block, int tensor) {
                      [tensor](const Operator& op) { return saves(op, tensor); });
 }
 
+bool is_made(const Block& block, int tensor) {
+  return std::any_of(block.operators.begin(), block.operators.end(), [tensor](const Operator& op) {
+    return std::find(op.outputs.begin(), op.outputs.end(), tensor) != op.outputs.end();
+  });
+}
+
 Saved whole(const Block& block, int tensor) {
   return {.tensor = tensor, .element = block.tensors[static_cast<std::size_t>(tensor)].element};
 }
@@ -74,8 +80,8 @@ void keep_read(Block& block) {
   for (Operator& op : block.operators) {
     if (is_gemm(op) && gives_weight_gradient(block, op)) {
       const int input = op.inputs.front();
-      const bool handed_on = input == block.memory;  // kept by the block that made it
-      if (!handed_on && !is_saved(block, input)) {
+      const bool taken = input == block.memory && !is_made(block, input);  // a stage keeps it once
+      if (!taken && !is_saved(block, input)) {
         op.saved.push_back(whole(block, input));
       }
     }

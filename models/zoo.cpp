@@ -28,15 +28,31 @@ Json zoo_document(const std::string& name) {
   return read_json_file(data_path(std::string(kZooFolder) + "/" + name + ".json"));
 }
 
+constexpr std::string_view kNetworkKinds =
+    "a native document, a Hugging Face config.json or a name of `orrery list networks`";
+
+// A folder that is named as a network: the config.json in it is meant.
+[[noreturn]] void fail_as_folder(const std::string& text) {
+  std::error_code ignored;
+  const std::string config = (std::filesystem::path(text) / "config.json").string();
+  bad_input("network", printable(text) + " is a folder",
+            std::filesystem::is_regular_file(config, ignored) ? "give " + printable(config)
+                                                              : std::string(kNetworkKinds));
+}
+
 Json load_document(const std::string& text) {
   std::error_code ignored;
+  const std::vector<std::string> names = zoo_names();
+  if (std::find(names.begin(), names.end(), text) == names.end() &&
+      std::filesystem::is_directory(text, ignored)) {
+    fail_as_folder(text);
+  }
   if (!looks_like_path(text) && !std::filesystem::is_regular_file(text, ignored)) {
     return zoo_document(text);
   }
   if (text != "-" && !std::filesystem::exists(text, ignored)) {
-    throw Error(
-        ErrorKind::InputOutput, printable(text), "no such file",
-        "a native document, a Hugging Face config.json or a name of `orrery list networks`");
+    throw Error(ErrorKind::InputOutput, printable(text), "no such file",
+                std::string(kNetworkKinds));
   }
   Json document = read_json_file(text);
   return is_hugging_face_config(document) ? to_json(import_hugging_face(document, text)) : document;

@@ -182,7 +182,8 @@ Layout stored_weight(const Operator& op, const Tensor& weight, const Assignment&
 }
 
 std::array<bool, kNumAxes> summed_axes(const Operator& op, const Tensor& weight,
-                                       const Assignment& assignment, const AxisRules& rules) {
+                                       const Assignment& assignment, const AxisRules& rules,
+                                       const Layout& read) {
   const Layout gradient = produced_gradient(op, weight, 0, assignment);
   const Layout stored = stored_weight(op, weight, assignment, rules);
   const auto is_reduced = [&](Var var) {
@@ -194,7 +195,8 @@ std::array<bool, kNumAxes> summed_axes(const Operator& op, const Tensor& weight,
   std::array<bool, kNumAxes> summed{};
   for (const Axis axis : kAxes) {
     const auto slot = static_cast<std::size_t>(axis);
-    const bool after_sum = is_bias && assignment[slot] && is_reduced(*assignment[slot]);
+    const bool after_sum =
+        is_bias && assignment[slot] && is_reduced(*assignment[slot]) && !read[axis].is_sharded();
     summed[slot] = gradient[axis].is_partial() && !stored[axis].is_sharded() && !after_sum;
   }
   return summed;

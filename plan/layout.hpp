@@ -140,9 +140,12 @@ Layout stored_weight(const models::Operator& op, const models::Tensor& weight,
 
 // Axes over which the ranks' gradients of a weight are summed at the end of a step: those where the
 // gradient is partial, unless the block itself scatters it. A bias is added after the sum over the
-// reduced variables, where the output is whole.
+// reduced variables: where its ranks then have the whole output, each has the whole gradient, but
+// where the sums are scattered that of its own part. `read`: the layout in which the output that
+// the weight belongs to is read (steps.hpp).
 std::array<bool, kNumAxes> summed_axes(const models::Operator& op, const models::Tensor& weight,
-                                       const Assignment& assignment, const AxisRules& rules);
+                                       const Assignment& assignment, const AxisRules& rules,
+                                       const Layout& read);
 
 // By axis, how many ranks next to one another hold the same of a weight that the axis shards: where
 // it cuts key and value heads into more parts than there are, each is on several ranks. Their

@@ -24,6 +24,8 @@ constexpr double kInside = 14;  // between a node's frame and what is in it
 constexpr double kGpuSide = 30;
 constexpr int kGpusOfRow = 8;
 constexpr int kMostDrawn = 16;  // GPUs of a node
+constexpr double kBetweenLine = 18;
+constexpr double kTrunk = kMargin / 2;  // x of the line from what joins the pools to each of them
 constexpr const char* kFabricFill = "#dce6f2";
 constexpr const char* kLinkFill = "#e3f1e3";
 constexpr const char* kHostFill = "#f1ece0";
@@ -36,9 +38,22 @@ class ClusterPicture {
     at_ = 44;
   }
 
+  // Above the pools, which are then drawn joined to it.
+  void join(const std::vector<std::string>& lines) {
+    const double height = 10 + kBetweenLine * static_cast<double>(lines.size());
+    box(kMargin, at_ - 8, kPictureWidth - 2 * kMargin, height, kFabricFill);
+    joined_at_ = at_ - 8 + height / 2;
+    for (const std::string& line : lines) {
+      text(kPictureWidth / 2, at_ + 10, "middle", line);
+      at_ += kBetweenLine;
+    }
+    at_ += 30;
+  }
+
   void draw(const topologies::Cluster& cluster, const std::string& heading) {
     text(kMargin, at_, "start", heading, " fill=\"#555\"");
     at_ += 12;
+    trunk();
     if (cluster.num_nodes > 1) {
       fabric(cluster);
     }
@@ -67,6 +82,17 @@ class ClusterPicture {
   }
   void cable(double x, double y, double length) {
     body_ += fmt::format("<path d=\"M{:.1f} {:.1f}v{:.1f}\" stroke=\"#888\"/>\n", x, y, length);
+  }
+
+  // From what joins the pools, or from the pool before, to the network of the one drawn next.
+  void trunk() {
+    if (joined_at_ > 0) {
+      const double to = at_ + kLevel / 2;
+      body_ +=
+          fmt::format("<path d=\"M{0} {1:.1f}H{2}V{3:.1f}H{0}\" fill=\"none\" stroke=\"#888\"/>\n",
+                      kMargin, joined_at_, kTrunk, to);
+      joined_at_ = to;
+    }
   }
 
   static double other_left(int other) {
@@ -154,14 +180,19 @@ class ClusterPicture {
   }
 
   double at_ = 0;
+  double joined_at_ = 0;  // where the line to the next pool begins; 0: none
   std::string body_;
 };
 
 }  // namespace
 
-std::string cluster_svg(const std::string& name, const std::vector<topologies::Cluster>& pools) {
+std::string cluster_svg(const std::string& name, const std::vector<topologies::Cluster>& pools,
+                        const std::vector<std::string>& between) {
   ClusterPicture picture;
   picture.title(name);
+  if (!between.empty()) {
+    picture.join(between);
+  }
   for (const topologies::Cluster& pool : pools) {
     picture.draw(pool,
                  fmt::format("{}{}, {}", pools.size() > 1 ? pool.name + ": " : "",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A cluster as its levels: the network between nodes, the adapters of a node, the links between its
-// GPUs, the GPUs and their host, with what each carries in one direction.
+// GPUs, the GPUs and their host, with what each carries in one direction; above the pools of a
+// mixed cluster what joins them.
 #pragma once
 
 #include <string>
@@ -10,7 +11,9 @@
 
 namespace orrery::studies {
 
-// One below the other: the pools of a mixed cluster, or the one cluster there is.
-std::string cluster_svg(const std::string& name, const std::vector<topologies::Cluster>& pools);
+// One below the other: the pools of a mixed cluster, or the one cluster there is. `between`: what
+// joins the pools, in lines of words.
+std::string cluster_svg(const std::string& name, const std::vector<topologies::Cluster>& pools,
+                        const std::vector<std::string>& between = {});
 
 }  // namespace orrery::studies

@@ -25,8 +25,10 @@ constexpr double kPlotHeight = 320;
 constexpr double kWidth = kLeft + kPlotWidth + 40;
 constexpr double kGibibyte = 1024.0 * 1024.0 * 1024.0;
 constexpr double kLine = 17;
-constexpr double kNear = 18;  // pixels within which a tick's label would cover another
-constexpr double kDot = 4;    // radius
+constexpr double kNear = 18;            // pixels within which a tick's label would cover another
+constexpr double kDot = 4;              // radius
+constexpr double kInDot = 0.75 * kDot;  // labels keep off this square: they may be at its corners
+constexpr double kFromFrame = 1;        // pixels between a label and the plot's frame
 constexpr double kNumberFont = 11;
 constexpr double kTickSpacing = 0.13;  // of the axis across, between labels
 constexpr double kTickSpacingUp = 0.06;
@@ -48,13 +50,15 @@ class Picture {
   std::string svg() {
     const plan::Plan& plan = frontier_.points.front().found.plan;
     text(kLeft, 22, "start",
-         printable(fmt::format("{} on {}, batch {}", plan.network.spec.name, plan.cluster.name,
-                               plan.batch),
+         printable(fmt::format("{} on {} ({} x {})", plan.network.spec.name, plan.cluster.name,
+                               plan.cluster.num_gpus(), plan.cluster.gpu.name),
                    kMostTitle),
          " font-size=\"15\" font-weight=\"bold\"");
     text(kLeft, 42, "start",
-         is_proven() ? "the fastest plan for every limit, proven"
-                     : "the fastest plans found, not all proven",
+         fmt::format("batch {}, sequence {}, {}; {}", plan.batch, plan.sequence,
+                     to_text(plan.precision),
+                     is_proven() ? "the fastest plan for every limit, proven"
+                                 : "the fastest plans found, not all proven"),
          " fill=\"#555\"");
     axes();
     steps();
@@ -173,11 +177,12 @@ class Picture {
 
   // A number for every dot, with a line to it where dots are crowded.
   void numbers() {
-    LabelPlaces places({kLeft, kTop, kLeft + kPlotWidth, kTop + kPlotHeight});
+    LabelPlaces places({kLeft + kFromFrame, kTop + kFromFrame, kLeft + kPlotWidth - kFromFrame,
+                        kTop + kPlotHeight - kFromFrame});
     for (std::size_t i = 0; i < prices_.size(); ++i) {
       const double at_x = x(prices_[i]);
       const double at_y = y(times_[i]);
-      places.keep_free({at_x - kDot, at_y - kDot, at_x + kDot, at_y + kDot});
+      places.keep_free({at_x - kInDot, at_y - kInDot, at_x + kInDot, at_y + kInDot});
       const double step_end = i == 0 ? kLeft + kPlotWidth : x(prices_[i - 1]);
       const double step_foot = i == 0 ? at_y : y(times_[i - 1]);
       places.keep_free({at_x, at_y - 1, step_end, at_y + 1});

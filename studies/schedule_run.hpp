@@ -25,6 +25,9 @@ inline constexpr const char* kAsynchronousNote =
     "asynchronous: gradients are up to `staleness` updates late, so that times are not those of "
     "the "
     "same training\nas a synchronous schedule's, nor as those of another staleness\n";
+// Under one of some schedules that run shards of an output layer and some that do not.
+inline constexpr const char* kOutputLayerNote =
+    "output layer: run beside the layers by schedules that cut it, left out of the others' costs\n";
 
 struct ScheduleMeasures {
   int iterations = 1;

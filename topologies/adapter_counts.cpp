@@ -18,13 +18,15 @@ namespace orrery::topologies {
 namespace {
 
 constexpr std::string_view kDigits = "0123456789";
-constexpr std::size_t kLongestUnit = 8;  // "Gbit/s"
+constexpr std::size_t kLongestUnit = 10;  // "gigabits/s"
 constexpr int kMostAdapters = 9999;
 
 constexpr auto kPlainWords = std::to_array<std::string_view>(
-    {"ib",         "infiniband", "hdr",  "ndr",  "edr",      "xdr",    "roce",       "rocev2",
-     "rdma",       "efa",        "of",   "at",   "mellanox", "nvidia", "connectx-5", "connectx-6",
-     "connectx-7", "connectx-8", "cx-5", "cx-6", "cx-7",     "cx-8",   "omni-path",  "ethernet"});
+    {"ib",       "infiniband", "hdr",        "ndr",        "edr",        "xdr",
+     "roce",     "rocev2",     "rdma",       "efa",        "of",         "at",
+     "mellanox", "nvidia",     "connectx-5", "connectx-6", "connectx-7", "connectx-8",
+     "cx-5",     "cx-6",       "cx-7",       "cx-8",       "omni-path",  "ethernet",
+     "osfp",     "qsfp",       "qsfp28",     "qsfp56",     "qsfp112"});
 constexpr auto kAdapterWords =
     std::to_array<std::string_view>({"nic", "nics", "hca", "hcas", "adapter", "adapters", "link",
                                      "links", "port", "ports", "rail", "rails"});
@@ -100,10 +102,10 @@ int count_in(std::string_view word) {
   return 0;
 }
 
-// "4-port"; 0 for other words.
+// "4-port", "dual-port"; 0 for other words.
 int ports_in(std::string_view word) {
   const std::size_t hyphen = word.find("-port");
-  return hyphen != word.npos && is_count(word.substr(0, hyphen)) ? number_of(word) : 0;
+  return hyphen == word.npos ? 0 : count_in_words(word.substr(0, hyphen));
 }
 
 // "Slingshot 11": a number that belongs to the name before it.
@@ -157,6 +159,10 @@ class BackwardCount {
       take_number(number_of(word));
     } else if (const int spelt = spelt_number(word); spelt > 0) {
       finish(known_ ? spelt : 0);
+    } else if (word == "port" && count_in_words(last_word(clause_)) > 1) {  // "dual port"
+      const std::string_view number = last_word(clause_);
+      clause_ = trim(clause_.substr(0, clause_.size() - number.size()));
+      take_ports(number, count_in_words(number));
     } else if (is_among(kAdapterWords, word)) {
       adapters_ = true;
     } else if (!is_among(kPlainWords, word)) {
@@ -173,13 +179,17 @@ class BackwardCount {
 
   void take_unknown(std::string_view word) {
     if (const int ports = ports_in(word); ports > 0) {
-      counted_ports_ = ports;
-      count_.ports = ports;
+      take_ports(word, ports);
       return;
     }
     ends_ = is_other_thing(word) || kDigits.find(word.front()) != kDigits.npos;
     known_ = known_ && is_product_line(word);
-    count_.ports = word.starts_with("dual-port") ? 2 : count_.ports;
+  }
+
+  // "dual-port" may say of each of a node's adapters what it is.
+  void take_ports(std::string_view word, int ports) {
+    counted_ports_ = kDigits.find(word.front()) != kDigits.npos ? ports : counted_ports_;
+    count_.ports = ports;
   }
 
   void finish(int nics) {
@@ -234,7 +244,18 @@ int take_front_number(std::string_view& text) {
   return number;
 }
 
-// Whether "per node" or "/node" begins a text.
+}  // namespace
+
+int count_in_words(std::string_view word) {
+  return is_count(word) ? number_of(word) : spelt_number(word);
+}
+
+bool is_node_word(std::string_view word) { return starts_with_any(kNodeWords, word); }
+
+bool is_network_word(std::string_view word) {
+  return is_among(kPlainWords, word) || is_among(kAdapterWords, word);
+}
+
 bool is_per_node(std::string_view text) {
   if (text.starts_with('/')) {
     return starts_with_any(kNodeWords, trim(text.substr(1)));
@@ -242,21 +263,18 @@ bool is_per_node(std::string_view text) {
   return first_word(text) == "per" && starts_with_any(kNodeWords, trim(text.substr(3)));
 }
 
-}  // namespace
-
 // The clauses before a rate count its adapters, too: "4 NICs, 200 Gb/s each".
 int adapters_named(std::string_view text) {
   constexpr auto kNames =
       std::to_array<std::string_view>({"nic", "nics", "hca", "hcas", "adapter", "adapters"});
-  std::string lower = to_lower(text);
-  std::replace_if(
-      lower.begin(), lower.end(),
-      [](char c) { return std::string_view(",;:()").find(c) != std::string_view::npos; }, ' ');
+  std::string lower;
+  for (const char c : to_lower(text)) {
+    const bool apart = std::string_view(",;:()").find(c) != std::string_view::npos;
+    lower += c == '/' ? std::string(" per ") : std::string(1, apart ? ' ' : c);
+  }
   std::vector<std::string_view> words = split(lower, ' ');
   std::erase(words, std::string_view());
-  const auto number = [&](std::size_t at) {
-    return is_count(words[at]) ? number_of(words[at]) : spelt_number(words[at]);
-  };
+  const auto number = [&](std::size_t at) { return count_in_words(words[at]); };
   for (std::size_t at = 1; at < words.size(); ++at) {
     const bool of_gpu = at + 2 < words.size() && words[at + 1] == "per" &&
                         !starts_with_any(kNodeWords, words[at + 2]);
@@ -280,9 +298,7 @@ bool names_adapters_behind(std::string_view text) {
 
 AdapterCount adapters_before(std::string_view text, bool before_adapter) {
   const std::string lower = to_lower(last_clause(text));
-  AdapterCount count = BackwardCount(lower, before_adapter).read();
-  count.ports = count.nics > 0 ? count.ports : 1;
-  return count;
+  return BackwardCount(lower, before_adapter).read();
 }
 
 int adapters_behind(std::string_view text) {
@@ -306,7 +322,8 @@ int adapters_behind(std::string_view text) {
   const std::string_view word = first_word(text);
   const bool ends =  // "x4 per node", "x 4 RoCE"
       sign && (word.empty() || word == "per" || is_among(kPlainWords, word));
-  return ends || is_among(kAdapterWords, word) || is_per_node(text) ? count : 0;
+  const bool adapters = is_among(kAdapterWords, word.substr(0, word.find('/')));  // "HCAs/node"
+  return ends || adapters || is_per_node(text) ? count : 0;
 }
 
 int adapters_of_rate(std::string_view text, double gigabits) {
@@ -332,6 +349,7 @@ bool counts_adapters(std::string_view text) {
   for (std::string_view word : split(lower, ' ')) {
     word.remove_prefix(std::min(word.size(), word.find_first_not_of("(,;:")));
     word = first_word(word);
+    word = word.substr(0, word.find('/'));
     const bool number = is_count(before) || spelt_number(before) > 0;
     const bool sign = count_in(before) > 0 && !word.empty() && !is_other_thing(word);
     if (sign || (number && is_among(kAdapterWords, word)) || word.find("-rail") != word.npos) {

@@ -9,8 +9,18 @@ namespace orrery::topologies {
 
 struct AdapterCount {
   int nics = 0;   // 0: not counted
-  int ports = 1;  // of each: "2x dual-port"
+  int ports = 1;  // of each, counted or not: "2x dual-port", "dual port"
 };
+
+// The count that a word is, in digits or letters; 0 for other words.
+int count_in_words(std::string_view word);
+
+// Words in lower case: "node", "servers"; of links and adapters ("roce", "nics").
+bool is_node_word(std::string_view word);
+bool is_network_word(std::string_view word);
+
+// Whether "per node" or "/node" begins a text.
+bool is_per_node(std::string_view text);
 
 // The count that stands before a rate, or before a word that is an adapter itself ("4 HDR").
 AdapterCount adapters_before(std::string_view text, bool before_adapter = false);

@@ -77,9 +77,15 @@ Json document_of_file(const std::string& path) {
 
 Json document_of_text(const std::string& text);
 
-// "name@topology.conf": where the name ends; npos for every other text.
+// "name@topology.conf", whatever the file is called: where the name ends; npos for every other
+// text, also a path that has the sign in it.
 std::size_t slurm_mark(const std::string& text) {
-  return text.ends_with(".conf") ? text.rfind('@') : std::string::npos;
+  const std::size_t mark = text.rfind('@');
+  const bool is_document = text.ends_with(".json") || text.ends_with(".xml");
+  std::error_code ignored;
+  return mark + 1 == text.size() || is_document || std::filesystem::exists(text, ignored)
+             ? std::string::npos
+             : mark;
 }
 
 // The hosts and switches of a SLURM file, every host a node as `name` has them.

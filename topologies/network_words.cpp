@@ -11,6 +11,8 @@
 
 #include "base/text.hpp"
 #include "topologies/adapter_counts.hpp"
+#include "topologies/network_clauses.hpp"
+#include "topologies/rate_words.hpp"
 #include "topologies/words.hpp"
 
 namespace orrery::topologies {
@@ -24,18 +26,6 @@ bool mentions(std::string_view text, std::string_view phrase) {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
-
-// Not as a part of a longer word.
-bool holds_word(std::string_view text, std::string_view word) {
-  const std::string lower = to_lower(text);
-  for (std::size_t at = lower.find(word); at != lower.npos; at = lower.find(word, at + 1)) {
-    const std::size_t end = at + word.size();
-    if ((at == 0 || !is_letter(lower[at - 1])) && (end == lower.size() || !is_letter(lower[end]))) {
-      return true;
-    }
-  }
-  return false;
-}
 
 struct LinkWords {
   std::string_view phrase;
@@ -94,99 +84,7 @@ int delay_of(std::string_view text) {
   return take_number(before, 4).value_or(0);
 }
 
-// Gbit/s of a unit that begins a text; 0 when it is none.
-double unit_of(std::string_view text) {
-  text = trim(text.substr(0, std::min<std::size_t>(text.size(), 8)));
-  constexpr auto kUnits = std::to_array<std::pair<std::string_view, double>>(
-      {{"Gb", 1}, {"gb", 1}, {"Tb", 1000}, {"Mb", 1e-3}, {"GB/s", 8}, {"GBps", 8}});
-  for (const auto& [unit, gigabits] : kUnits) {
-    if (text.starts_with(unit)) {
-      return gigabits;
-    }
-  }
-  return text.starts_with('G') && (text.size() == 1 || !is_letter(text[1])) ? 1 : 0;
-}
-
-// What a text says of the rate before it: up to the next clause, but for "(per GPU)".
-std::string_view own_clause(std::string_view after) {
-  constexpr std::size_t kNear = 32;
-  constexpr auto kGoesOn = std::to_array<std::string_view>({"per ", "one ", "1 ", "each "});
-  std::size_t end = after.find_first_of(",;(+");
-  while (end != after.npos) {
-    const std::string next = to_lower(trim(after.substr(end + 1, kNear)));
-    if (std::none_of(kGoesOn.begin(), kGoesOn.end(),
-                     [&](std::string_view word) { return next.starts_with(word); })) {
-      break;
-    }
-    end = after.find_first_of(",;(+", end + 1);
-  }
-  return after.substr(0, std::min(end, kNear));
-}
-
-// Whether words of a rate, in lower case, call it that of all adapters of a node.
-bool says_whole(std::string_view words) {
-  constexpr auto kUnits =
-      std::to_array<std::string_view>({"node", "server", "machine", "instance", "tray"});
-  constexpr auto kSums = std::to_array<std::string_view>({"aggregate", "total"});
-  const auto found = [words](const std::string& phrase) {
-    return words.find(phrase) != words.npos;
-  };
-  return std::any_of(kUnits.begin(), kUnits.end(),
-                     [&](std::string_view unit) {
-                       return found(fmt::format("per {}", unit)) || found(fmt::format("/{}", unit));
-                     }) ||
-         std::any_of(kSums.begin(), kSums.end(),
-                     [&](std::string_view word) { return holds_word(words, word); });
-}
-
-RateOf rate_of(std::string_view after, int nics) {
-  const std::string words = to_lower(own_clause(after));
-  const auto says = [&](std::string_view unit) {
-    return words.find(fmt::format("per {}", unit)) != words.npos ||
-           words.find(fmt::format("/{}", unit)) != words.npos;
-  };
-  const bool each = trim(words).ends_with(" each");  // not "each node"
-  if (says("gpu") && nics <= 1) {
-    return RateOf::Gpu;
-  }
-  if (nics > 0 || each || says("nic") || says("hca")) {
-    return RateOf::Nic;
-  }
-  return says_whole(words) ? RateOf::Node : RateOf::Unstated;
-}
-
-// "3,200 Gb/s" as "3200 Gb/s", and the sign of multiplication as an "x".
-std::string plain_signs(std::string_view text) {
-  constexpr std::string_view kTimes = "\xC3\x97";  // in UTF-8
-  std::string plain;
-  std::size_t digits = 0;  // in a row, up to the end of `plain`
-  for (std::size_t at = 0; at < text.size(); ++at) {
-    const auto digit = [&](std::size_t next) { return next < text.size() && is_digit(text[next]); };
-    const bool decimals = at > digits && text[at - digits - 1] == '.';
-    const bool thousands = text[at] == ',' && (digits == 1 || digits == 2) && !decimals &&
-                           digit(at + 1) && digit(at + 2) && digit(at + 3) && !digit(at + 4);
-    if (text.substr(at).starts_with(kTimes)) {
-      plain += 'x';
-      ++at;
-    } else if (!thousands) {
-      plain += text[at];
-    }
-    digits = digit(at) ? digits + 1 : 0;
-  }
-  return plain;
-}
-
 double rate_of_generation(std::string_view text);
-
-// Of a count outside the bracket that a rate opens the rate may be the sum: "4x HDR (800 Gb/s)",
-// "4 NICs (800 Gb/s per node)". What one adapter of the named generation has is none.
-bool is_sum(std::string_view before, std::string_view rest, int nics, double gigabits) {
-  if (nics == 0 || !trim(before).ends_with('(')) {
-    return false;
-  }
-  const double each = rate_of_generation(before);
-  return nics * each == gigabits || (each != gigabits && says_whole(to_lower(own_clause(rest))));
-}
 
 // "1:1 400 Gb/s": the number right before a rate is no count.
 bool ends_in_ratio(std::string_view before) {
@@ -196,10 +94,31 @@ bool ends_in_ratio(std::string_view before) {
 }
 
 // Adapters that the words around a rate count.
-int adapters_around(std::string_view before, std::string_view rest) {
+AdapterCount adapters_around(std::string_view before, std::string_view rest) {
   const bool named = names_adapters_behind(rest) && !ends_in_ratio(before);
-  const int nics = adapters_before(before, named).nics;
-  return nics > 0 ? nics : adapters_behind(trim(rest));
+  AdapterCount count = adapters_before(before, named);
+  count.nics = count.nics > 0 ? count.nics : adapters_behind(trim(rest));
+  return count;
+}
+
+// A rate with the words around it. Of a count outside the bracket that it opens it may be the sum:
+// "4x HDR (800 Gb/s)", "2x dual-port HDR100 (400 Gb/s)", "4 NICs (800 Gb/s per node)". What one
+// adapter of the named generation has is none.
+StatedNetwork network_of_rate(std::string_view before, double gigabits, std::string_view rest) {
+  const AdapterCount count = adapters_around(before, rest);
+  const int ports = count.nics * count.ports;
+  const bool bracket = count.nics > 0 && trim(before).ends_with('(');
+  const double each = bracket ? rate_of_generation(before) : 0;
+  if (each > 0 && ports * each == gigabits) {
+    return {.nics = ports, .gigabits = gigabits, .of = RateOf::Node};
+  }
+  const int nics = says_per_port(rest) ? ports : count.nics;
+  const RateShare share = share_of_rate(rest, nics);
+  const bool whole = bracket && each != gigabits && says_whole_node(rest);
+  return {.nics = nics,
+          .gigabits = gigabits,
+          .of = whole ? RateOf::Node : share.of,
+          .gpus_each = share.gpus};
 }
 
 // The numbers with a unit of bits a second, the first few.
@@ -216,16 +135,9 @@ std::vector<StatedNetwork> stated_rates(std::string_view text) {
     const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), number,
                                       std::chars_format::fixed);
     const std::string_view rest = text.substr(static_cast<std::size_t>(read.ptr - text.data()));
-    const double unit = read.ec == std::errc() ? unit_of(rest) : 0;
+    const double unit = read.ec == std::errc() ? unit_of_rate(rest) : 0;
     if (unit > 0) {
-      StatedNetwork network;
-      network.gigabits = number * unit;
-      const std::string_view before = text.substr(0, at);
-      network.nics = adapters_around(before, rest);
-      network.of = is_sum(before, rest, network.nics, network.gigabits)
-                       ? RateOf::Node
-                       : rate_of(rest, network.nics);
-      rates.push_back(network);
+      rates.push_back(network_of_rate(text.substr(0, at), number * unit, rest));
     }
   }
   return rates;
@@ -237,14 +149,36 @@ struct Generation {
   std::string_view link = "ib";
 };
 
-// Around the word from `begin` to `end`. A generation is that of a port: "2x dual-port HDR100".
-int adapters_of_generation(std::string_view text, std::size_t begin, std::size_t end,
-                           double gigabits) {
-  if (const AdapterCount before = adapters_before(text.substr(0, begin), true); before.nics > 0) {
-    return before.nics * before.ports;
+// Around the word from `begin` to `end`.
+AdapterCount adapters_of_generation(std::string_view text, std::size_t begin, std::size_t end,
+                                    double gigabits) {
+  AdapterCount count = adapters_before(text.substr(0, begin), true);
+  if (count.nics == 0) {
+    count.nics = adapters_behind(text.substr(end));
   }
-  const int behind = adapters_behind(text.substr(end));
-  return behind > 0 ? behind : adapters_of_rate(text, gigabits);
+  if (count.nics == 0) {
+    count.nics = adapters_of_rate(text, gigabits);
+  }
+  return count;
+}
+
+// A generation is that of a port: "2x dual-port HDR100", "dual-port HDR100 x2".
+StatedNetwork network_of_generation(const Generation& generation, std::string_view text,
+                                    std::size_t begin, std::size_t end) {
+  const AdapterCount count = adapters_of_generation(text, begin, end, generation.gigabits);
+  const RateShare share = share_of_rate(text.substr(end), count.nics);
+  StatedNetwork network{.nics = count.nics * count.ports,
+                        .gigabits = generation.gigabits,
+                        .of = share.of == RateOf::Gpu ? RateOf::Gpu : RateOf::Nic,
+                        .gpus_each = share.gpus,
+                        .link = generation.link};
+  if (network.of == RateOf::Gpu) {
+    network.nics = count.nics;
+    network.gigabits *= count.ports;
+  } else if (count.nics == 0 && count.ports > 1) {
+    network.nics = std::max(1, adapters_named(text)) * count.ports;
+  }
+  return network;
 }
 
 // Four lanes of an InfiniBand generation, and of other links that come in one rate (Omni-Path 100,
@@ -276,14 +210,9 @@ std::optional<StatedNetwork> stated_generation(std::string_view text) {
     const std::size_t sign = lower.find_first_not_of("0123456789", begin);
     begin += sign > begin && sign < end && lower[sign] == 'x' ? sign + 1 - begin : 0;
     const std::string_view word = std::string_view(lower).substr(begin, end - begin);
-    for (const auto& [name, gigabits, link] : kGenerations) {
-      if (word == name) {
-        const int nics = adapters_of_generation(text, begin, end, gigabits);
-        const bool of_gpu = rate_of(text.substr(end), nics) == RateOf::Gpu;
-        return StatedNetwork{.nics = nics,
-                             .gigabits = gigabits,
-                             .of = of_gpu ? RateOf::Gpu : RateOf::Nic,
-                             .link = link};
+    for (const Generation& generation : kGenerations) {
+      if (word == generation.word) {
+        return network_of_generation(generation, text, begin, end);
       }
     }
     begin = end;
@@ -298,16 +227,45 @@ double rate_of_generation(std::string_view text) {
 }
 
 // What counts the adapters of a rate that nothing near it does: a further rate that adds up to it,
-// "800 Gb/s (4 x 200 Gb/s)", or the adapters of another clause, "4 NICs, 200 Gb/s each".
+// "800 Gb/s (4 x 200 Gb/s)", or the adapters of another clause, "4 NICs, 200 Gb/s each", "4 HCAs,
+// 200 Gb/s HDR".
 void find_count(std::string_view text, const std::vector<StatedNetwork>& rates,
-                StatedNetwork& network) {
+                const std::optional<StatedNetwork>& generation, StatedNetwork& network) {
   const auto part = std::find_if(rates.begin(), rates.end(), [&](const StatedNetwork& rate) {
     return rate.nics * rate.gigabits == network.gigabits;
   });
+  const bool adapters = generation && generation->gigabits == network.gigabits;
   if (part != rates.end()) {
     network = *part;
   } else if (network.of == RateOf::Nic || network.of == RateOf::Node) {
     network.nics = adapters_named(text);
+  } else if (const int named = adapters_named(text); adapters && named > 0) {
+    network.nics = named;
+    network.of = RateOf::Nic;
+  }
+}
+
+// "800 Gb/s OSFP x 4 (8x400 Gb/s)": a bracket with more of them, of whose rate the one before it is
+// a multiple, states the ports; lanes are none.
+void find_ports(std::string_view text, StatedNetwork& network) {
+  const std::size_t bracket = text.find('(');
+  const bool of_adapter = network.of == RateOf::Nic && network.nics > 0;
+  if (bracket == text.npos || !(of_adapter || network.of == RateOf::Unstated) ||
+      mentions(text.substr(bracket), "lane")) {
+    return;
+  }
+  const auto whole_times = [](double whole, double part) {
+    return std::round(whole / part) * part == whole;
+  };
+  for (const StatedNetwork& ports : stated_rates(text.substr(bracket))) {
+    const double sum = ports.nics * ports.gigabits;
+    const bool same =
+        of_adapter ? sum == network.nics * network.gigabits : whole_times(sum, network.gigabits);
+    if (ports.of == RateOf::Nic && ports.nics > std::max(1, network.nics) && ports.gigabits > 0 &&
+        same && whole_times(network.gigabits, ports.gigabits)) {
+      network = ports;
+      return;
+    }
   }
 }
 
@@ -315,12 +273,10 @@ void find_count(std::string_view text, const std::vector<StatedNetwork>& rates,
 // Gb/s", "400 Gb/s, 3.2 Tb/s per node".
 void find_share(std::string_view text, const std::vector<StatedNetwork>& rates,
                 const std::optional<StatedNetwork>& generation, StatedNetwork& network) {
-  constexpr auto kOfGpu = std::to_array<std::string_view>(
-      {"nic per gpu", "hca per gpu", "adapter per gpu", "rail per gpu", "nic/gpu"});
-  const bool each = std::any_of(kOfGpu.begin(), kOfGpu.end(),
-                                [&](std::string_view phrase) { return mentions(text, phrase); });
-  if (each || (generation && generation->of == RateOf::Gpu)) {
+  const int gpus = gpus_of_adapter(text);
+  if (gpus > 0 || (generation && generation->of == RateOf::Gpu)) {
     network.of = RateOf::Gpu;
+    network.gpus_each = gpus > 0 ? gpus : generation->gpus_each;
     return;
   }
   const auto whole = std::find_if(rates.begin(), rates.end(), [](const StatedNetwork& rate) {
@@ -345,10 +301,12 @@ int adapters_for(double gigabits, const ScaleOut& out, int most) {
 }  // namespace
 
 std::optional<StatedNetwork> parse_network(std::string_view words) {
-  const std::string text = plain_signs(trim(words));
+  const std::string text = without_side_networks(plain_signs(trim(words)));
   const std::vector<StatedNetwork> rates = stated_rates(text);
   const std::optional<StatedNetwork> generation = stated_generation(text);
-  std::optional<StatedNetwork> network = rates.empty() ? generation : rates.front();
+  std::optional<StatedNetwork> network = !rates.empty() ? rates.front()
+                                         : generation   ? generation
+                                                        : rate_without_unit(text);
   // "8x NDR400 IB (ib_write_bw 45 GB/s)": what is counted are the adapters.
   if (network && network->nics == 0 && generation && generation->nics > 0) {
     network = generation;
@@ -357,8 +315,9 @@ std::optional<StatedNetwork> parse_network(std::string_view words) {
     return std::nullopt;
   }
   if (network->nics == 0) {
-    find_count(text, rates, *network);
+    find_count(text, rates, generation, *network);
   }
+  find_ports(text, *network);
   if (network->nics == 0 && network->of == RateOf::Unstated) {
     find_share(text, rates, generation, *network);
   }
@@ -379,7 +338,7 @@ std::vector<std::string> network_overrides(const StatedNetwork& stated, const Cl
   const ScaleOut& out = usual.node.scale_out;
   const int most = std::clamp(out.nics, 1, std::max(1, gpus));
   const bool of_node = is_of_node(stated, usual);
-  const int nics = stated.of == RateOf::Gpu ? gpus
+  const int nics = stated.of == RateOf::Gpu ? (gpus + stated.gpus_each - 1) / stated.gpus_each
                    : stated.nics > 0        ? stated.nics
                    : of_node                ? adapters_for(stated.gigabits, out, most)
                                             : most;

@@ -17,9 +17,10 @@ struct StatedNetwork {
   int nics = 0;         // of a node; 0: not stated
   double gigabits = 0;  // of what `of` says
   RateOf of = RateOf::Unstated;
-  int delay_ms = 0;           // added by the operator of the network: "delay 10ms"; 0: none stated
-  std::string_view link;      // "ib", "roce", "efa" or "" when not stated
-  bool unread_count = false;  // the text counts something that may be its adapters
+  int gpus_each = 1;           // that share the rate of a GPU: "per 2 GPUs"
+  int delay_ms = 0;            // added by the operator of the network: "delay 10ms"; 0: none stated
+  std::string_view link = "";  // "ib", "roce", "efa" or "" when not stated
+  bool unread_count = false;   // the text counts something that may be its adapters
 };
 
 // Without a rate: the rate of an adapter by its InfiniBand generation; nothing when neither is

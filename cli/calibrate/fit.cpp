@@ -102,8 +102,9 @@ void print_accuracy(const Profile& profile, const Profile& base) {
   print(table.text());
 }
 
-// Where the profile's numbers end.
-std::vector<std::string> refusals(const Profile& profile, const Profile& base) {
+// Where the profile's numbers end. Those of products and attention are those of `relative`, if any.
+std::vector<std::string> refusals(const Profile& profile, const Profile& base,
+                                  const std::string& relative) {
   std::vector<std::string> lines;
   const auto has = [&](std::string_view prefix) {
     return std::any_of(profile.kernels.accuracy.begin(), profile.kernels.accuracy.end(),
@@ -112,7 +113,9 @@ std::vector<std::string> refusals(const Profile& profile, const Profile& base) {
   for (const std::string_view kernel :
        {"gemm ", "grouped-gemm", "attention-forward", "attention-backward", "memory "}) {
     if (!has(kernel)) {
-      lines.push_back(fmt::format("no samples of {}: as in {}", trim(kernel), base.name));
+      const bool related = !relative.empty() && kernel != "memory ";
+      lines.push_back(
+          fmt::format("no samples of {}: as in {}", trim(kernel), related ? relative : base.name));
     }
   }
   if (profile.collectives == base.collectives) {
@@ -145,9 +148,8 @@ void widen(Profile& profile, const Profile& base, const std::string& gpu) {
   if (base.name == gpu) {
     return;
   }
-  constexpr double kWidening = 1.5;
   const auto wider = [&](double& spread, double before) {
-    spread = spread == before ? spread * kWidening : spread;
+    spread = spread == before ? spread * costmodel::kSpreadWidening : spread;
   };
   wider(profile.spread.gemm, base.spread.gemm);
   wider(profile.spread.attention, base.spread.attention);
@@ -168,7 +170,10 @@ int run_fit(const FitCommandOptions& options) {
   const topologies::Gpu gpu = topologies::load_gpu(options.gpu);
   std::vector<std::string> inputs = options.files;
   inputs.insert(inputs.end(), {options.base, options.kernels_from});
-  check_outputs({{"--output", options.output}, {"--sets", options.sets}, {"--plot", options.plot}},
+  check_outputs({{"--output", options.output},
+                 {"--sets", options.sets},
+                 {"--plot", options.plot},
+                 json_path(options.common)},
                 inputs);
   const Profile base = costmodel::load_profile(options.base, gpu);
   FitSamples samples = read_fit_samples(options, gpu);
@@ -194,8 +199,12 @@ int run_fit(const FitCommandOptions& options) {
               fmt::format("{}", fmt::join(fit.remarks, "; ")));
   }
   set_sources(samples, source, base, fit.profile);
+  std::string relative;
   if (!options.kernels_from.empty()) {
-    calibrate::transfer_kernels(costmodel::load_profile(options.kernels_from, gpu), fit.profile);
+    const Profile from = costmodel::load_profile(options.kernels_from, gpu);
+    calibrate::transfer_kernels(from, fit.profile);
+    relative = fmt::format("{} (--kernels-from), spreads {} times wider", from.name,
+                           costmodel::kSpreadWidening);
   }
   widen(fit.profile, base, gpu.name);
   fit.profile.name = gpu.name;
@@ -218,7 +227,7 @@ int run_fit(const FitCommandOptions& options) {
   for (const std::string& line : left_out(samples)) {
     notes.push_back(line);
   }
-  for (const std::string& line : refusals(fit.profile, base)) {
+  for (const std::string& line : refusals(fit.profile, base, relative)) {
     notes.push_back(line);
   }
   if (options.common.json) {

@@ -16,6 +16,7 @@
 #include "cli/command/command.hpp"
 #include "cli/command/command_line.hpp"
 #include "cli/command/common.hpp"
+#include "cli/command/output_paths.hpp"
 #include "models/network.hpp"
 
 namespace orrery::cli {
@@ -106,7 +107,7 @@ void print_text(const calibrate::GpuRun& run, const std::vector<calibrate::Repor
 }
 
 int run_gpu(const GpuCommandOptions& options) {
-  check_writable(options.output);
+  check_outputs({{"--output", options.output}, json_path(options.common)}, {});
   const Requests requests = requests_of(options);
   calibrate::GpuOptions gpu;
   gpu.only = options.only;

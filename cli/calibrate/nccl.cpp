@@ -18,6 +18,7 @@
 #include "cli/command/command.hpp"
 #include "cli/command/command_line.hpp"
 #include "cli/command/common.hpp"
+#include "cli/command/output_paths.hpp"
 #include "topologies/cluster.hpp"
 
 namespace orrery::cli {
@@ -185,7 +186,7 @@ int run_nccl(const NcclCommandOptions& options) {
   if (!options.node.empty()) {
     (void)topologies::load_cluster(options.node + ":1");
   }
-  check_writable(options.output);
+  check_outputs({{"--output", options.output}, json_path(options.common)}, {});
   const calibrate::RankIdentity identity = calibrate::rank_identity(calibrate::process_environment);
   std::string why;
   const int devices = calibrate::collective_device_count(why);

@@ -62,12 +62,25 @@ void add_output_options(const Command& command, OutputOptions& options) {
       .one_of({"auto", "always", "never"});
 }
 
+namespace {
+
+TextPlace& text_place() {
+  static TextPlace place = TextPlace::StandardOutput;
+  return place;
+}
+
+}  // namespace
+
+void set_text_place(TextPlace place) { text_place() = place; }
+
 bool wants_color(const OutputOptions& options) {
   if (options.color != "auto") {
     return options.color == "always";
   }
   const char* no_color = std::getenv("NO_COLOR");
-  return (no_color == nullptr || *no_color == '\0') && knows_escape_codes(STDOUT_FILENO);
+  return (no_color == nullptr || *no_color == '\0') &&
+         knows_escape_codes(text_place() == TextPlace::StandardOutput ? STDOUT_FILENO
+                                                                      : STDERR_FILENO);
 }
 
 namespace {
@@ -92,7 +105,14 @@ void print_all(std::string_view text) {
 
 }  // namespace
 
-void print(std::string_view text) { print_all(for_terminal(text)); }
+void print(std::string_view text) {
+  const std::string shown = for_terminal(text);
+  if (text_place() == TextPlace::StandardOutput) {
+    print_all(shown);
+  } else if (text_place() == TextPlace::StandardError) {
+    (void)std::fwrite(shown.data(), 1, shown.size(), stderr);
+  }
+}
 
 void print_json(const Json& document) { print_all(document.dump() + "\n"); }
 

@@ -25,6 +25,11 @@ void add_output_options(const Command& command, OutputOptions& options);
 // Whether to paint: a terminal that is not dumb and no NO_COLOR, unless asked.
 bool wants_color(const OutputOptions& options);
 
+// Where text goes that print() is given: beside a document on standard output to standard error, or
+// nowhere where that is to stay quiet, so that who reads the document reads nothing else.
+enum class TextPlace { StandardOutput, StandardError, Nowhere };
+void set_text_place(TextPlace place);
+
 // On standard output. Where it cannot take them, the command goes on, so that its files are
 // written; report_unprinted() tells then.
 void print(std::string_view text);

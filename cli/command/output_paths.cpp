@@ -33,7 +33,9 @@ bool is_one_file(const std::string& a, const std::string& b) {
 
 }  // namespace
 
-OutputPath json_path(const OutputOptions& output) { return {"--json", output.json ? "-" : ""}; }
+OutputPath json_path(const OutputOptions& output) {
+  return {"--json", output.json ? "-" : "", output.quiet};
+}
 
 namespace {
 
@@ -55,9 +57,22 @@ void check_format(std::string_view option, const std::string& path) {
 
 }  // namespace
 
+namespace {
+
+// A document on standard output is all that is there.
+void make_room(const std::vector<OutputPath>& outputs) {
+  const auto any = [&](auto holds) { return std::any_of(outputs.begin(), outputs.end(), holds); };
+  if (any([](const OutputPath& output) { return output.path == "-"; })) {
+    const bool quiet = any([](const OutputPath& output) { return output.quiet; });
+    set_text_place(quiet ? TextPlace::Nowhere : TextPlace::StandardError);
+  }
+}
+
+}  // namespace
+
 void check_outputs(const std::vector<OutputPath>& outputs, const std::vector<std::string>& inputs) {
   for (std::size_t i = 0; i < outputs.size(); ++i) {
-    const auto& [option, path] = outputs[i];
+    const auto& [option, path, quiet] = outputs[i];
     check_format(option, path);
     check_writable(path);
     if (path.empty() || is_special(path)) {
@@ -77,6 +92,7 @@ void check_outputs(const std::vector<OutputPath>& outputs, const std::vector<std
       }
     }
   }
+  make_room(outputs);
 }
 
 }  // namespace orrery::cli

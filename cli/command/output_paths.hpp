@@ -12,13 +12,15 @@ namespace orrery::cli {
 
 struct OutputPath {
   std::string_view option;
-  std::string path;  // "": not asked for; "-": standard output
+  std::string path;    // "": not asked for; "-": standard output
+  bool quiet = false;  // text that gives way to a document on standard output is left out
 };
 
-// What --json prints takes standard output.
+// What --json prints takes standard output. With it goes --quiet.
 OutputPath json_path(const OutputOptions& output);
 
-// Error naming the option. `inputs` are names, too: only those of files count.
+// Error naming the option. `inputs` are names, too: only those of files count. Where a path is "-",
+// print() no longer writes to standard output.
 void check_outputs(const std::vector<OutputPath>& outputs, const std::vector<std::string>& inputs);
 
 }  // namespace orrery::cli

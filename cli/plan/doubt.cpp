@@ -37,17 +37,24 @@ search::RobustOptions robust_options(const DoubtOptions& options) {
 }
 
 std::string considered_text(const search::Robust& robust) {
-  return fmt::format(
-      "{}{} draws (seed {}) of {}: {} up to {} slower than the best nominal time{}. The "
-      "slowest plan that wins a draw is nominally {} slower.\n",
-      robust.draws,
+  const std::string draws = fmt::format(
+      "{}{} draws (seed {})", robust.draws,
       robust.draws < robust.options.draws ? fmt::format(" of {}", robust.options.draws) : "",
-      robust.options.seed, counted(std::ssize(robust.plans), "plan"),
-      robust.complete ? "all" : "the fastest of those", percent(robust.reach - 1),
-      robust.complete ? " (the reach of its interval)"
-                      : fmt::format(", as far as {} (raise --candidates for more)",
-                                    percent(robust.farthest_considered)),
-      percent(robust.farthest_winner));
+      robust.options.seed);
+  const std::string plans = counted(std::ssize(robust.plans), "plan");
+  const std::string reach = percent(robust.reach - 1);
+  const std::string compared =
+      robust.complete
+          ? fmt::format(
+                "{} compared {}: all up to {} slower than the best, as far as its interval "
+                "reaches.",
+                draws, plans, reach)
+          : fmt::format(
+                "{} compared the fastest {}, up to {} slower than the best; its interval "
+                "reaches {} (raise --candidates).",
+                draws, plans, percent(robust.farthest_considered), reach);
+  return fmt::format("{}\nThe slowest plan that wins a draw is {} slower than the best.\n",
+                     compared, percent(robust.farthest_winner));
 }
 
 std::string robust_text(const search::Robust& robust) {

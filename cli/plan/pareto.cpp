@@ -24,6 +24,55 @@ namespace {
 using search::ParetoFrontier;
 using search::ParetoPoint;
 
+// The last point needs least; without one `below` says what the search found.
+std::string below_text(const ParetoFrontier& frontier) {
+  if (frontier.points.empty() || frontier.kind != search::ParetoKind::Memory) {
+    return frontier.below;
+  }
+  const ParetoPoint& last = frontier.points.back();
+  if (!frontier.complete || frontier.below.empty()) {
+    return "";
+  }
+  const std::vector<plan::StageMemory>& stages = last.found.simulation.memory;
+  const auto fullest = std::max_element(
+      stages.begin(), stages.end(),
+      [](const plan::StageMemory& a, const plan::StageMemory& b) { return a.total() < b.total(); });
+  return fmt::format("Below {} a GPU nothing fits; the largest part of the last plan is {}",
+                     format_bytes(last.memory.bytes()), fullest->peak_owner);
+}
+
+// As format_bytes() with so many digits more.
+std::string longer_text(ByteCount count, int digits) {
+  std::string text = format_bytes(count.bytes());
+  double number = count.bytes().value();
+  for (const std::string_view unit : {" KiB", " MiB", " GiB", " TiB", " PiB"}) {
+    number /= 0x1p10;
+    if (text.ends_with(unit)) {
+      const int decimals = number >= 99.95 ? 0 : number >= 9.995 ? 1 : 2;
+      return digits == 0 ? text : fmt::format("{:.{}f}{}", number, decimals + digits, unit);
+    }
+  }
+  return text;
+}
+
+// With as many digits more as it takes, up to three, to read otherwise than neighbours that differ.
+std::vector<std::string> told_apart(const std::vector<ByteCount>& counts) {
+  std::vector<std::string> texts;
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    int digits = 0;
+    const auto reads_as = [&](std::size_t other) {
+      return counts[i] != counts[other] &&
+             longer_text(counts[i], digits) == longer_text(counts[other], digits);
+    };
+    while (digits < 3 &&
+           ((i > 0 && reads_as(i - 1)) || (i + 1 < counts.size() && reads_as(i + 1)))) {
+      ++digits;
+    }
+    texts.push_back(longer_text(counts[i], digits));
+  }
+  return texts;
+}
+
 std::string proof_text(const ParetoFrontier& frontier) {
   double gap = 0;
   for (const ParetoPoint& point : frontier.points) {
@@ -43,7 +92,8 @@ std::string proof_text(const ParetoFrontier& frontier) {
     text += fmt::format("points may be missing, these parts were not searched:\n  {}",
                         fmt::join(frontier.unsearched, "\n  "));
   }
-  return text + (frontier.below.empty() ? "" : fmt::format("\nBelow: {}", frontier.below)) + "\n";
+  const std::string below = below_text(frontier);
+  return text + (below.empty() ? "" : "\n" + below) + "\n";
 }
 
 std::string frontier_text(const ParetoFrontier& frontier) {
@@ -63,18 +113,23 @@ std::string frontier_text(const ParetoFrontier& frontier) {
   columns.push_back({"layout"});
   TextTable table(columns);
   std::vector<const plan::Plan*> plans;
+  std::vector<ByteCount> memory;
+  std::vector<ByteCount> peaks;
   for (const ParetoPoint& point : frontier.points) {
     plans.push_back(&point.found.plan);
+    memory.push_back(point.memory);
+    peaks.push_back(point.replayed);
   }
+  const std::vector<std::string> memory_texts = told_apart(memory);
+  const std::vector<std::string> peak_texts = told_apart(peaks);
   const std::vector<std::string> layouts = plan::layout_texts(plans);
   for (std::size_t i = 0; i < frontier.points.size(); ++i) {
     const ParetoPoint& point = frontier.points[i];
     const plan::Simulation& simulation = point.found.simulation;
     std::vector<std::string> row = {fmt::format("{}", i + 1),
-                                    format_duration(simulation.iteration_time),
-                                    format_bytes(point.memory.bytes())};
+                                    format_duration(simulation.iteration_time), memory_texts[i]};
     if (replayed) {
-      row.push_back(format_bytes(point.replayed.bytes()));
+      row.push_back(peak_texts[i]);
     }
     row.push_back(fmt::format("{}", point.gpus));
     if (priced) {
@@ -117,7 +172,7 @@ Json frontier_json(const ParetoFrontier& frontier) {
       {"unsearched", std::move(unsearched)},
       {"searches", frontier.searches},
       {"space", Json::Object{{"plans", frontier.plans}, {"simulated", frontier.simulated}}},
-      {"below", frontier.below},
+      {"below", below_text(frontier)},
       {"points", std::move(points)}};
 }
 

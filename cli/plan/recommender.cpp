@@ -153,13 +153,13 @@ std::string table_of(const std::vector<TableFound>& found) {
     const plan::RecommenderCost& cost = found[rank].cost;
     const plan::Recommender& network = found[rank].network;
     const double samples = static_cast<double>(network.batch) / cost.iteration().value();
-    table.add_row(
-        {std::to_string(rank + 1), format_duration(cost.iteration()),
-         network.nested ? fmt::format("nestpipe, {}", counted(network.micro_batches, "micro-batch",
-                                                              "micro-batches"))
-                        : "sequential",
-         network.nested ? "-" : format_duration(cost.pipelined), fmt::format("{:.4g}", samples),
-         format_bytes(cost.fullest_bytes), shardings_text(found[rank].network)});
+    table.add_row({std::to_string(rank + 1), format_duration(cost.iteration()),
+                   network.nested
+                       ? fmt::format("nestpipe, {}",
+                                     counted(network.micro_batches, "micro-batch", "micro-batches"))
+                       : "sequential",
+                   network.nested ? "-" : format_duration(cost.pipelined), format_count(samples),
+                   format_bytes(cost.fullest_bytes), shardings_text(found[rank].network)});
   }
   return table.text();
 }

@@ -34,7 +34,7 @@ Details details_of(const plan::Plan& plan, const sim::PipelineOrder& order,
   Details details;
   plan::BlockCosts costs(plan);
   std::vector<plan::StageCost> stages;
-  for (const plan::StageContent& content : plan::stage_contents(plan)) {
+  for (const plan::StageContent& content : plan::stage_contents(plan, order.device_of)) {
     stages.push_back(plan::simulate_stage(content, plan, costs));
     details.activations.activation.push_back(stages.back().saved + stages.back().saved_ends);
   }

@@ -143,14 +143,16 @@ std::string recommender_text(const plan::Recommender& network, const plan::Recom
     return a.lookup < b.lookup;
   };
   const auto [least, most] = std::minmax_element(cost.ranks.begin(), cost.ranks.end(), by_work);
+  const std::string fewest = format_duration(least->lookup);
+  const std::string longest = format_duration(most->lookup);
   return fmt::format(
-      "{} on {}, {} samples a step\n\n{}\n{}\n{}\nlookups take {} to {} on a rank; {:.4g} of "
-      "{:.4g} rows looked up are distinct;\nthe fullest rank holds {}{}:\n{} of tables, {} of "
+      "{} on {}, {} samples a step\n\n{}\n{}\n{}\nlookups take {} on a rank; {} of {} rows looked "
+      "up are distinct;\nthe fullest rank holds {}{}:\n{} of tables, {} of "
       "indices, pooled rows and gradients of whole tables,\n{} of the dense network, {} of "
       "context\n",
       network.name, network.cluster.name, network.batch, held_text(cost), exchanges_text(cost),
-      step_text(cost), format_duration(least->lookup), format_duration(most->lookup),
-      cost.unique_rows, cost.lookups, format_bytes(cost.fullest_bytes),
+      step_text(cost), fewest == longest ? longest : fmt::format("{} to {}", fewest, longest),
+      format_count(cost.unique_rows), format_count(cost.lookups), format_bytes(cost.fullest_bytes),
       cost.fits
           ? ""
           : fmt::format(", more than the {} of a {}",

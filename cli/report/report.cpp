@@ -9,6 +9,7 @@
 
 #include "base/quantity_text.hpp"
 #include "base/table.hpp"
+#include "base/text.hpp"
 #include "cli/command/common.hpp"
 #include "plan/block_rules.hpp"
 #include "plan/document/plan_text.hpp"
@@ -292,9 +293,10 @@ Json interval_json(Seconds low, Seconds high) {
 }
 
 std::string staleness_text(const plan::Simulation& simulation) {
-  return simulation.synchronous ? ""
-                                : fmt::format(", asynchronous: staleness {}, {} weight versions",
-                                              simulation.staleness, simulation.weight_versions);
+  return simulation.synchronous
+             ? ""
+             : fmt::format(", asynchronous: staleness {}, {}", simulation.staleness,
+                           counted(simulation.weight_versions, "weight version"));
 }
 
 ByteCount largest_memory(const plan::Simulation& simulation) {
@@ -327,9 +329,9 @@ std::string explanation(const plan::Plan& plan, const plan::Simulation& simulati
   if (!simulation.synchronous) {
     text += fmt::format(
         "asynchronous      {} per micro-batch in steady state; gradients are up to {} update{} "
-        "late, {} versions of the weights; not the same training as a synchronous schedule\n",
+        "late, {} of the weights; not the same training as a synchronous schedule\n",
         format_duration(simulation.steady_period), simulation.staleness,
-        simulation.staleness == 1 ? "" : "s", simulation.weight_versions);
+        simulation.staleness == 1 ? "" : "s", counted(simulation.weight_versions, "version"));
   }
   text += cost_text(plan, simulation);
   text += fmt::format("\n{}\n{}\n{}", time_table(plan, simulation), path_text(plan, simulation),

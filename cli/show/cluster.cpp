@@ -2,6 +2,7 @@
 #include "topologies/cluster.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <limits>
 
@@ -154,25 +155,18 @@ std::string size_text(const std::string& name, const topologies::Cluster& cluste
                      to_text(precision));
 }
 
-Shown show_mixed_cluster(const ShowRequest& request) {
-  const topologies::MixedCluster cluster =
-      topologies::load_mixed_cluster(request.name, request.settings);
-  Shown shown;
-  shown.text =
-      fmt::format("{}: {}, {}\n\n", cluster.name, counted(std::ssize(cluster.pools), "pool"),
-                  counted(cluster.num_gpus(), "GPU"));
+// The network between the pools, and nodes that several share; a line each.
+std::vector<std::string> between_pools(const topologies::MixedCluster& cluster) {
   std::vector<int> all;
-  for (const topologies::Pool& pool : cluster.pools) {
+  while (std::ssize(all) < std::ssize(cluster.pools)) {
     all.push_back(static_cast<int>(all.size()));
-    shown.text += size_text("pool " + pool.name, pool.cluster) + node_table(pool.cluster.node) +
-                  "\n" + gpu_table(pool.cluster.gpu) + "\n";
   }
   const topologies::Node across =
       topologies::network_across(cluster, all, std::numeric_limits<int>::max()).node;
-  shown.text +=
-      fmt::format("between pools: {} a node and direction, {}\n",
+  std::vector<std::string> lines = {
+      fmt::format("between pools: {} a node and direction, {}",
                   format_bandwidth(across.scale_out.nic_bandwidth * across.scale_out.nics),
-                  format_duration(across.scale_out.latency));
+                  format_duration(across.scale_out.latency))};
   for (const std::vector<int>& group : cluster.same_nodes) {
     std::string names;
     for (const int pool : group) {
@@ -181,17 +175,33 @@ Shown show_mixed_cluster(const ShowRequest& request) {
     }
     const topologies::Node joined =
         topologies::network_across(cluster, group, std::numeric_limits<int>::max()).node;
-    shown.text +=
-        fmt::format("{} are in the same nodes: {} GPUs over {}, {} each\n", names, joined.gpus,
-                    joined.scale_up.link, format_bandwidth(joined.scale_up.bandwidth_per_gpu));
+    lines.push_back(fmt::format("{} are in the same nodes: {} GPUs over {}, {} each", names,
+                                joined.gpus, joined.scale_up.link,
+                                format_bandwidth(joined.scale_up.bandwidth_per_gpu)));
   }
+  return lines;
+}
+
+Shown show_mixed_cluster(const ShowRequest& request) {
+  const topologies::MixedCluster cluster =
+      topologies::load_mixed_cluster(request.name, request.settings);
+  Shown shown;
+  shown.text =
+      fmt::format("{}: {}, {}\n\n", cluster.name, counted(std::ssize(cluster.pools), "pool"),
+                  counted(cluster.num_gpus(), "GPU"));
+  for (const topologies::Pool& pool : cluster.pools) {
+    shown.text += size_text("pool " + pool.name, pool.cluster) + node_table(pool.cluster.node) +
+                  "\n" + gpu_table(pool.cluster.gpu) + "\n";
+  }
+  const std::vector<std::string> between = between_pools(cluster);
+  shown.text += fmt::format("{}\n", fmt::join(between, "\n"));
   if (request.picture) {
     std::vector<topologies::Cluster> pools;
     for (const topologies::Pool& pool : cluster.pools) {
       pools.push_back(pool.cluster);
       pools.back().name = pool.name;
     }
-    shown.svg = studies::cluster_svg(cluster.name, pools);
+    shown.svg = studies::cluster_svg(cluster.name, pools, between);
   }
   shown.json = Json::Object{
       {"name", cluster.name}, {"num_gpus", cluster.num_gpus()}, {"cluster", cluster.document}};

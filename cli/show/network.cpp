@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/error.hpp"
 #include "base/quantity_text.hpp"
@@ -44,13 +45,26 @@ std::int64_t count_of(const models::Network& network, std::size_t block) {
   return std::count(network.chain.begin(), network.chain.end(), static_cast<int>(block));
 }
 
+// By their first place in the chain, as in the picture; those that are in none come last.
+std::vector<std::size_t> block_order(const models::Network& network) {
+  std::vector<std::size_t> order(network.blocks.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    const auto place = [&](std::size_t block) {
+      return std::find(network.chain.begin(), network.chain.end(), static_cast<int>(block));
+    };
+    return place(a) < place(b);
+  });
+  return order;
+}
+
 std::string block_table(const models::Network& network, const models::Workload& workload) {
   TextTable table({{"block"},
                    {"count", Align::Right},
                    {"parameters", Align::Right},
                    {"forward FLOPs", Align::Right},
                    {"saved", Align::Right}});
-  for (std::size_t i = 0; i < network.blocks.size(); ++i) {
+  for (const std::size_t i : block_order(network)) {
     const models::Block& block = network.blocks[i];
     table.add_row({block.name, fmt::format("{}", count_of(network, i)),
                    format_count(static_cast<double>(models::num_parameters(block))),
@@ -100,7 +114,7 @@ Json operators_json(const models::Block& block, const models::Workload& workload
 // One sequence, as in the tables.
 Json blocks_json(const models::Network& network, const models::Workload& workload) {
   Json blocks = Json::array();
-  for (std::size_t i = 0; i < network.blocks.size(); ++i) {
+  for (const std::size_t i : block_order(network)) {
     const models::Block& block = network.blocks[i];
     blocks.push(
         Json::Object{{"name", block.name},
@@ -162,8 +176,8 @@ Shown show_network(const ShowRequest& request) {
   shown.text +=
       fmt::format("\nOne sequence of {}, 2-byte precision, fused attention:\n", spec.sequence);
   shown.text += block_table(network, workload);
-  for (const models::Block& block : network.blocks) {
-    shown.text += fmt::format("\n{}", operator_table(block, workload));
+  for (const std::size_t block : block_order(network)) {
+    shown.text += fmt::format("\n{}", operator_table(network.blocks[block], workload));
   }
   shown.svg = request.picture ? studies::network_svg(network) : std::string();
   shown.json = Json::Object{

@@ -70,7 +70,8 @@ std::vector<StateGroup> state_groups(const Block& block, const BlockRules& rules
       group.tied = weight.tied;
       group.frozen = weight.frozen;
       group.forward_only = block.frozen;
-      group.reduced = summed_axes(op, weight, assignment, rules.of(op));
+      group.reduced =
+          summed_axes(op, weight, assignment, rules.of(op), read_layout(block, op, index, rules));
       const Layout stored = stored_weight(op, weight, assignment, rules.of(op));
       group.elements = local_elements(weight, stored, mesh, {});
       group.repeated = repeated_heads(weight, stored, mesh, group.elements);
@@ -325,6 +326,7 @@ BlockCost BlockCosts::compute(const Key& key) const {
   BlockCost cost;
   time_passes(key, steps, cost);
   cost.boundary = tensor_bytes(context, context.block.output, stream_layout(rules));
+  cost.carried = carried_by(context);
   cost.states = state_groups(context.block, rules, context.mesh, precision_);
   if (is_quantised(precision_)) {
     cost.quantised = quantised_products(context, rules);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/sim_time.hpp"
+#include "plan/block/carried.hpp"
 #include "plan/block/cost_factors.hpp"
 #include "plan/block/steps.hpp"
 
@@ -89,6 +90,7 @@ struct BlockCost {
   ByteCount saved;     // from forward to backward of one micro-batch
   ByteCount working;   // live only while its backward runs (recomputed activations)
   ByteCount boundary;  // the output handed to the next stage
+  Carried carried;     // beside it
   // Of a slice: gradients of its keys and values, to which later slices add before its backward.
   ByteCount context_gradients;
   std::vector<StateGroup> states;

@@ -46,6 +46,21 @@ std::vector<Layout> produced_layouts(const Block& block, const BlockRules& rules
   return layouts;
 }
 
+Layout read_layout(const Block& block, const Operator& op, int weight, const BlockRules& rules) {
+  // Of every output first the matrix, then the biases in the same order.
+  const auto place = std::find(op.weights.begin(), op.weights.end(), weight) - op.weights.begin();
+  const int output = op.outputs[static_cast<std::size_t>(place) % op.outputs.size()];
+  for (const Operator& reader : block.operators) {
+    const auto input = std::find(reader.inputs.begin(), reader.inputs.end(), output);
+    if (input != reader.inputs.end()) {
+      return required_input(reader, block.tensors[static_cast<std::size_t>(output)],
+                            static_cast<int>(input - reader.inputs.begin()),
+                            assign(block, reader, rules.of(reader)));
+    }
+  }
+  return stream_layout(rules);
+}
+
 std::vector<MergedConversion> merged_conversions(const Tensor& tensor, const Layout& from,
                                                  const Layout& to, const Mesh& mesh,
                                                  const Extents& extents) {

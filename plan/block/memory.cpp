@@ -25,6 +25,7 @@ BlockEvents::BlockEvents(const BlockContext& context, const MemoryFacts& facts, 
   result_.input = block_.input >= 0 ? new_buffer() : -1;
   const int between = block_.output >= 0 ? block_.output : block_.input;
   result_.boundary = between >= 0 ? stream_bytes(between) : 0;
+  result_.carried = carried_by(context);
   list_weights(result_);
 }
 

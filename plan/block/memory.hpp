@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "plan/block/carried.hpp"
 #include "plan/block/memory_facts.hpp"
 #include "plan/block/steps.hpp"
 
@@ -50,6 +51,7 @@ struct BlockMemory {
   std::vector<std::int64_t> experts;
   std::vector<std::int64_t> frozen;
   std::int64_t boundary = 0;  // bytes of the residual stream
+  Carried carried;            // beside it: the stage's, neither the block's to allocate nor to free
 };
 
 // `gathered`: parameters of the block are put together and its gradients taken apart again (ZeRO-2

@@ -91,10 +91,8 @@ OperatorReplay replay_of(const BlockContext& context) {
       }
     }
   }
-  for (const int input : {block.input, block.memory}) {
-    if (input >= 0) {
-      result.kept[slot(input)] = needed[slot(input)];
-    }
+  if (block.input >= 0) {  // what is carried beside it is the stage's (carried.hpp)
+    result.kept[slot(block.input)] = needed[slot(block.input)];
   }
   return result;
 }

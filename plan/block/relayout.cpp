@@ -172,4 +172,16 @@ Relayout relayout(const Plan& plan, const BlockPlan& from, ByteCount before, con
   return {time(from, to, after), time(to, from, before)};
 }
 
+Relayout relayout(const Plan& plan, const BlockPlan& from, const BlockCost& before,
+                  const BlockPlan& to, const BlockCost& after, const BlockCosts& costs) {
+  Relayout change = relayout(plan, from, before.boundary, to, after.boundary, costs);
+  if (after.carried.taken) {
+    const Relayout carried =
+        relayout(plan, from, before.carried.bytes, to, after.carried.bytes, costs);
+    change.forward += carried.forward;
+    change.backward += carried.backward;
+  }
+  return change;
+}
+
 }  // namespace orrery::plan

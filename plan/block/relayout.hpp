@@ -37,4 +37,9 @@ struct Relayout {
 Relayout relayout(const Plan& plan, const BlockPlan& from, ByteCount before, const BlockPlan& to,
                   ByteCount after, const BlockCosts& costs);
 
+// The same of all that goes from one block to the next: the stream, and what it carries where the
+// next block takes it.
+Relayout relayout(const Plan& plan, const BlockPlan& from, const BlockCost& before,
+                  const BlockPlan& to, const BlockCost& after, const BlockCosts& costs);
+
 }  // namespace orrery::plan

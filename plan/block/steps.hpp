@@ -74,6 +74,11 @@ BlockSteps lower_block(const BlockContext& context);
 // Layout in which each tensor of the block is produced (block input included), by tensor index.
 std::vector<Layout> produced_layouts(const models::Block& block, const BlockRules& rules);
 
+// Layout in which the output that a weight of an operator belongs to is read first: by an operator,
+// or by the next block.
+Layout read_layout(const models::Block& block, const models::Operator& op, int weight,
+                   const BlockRules& rules);
+
 // A conversion by sub-collectives of the same kind on several axes merges into one over their
 // product; what a step needs to know of it.
 struct MergedConversion {

@@ -201,8 +201,8 @@ constexpr std::array kFlagRules = {
         "a schedule with attention on other devices"},
     FlagRule{"post_validation", &Execution::post_validation,
              [](const PlanUses& u) { return u.training && can_validate_afterwards(u.plan); },
-             "a zero-bubble schedule with pp > 1, untied embeddings and an optimizer on the "
-             "device"},
+             "a zero-bubble schedule with pp > 1, embeddings untied or on one device and an "
+             "optimizer on the device"},
     FlagRule{"copies_gathered", &Execution::copies_gathered, zero3, kZero3},
     FlagRule{"flattens_gradients", &Execution::flattens_gradients, zero3, kZero3},
 };

@@ -13,6 +13,7 @@
 #include "plan/stage/order_cache.hpp"
 #include "plan/stage/split_backward.hpp"
 #include "plan/stage/step_end.hpp"
+#include "plan/stage/token_table.hpp"
 #include "plan/stage/transfers.hpp"
 
 namespace orrery::plan {
@@ -87,7 +88,7 @@ class FlatBuilder {
  private:
   void lower_stages() {
     int position = 0;
-    for (const StageContent& content : stage_contents(plan_)) {
+    for (const StageContent& content : stage_contents(plan_, order_.device_of)) {
       totals_.push_back(add_up_stage(content, plan_, costs_));
       FlatStage stage;
       stage.amax = amax_reductions(content, plan_, costs_);
@@ -95,18 +96,19 @@ class FlatBuilder {
       stage.activations = totals_.back().saved + totals_.back().saved_ends;
       stage.zero_stage = content.empty() ? 0 : content.front().layout.zero_stage;
       stage.reduces_every_pass = reduces_every_micro_batch(content);
-      const bool without_tied = counts_tied_table_elsewhere(content, costs_.network());
       for (const StagePiece& piece : content) {
-        const FlatBlock& block = block_of(piece, without_tied);
+        const FlatBlock& block = block_of(piece);
         for (int index = 0; index < piece.count; ++index) {
           stage.blocks.push_back({&block, static_cast<std::uint16_t>(position++)});
         }
       }
       stages_.push_back(std::move(stage));
     }
+    hand_on(totals_);
   }
 
-  const FlatBlock& block_of(const StagePiece& piece, bool without_tied) {
+  const FlatBlock& block_of(const StagePiece& piece) {
+    const bool without_tied = piece.table_elsewhere;
     for (const Known& known : blocks_) {
       if (known.block == piece.block && known.layout == piece.layout &&
           known.without_tied == without_tied) {
@@ -158,10 +160,12 @@ class FlatBuilder {
 
   // Devices meet at the gradient norm; then the optimizer and gathers that do not overlap.
   void close(FlatPasses& passes) {
-    const Seconds tied_time = tied_embedding_time(plan_, costs_);
+    const std::vector<int> devices =
+        devices_with_table(plan_, order_.device_of, stage_contents(plan_, order_.device_of));
+    const Seconds tied_time = tied_embedding_time(plan_, devices, costs_);
     Spread tied;
     if (tied_time.value() > 0) {
-      tied = passes.add_tied_sum(tied_time);
+      tied = passes.add_tied_sum(devices, tied_time);
     }
     const Spread norm = passes.add_norm(tied);
     for (std::size_t device = 0; device < order_.passes.size(); ++device) {

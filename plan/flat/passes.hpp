@@ -40,7 +40,7 @@ class FlatPasses {
 
   void add_all();
   // The end of the step, in this order.
-  Spread add_tied_sum(Seconds time);
+  Spread add_tied_sum(const std::vector<int>& devices, Seconds time);
   Spread add_norm(const Spread& tied);
   void add_optimizer(std::size_t device, Seconds time, const Spread& norm);
 

@@ -5,23 +5,27 @@
 
 namespace orrery::plan {
 
-Spread FlatPasses::add_tied_sum(Seconds time) {
+Spread FlatPasses::add_tied_sum(const std::vector<int>& devices, Seconds time) {
   sim::Tag tag;
   tag.micro_batch = sim::kAllMicroBatches;
   tag.pass = sim::PassKind::Communication;
   tag.comm = sim::CommKind::AllReduce;
   tag.name = names_.tied;
-  Device& first = devices_.front();
-  Device& last = devices_.back();
+  const auto holder = [&](int device) -> Device& {
+    return devices_[static_cast<std::size_t>(device)];
+  };
   Spread node;
   for (std::size_t rank = 0; rank < ranks_.num_ranks(); ++rank) {
-    const std::array<sim::StreamId, 2> ends = {first.streams.of(Lane::Data)[rank],
-                                               last.streams.of(Lane::Data)[rank]};
-    const sim::NodeId added = ranks_.program().add_group(ends, to_sim_time(time), tag);
+    std::vector<sim::StreamId> streams;
+    for (const int device : devices) {
+      streams.push_back(holder(device).streams.of(Lane::Data)[rank]);
+    }
+    const sim::NodeId added = ranks_.program().add_group(streams, to_sim_time(time), tag);
     node.first = rank == 0 ? added : node.first;
   }
-  depend_on_front(node, first.front, -1);
-  depend_on_front(node, last.front, -1);
+  for (const int device : devices) {
+    depend_on_front(node, holder(device).front, -1);
+  }
   return node;
 }
 

@@ -68,7 +68,7 @@ MixedPipeline::MixedPipeline(const MixedPlan& plan, const ReplicaGroup& group, K
     set_view(plan, group.micro_batches, kind_of_device(device).view);
   }
   device_of_ = kinds.orders().devices_of(front().view);
-  contents_ = stage_contents(front().view);
+  contents_ = stage_contents(front().view, device_of_);
 }
 
 NodeKind& MixedPipeline::kind_of_device(std::size_t device) {
@@ -116,6 +116,7 @@ void MixedPipeline::cost_own(CostOfStage cost_of) {
     stages_.push_back(cost_of(contents_[stage], kind.view, kind.costs, {}));
     kind.costs.set_data_costs(nullptr);
   }
+  hand_on(stages_);
   queue_gathers(front().view, device_of_, stages_);
   sends_ = transfers();
 }
@@ -238,7 +239,7 @@ Seconds MixedPipeline::optimizer() {
 std::vector<StageContent> MixedPipeline::contents_on(int pool) {
   Plan& view = kinds_.pool(pool).view;
   set_ranks(plan_, group_, pool, view);
-  std::vector<StageContent> contents = stage_contents(view);
+  std::vector<StageContent> contents = stage_contents(view, device_of_);
   set_view(plan_, group_.micro_batches, view);
   return contents;
 }
@@ -281,6 +282,7 @@ std::vector<MixedPipeline::Held> MixedPipeline::memory() {
           NodeKind& kind = kind_of(stage);
           stages.push_back(add_up_stage(contents[stage], kind.view, kind.costs));
         }
+        hand_on(stages);
         of_pool = memory_of(contents, stages, live);
       }
       add(device, pool, of_pool[device]);

@@ -177,6 +177,32 @@ void DeviceReplay::keep_input(const BlockMemory& memory, bool first, std::vector
   }
 }
 
+void DeviceReplay::receive_carried(const BlockMemory& memory, Live& live) {
+  if (memory.carried.taken && live.carried < 0) {
+    live.carried = memory_.allocate(memory.carried.bytes.value());
+  }
+}
+
+void DeviceReplay::make_carried(const BlockMemory& memory, Live& live) {
+  const Carried& carried = memory.carried;
+  if (carried.bytes.value() > 0 && !carried.taken && !carried.kept) {
+    live.carried = memory_.allocate(carried.bytes.value());
+  }
+}
+
+void DeviceReplay::end_carried(int stage, std::uint32_t micro_batch, bool runs_again) {
+  const std::size_t count = stages[stage].positions.size();
+  bool stays = runs_again && count > 0 && at(stage, micro_batch, 0).memory->carried.taken;
+  for (std::size_t index = 0; !runs_again && index < count; ++index) {
+    stays = stays || at(stage, micro_batch, index).memory->carried.read_again;
+  }
+  Buffer& carried = live_.at({stage, micro_batch}).carried;
+  if (!stays) {
+    memory_.release(carried);
+    carried = -1;
+  }
+}
+
 void DeviceReplay::forward(int stage, std::uint32_t micro_batch, bool runs_again) {
   leave(stage, micro_batch);
   const bool block_by_block = stages[stage].leaving == 0;
@@ -202,6 +228,9 @@ void DeviceReplay::forward(int stage, std::uint32_t micro_batch, bool runs_again
         current = current < 0 ? memory_.allocate(memory.boundary) : current;  // received
       }
       buffers[static_cast<std::size_t>(memory.input)] = current;
+      if (index == 0) {
+        receive_carried(memory, live);
+      }
     } else if (index > 0) {
       memory_.release(current);  // features of a frozen encoder, read like token ids
     }
@@ -212,6 +241,7 @@ void DeviceReplay::forward(int stage, std::uint32_t micro_batch, bool runs_again
       end_forward(positions[index]);
     }
     current = take(buffers, memory.output);
+    make_carried(memory, live);
     if (runs_again) {
       keep_input(memory, index == 0, buffers, live.input);
     }
@@ -222,6 +252,7 @@ void DeviceReplay::forward(int stage, std::uint32_t micro_batch, bool runs_again
   if (!positions.empty() && block_by_block) {
     evict(at(stage, micro_batch, positions.size() - 1), live.buffers.back());
   }
+  end_carried(stage, micro_batch, runs_again);
   if ((facts_.keeps_stage_outputs && !runs_again) || stages[stage].portions > 0) {
     live.output = current;
   } else {
@@ -234,8 +265,15 @@ void DeviceReplay::backward(int stage, std::uint32_t micro_batch, bool cut) {
   Live& live = live_[{stage, micro_batch}];
   begin_gradients();
   Buffer gradient = -1;
+  Buffer of_carried = -1;  // its gradient, to which every block adds
+  const auto begin_carried = [&](const BlockMemory& memory) {
+    if (of_carried < 0 && memory.carried.trained) {
+      of_carried = memory_.allocate(memory.carried.bytes.value());
+    }
+  };
   if (!positions.empty()) {
     const BlockMemory& last = *at(stage, micro_batch, positions.size() - 1).memory;
+    begin_carried(last);  // received
     gradient = last.output_gradient >= 0 ? receive_gradient(last.boundary, cut) : -1;
   }
   for (std::size_t index = positions.size(); index-- > 0;) {
@@ -262,6 +300,7 @@ void DeviceReplay::backward(int stage, std::uint32_t micro_batch, bool cut) {
     } else {
       apply(memory.backward, buffers);
     }
+    begin_carried(memory);
     end_backward(positions[index]);
     memory_.release(live.keys[index]);
     memory_.release(live.context_gradients[index]);
@@ -269,9 +308,18 @@ void DeviceReplay::backward(int stage, std::uint32_t micro_batch, bool cut) {
     if (gradient >= 0 && gradient == received_) {
       gradient = memory_.allocate(memory.boundary);  // a sum that is not made in place
     }
+    if (memory.carried.trained && !memory.carried.taken) {
+      memory_.release(std::exchange(of_carried, -1));  // its maker's backward has taken it
+    }
     if (!cut) {
       reduce(positions[index], memory, buffers);
     }
+  }
+  memory_.release(of_carried);
+  if (cut && live.carried >= 0) {
+    live.for_weight_grads.insert(live.carried);
+  } else {
+    memory_.release(live.carried);
   }
   if (!live.for_weight_grads.contains(gradient)) {
     send_gradient(gradient, cut);

@@ -73,7 +73,8 @@ struct Live {
   std::vector<Buffer> keys;                  // per position, with slices
   std::vector<Buffer> context_gradients;
   Buffer output = -1;
-  Buffer input = -1;                  // all that a forward keeps that a recompute pass repeats
+  Buffer input = -1;    // all but that of the next line a forward keeps that a recompute repeats
+  Buffer carried = -1;  // what travels beside the stream, for all blocks (plan/block/carried.hpp)
   std::set<Buffer> for_weight_grads;  // kept from B to W of a cut backward
 };
 
@@ -148,6 +149,11 @@ class DeviceReplay {
   void begin_context_gradients(int stage, std::uint32_t unit, std::size_t position);
   // With `runs_again` it keeps its input alone, for the pass that runs it again.
   void forward(int stage, std::uint32_t micro_batch, bool runs_again);
+  // What travels beside the stream: received by the first block, or made by one that does not keep
+  // it for the blocks behind; at the end of the forward it goes unless something will read it.
+  void receive_carried(const BlockMemory& memory, Live& live);
+  void make_carried(const BlockMemory& memory, Live& live);
+  void end_carried(int stage, std::uint32_t micro_batch, bool runs_again);
   // Frees what a position's forward made but the output, of the first position all but the input.
   void keep_input(const BlockMemory& memory, bool first, std::vector<Buffer>& buffers,
                   Buffer& input);

@@ -89,7 +89,7 @@ class PlanReplay {
  public:
   // Of a plan of packs: one replica's.
   PlanReplay(const Plan& plan, const MemoryFacts& facts, Stop stop)
-      : plan_(plan), facts_(facts), contents_(stage_contents(plan)), stop_(stop), models_(plan) {
+      : plan_(plan), facts_(facts), stop_(stop), models_(plan) {
     if (plan.packs.empty()) {
       kinds_.push_back(std::make_unique<Kind>(plan, models_));
     }
@@ -118,6 +118,7 @@ class PlanReplay {
     const sim::PipelineOrder order = plan_.packs.empty()
                                          ? short_order(plan_, costs())
                                          : simulate(plan_, {.record_spans = true}).order;
+    contents_ = stage_contents(plan_, devices_of_stages(plan_, order));
     if (block_passes(order) > kMaxBlockPasses) {
       return {};
     }
@@ -219,7 +220,6 @@ class PlanReplay {
 
   StageReplay stage_replay(const StageContent& content) {
     StageReplay stage;
-    const bool without_tied = counts_tied_table_elsewhere(content, plan_.network);
     for (const StagePiece& piece : content) {
       const std::int64_t micro_batch = micro_batch_of(piece, kinds_.front()->plan);
       Position position;
@@ -227,9 +227,9 @@ class PlanReplay {
                      models::BlockKind::Layer;
       position.frozen = costs().network().blocks[static_cast<std::size_t>(piece.block)].frozen;
       const Mesh mesh = mesh_of(piece.layout, data_ranks_of(piece, plan_));
-      position.states =
-          state_bytes(costs().of(piece.block, piece.layout, micro_batch), piece.layout, mesh,
-                      plan_.execution, plan_.precision, without_tied, plan_.cluster.node.gpus);
+      position.states = state_bytes(costs().of(piece.block, piece.layout, micro_batch),
+                                    piece.layout, mesh, plan_.execution, plan_.precision,
+                                    piece.table_elsewhere, plan_.cluster.node.gpus);
       position.gathered = position.states.gathered.value() > 0;
       position.reduced = position.states.unreduced.value() > 0;
       position.fetched = position.states.fetched.value();

@@ -38,7 +38,8 @@ class Reporter {
     }
   }
 
-  // `with_table`: the stage of the block holds the token table, of which tied weights are a use.
+  // `with_table`: another block of the device counts the token table that tied weights are a use
+  // of.
   BlockReport report(int position, const StagePiece& piece, bool with_table) {
     const int block = piece.block;
     BlockReport report;
@@ -76,9 +77,16 @@ class Reporter {
   void add_conversion(const BlockPlan& from, const BlockPlan& to, int block, BlockReport& report) {
     const Block& here = plan_.network.blocks[static_cast<std::size_t>(block)];
     const int stream = here.input >= 0 ? here.input : here.output;
-    if (stream < 0) {
-      return;
+    for (const int tensor : {stream, takes_carried(here) ? here.memory : -1}) {
+      if (tensor >= 0) {
+        add_conversion(from, to, here, tensor, report);
+      }
     }
+  }
+
+ private:
+  void add_conversion(const BlockPlan& from, const BlockPlan& to, const Block& here, int stream,
+                      BlockReport& report) {
     const auto pass = [&](const BlockPlan& source, const BlockPlan& target, PassKind kind) {
       for (const StreamConversion& step : stream_conversions(plan_, source, target)) {
         for (const Slice& slice : slices_of(plan_)) {
@@ -99,7 +107,6 @@ class Reporter {
     pass(to, from, PassKind::InputGrad);
   }
 
- private:
   // With all data ranks and the ZeRO stage, which the lowering of a block leaves out; of several
   // slices the longest, of a serving plan the largest iteration.
   BlockContext context_of(const StagePiece& piece) const {
@@ -323,18 +330,15 @@ class Reporter {
   std::optional<ServingModel> serving_;  // no gradients, no backward
 };
 
-// By chain position whether its stage begins with the token table.
-std::vector<bool> positions_with_table(const Plan& plan) {
-  std::vector<bool> with_table;
-  for (const int count : plan.stage_blocks) {
-    const std::size_t first = with_table.size();
-    bool table = false;
-    for (int index = 0; index < count; ++index) {
-      const auto block =
-          static_cast<std::size_t>(plan.network.chain[first + static_cast<std::size_t>(index)]);
-      table = table || plan.network.blocks[block].kind == models::BlockKind::Embedding;
+// By block whether its device counts the token table that it uses elsewhere.
+std::vector<bool> blocks_with_table(const Plan& plan) {
+  std::vector<bool> with_table(plan.network.blocks.size(), false);
+  for (const StageContent& content : stage_contents(plan)) {
+    for (const StagePiece& piece : content) {
+      if (piece.table_elsewhere) {
+        with_table[static_cast<std::size_t>(piece.block)] = true;
+      }
     }
-    with_table.insert(with_table.end(), static_cast<std::size_t>(count), table);
   }
   return with_table;
 }
@@ -352,7 +356,7 @@ std::vector<BlockReport> report_layouts(const Plan& stated) {
   plan.execution.overlap_context = false;
   plan.execution.stream_tp = false;
   Reporter reporter(plan);
-  const std::vector<bool> with_table = positions_with_table(plan);
+  const std::vector<bool> with_table = blocks_with_table(plan);
   std::vector<BlockReport> reports;
   int position = 0;
   const BlockPlan* previous = nullptr;
@@ -365,8 +369,8 @@ std::vector<BlockReport> report_layouts(const Plan& stated) {
         continue;
       }
       const StagePiece piece = piece_at(plan, position);
-      reports.push_back(reporter.report(
-          position, piece, piece.across_stages || with_table[static_cast<std::size_t>(position)]));
+      reports.push_back(
+          reporter.report(position, piece, with_table[static_cast<std::size_t>(block)]));
       if (previous != nullptr && *previous != run.layout) {
         reporter.add_conversion(*previous, run.layout, block, reports.back());
       }

@@ -74,7 +74,7 @@ struct Evaluation {
 std::vector<SplitBackwards::Kept> kept_by_stage(const Plan& plan, const BlockCosts& costs,
                                                 SplitBackwards& splits) {
   std::vector<SplitBackwards::Kept> kept;
-  for (const StageContent& content : stage_contents(plan)) {
+  for (const StageContent& content : stage_contents(plan, {})) {
     kept.push_back(splits.kept(content, plan, costs));
   }
   return kept;
@@ -121,6 +121,7 @@ void cost_stages(const Plan& plan, const std::vector<StageContent>& contents, Bl
   if (plan.slices == 1) {
     run.stages = stage_costs(
         contents, [&](const StageContent& content) { return cost_of(content, plan, costs, {}); });
+    hand_on(run.stages);
     return;
   }
   run.slices = slice_costs(plan, contents, [&](const StageContent& content, const Slice& slice) {
@@ -139,7 +140,7 @@ void queue_gathers(const Plan& plan, const sim::PipelineOrder& order, Evaluation
 Evaluation evaluate(const Plan& plan, const sim::PipelineOrder& order, bool record_spans,
                     BlockCosts& costs, SplitBackwards& splits) {
   Evaluation run;
-  const std::vector<StageContent> contents = stage_contents(plan);
+  const std::vector<StageContent> contents = stage_contents(plan, devices_of_stages(plan, order));
   cost_stages(plan, contents, costs, simulate_stage, run);
   if (!run.slices.empty()) {
     add_offload_of_slices(plan, contents, costs, run.slices);
@@ -275,7 +276,7 @@ std::vector<StageMemory> Simulator::memory(const Plan& plan) {
   }
   OrderCache& orders = cache_->orders;
   Evaluation run;
-  cost_stages(plan, stage_contents(plan), cache_->costs, add_up_stage, run);
+  cost_stages(plan, orders.contents_of(plan), cache_->costs, add_up_stage, run);
   const std::vector<LiveCounts>& live = orders.live_of(plan);
   const std::vector<SlicePeak> peaks =
       plan.slices == 1 ? std::vector<SlicePeak>{} : slice_peaks(orders.order_of(plan), run.slices);
@@ -306,7 +307,7 @@ Seconds Simulator::lower_bound(const Plan& plan) {
   }
   BlockCosts& costs = cache_->costs;
   const StagePlacement place = placement(plan);
-  const std::vector<StageContent> contents = stage_contents(plan);
+  const std::vector<StageContent> contents = stage_contents(plan, place.device_of);
   Evaluation run;
   cost_stages(plan, contents, costs, add_up_stage, run);
   const std::vector<StageCost>& stages = run.stages;
@@ -351,13 +352,13 @@ Seconds Simulator::list_bound(const Plan& plan) {
   }
   BlockCosts& costs = cache_->costs;
   const sim::PipelineOrder& order = cache_->orders.order_of(plan);
-  const std::vector<StageContent> contents = stage_contents(plan);
+  const std::vector<std::uint16_t> devices = devices_of_stages(plan, order);
+  const std::vector<StageContent> contents = stage_contents(plan, devices);
   Evaluation run;
   cost_stages(plan, contents, costs, add_up_stage, run);
   const sim::PipelineCosts passes =
       passes_of(plan, order, contents, run, costs, cache_->orders.splits());
   const SimTime makespan = sim::evaluate_pipeline(order, passes).makespan;
-  const std::vector<std::uint16_t> devices = devices_of_stages(plan, order);
   return to_seconds(makespan + to_sim_time(copies_time(plan, run.stages, devices, costs)) +
                     to_sim_time(optimizer_time(plan, run.stages, devices, costs)));
 }
@@ -375,7 +376,7 @@ MemoryVerdict Simulator::fits_or_misses(const Plan& plan) {
     OrderCache& orders = cache_->orders;
     const std::vector<LiveCounts>& live = orders.live_layers_of(plan);
     Evaluation run;
-    cost_stages(plan, stage_contents(plan), cache_->costs, add_up_stage, run);
+    cost_stages(plan, orders.contents_of(plan), cache_->costs, add_up_stage, run);
     MemoryVerdict layers = memory_verdict(
         plan, stage_memory(plan, run.stages, live,
                            kept_between(plan, live, cache_->costs, orders.splits())));

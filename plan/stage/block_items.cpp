@@ -36,18 +36,18 @@ std::pair<SimTime, SimTime> pass_times(const StagePiece& piece, const BlockCost&
 
 std::vector<BlockItem> items_of(const StageContent& content, const Plan& plan, BlockCosts& costs,
                                 const Slice& slice, StepEnds ends, StageCost& stage) {
-  const bool without_tied = counts_tied_table_elsewhere(content, costs.network());
   std::vector<BlockItem> items;
   const StagePiece* previous = nullptr;
-  ByteCount boundary;
+  const BlockCost* before = nullptr;
   for (const StagePiece& piece : content) {
     const BlockCost& block =
         costs.of(piece.block, piece.layout, micro_batch_of(piece, plan), slice);
     const Mesh mesh = mesh_of(piece.layout, data_ranks_of(piece, plan));
     const bool every_pass = piece.layout.zero_stage >= 2 || is_quantised(costs.precision());
-    const StateTraffic traffic = ends == StepEnds::Simulated || every_pass
-                                     ? state_traffic(block, piece.layout, mesh, costs, without_tied)
-                                     : StateTraffic{};
+    const StateTraffic traffic =
+        ends == StepEnds::Simulated || every_pass
+            ? state_traffic(block, piece.layout, mesh, costs, piece.table_elsewhere)
+            : StateTraffic{};
     stage.data_between_nodes = stage.data_between_nodes || traffic.between_nodes;
     const std::size_t first = items.size();
     const auto [forward, backward] =
@@ -64,8 +64,7 @@ std::vector<BlockItem> items_of(const StageContent& content, const Plan& plan, B
     add_copies(traffic.copy_forward, stage.forward_cost, stage.forward);
     add_copies(traffic.copy_backward, stage.backward_cost, stage.backward);
     if (previous != nullptr && previous->layout != piece.layout && !piece.across_stages) {
-      const Relayout change =
-          relayout(plan, previous->layout, boundary, piece.layout, block.boundary, costs);
+      const Relayout change = relayout(plan, previous->layout, *before, piece.layout, block, costs);
       items[first].forward += to_sim_time(change.forward);
       items[first].conversion = to_sim_time(change.backward);
       items[first].backward += items[first].conversion;
@@ -73,7 +72,7 @@ std::vector<BlockItem> items_of(const StageContent& content, const Plan& plan, B
       stage.relayout_backward += change.backward;
     }
     previous = &piece;
-    boundary = block.boundary;
+    before = &block;
   }
   return items;
 }

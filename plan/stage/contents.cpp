@@ -3,9 +3,11 @@
 #include <iterator>
 
 #include "plan/schedule_traits.hpp"
+#include "plan/stage/plan_schedule.hpp"
 #include "plan/stage/servers.hpp"
 #include "plan/stage/spread_attention.hpp"
 #include "plan/stage/stage.hpp"
+#include "plan/stage/token_table.hpp"
 
 namespace orrery::plan {
 
@@ -96,12 +98,6 @@ StagePiece piece_at(const Plan& plan, int position) {
              : piece;
 }
 
-bool counts_tied_table_elsewhere(const StageContent& content, const models::Network& network) {
-  return std::any_of(content.begin(), content.end(), [&](const StagePiece& piece) {
-    return piece.across_stages || kind_of(piece, network) == models::BlockKind::Embedding;
-  });
-}
-
 bool reduces_every_micro_batch(const StageContent& content) {
   return std::any_of(content.begin(), content.end(),
                      [](const StagePiece& piece) { return piece.layout.zero_stage >= 2; });
@@ -112,7 +108,26 @@ std::size_t first_equal(const std::vector<StageContent>& contents, std::size_t s
   return static_cast<std::size_t>(std::find(contents.begin(), self, *self) - contents.begin());
 }
 
+namespace {
+
+// Devices in turn are as good as those of the lists where no device has several stages of a chain.
+std::vector<std::uint16_t> devices_that_share(const Plan& plan) {
+  const std::vector<models::Block>& blocks = plan.network.blocks;
+  const bool in_turn = plan.schedule_document == nullptr && plan.chunks == 1 &&
+                       !schedule_traits(plan).two_directions;
+  return plan.pp == 1 || in_turn || std::none_of(blocks.begin(), blocks.end(), uses_table)
+             ? std::vector<std::uint16_t>()
+             : schedule_devices(plan);
+}
+
+}  // namespace
+
 std::vector<StageContent> stage_contents(const Plan& plan) {
+  return stage_contents(plan, devices_that_share(plan));
+}
+
+std::vector<StageContent> stage_contents(const Plan& plan,
+                                         const std::vector<std::uint16_t>& device_of) {
   std::vector<StageContent> stages;
   std::size_t position = 0;
   for (const int blocks : plan.stage_blocks) {
@@ -146,6 +161,7 @@ std::vector<StageContent> stage_contents(const Plan& plan) {
       stages.push_back(StageContent(stages[stage]));
     }
   }
+  share_table(plan, device_of, stages);
   return stages;
 }
 

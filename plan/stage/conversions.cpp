@@ -33,7 +33,7 @@ class Converter {
     if (from == to || (!is_last_of_stage && !to_end)) {
       return;
     }
-    const Relayout change = relayout_of({from, boundary(position), to, boundary(position + 1)});
+    const Relayout change = relayout_of({from, cost(position), to, cost(position + 1)});
     // Of the ends the stage with the layer; an embedding may end its stage: then that is the next.
     const bool next = is_last_of_stage && !(to_end && is_layer(position));
     for (std::size_t copy = 0; copy < copies_; ++copy) {
@@ -49,19 +49,20 @@ class Converter {
     return plan_.network.blocks[static_cast<std::size_t>(block_at(position))].kind ==
            models::BlockKind::Layer;
   }
-  ByteCount boundary(int position) {
+  const BlockCost& cost(int position) {
     const BlockPlan& layout = plan_.layout_of(position);
     const int block = block_at(position);
-    return costs_.of(block, layout, plan_.micro_batch_of(layout, block), slice_).boundary;
+    return costs_.of(block, layout, plan_.micro_batch_of(layout, block), slice_);
   }
 
   struct Change {
     const BlockPlan& from;
-    ByteCount before;
+    const BlockCost& before;
     const BlockPlan& to;
-    ByteCount after;
+    const BlockCost& after;
     bool operator==(const Change& other) const {
-      return before == other.before && after == other.after && from == other.from && to == other.to;
+      return &before == &other.before && &after == &other.after && from == other.from &&
+             to == other.to;
     }
   };
   // Few are different.

@@ -10,12 +10,15 @@
 #include "plan/stage/memory.hpp"
 #include "plan/stage/offload_time.hpp"
 #include "plan/stage/step_end.hpp"
+#include "plan/stage/token_table.hpp"
 
 namespace orrery::plan {
 
 namespace {
 
 constexpr double kRounding = 1.0 - 1e-12;  // of doubles must not pass the time itself
+
+std::size_t copies_of(const StagePlacement& placement) { return placement.two_directions ? 2 : 1; }
 
 }  // namespace
 
@@ -56,7 +59,7 @@ LayoutBounds::Block LayoutBounds::bound_of(int index, BlockCosts& costs) const {
   }
   const models::Block& described = network.blocks[static_cast<std::size_t>(index)];
   block.end = described.kind != models::BlockKind::Layer;
-  block.embedding = described.kind == models::BlockKind::Embedding;
+  block.uses_table = uses_table(described);
   block.frozen = described.frozen;
   hold_states(costs.of(index, layout, micro_batch, slices.front()), block);
   return block;
@@ -115,11 +118,25 @@ void LayoutBounds::for_blocks(int first, int count, Visit visit) const {
   }
 }
 
-bool LayoutBounds::has_embedding(int first, int count) const {
-  bool found = false;
-  for_blocks(first, count, [&](const Block& block, int) { found = found || block.embedding; });
-  return found;
-}
+class LayoutBounds::TablesOfDevices {
+ public:
+  // The chain begins with the embedding.
+  TablesOfDevices(const StagePlacement& placement, std::size_t stages, int devices)
+      : counted_(static_cast<std::size_t>(devices), false) {
+    for (std::size_t copy = 0; copy < copies_of(placement) && !placement.shares_ends; ++copy) {
+      counted_[placement.device_of[copy * stages]] = true;
+    }
+  }
+  // The states of a block that comes next on a device.
+  const StateBytes& states(const Block& block, std::size_t device, std::size_t zero) {
+    const bool elsewhere = block.uses_table && counted_[device];
+    counted_[device] = counted_[device] || block.uses_table;
+    return block.states[elsewhere ? 1 : 0][zero];
+  }
+
+ private:
+  std::vector<bool> counted_;
+};
 
 // Packs of sequences are as long as they are: nothing is known of them here.
 Seconds LayoutBounds::least_time(bool shares_ends, bool joins_passes) const {
@@ -209,17 +226,14 @@ Seconds LayoutBounds::optimizer(const std::vector<int>& stages,
     return Seconds();
   }
   std::vector<std::int64_t> parameters(static_cast<std::size_t>(plan_.pp), 0);  // by device
-  int first = 0;
-  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
-    const std::size_t tied = has_embedding(first, stages[stage]) ? 1 : 0;
-    std::int64_t here = 0;
-    for_blocks(first, stages[stage], [&](const Block& block, int count) {
-      here += block.states[tied][thriftiest_].local_parameters * count;
-    });
-    first += stages[stage];
-    parameters[placement.device_of[stage]] += here;
-    if (placement.two_directions) {
-      parameters[placement.device_of[stages.size() + stage]] += here;
+  TablesOfDevices tables(placement, stages.size(), plan_.pp);
+  for (std::size_t copy = 0; copy < copies_of(placement); ++copy) {
+    int first = 0;
+    for (std::size_t stage = 0; stage < stages.size(); first += stages[stage], ++stage) {
+      const std::size_t device = placement.device_of[copy * stages.size() + stage];
+      for_blocks(first, stages[stage], [&](const Block& block, int count) {
+        parameters[device] += tables.states(block, device, thriftiest_).local_parameters * count;
+      });
     }
   }
   const std::int64_t most = *std::max_element(parameters.begin(), parameters.end());
@@ -241,7 +255,7 @@ LayoutBounds::Activations LayoutBounds::activations(const std::vector<int>& stag
                                                     const StagePlacement& placement,
                                                     bool integrate) {
   const auto devices = static_cast<std::size_t>(plan_.pp);
-  const std::size_t copies = placement.two_directions ? 2 : 1;
+  const std::size_t copies = copies_of(placement);
   const double units = static_cast<double>(plan_.num_micro_batches()) / static_cast<double>(copies);
   Activations result{std::vector<ByteCount>(devices), std::vector<double>(devices, 0.0)};
   SimTime stay;  // of a micro-batch, from here on to the end of the chain and back
@@ -274,43 +288,47 @@ LayoutBounds::Activations LayoutBounds::activations(const std::vector<int>& stag
   return result;
 }
 
+LayoutBounds::FixedBytes LayoutBounds::fixed_bytes_of(int first, int count,
+                                                      const StagePlacement& placement,
+                                                      std::size_t zero, std::size_t device,
+                                                      TablesOfDevices& tables) const {
+  FixedBytes bytes;
+  ByteCount all_gathered, largest_gathered, largest_beside;
+  for_blocks(first, count, [&](const Block& block, int times) {
+    if (is_apart(block, placement)) {
+      return;
+    }
+    const StateBytes& states = tables.states(block, device, zero);
+    bytes.held += (states.held_parameters() + states.gradients + states.optimizer) * times;
+    all_gathered += states.gathered * times;
+    largest_gathered = std::max(largest_gathered, states.gathered);
+    largest_beside = std::max(largest_beside, states.of_one_block());
+    bytes.working = std::max(bytes.working, block.working);
+  });
+  const auto in_flight = static_cast<std::int64_t>(
+      std::min(static_cast<std::size_t>(count), gathers_in_flight(plan_.execution)));
+  bytes.held += largest_beside + (plan_.execution.reshard_after_forward
+                                      ? std::min(all_gathered, largest_gathered * in_flight)
+                                      : all_gathered);
+  return bytes;
+}
+
 std::vector<ByteCount> LayoutBounds::fixed_bytes(const std::vector<int>& stages,
                                                  const StagePlacement& placement,
                                                  std::size_t zero) const {
   const auto devices = static_cast<std::size_t>(plan_.pp);
   std::vector<ByteCount> held(devices, communicator_bytes(plan_) + context_bytes());
   std::vector<ByteCount> working(devices);
-  const std::size_t copies = placement.two_directions ? 2 : 1;
-  int first = 0;
-  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
-    const std::size_t tied = has_embedding(first, stages[stage]) ? 1 : 0;
-    ByteCount states_bytes;
-    ByteCount all_gathered;
-    ByteCount largest_gathered;
-    ByteCount largest_beside;
-    ByteCount largest_working;
-    for_blocks(first, stages[stage], [&](const Block& block, int count) {
-      if (is_apart(block, placement)) {
-        return;
-      }
-      const StateBytes& states = block.states[tied][zero];
-      states_bytes += (states.held_parameters() + states.gradients + states.optimizer) * count;
-      all_gathered += states.gathered * count;
-      largest_gathered = std::max(largest_gathered, states.gathered);
-      largest_beside = std::max(largest_beside, states.of_one_block());
-      largest_working = std::max(largest_working, block.working);
-    });
-    const auto in_flight = static_cast<std::int64_t>(
-        std::min(static_cast<std::size_t>(stages[stage]), gathers_in_flight(plan_.execution)));
-    const ByteCount gathered = plan_.execution.reshard_after_forward
-                                   ? std::min(all_gathered, largest_gathered * in_flight)
-                                   : all_gathered;
-    for (std::size_t copy = 0; copy < copies; ++copy) {
+  TablesOfDevices tables(placement, stages.size(), plan_.pp);
+  for (std::size_t copy = 0; copy < copies_of(placement); ++copy) {
+    int first = 0;
+    for (std::size_t stage = 0; stage < stages.size(); first += stages[stage], ++stage) {
       const std::size_t device = placement.device_of[copy * stages.size() + stage];
-      held[device] += states_bytes + gathered + largest_beside;
-      working[device] = std::max(working[device], largest_working);
+      const FixedBytes bytes =
+          fixed_bytes_of(first, stages[stage], placement, zero, device, tables);
+      held[device] += bytes.held;
+      working[device] = std::max(working[device], bytes.working);
     }
-    first += stages[stage];
   }
   for (std::size_t device = 0; device < devices; ++device) {
     held[device] += working[device];

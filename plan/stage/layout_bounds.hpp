@@ -53,11 +53,11 @@ class LayoutBounds {
     ByteCount saved;
     ByteCount working;
     ByteCount boundary;
-    bool end = false;  // embedding or head
-    bool embedding = false;
+    bool end = false;         // embedding or head
+    bool uses_table = false;  // of the embedding
     bool frozen = false;
     SimTime input_grad{-1};  // of the backward cut in two; negative: not asked for yet
-    // By ZeRO stage, and by whether the token table is there already.
+    // By ZeRO stage, and by whether the device counts the token table elsewhere.
     std::vector<StateBytes> states[2];
   };
   Block bound_of(int index, BlockCosts& costs) const;
@@ -77,6 +77,15 @@ class LayoutBounds {
   };
   Activations activations(const std::vector<int>& stages, const StagePlacement& placement,
                           bool integrate);
+  // Whether the token table of a device is counted, as share_table() tells it.
+  class TablesOfDevices;
+  // Of a virtual stage: states and what comes beside them, and what its largest block works in.
+  struct FixedBytes {
+    ByteCount held;
+    ByteCount working;
+  };
+  FixedBytes fixed_bytes_of(int first, int count, const StagePlacement& placement, std::size_t zero,
+                            std::size_t device, TablesOfDevices& tables) const;
   // Everything else.
   std::vector<ByteCount> fixed_bytes(const std::vector<int>& stages,
                                      const StagePlacement& placement, std::size_t zero) const;
@@ -84,7 +93,6 @@ class LayoutBounds {
   // Positions [first, first + count) of the chain by block.
   template <typename Visit>
   void for_blocks(int first, int count, Visit visit) const;
-  bool has_embedding(int first, int count) const;
 
   const Plan& plan_;
   const BlockCosts& costs_;

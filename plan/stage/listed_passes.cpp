@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "plan/schedule_traits.hpp"
+#include "plan/stage/token_table.hpp"
 #include "plan/stage/transfers.hpp"
 #include "sim/orders/listed_order.hpp"
 #include "sim/orders/schedule_document.hpp"
@@ -42,8 +43,8 @@ std::string updates_problem(const Plan& plan, const sim::PipelineOrder& order) {
   if (!order.chains.empty()) {
     return "copies of the network add up their gradients after the step: leave passes \"U\" out";
   }
-  if (plan.pp > 1 && !plan.network.chain.empty() && plan.network.spec.tied_embeddings) {
-    return "the first and the last stage add up the gradients of a tied table before they update: "
+  if (may_sum_tables(plan, order.device_of)) {
+    return "devices with a stage that uses a tied table add up its gradients before they update: "
            "leave passes \"U\" out";
   }
   return "";

@@ -124,7 +124,6 @@ void add_offload(const StageContent& content, const Plan& plan, BlockCosts& cost
   if (!any) {
     return;
   }
-  const bool without_tied = counts_tied_table_elsewhere(content, costs.network());
   const int resident = blocks_on_device(content, plan.execution);
   const bool fetches = std::any_of(content.begin(), content.end(), [](const StagePiece& piece) {
     return piece.layout.offload.parameters != Tier::Device;
@@ -140,7 +139,7 @@ void add_offload(const StageContent& content, const Plan& plan, BlockCosts& cost
         costs.of(piece.block, piece.layout, micro_batch_of(piece, plan), slice);
     const StateBytes states =
         state_bytes(block, piece.layout, mesh_of(piece.layout, data_ranks_of(piece, plan)),
-                    plan.execution, plan.precision, without_tied);
+                    plan.execution, plan.precision, piece.table_elsewhere);
     const ByteCount away = away_bytes(piece, block, costs.network());
     CopiedBlock ahead{block.forward.time, {}, {}, {}};
     CopiedBlock back{block.backward.time, {}, {}, {}};

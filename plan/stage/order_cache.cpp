@@ -43,6 +43,11 @@ const std::vector<std::uint16_t>& OrderCache::devices_of(const Plan& plan) {
   return slot->second;
 }
 
+std::vector<StageContent> OrderCache::contents_of(const Plan& plan) {
+  return stage_contents(
+      plan, lacks_stage_bounds(plan) ? devices_of_stages(plan, order_of(plan)) : devices_of(plan));
+}
+
 namespace {
 
 constexpr std::size_t kPassesKept = 12'000'000;  // 8 bytes each

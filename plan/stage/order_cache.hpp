@@ -26,6 +26,8 @@ class OrderCache {
   const std::vector<int>& versions_of(const Plan& plan);
   // Device of every virtual stage, without making the lists.
   const std::vector<std::uint16_t>& devices_of(const Plan& plan);
+  // The pieces of every virtual stage on these devices; where they come with the lists, on theirs.
+  std::vector<StageContent> contents_of(const Plan& plan);
   SplitBackwards& splits() { return splits_; }
 
  private:

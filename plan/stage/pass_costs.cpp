@@ -301,10 +301,10 @@ namespace {
 std::vector<sim::PassTimes> slice_pass_times(const Plan& plan,
                                              const std::vector<std::uint16_t>& device_of,
                                              BlockCosts& costs) {
-  const SliceCosts slices =
-      slice_costs(plan, stage_contents(plan), [&](const StageContent& content, const Slice& slice) {
-        return add_up_stage(content, plan, costs, slice);
-      });
+  const SliceCosts slices = slice_costs(plan, stage_contents(plan, device_of),
+                                        [&](const StageContent& content, const Slice& slice) {
+                                          return add_up_stage(content, plan, costs, slice);
+                                        });
   const std::vector<StageCost> stages = first_slices(slices);
   const std::vector<SimTime> sends = transfers(plan, costs, stages, device_of);
   sim::PipelineCosts passes = separate_costs(plan, costs, stages, sends, {});
@@ -327,10 +327,11 @@ std::vector<sim::PassTimes> pass_times(const Plan& plan,
   }
   std::vector<StageCost> stages;
   std::vector<SplitTimes> of_stages;
-  for (const StageContent& content : stage_contents(plan)) {
+  for (const StageContent& content : stage_contents(plan, device_of)) {
     stages.push_back(add_up_stage(content, plan, costs));
     of_stages.push_back(splits.times(content, plan, costs, stages.back()));
   }
+  hand_on(stages);
   const std::vector<SimTime> sends = transfers(plan, costs, stages, device_of);
   const sim::PipelineCosts passes = separate_costs(plan, costs, stages, sends, of_stages);
   std::vector<sim::PassTimes> times;

@@ -93,7 +93,8 @@ ByteCount read_by_weight_grads(const BlockContext& context) {
       const bool is_cast = std::any_of(own.begin(), own.end(), [&](const models::Saved& saved) {
         return saved.tensor == input && saved.copies < 1;
       });
-      if (is_cast || !seen[slot]) {
+      const bool of_stage = input == context.block.memory && takes_carried(context.block);
+      if (is_cast || !(seen[slot] || of_stage)) {
         seen[slot] = seen[slot] || !is_cast;
         bytes += cast(tensor_bytes(context, input, produced[slot]), is_cast);
       }
@@ -146,6 +147,9 @@ const SplitBackwards::Split& SplitBackwards::of(const StagePiece& piece, const P
   split.input_grad = std::max(seconds(replay + input), split.whole - split.weight_grad);
   const bool whole = !split.layer && makes_weight_grads(context.block);
   split.kept = whole ? saved_activations(context, Recompute::None) : read_by_weight_grads(context);
+  split.carried = carried_by(context);
+  // A product of the block that makes it reads it, too.
+  split.carried.kept = split.carried.bytes.value() > 0 && !split.carried.taken;
   return split;
 }
 
@@ -300,10 +304,14 @@ std::vector<SplitTimes> SplitBackwards::times_with_traffic(
 SplitBackwards::Kept SplitBackwards::kept(const StageContent& content, const Plan& plan,
                                           const BlockCosts& costs) {
   Kept kept;
+  CarriedOnce carried;
   for (const StagePiece& piece : content) {
     const Split& split = of(piece, plan, costs);
     (split.layer ? kept.layers : kept.ends) += split.kept * piece.count;
+    carried.add(split.carried);
   }
+  kept.carried = carried.saved();
+  kept.layers += kept.carried;
   return kept;
 }
 

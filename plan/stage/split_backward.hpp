@@ -59,6 +59,7 @@ class SplitBackwards {
   struct Kept {
     ByteCount layers;
     ByteCount ends;
+    ByteCount carried;  // of the layers: what all of them read (plan/block/carried.hpp)
   };
   Kept kept(const StageContent& content, const Plan& plan, const BlockCosts& costs);
 
@@ -68,6 +69,7 @@ class SplitBackwards {
     double input_grad = 0;
     double weight_grad = 0;
     ByteCount kept;
+    Carried carried;
     bool layer = true;
   };
   const Split& of(const StagePiece& piece, const Plan& plan, const BlockCosts& costs);

@@ -105,22 +105,31 @@ SimTime weight_casts(const StagePiece& piece, const BlockCost& block, const Mesh
 
 }  // namespace
 
+void hand_on(std::vector<StageCost>& stages) {
+  for (std::size_t stage = 0; stage + 1 < stages.size(); ++stage) {
+    if (stages[stage + 1].takes_carried) {
+      stages[stage].boundary += stages[stage].carried;
+      stages[stage].carried = ByteCount();  // a second call adds nothing
+    }
+  }
+}
+
 StageCost add_up_blocks(const StageContent& content, const Plan& plan, BlockCosts& costs,
                         const Slice& slice) {
   StageCost stage;
-  const bool without_tied = counts_tied_table_elsewhere(content, costs.network());
   const bool joins = schedule_traits(plan).joins_passes;
   const bool like_layers = joins && has_like_layers(plan);
   ByteCount all_gathered;
   ByteCount largest_gathered;
   ByteCount largest_beside;
   ByteCount largest_away;
+  CarriedOnce carried;
   for (const StagePiece& piece : content) {
     const BlockCost& block =
         costs.of(piece.block, piece.layout, micro_batch_of(piece, plan), slice);
     const Mesh mesh = mesh_of(piece.layout, data_ranks_of(piece, plan));
     const StateBytes states = state_bytes(block, piece.layout, mesh, plan.execution, plan.precision,
-                                          without_tied, plan.cluster.node.gpus);
+                                          piece.table_elsewhere, plan.cluster.node.gpus);
     const ShardTimes shared = shard_times(piece, plan, costs, slice, &piece == &content.front());
     const auto [forward, backward] = pass_times(piece, block, shared);
     stage.forward += forward * piece.count;
@@ -149,7 +158,11 @@ StageCost add_up_blocks(const StageContent& content, const Plan& plan, BlockCost
     largest_gathered = std::max(largest_gathered, states.gathered);
     largest_beside = std::max(largest_beside, states.of_one_block());
     stage.boundary = block.boundary;
+    stage.carried = block.carried.bytes;
+    stage.takes_carried = stage.takes_carried || block.carried.taken;
+    carried.add(block.carried);
   }
+  stage.saved += carried.saved();
   if (like_layers) {
     const std::vector<BlockCosts::LayerRun> layers = joined_layers(content, plan, costs);
     stage.most_hidden = costs.joined_stages(layers, layers).hidden;

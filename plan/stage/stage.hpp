@@ -17,8 +17,9 @@ struct StagePiece {
   int block = 0;  // index into Network::blocks
   BlockPlan layout;
   int count = 1;
-  bool across_stages = false;  // cut over all stages beside tp: `layout` says tp x pp
-  int barriers = 0;            // of the shards of such a piece (ScheduleTraits::output_barriers)
+  bool across_stages = false;    // cut over all stages beside tp: `layout` says tp x pp
+  int barriers = 0;              // of the shards of such a piece (ScheduleTraits::output_barriers)
+  bool table_elsewhere = false;  // the device counts the token table that it uses in another one
   bool operator==(const StagePiece&) const = default;
 };
 using StageContent = std::vector<StagePiece>;
@@ -35,9 +36,6 @@ std::size_t gathers_in_flight(const Execution& execution);
 
 models::BlockKind kind_of(const StagePiece& piece, const models::Network& network);
 bool is_layer(const StagePiece& piece, const models::Network& network);
-// Whether a table that the head shares with the embedding is the embedding's: in its stage, and in
-// shards of the head, which have one of the embedding beside them.
-bool counts_tied_table_elsewhere(const StageContent& content, const models::Network& network);
 // Any block: ZeRO-2 and 3 reduce every micro-batch, so that gradients stay sharded.
 bool reduces_every_micro_batch(const StageContent& content);
 
@@ -53,6 +51,9 @@ StagePiece piece_at(const Plan& plan, int position);
 // The pieces of every virtual stage of a plan, those of shards of embedding and head, or of copies
 // of frozen blocks (plan/modules.hpp), or services (plan/stage/servers.hpp), last.
 std::vector<StageContent> stage_contents(const Plan& plan);
+// The same where the devices of the stages are known, which decide what shares a token table.
+std::vector<StageContent> stage_contents(const Plan& plan,
+                                         const std::vector<std::uint16_t>& device_of);
 // The first stage that holds the same as this one: the stage itself where none before it does.
 std::size_t first_equal(const std::vector<StageContent>& contents, std::size_t stage);
 
@@ -96,13 +97,19 @@ struct StageCost {
   ByteCount gathered;    // ZeRO-2/3: parameters of the blocks in flight (or all when kept) and
                          // gradients of one before they are reduced
   ByteCount copied;      // of what leaves, at most on the device while it goes or comes
-  ByteCount boundary;    // of the last block
+  ByteCount boundary;    // of the last block, with what it carries where the next stage takes it
+  ByteCount carried;     // by the last block (plan/block/carried.hpp)
+  bool takes_carried = false;
   ByteCount context_gradients;  // of a slice, per micro-batch (plan/block/cost.hpp)
   StateBytes states{};
   ByteCount away() const { return saved_host + saved_disk; }  // of a micro-batch
   // Of `live` bytes that are away: no more are in buffers.
   ByteCount copied_of(ByteCount live) const { return std::min(copied, live); }
 };
+
+// Stages in the order of the chain: adds what the stream carries to the boundaries behind which it
+// is read. One stage does not know what follows it.
+void hand_on(std::vector<StageCost>& stages);
 
 // Bytes, and times that need no simulation; exact where no data-parallel traffic is beside blocks.
 // add_up_blocks leaves out what a pass of the stage waits for as a whole (plan/stage/amax.hpp).

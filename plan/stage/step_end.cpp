@@ -7,32 +7,20 @@
 #include "plan/schedule_traits.hpp"
 #include "plan/stage/offload_time.hpp"
 #include "plan/stage/parameter_broadcasts.hpp"
+#include "plan/stage/token_table.hpp"
 
 namespace orrery::plan {
 
 namespace {
 
-// When the gradients of every virtual stage are complete. Those of a tied table that is cut over
-// all stages, which the shards of the embedding reduce, are sums with those of the head's.
-std::vector<SimTime> gradients_complete(const Plan& plan, const sim::PipelineResult& pipeline) {
-  std::vector<SimTime> complete = pipeline.last_backward_end;
-  if (shares_output_layer(plan) && plan.network.spec.tied_embeddings) {
-    const auto devices = static_cast<std::size_t>(plan.pp);
-    const std::size_t head = plan.stage_blocks.size();
-    for (std::size_t shard = head; shard < head + devices; ++shard) {
-      complete[shard + devices] = std::max(complete[shard + devices], complete[shard]);
-    }
-  }
-  return complete;
-}
-
 // Gradient reductions of a device's chunks queue on one stream in the order their backwards end;
 // without overlap they all wait for the last one.
 SimTime reduction_end(const std::vector<StageCost>& stages, std::vector<std::size_t> chunks,
-                      const std::vector<SimTime>& complete, bool overlap) {
+                      const std::vector<SimTime>& backwards, const std::vector<SimTime>& complete,
+                      bool overlap) {
   std::stable_sort(chunks.begin(), chunks.end(),
-                   [&](std::size_t a, std::size_t b) { return complete[a] < complete[b]; });
-  SimTime free = overlap ? SimTime{} : complete[chunks.back()];
+                   [&](std::size_t a, std::size_t b) { return backwards[a] < backwards[b]; });
+  SimTime free = overlap ? SimTime{} : backwards[chunks.back()];
   for (const std::size_t chunk : chunks) {
     const SimTime tail = stages[chunk].reduce_tail;
     free =
@@ -116,24 +104,6 @@ Seconds host_updates(const Plan& plan, const std::vector<StageCost>& stages,
 
 }  // namespace
 
-Seconds tied_embedding_time(const Plan& plan, BlockCosts& costs) {
-  if (!plan.network.spec.tied_embeddings || plan.pp == 1 || shares_output_layer(plan) ||
-      schedule_traits(plan).spreads_attention) {
-    return Seconds();
-  }
-  const BlockPlan& layout = plan.blocks.front().layout;
-  const BlockCost& head = costs.of(plan.network.chain.back(), layout, plan.micro_batch);
-  double elements = 0;
-  for (const StateGroup& group : head.states) {
-    elements += group.tied && !group.frozen ? static_cast<double>(group.elements) : 0.0;
-  }
-  const int bytes = plan.execution.fp32_gradients ? 4 : 2;
-  const int stage_ranks = layout.tp * layout.cp * plan.dp;
-  const auto group = costmodel::make_group(2, stage_ranks * (plan.pp - 1), plan.cluster.node.gpus);
-  return costs.scaled(
-      group, costs.collectives().time(sim::CommKind::AllReduce, Bytes(elements * bytes), group));
-}
-
 bool updates_on_device(const Plan& plan) {
   return std::all_of(plan.blocks.begin(), plan.blocks.end(), [](const BlockRun& run) {
     return run.layout.offload.optimizer == Tier::Device;
@@ -194,9 +164,7 @@ Bytes gradients_of_copy(const Plan& plan, double parameters) {
 }
 
 Seconds copies_time(const Plan& plan, double parameters, const BlockCosts& costs) {
-  const BlockPlan& layout = plan.blocks.front().layout;
-  const int stage_ranks = layout.tp * layout.cp * plan.dp;
-  const auto group = costmodel::make_group(2, stage_ranks * (plan.pp - 1), plan.cluster.node.gpus);
+  const costmodel::GroupShape group = group_over(plan, {0, plan.pp - 1});
   return costs.scaled(group, costs.collectives().time(sim::CommKind::AllReduce,
                                                       gradients_of_copy(plan, parameters), group));
 }
@@ -209,16 +177,26 @@ StepEnd close_step(const Plan& plan, const std::vector<StageCost>& stages,
   for (std::size_t stage = 0; stage < stages.size(); ++stage) {
     chunks[device_of[stage]].push_back(stage);
   }
-  const std::vector<SimTime> complete = gradients_complete(plan, pipeline);
+  const std::vector<StageContent> contents = stage_contents(plan, device_of);
+  const std::vector<SimTime>& backwards = pipeline.last_backward_end;
+  std::vector<SimTime> complete = backwards;
+  wait_for_uses(plan, device_of, contents, complete);
   std::vector<SimTime> ready;
   for (const std::vector<std::size_t>& mine : chunks) {
-    ready.push_back(reduction_end(stages, mine, complete, plan.execution.overlap_grad_reduce));
+    ready.push_back(
+        reduction_end(stages, mine, backwards, complete, plan.execution.overlap_grad_reduce));
   }
   // Frozen portions may run after the last gradient.
   end.gradients_ready = std::max(*std::max_element(ready.begin(), ready.end()), pipeline.makespan);
-  end.tied_embedding = tied_embedding_time(plan, costs);
-  const SimTime tied = std::max(ready.front(), ready.back()) + to_sim_time(end.tied_embedding);
-  end.gradients_ready = std::max(end.gradients_ready, tied);
+  const std::vector<int> holders = devices_with_table(plan, device_of, contents);
+  end.tied_embedding = tied_embedding_time(plan, holders, costs);
+  const SimTime tied = to_sim_time(end.tied_embedding);
+  for (const int device : holders) {  // or its mirror image, whose copy is summed beside it
+    const auto mirror = static_cast<std::size_t>(plan.pp - 1 - device);
+    const SimTime both = schedule_traits(plan).two_directions ? ready[mirror] : SimTime{};
+    const SimTime last = std::max(ready[static_cast<std::size_t>(device)], both);
+    end.gradients_ready = std::max(end.gradients_ready, last + tied);
+  }
   end.copies = copies_time(plan, stages, device_of, costs);
   end.gradients_ready += to_sim_time(end.copies);
   end.optimizer = optimizer_time(plan, stages, device_of, costs);
@@ -227,8 +205,6 @@ StepEnd close_step(const Plan& plan, const std::vector<StageCost>& stages,
     end.optimizer += on_host;
   }
   if (!plan.execution.overlap_param_gather) {
-    const std::vector<StageContent> contents =
-        plan.execution.broadcasts_parameters ? stage_contents(plan) : std::vector<StageContent>();
     for (const std::vector<std::size_t>& mine : chunks) {
       SimTime gather;
       std::vector<StageContent> held;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What follows the last backward pass: the rest of the gradient reduction, the sum of tied
-// embeddings over the first and last stage, the optimizer and parameter gathers that do not
+// embeddings over the devices that hold them, the optimizer and parameter gathers that do not
 // overlap. Devices meet at the gradient norm, so the slowest counts.
 #pragma once
 
@@ -27,9 +27,6 @@ StepEnd close_step(const Plan& plan, const std::vector<StageCost>& stages,
 // A prediction of a stage's parameters from Adam's moments (XPipe): parameters and both moments are
 // read, the copy that passes use is written, and gathered where states are sharded.
 SimTime prediction_time(const Plan& plan, const StageCost& stage, const BlockCosts& costs);
-
-// The sum of the gradients of a tied token table over the first and the last stage.
-Seconds tied_embedding_time(const Plan& plan, BlockCosts& costs);
 
 // Two copies of every stage in opposite directions: device d and the d-th from the end hold the
 // same two stages and add up their gradients, after the reduction over data ranks.

@@ -7,6 +7,7 @@
 #include "plan/schedule_traits.hpp"
 #include "plan/stage/plan_schedule.hpp"
 #include "plan/stage/step_end.hpp"
+#include "plan/stage/token_table.hpp"
 #include "plan/stage/transfers.hpp"
 #include "sim/orders/post_validation.hpp"
 #include "sim/pipeline/unit_times.hpp"
@@ -37,8 +38,8 @@ SimTime reduction_tail(const Plan& plan, const std::vector<StageCost>& stages,
 bool can_validate_afterwards(const Plan& plan) {
   sim::ScheduleParams several = schedule_params(plan);
   several.iterations = kIterations;
-  return plan.pp > 1 && updates_on_device(plan) && !plan.network.spec.tied_embeddings &&
-         schedule_traits(plan).synchronous && check_schedule(plan, several).empty();
+  return plan.pp > 1 && updates_on_device(plan) && schedule_traits(plan).synchronous &&
+         check_schedule(plan, several).empty() && !may_sum_tables(plan, schedule_devices(plan));
 }
 
 bool validates_afterwards(const Plan& plan) {

@@ -11,6 +11,7 @@
 #include "plan/stage/memory.hpp"
 #include "plan/stage/offload_time.hpp"
 #include "plan/stage/step_end.hpp"
+#include "plan/stage/token_table.hpp"
 
 namespace orrery::search {
 
@@ -100,7 +101,7 @@ BlockChoice BlockPricer::choice_of(int block, const plan::BlockPlan& layout) {
   choice.update = update_time(states);
   choice.states = bytes(states.held_parameters() + states.gradients + states.optimizer);
   choice.saved = bytes(cost.saved - plan::away_bytes(piece, cost, costs_.network()));
-  choice.kept = bytes(kept.layers + kept.ends);
+  choice.kept = bytes(kept.layers + kept.ends - kept.carried);  // that of all blocks together
   choice.working = bytes(cost.working);
   choice.gathered = bytes(states.gathered);
   choice.unreduced = bytes(states.of_one_block());
@@ -186,6 +187,20 @@ void share_with_layers(const models::Network& network,
 
 }  // namespace
 
+namespace {
+
+// The devices that add up the table's gradients where the first and the last stage are apart
+// (ends.cpp); where layers use it, too, they come with the cut.
+std::vector<int> ends_with_table(const models::Network& network, int pp) {
+  const bool in_layers =
+      std::any_of(network.blocks.begin(), network.blocks.end(), [](const models::Block& block) {
+        return block.kind == models::BlockKind::Layer && plan::uses_table(block);
+      });
+  return in_layers || pp == 1 ? std::vector<int>() : std::vector<int>{0, pp - 1};
+}
+
+}  // namespace
+
 MeshCosts BlockPricer::price(const StageMesh& mesh) {
   const models::Network& network = plan_.network;
   MeshCosts result;
@@ -202,12 +217,13 @@ MeshCosts BlockPricer::price(const StageMesh& mesh) {
                          : std::numeric_limits<double>::infinity();
   result.communicators = std::numeric_limits<double>::infinity();
   std::vector<std::vector<BlockChoice>> choices(network.blocks.size());
+  const std::vector<int> ends = ends_with_table(network, mesh.pp);
   for (std::size_t index = 0; index < result.strategies.size(); ++index) {
     const plan::BlockPlan& layout = result.strategies[index];
     space_.configure(mesh, layout, plan_);
     result.communicators = std::min(result.communicators, bytes(plan::communicator_bytes(plan_)));
     const double tied =
-        std::max(0.0, plan::tied_embedding_time(plan_, costs_).value() - kPicoseconds);
+        std::max(0.0, plan::tied_embedding_time(plan_, ends, costs_).value() - kPicoseconds);
     for (std::size_t block = 0; block < network.blocks.size(); ++block) {
       if (result.count[block] > 0) {
         choices[block].push_back(choice_of(static_cast<int>(block), layout));

@@ -108,12 +108,17 @@ void PipelineProgram::add_device_tails(const std::vector<double>& reductions) {
   }
 }
 
+// Of the first and the last device: others have both ends, or a sum of copies carries the table.
+bool PipelineProgram::sums_tables() const {
+  const std::vector<std::uint16_t>& devices = pipeline_.placement.device_of;
+  return !traits_.two_directions && devices.front() == 0 && devices[stages_ - 1] + 1 == plan_.pp;
+}
+
 // The gather that holds up the first forward of all, and the sum of tied gradients.
 void PipelineProgram::add_front() {
   heads_.front() = program_.add_variable(1.0, 0.0);
-  tied_ = program_.add_variable(1.0, 0.0);
   Terms head = {{heads_.front(), 1.0}};
-  Terms tied = {{tied_, 1.0}};
+  Terms tied;
   double most = 0;
   for (const Column& column : columns_.front()) {
     most = std::max(most, choice_at(column).step_gather);
@@ -128,7 +133,11 @@ void PipelineProgram::add_front() {
     }
   }
   program_.add_row(std::move(head), 0.0);
-  program_.add_row(std::move(tied), 0.0);
+  if (sums_tables()) {
+    tied_ = program_.add_variable(1.0, 0.0);
+    tied.push_back({tied_, 1.0});
+    program_.add_row(std::move(tied), 0.0);
+  }
 }
 
 void PipelineProgram::add_ends(Terms& terms, int tail, std::size_t device) const {

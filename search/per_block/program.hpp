@@ -239,6 +239,7 @@ class PipelineProgram {
   void add_updates();
   void add_step_ends();
   bool has_one_front() const;
+  bool sums_tables() const;
   // What the first block of a stage takes to be reduced behind its last backward, at least.
   double least_reduction(std::size_t stage) const;
   void take_less(Terms& terms, std::size_t stage, double most) const;

@@ -221,6 +221,10 @@ Constraints Constraints::asynchronous_alone() const {
   return alone;
 }
 
+bool Constraints::leaves_out_single_stages() const {
+  return asynchronous_alone_ && !is_fixed("pp");
+}
+
 void Constraints::check_schedules() const {
   for (const std::string& name : named_schedules()) {
     if (is_asynchronous(name) && !asynchronous_) {

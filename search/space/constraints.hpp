@@ -60,6 +60,9 @@ class Constraints {
   // either nothing else is asked for by name or these are the constraints of that search.
   bool searches_asynchronous() const;
   Constraints asynchronous_alone() const;
+  // Whether plans are left out that asynchronous schedules make synchronous ones: in their search
+  // beside another one a single stage, unless it is asked for.
+  bool leaves_out_single_stages() const;
   bool allows_offload() const { return offload_; }
   bool allows_operators() const { return operators_; }
   bool allows_meshes() const { return meshes_; }

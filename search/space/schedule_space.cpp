@@ -126,6 +126,11 @@ bool is_plain_loop(const plan::ScheduleTraits& traits) {
          !traits.lists_updates && !fills_elsewhere(traits);
 }
 
+// Workers that are no pipelines have no other form.
+bool has_single_stages_only(const plan::ScheduleTraits& traits) {
+  return traits.uses_servers && !traits.pushes_waves;
+}
+
 }  // namespace
 
 bool ScheduleSpace::is_usable(const ScheduleChoice& choice, const sim::ScheduleParams& params,
@@ -137,6 +142,10 @@ bool ScheduleSpace::is_usable(const ScheduleChoice& choice, const sim::ScheduleP
   }
   if (choice.document != nullptr) {
     return document_runs(choice, params, base_.network);
+  }
+  if (params.stages == 1 && constraints_.leaves_out_single_stages() &&
+      !has_single_stages_only(choice.traits)) {
+    return false;
   }
   const bool sliced = params.slices > 1;
   if (sliced != choice.traits.uses_slices) {

@@ -335,8 +335,8 @@ class Assumptions {
     if (row_.variant.empty() || is_modelled_variant(row_)) {
       return;
     }
-    if (!is_read_variant(row_)) {
-      notes_.push_back(fmt::format("\"{}\" as the plain plan", printable(row_.variant, 60)));
+    for (const std::string& part : unread_variant(row_)) {
+      notes_.push_back(fmt::format("\"{}\" as the plain plan", printable(part, 60)));
     }
     row_.notes.append("; ").append(row_.variant);
     row_.variant.clear();

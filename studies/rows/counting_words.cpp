@@ -79,7 +79,7 @@ std::vector<std::string_view> counting_clauses(std::string_view text) {
 // A convention in lower case, and its formula without signs and spaces: "96 * B * s" as "96bs".
 struct Convention {
   explicit Convention(const std::string& stated)
-      : text(with_plain_signs(stated)), said(asserted(text)), formula(said) {
+      : text(with_plain_signs(stated)), said(undenied(text)), formula(said) {
     std::erase_if(formula, [](char c) { return c == ' ' || c == '*' || c == '^'; });
     formula = with_letters(std::move(formula));
   }
@@ -146,7 +146,7 @@ bool denies_attention(const Convention& convention) {
   return std::any_of(clauses.begin(), clauses.end(), [&](std::string_view clause) {
     constexpr std::string_view kAttention = "attention";
     return clause.find(kAttention) != clause.npos && !says_any(clause, kKinds) &&
-           asserted(clause).find(kAttention) == std::string::npos;
+           undenied(clause).find(kAttention) == std::string::npos;
   });
 }
 
@@ -177,7 +177,7 @@ bool counts_causal(const Convention& convention) {
     if (clause.find(kCausal) == clause.npos) {
       continue;
     }
-    const std::string said = asserted(clause);
+    const std::string said = undenied(clause);
     const bool whole = trim(said).size() == clause.size() || of_others;
     if (clause.find("noncausal") != clause.npos || !whole ||
         said.find(kCausal) == std::string::npos) {

@@ -44,11 +44,13 @@ std::string without_zeros(std::string_view clause) {
   return kept;
 }
 
+// Deny all of the clause or, alone in a bracket, the one before.
+constexpr auto kBehind = std::to_array<std::string_view>(
+    {"off", "disabled", "none", "false", "unused", "not used", "not enabled", "not applied",
+     "excluded", "ignored", "neglected", "not included", "not counted", "not set", "unset"});
+
 // What a clause says before it denies the rest; nothing where the denial stands behind.
 std::string_view asserted_clause(std::string_view clause) {
-  constexpr auto kBehind = std::to_array<std::string_view>(
-      {"off", "disabled", "none", "false", "unused", "not used", "not enabled", "not applied",
-       "excluded", "ignored", "neglected", "not included", "not counted", "not set", "unset"});
   constexpr auto kBefore = std::to_array<std::string_view>(
       {"no", "non", "not", "without", "w/o", "never", "excluding", "excludes", "excl"});
   if (has_word(clause, kBehind)) {
@@ -81,17 +83,125 @@ std::size_t clause_end(std::string_view text) {
   return clause.size();
 }
 
+using Words = std::span<const std::string_view>;
+
+bool is_in(std::string_view word, Words words) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+// Whether one of the words stands right before one of the others, or with one between them: "an
+// earlier FSDP run", "was 4% slower".
+bool is_followed(std::string_view clause, Words words, Words others) {
+  const std::vector<std::string_view> all = split(clause, ' ');
+  for (std::size_t at = 0; at + 1 < all.size(); ++at) {
+    if (is_in(all[at], words) &&
+        (is_in(all[at + 1], others) || (at + 2 < all.size() && is_in(all[at + 2], others)))) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// "another run", "the next row": what a clause says is said of those.
+bool names_other_run(std::string_view clause) {
+  constexpr auto kOthers =
+      std::to_array<std::string_view>({"other", "another", "earlier", "previous", "next"});
+  constexpr auto kRuns =
+      std::to_array<std::string_view>({"run", "runs", "row", "rows", "experiment", "experiments"});
+  constexpr auto kSeparate = std::to_array<std::string_view>({"separate"});
+  return is_followed(clause, kOthers, kRuns) ||
+         (has_word(clause, kSeparate) && has_word(clause, kRuns));
+}
+
+// "HSDP was 4% slower", "HSDP in the paper"; "as in the paper" is said of this run.
+bool names_comparison(std::string_view clause) {
+  constexpr auto kWords = std::to_array<std::string_view>(
+      {"versus", "vs", "compared to", "compared with", "planned", "would", "elsewhere", "tried",
+       "prevented", "gave", "debugging", "baseline in"});
+  constexpr auto kSpeeds = std::to_array<std::string_view>({"slower", "faster"});
+  constexpr auto kAre = std::to_array<std::string_view>({"was", "were", "is", "are"});
+  constexpr auto kPapers =
+      std::to_array<std::string_view>({"in the paper", "in the appendix", "in their paper"});
+  constexpr auto kAsThere = std::to_array<std::string_view>({"as"});
+  return has_word(clause, kWords) || is_followed(clause, kAre, kSpeeds) ||
+         (has_word(clause, kPapers) && !has_word(clause, kAsThere));
+}
+
+// What a clause says of this run: "FSDP instead of HSDP" is about the first alone.
+std::string_view of_this_run(std::string_view clause) {
+  constexpr auto kInstead =
+      std::to_array<std::string_view>({"unlike", "instead of", "rather than"});
+  if (names_other_run(clause) || names_comparison(clause)) {
+    return {};
+  }
+  std::size_t end = clause.size();
+  for (const std::string_view word : kInstead) {
+    end = std::min(end, find_word(clause, word));
+  }
+  return clause.substr(0, end);
+}
+
+// "(other row)", "(planned)" are said of what stands before the bracket.
+bool is_about_clause_before(std::string_view bracket) {
+  constexpr auto kWords = std::to_array<std::string_view>(
+      {"see",      "in",      "of",       "an",        "a",        "the",    "other",
+       "another",  "earlier", "previous", "next",      "separate", "run",    "runs",
+       "row",      "rows",    "planned",  "elsewhere", "tried",    "tested", "paper",
+       "appendix", "only",    "for",      "debugging"});
+  const std::vector<std::string_view> words = split(trim(bracket), ' ');
+  return std::all_of(words.begin(), words.end(),
+                     [&](std::string_view word) { return is_in(word, kWords); });
+}
+
 }  // namespace
+
+std::string about_this_run(std::string_view text) {
+  const std::string lower = to_lower(text);
+  std::string said;
+  std::size_t begin = 0;  // of the clause before
+  bool dropped = false;
+  for (std::string_view rest = lower; !rest.empty();) {
+    const std::size_t end = clause_end(rest);
+    const std::string_view clause = rest.substr(0, end);
+    const bool goes_on = dropped && trim(clause).starts_with("which ");
+    const std::string_view kept = goes_on ? std::string_view() : of_this_run(clause);
+    dropped = kept.empty() && !trim(clause).empty();
+    if (dropped && said.ends_with('(') && is_about_clause_before(clause)) {
+      said.replace(begin, said.size() - begin, "(");
+    }
+    begin = said.size();
+    said += kept;
+    said += rest.substr(end, 1);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  return said;
+}
+
+std::string_view before_comparison(std::string_view text) {
+  constexpr auto kCompared = std::to_array<std::string_view>(
+      {" vs ", " vs. ", " versus ", " instead of ", " rather than ", " unlike ", " compared "});
+  for (const std::string_view word : kCompared) {
+    text = text.substr(0, text.find(word));
+  }
+  return text;
+}
 
 bool has_word(std::string_view text, std::span<const std::string_view> words) {
   return std::any_of(words.begin(), words.end(),
                      [text](std::string_view word) { return find_word(text, word) != text.npos; });
 }
 
-std::string asserted(std::string_view text) {
+std::string asserted(std::string_view text) { return undenied(about_this_run(text)); }
+
+std::string undenied(std::string_view text) {
   std::string said;
+  std::size_t begin = 0;  // of the clause before
   while (!text.empty()) {
     const std::size_t end = clause_end(text);
+    const bool alone = said.ends_with('(') && std::find(kBehind.begin(), kBehind.end(),
+                                                        trim(text.substr(0, end))) != kBehind.end();
+    said.erase(alone ? begin : said.size());
+    begin = said.size();
     said += asserted_clause(without_zeros(text.substr(0, end)));
     said += text.substr(end, 1);
     text.remove_prefix(std::min(end + 1, text.size()));
@@ -100,11 +210,11 @@ std::string asserted(std::string_view text) {
 }
 
 std::vector<std::string> asserted_clauses(std::string_view text) {
-  const std::string lower = to_lower(text);
+  const std::string lower = about_this_run(text);
   std::vector<std::string> clauses;
   for (std::string_view rest = lower; !rest.empty();) {
     const std::size_t end = clause_end(rest);
-    clauses.push_back(asserted(rest.substr(0, end)));
+    clauses.push_back(undenied(rest.substr(0, end)));
     rest.remove_prefix(std::min(end + 1, rest.size()));
   }
   return clauses;

@@ -5,11 +5,13 @@
 
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <string_view>
 
 #include "base/text.hpp"
 #include "studies/rows/row_cluster.hpp"
 #include "studies/rows/row_words.hpp"
+#include "studies/rows/settings.hpp"
 #include "studies/rows/unread_cells.hpp"
 
 namespace orrery::studies {
@@ -27,7 +29,7 @@ void fill(std::string_view name, OptionalCount& cell, std::int64_t value, Notes&
 void fill_form(Measurement& row, Notes& notes) {
   constexpr auto kForms =
       std::to_array<std::string_view>({"mixed", "sxm", "pci", "nvl", "dgx", "hgx"});
-  const std::string links = asserted(to_lower(row.intra_node));
+  const std::string links = undenied(to_lower(row.intra_node));
   const bool modules = mentions(links, "nvlink") && !mentions(links, "bridge");
   if (!mentions(links, "pcie") || modules || says_any(to_lower(row.gpu), kForms)) {
     return;
@@ -153,7 +155,46 @@ void fill_chunks(Measurement& row, Notes& notes) {
   }
 }
 
+// A whole number that a remark sets; no value where none does.
+OptionalCount count_in_remarks(const Measurement& row, SettingNames names) {
+  constexpr double kMost = 1e5;
+  const double number = number_set(row.notes + "; " + row.variant, names).value_or(0);
+  return number >= 1 && number <= kMost && number == std::floor(number)
+             ? OptionalCount(static_cast<std::int64_t>(number))
+             : std::nullopt;
+}
+
 }  // namespace
+
+void read_stated_counts(Measurement& row) {
+  Notes& notes = row.remarks;
+  constexpr auto kSteps = std::to_array<std::string_view>(
+      {"gradient accumulation steps", "gradient accumulation", "grad accumulation steps",
+       "grad accumulation", "grad accum steps", "grad accum", "accumulation steps", "gas", "ga"});
+  constexpr auto kChunks =
+      std::to_array<std::string_view>({"vpp", "virtual pipeline model parallel size",
+                                       "virtual pipeline size", "virtual pipeline", "vpp size"});
+  constexpr auto kLayers = std::to_array<std::string_view>(
+      {"num layers per virtual pipeline stage", "layers per virtual pipeline stage"});
+  if (!row.num_microbatches && (!row.global_batch || !row.micro_batch)) {
+    if (const OptionalCount steps = count_in_remarks(row, kSteps)) {
+      fill("num_microbatches", row.num_microbatches, *steps, notes);
+    }
+  }
+  const bool takes_chunks =
+      row.schedule.empty() || row.schedule == "interleaved" || row.schedule == "1f1b";
+  const std::int64_t pp = row.pp.value_or(1);
+  if (row.vpp || row.most_chunks || pp <= 1 || !takes_chunks) {
+    return;
+  }
+  const std::int64_t layers = count_in_remarks(row, kLayers).value_or(0) * pp;
+  const std::int64_t all = row.layers.value_or(0);
+  if (const OptionalCount chunks = count_in_remarks(row, kChunks)) {
+    fill("vpp", row.vpp, *chunks, notes);
+  } else if (layers > 0 && all >= layers && all % layers == 0) {
+    fill("vpp", row.vpp, all / layers, notes);
+  }
+}
 
 std::vector<std::string> fill_from_cells(Measurement& row) {
   Notes notes = row.remarks;

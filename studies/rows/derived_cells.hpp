@@ -10,6 +10,10 @@
 
 namespace orrery::studies {
 
+// Counts that remarks alone state: "gradient accumulation 32", "VPP=2",
+// "num_layers_per_virtual_pipeline_stage=4".
+void read_stated_counts(Measurement& row);
+
 // Completes the row; says in words what it filled in.
 std::vector<std::string> fill_from_cells(Measurement& row);
 

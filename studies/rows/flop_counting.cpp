@@ -148,7 +148,7 @@ std::string without_thousands(std::string text) {
 
 // "fp8 peak": the peak by its name alone.
 bool names_fp8_peak(const Measurement& row) {
-  const std::string said = asserted_with_blanks(row.flops_convention);
+  const std::string said = undenied(with_blanks(row.flops_convention));
   return (row.precision == "fp8" || row.precision == "mxfp8") &&
          (said.find("fp8 peak") != said.npos || said.find("peak fp8") != said.npos ||
           said.find("fp8 dense peak") != said.npos || said.find("peak of fp8") != said.npos);

@@ -12,34 +12,20 @@
 #include "base/error.hpp"
 #include "base/limits.hpp"
 #include "base/text.hpp"
+#include "studies/rows/batch_cells.hpp"
+#include "studies/rows/derived_cells.hpp"
 #include "studies/rows/recompute_words.hpp"
 #include "studies/rows/row_columns.hpp"
 #include "studies/rows/row_figure.hpp"
 #include "studies/rows/row_words.hpp"
+#include "studies/rows/settings.hpp"
 #include "studies/rows/table_cells.hpp"
 
 namespace orrery::studies {
 namespace {
 
-// "4K", "1M": a remark says what it is taken as.
-OptionalCount round_count(const Cells& cells, std::string_view column, std::int64_t max,
-                          NumberUnits units, Measurement& row) {
-  const OptionalCount value = cells.count(column, max, units);
-  const std::string cell = cells.optional_text(column);
-  const bool has_unit = std::any_of(units.begin(), units.end(), [&](const NumberUnit& unit) {
-    return value && to_lower(cell).find(unit.letter) != cell.npos;
-  });
-  if (has_unit) {
-    row.remarks.push_back(fmt::format("{} {} as {}", column, printable(cell, 60), *value));
-  }
-  return value;
-}
-
 // Lengths, widths and machines are powers of two: 4K is 4096.
-constexpr auto kBinary = std::to_array<NumberUnit>({{'k', 1024}});
 constexpr auto kLengths = std::to_array<NumberUnit>({{'k', 1024}, {'m', 1024.0 * 1024}});
-constexpr auto kTokens =
-    std::to_array<NumberUnit>({{'k', 1024}, {'m', 1024.0 * 1024}, {'b', 1024.0 * 1024 * 1024}});
 
 // "32K" entries are a power of two, "50K" are thousands.
 OptionalCount read_vocab(const Cells& cells, Measurement& row) {
@@ -65,27 +51,6 @@ std::optional<double> read_parameters(const Cells& cells, Measurement& row) {
   return value && *value > kMostBillions ? *value / 1e9 : value;
 }
 
-// Sequences, or "4M tokens": as many sequences as hold them.
-OptionalCount read_batch(const Cells& cells, std::string_view column, Measurement& row) {
-  const std::string cell = cells.optional_text(column);
-  const std::string counted = to_lower(before_remark(cell));
-  if (!counted.ends_with("tokens") && !counted.ends_with("tok")) {
-    const OptionalCount value = round_count(cells, column, limits::kMaxBatch, kBinary, row);
-    return value == 0 ? std::nullopt : value;
-  }
-  const OptionalCount tokens =
-      cells.count(column, limits::kMaxBatch * limits::kMaxSequence, kTokens);
-  if (!tokens || row.seq_len.value_or(0) == 0) {
-    row.unknown = fmt::format("{} \"{}\" without seq_len", column, printable(cell, 60));
-    return std::nullopt;
-  }
-  const std::int64_t sequences =
-      std::max<std::int64_t>(1, (*tokens + *row.seq_len / 2) / *row.seq_len);
-  row.remarks.push_back(
-      fmt::format("{} {} as {} sequences", column, printable(cell, 60), sequences));
-  return sequences;
-}
-
 void read_network(const Cells& cells, Measurement& row) {
   constexpr auto kGated = std::to_array<std::string_view>({"gated", "swiglu", "geglu"});
   constexpr auto kPlain = std::to_array<std::string_view>({"gelu", "relu", "squared relu"});
@@ -104,7 +69,8 @@ void read_network(const Cells& cells, Measurement& row) {
   row.vocab = read_vocab(cells, row);
   row.seq_len = round_count(cells, "seq_len", limits::kMaxSequence, kLengths, row);
   row.tied_embeddings = cells.flag("tied_embeddings", {kTied, kUntied});
-  row.experts = cells.count("experts", limits::kMaxExperts);
+  const bool dense = to_lower(cells.optional_text("experts")) == "dense";
+  row.experts = dense ? OptionalCount(0) : cells.count("experts", limits::kMaxExperts);
   row.top_k = cells.count("top_k", limits::kMaxExperts);
   row.moe_ffn_hidden = cells.count("moe_ffn_hidden", limits::kMaxFfn);
   row.shared_expert_ffn = cells.count("shared_expert_ffn", limits::kMaxFfn);
@@ -216,7 +182,8 @@ void read_plan(const Cells& cells, Measurement& row) {
   row.vpp = row.most_chunks ? std::nullopt : cells.degree("vpp", limits::kMaxLayers);
   row.dp = cells.degree("dp", limits::kMaxDevices);
   read_stage(cells, row);
-  row.sequence_parallel = cells.flag("sequence_parallel");
+  constexpr auto kNamed = std::to_array<std::string_view>({"sp", "megatron-sp"});
+  row.sequence_parallel = cells.flag("sequence_parallel", {kNamed, {}});
   const RecomputeWords recompute =
       recompute_words(cells.optional_text("recompute"), cells.optional_text("recompute_detail"));
   row.recompute = recompute.name;
@@ -289,6 +256,28 @@ Measurement identity_of(const Cells& cells, std::size_t index, const std::string
   return row;
 }
 
+// Whether a row is of serving or of a simulator: nothing that a step of training took.
+bool is_no_training(const Measurement& row, std::string& said) {
+  constexpr auto kServers = std::to_array<std::string_view>(
+      {"vllm", "tensorrt-llm", "trt-llm", "sglang", "text-generation-inference"});
+  constexpr auto kClauses = std::to_array<std::string_view>(
+      {"inference", "inference only", "forward only", "forward pass only", "forward only run",
+       "inference run", "inference throughput", "inference latency", "simulated", "simulation",
+       "simulated run", "simulation result", "simulation results", "simulated results"});
+  const std::string framework = to_lower(row.framework);
+  if (std::ranges::any_of(kServers, [&](auto name) { return framework.starts_with(name); })) {
+    said = framework;
+    return true;
+  }
+  std::vector<std::string> clauses = asserted_clauses(
+      std::string(with_blanks(row.notes)).append("; ").append(with_blanks(row.variant)));
+  const auto found = std::ranges::find_if(clauses, [&](const std::string& clause) {
+    return std::ranges::find(kClauses, trim(clause)) != kClauses.end();
+  });
+  said = found == clauses.end() ? std::string() : std::string(trim(*found));
+  return !said.empty() && !row.metric.starts_with("layer_");
+}
+
 // A row that another one of its file shares the name with: whoever looks it up finds two.
 void note_repeated_ids(std::vector<Measurement>& rows) {
   std::map<std::string, std::string> first;
@@ -339,6 +328,10 @@ Measurement read_measurement(const CsvTable& table, std::size_t index, const std
   read_hardware(cells, row);
   read_plan(cells, row);
   read_figure(cells, row);
+  read_stated_counts(row);
+  if (std::string said; is_no_training(row, said) && row.unknown.empty()) {
+    row.unknown = fmt::format("\"{}\" is no measured training step", printable(said, 60));
+  }
   return row;
 }
 

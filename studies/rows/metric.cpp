@@ -77,6 +77,9 @@ Expected<double> iteration_time(const Measurement& row, const Network& network) 
   if (row.metric == "iteration_s") {
     return row.value;
   }
+  if (row.metric == "iterations_per_s") {
+    return 1 / row.value;
+  }
   if (row.metric == "mfu" || row.metric == "hfu") {
     if (row.value > 1) {
       return tl::unexpected(fmt::format("{} {:g} is above 1", row.metric, row.value));
@@ -110,23 +113,44 @@ constexpr double kGibibyte = 1024.0 * 1024.0 * 1024.0;
 
 // Whether a clause names memory of a kind: "max_memory_reserved", "reserved", not "GPUs reserved".
 bool names_memory(std::string_view text, std::string_view kind) {
-  constexpr auto kBeside =
-      std::to_array<std::string_view>({"mem", "max", "peak", "torch", "cuda", "gib", "gb"});
+  constexpr auto kBeside = std::to_array<std::string_view>({"mem", "torch", "cuda", "gib", "gb"});
   const std::vector<std::string> clauses = asserted_clauses(text);
   return std::any_of(clauses.begin(), clauses.end(), [&](const std::string& clause) {
     return clause.find(kind) != clause.npos && (says_any(clause, kBeside) || trim(clause) == kind);
   });
 }
 
+// Whether a clause says that a tool read memory: "nvidia-smi snapshot", not "clocks locked with
+// nvidia-smi", "power from nvidia-smi".
+bool names_tool(std::string_view text) {
+  constexpr auto kTools = std::to_array<std::string_view>(
+      {"nvidia-smi", "nvidia smi", "nvml", "dcgm", "rocm-smi", "amd-smi"});
+  constexpr auto kOthers =
+      std::to_array<std::string_view>({"power", "clock", "util", "activity", "temperature"});
+  constexpr auto kOtherUnits = std::to_array<std::string_view>({"sm", "w", "watt", "mhz"});
+  constexpr auto kMemory = std::to_array<std::string_view>({"mem", "used", "gb", "gib", "mib"});
+  constexpr auto kAlone = std::to_array<std::string_view>(
+      {"",        "nvidia",   "smi",  "nvidia-smi", "nvml",     "dcgm", "rocm-smi",
+       "amd-smi", "snapshot", "peak", "from",       "by",       "via",  "with",
+       "of",      "the",      "read", "reading",    "measured", "max"});
+  const std::vector<std::string> clauses = asserted_clauses(text);
+  return std::any_of(clauses.begin(), clauses.end(), [&](const std::string& clause) {
+    const std::vector<std::string_view> words = split(clause, ' ');
+    const bool alone = std::all_of(words.begin(), words.end(), [&](std::string_view word) {
+      return std::find(kAlone.begin(), kAlone.end(), word) != kAlone.end();
+    });
+    return says_any(clause, kTools) && (alone || says_any(clause, kMemory)) &&
+           !says_any(clause, kOthers) && !has_word(clause, kOtherUnits);
+  });
+}
+
 // What the row says was read, first in the metric's name: a counter of the allocator or a tool that
 // sees the whole device.
 std::optional<Quantity> stated_quantity(const Measurement& row) {
-  constexpr auto kTools = std::to_array<std::string_view>(
-      {"nvidia-smi", "nvidia smi", "nvml", "dcgm", "rocm-smi", "amd-smi", "\"total\""});
   if (row.metric.starts_with("peak_mem_reserved") || row.metric.starts_with("peak_mem_alloc")) {
     return mentions(row.metric, "reserved") ? Quantity::ReservedMemory : Quantity::AllocatedMemory;
   }
-  if (says_any(asserted(to_lower(row.notes)), kTools)) {
+  if (names_tool(row.notes) || says_and_means(row.notes, "\"total\"")) {
     return Quantity::DeviceMemory;
   }
   const bool reserved = names_memory(row.notes, "reserved");
@@ -135,6 +159,19 @@ std::optional<Quantity> stated_quantity(const Measurement& row) {
     return std::nullopt;
   }
   return reserved ? Quantity::ReservedMemory : Quantity::AllocatedMemory;
+}
+
+// Bytes of a unit of a metric of device memory; no value for others ("peak_mem_fraction").
+std::optional<double> memory_unit(std::string_view metric) {
+  constexpr std::string_view kPeak = "peak_mem_";
+  if (!metric.starts_with(kPeak)) {
+    return std::nullopt;
+  }
+  metric.remove_prefix(kPeak.size());
+  for (const std::string_view counter : {"reserved_", "allocated_"}) {
+    metric.remove_prefix(metric.starts_with(counter) ? counter.size() : 0);
+  }
+  return metric == "gib" || metric == "gb" ? std::optional(kGibibyte) : std::nullopt;
 }
 
 // torchtitan logs the peak of reserved bytes (components/metrics.py). InternEvo's table lists the
@@ -160,8 +197,8 @@ Expected<Target> measured_target(const Measurement& row, const Network& network)
   if (row.metric == "layer_backward_ms") {
     return Target{Quantity::LayerBackwardTime, row.value / 1e3};
   }
-  if (row.metric.starts_with("peak_mem_")) {
-    return Target{memory_quantity(row), row.value * kGibibyte};
+  if (const auto unit = memory_unit(row.metric)) {
+    return Target{memory_quantity(row), row.value * *unit};
   }
   if (is_memory_metric(row.metric)) {
     return tl::unexpected(not_comparable(row.metric));

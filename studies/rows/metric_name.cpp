@@ -13,6 +13,7 @@ namespace {
 
 // Tools count memory "GB" in units of 2^30 bytes (metric.cpp).
 constexpr double kMebibyte = 1.0 / 1024.0;
+constexpr double kByte = kMebibyte / 1024.0 / 1024.0;
 
 struct Spelling {
   std::string_view words;  // in any order
@@ -41,6 +42,7 @@ constexpr auto kSpellings = std::to_array<Spelling>({
     {"peak mem gb", "peak_mem_gb"},
     {"peak mem mib", "peak_mem_gib", kMebibyte},
     {"peak mem mb", "peak_mem_gb", kMebibyte},
+    {"peak mem bytes", "peak_mem_gib", kByte},
 });
 
 struct Synonym {
@@ -60,9 +62,13 @@ constexpr auto kSynonyms = std::to_array<Synonym>({
     {"millisecond", "ms"},
     {"milliseconds", "ms"},
     {"iter", "iteration"},
+    {"iters", "iteration"},
+    {"iterations", "iteration"},
     {"it", "iteration"},
+    {"its", "iteration"},
     {"elapsed", ""},
     {"step", "iteration"},
+    {"steps", "iteration"},
     {"sample", "samples"},
     {"seq", "samples"},
     {"sequences", "samples"},
@@ -163,7 +169,8 @@ MetricName metric_name(std::string_view text) {
     words.erase("global");
   }
   if (words.contains("iteration") && is_iteration_rate(text)) {
-    return {to_lower(text), 1.0, false};
+    const bool seconds = words == std::set<std::string>{"iteration", "s"};
+    return {seconds ? "iterations_per_s" : to_lower(text), 1.0, seconds};
   }
   for (const Spelling& spelling : kSpellings) {
     const std::vector<std::string_view> own = split(spelling.words, ' ');

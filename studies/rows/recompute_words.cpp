@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -13,6 +15,7 @@
 #include "plan/operator_set.hpp"
 #include "studies/rows/measurement.hpp"
 #include "studies/rows/row_words.hpp"
+#include "studies/rows/settings.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -79,11 +82,35 @@ std::string kind_behind_flag(std::string_view cell, const std::string& kind,
   return flag && mentions(asserted(to_lower(detail)), "selective") ? "selective" : kind;
 }
 
-}  // namespace
+// "block, 0 layers", "recompute_num_layers: 0", "disabled": full recomputation of nothing.
+bool recomputes_nothing(std::string_view detail) {
+  constexpr auto kCounts = std::to_array<std::string_view>({"num layers"});
+  constexpr auto kNone = std::to_array<std::string_view>({"0 layers"});
+  constexpr auto kLeftOut = std::to_array<std::string_view>({"last", "except", "skip", "for"});
+  const std::string plain = with_blanks(detail);
+  constexpr auto kWhole = std::to_array<std::string_view>({"0%", "0% of layers", "block 0"});
+  if (std::find(kWhole.begin(), kWhole.end(), trim(plain)) != kWhole.end()) {
+    return true;
+  }
+  const auto stated = truth_of(trim(plain));
+  return number_set(detail, kCounts) == 0 ||
+         (has_word(plain, kNone) && !has_word(plain, kLeftOut)) ||
+         (stated == false && trim(plain) != "0");
+}
 
-// Flags of scripts and what they name: the layer, or the attention core (Megatron-LM's
-// --recompute-activations).
-RecomputeWords recompute_words(std::string_view cell, std::string_view detail) {
+// Megatron-LM's --recompute-activations is selective; no value for other words.
+std::optional<std::string> kind_of_flag(std::string_view name) {
+  constexpr auto kFlags =
+      std::to_array<std::string_view>({"--recompute-activations", "recompute_activations"});
+  constexpr auto kNames = std::to_array<std::string_view>({"recompute activations"});
+  if (!says_any(name, kFlags) || says_any(name, std::to_array<std::string_view>({"full"}))) {
+    return std::nullopt;
+  }
+  return switch_set(name, kNames) == false ? "none" : "selective";
+}
+
+// Flags of scripts and what they name: the layer or the attention core.
+RecomputeWords kind_in_words(std::string_view cell, std::string_view detail) {
   constexpr auto kNames = std::to_array<WordMeaning>({{"no", "none"},
                                                       {"off", "none"},
                                                       {"false", "none"},
@@ -148,10 +175,14 @@ RecomputeWords recompute_words(std::string_view cell, std::string_view detail) {
       std::to_array<std::string_view>({"selective", "per-op", "per op", "every ", "half of", "%"});
   constexpr auto kWhole = std::to_array<std::string_view>(
       {"full", "block", "uniform", "checkpoint", "recomput", "all layers"});
-  if (name == "sac" || name.starts_with("sac ")) {
+  if (const auto kind = kind_of_flag(name)) {
+    return {*kind, std::string(detail), ""};
+  }
+  // torchtitan's selective_ac_option op.
+  if (name == "sac" || name.starts_with("sac ") || name == "op" || name == "op sac") {
     return {"selective", "per-op; " + std::string(detail), ""};
   }
-  const std::string said = asserted(name);
+  const std::string said = undenied(name);
   if (letters_and_digits(said).empty()) {  // denied, or signs alone
     return letters_and_digits(name).empty() ? with("custom")
                                             : RecomputeWords{"none", std::string(detail), ""};
@@ -170,6 +201,16 @@ RecomputeWords recompute_words(std::string_view cell, std::string_view detail) {
   }
   const bool layers = is_digit(said.front()) && said.find("layer") != said.npos;  // "8 layers"
   return with(layers || says_any(said, kWhole) ? "full" : "custom");
+}
+
+}  // namespace
+
+RecomputeWords recompute_words(std::string_view cell, std::string_view detail) {
+  RecomputeWords words = kind_in_words(cell, detail);
+  if (words.name == "full" && recomputes_nothing(words.detail)) {
+    return {"none", "", fmt::format("none: {}", printable(words.detail, 60))};
+  }
+  return words;
 }
 
 }  // namespace orrery::studies

@@ -127,6 +127,26 @@ int layers_left_out(std::string_view detail) {
 
 }  // namespace
 
+LayerShare share_of_option(std::string_view detail) {
+  constexpr auto kNames =
+      std::to_array<std::string_view>({"selective ac option", "option", "layer interval"});
+  const std::string_view number = trim(detail);
+  const bool alone = number.size() == 1 && is_digit(number.front());
+  const double every =
+      alone ? static_cast<double>(first_number(number)) : number_set(detail, kNames).value_or(0);
+  return every > 1 && every < 100 ? reduced(1, static_cast<int>(every)) : LayerShare();
+}
+
+bool names_operators_apart(std::string_view detail, bool titan) {
+  constexpr auto kNames = std::to_array<std::string_view>(
+      {"per op", "selective ac option op", "selective ac option=op", "selective ac option = op"});
+  constexpr auto kShort = std::to_array<std::string_view>({"op"});
+  std::string plain = with_blanks(detail);
+  std::erase(plain, '\'');
+  std::replace(plain.begin(), plain.end(), ':', '=');
+  return says_any(plain, kNames) || (titan && has_word(plain, kShort));
+}
+
 LayerShare stated_share(std::string_view detail, bool whole_layers) {
   for (const LayerShare& stated : {share_in_ordinals(detail, whole_layers),
                                    share_of_percent(detail), share_in_numbers(detail)}) {
@@ -140,7 +160,7 @@ LayerShare stated_share(std::string_view detail, bool whole_layers) {
 bool states_interval(std::string_view detail) {
   constexpr auto kWords = std::to_array<std::string_view>(
       {"checkpoint num layers", "layer granularity", "layers granularity", "checkpoint interval",
-       "checkpointing interval"});
+       "checkpointing interval", "per checkpoint", "per segment"});
   return says_any(with_blanks(detail), kWords) && detail.find("block") == detail.npos;
 }
 

@@ -19,6 +19,12 @@ struct LayerShare {
 // thing. "Every 2 layers" of whole ones is Megatron's uniform method, which recomputes all.
 LayerShare stated_share(std::string_view detail, bool whole_layers);
 
+// torchtitan's selective_ac_option: 2, "option 2", the number alone keep every other layer.
+LayerShare share_of_option(std::string_view detail);
+
+// "per-op", torchtitan's selective_ac_option: op, which keeps every second product.
+bool names_operators_apart(std::string_view detail, bool titan);
+
 // Of full recomputation, with what is left out of it: "disabled for last 2 layers".
 LayerShare share_of_layers(const Measurement& row, std::string_view detail);
 

@@ -77,25 +77,35 @@ bool older_than_flash(const Measurement& row) {
   return row.year.value_or(2022) < 2022 || architecture == "pascal" || architecture == "volta";
 }
 
-bool fused_attention(const Measurement& row, const FrameworkFacts& framework) {
-  constexpr auto kUnfused = std::to_array<std::string_view>(
-      {"unfused", "not fused", "eager", "naive", "materiali", "no flash", "without flash"});
-  // Megatron's fused softmax is a kernel between two products.
+// Words for two products with softmax between them; "FA2 (not eager)" denies them. Megatron's fused
+// softmax is a kernel between two products.
+bool names_unfused(const std::string& words) {
+  constexpr auto kUnfused =
+      std::to_array<std::string_view>({"unfused", "not fused", "no flash", "without flash"});
+  constexpr auto kOthers = std::to_array<std::string_view>({"eager", "naive", "materiali"});
   constexpr auto kSeparate =
       std::to_array<std::string_view>({"softmax", "standard", "vanilla", "math", "baddbmm"});
-  const std::string words = to_lower(row.attention_impl);
+  constexpr auto kKernels =
+      std::to_array<std::string_view>({"cudnn", "fa2", "fa3", "fa4", "xformers", "efficient"});
+  const std::string_view kernel = before_remark(words);  // "cuDNN (standard mask)"
+  const bool fused = says_any(kernel, kKernels);
+  const bool separate = says_any(fused ? kernel : std::string_view(words), kSeparate);
+  return (separate && !mentions(words, "flash")) || says_any(words, kUnfused) ||
+         says_any(undenied(words), kOthers);
+}
+
+bool fused_attention(const Measurement& row, const FrameworkFacts& framework) {
+  const std::string words(before_comparison(to_lower(row.attention_impl)));
   if (words.empty() && older_than_flash(row)) {
     return false;
   }
-  if (mentions(words, "flash") && !mentions(asserted(words), "flash")) {
+  if (mentions(words, "flash") && !mentions(undenied(words), "flash")) {
     return false;  // "flash disabled"
   }
   const bool inferred = mentions(row.inferred, "attention_impl");
-  const bool separate = !mentions(words, "flash") && says_any(words, kSeparate);
   // attn_impl: torch of llm-foundry (layers/attention.py), --attention-backend local of Megatron.
   const bool named = words == "torch" || words == "local";
-  return !separate && !named && !says_any(words, kUnfused) &&
-         (framework.execution.fused_attention || !inferred);
+  return !named && !names_unfused(words) && (framework.execution.fused_attention || !inferred);
 }
 
 // What stands behind the 0 of a release: "12.1" of Megatron-LM 0.12.1, "8.0" of Megatron-Core
@@ -189,8 +199,16 @@ bool says_fused_loss(const Measurement& row) {
   constexpr auto kNames = std::to_array<std::string_view>(
       {"fused ce", "fused cross entropy", "fused crossentropy", "fused linear cross entropy",
        "fused linear ce", "chunked cross entropy", "chunked ce", "cross entropy fusion",
-       "cross entropy loss fusion"});
-  return says_any(asserted_with_blanks(row.notes), kNames);
+       "cross entropy loss fusion", "liger flce", "flce", "cut cross entropy", "chunked loss",
+       "chunked losses", "linear cross entropy fused"});
+  // Liger's patches of a whole model fuse the loss, too, unless a list of them leaves it out.
+  constexpr auto kLiger = std::to_array<std::string_view>({"liger kernel", "liger kernels"});
+  constexpr auto kParts = std::to_array<std::string_view>(
+      {"rmsnorm", "swiglu", "rope", "norm", "norms", "layernorm", "geglu"});
+  constexpr auto kLoss = std::to_array<std::string_view>({"ce", "cross entropy", "loss"});
+  const std::string said = asserted_with_blanks(row.notes);
+  const bool liger = has_word(said, kLiger) && (!has_word(said, kParts) || has_word(said, kLoss));
+  return liger || has_word(said, kNames);  // not "unfused"
 }
 
 // "reshard_after_forward=False", "no reshard after forward": what a forward gathers stays.

@@ -277,21 +277,61 @@ std::vector<int> redistributed_stages(int layers, int num_stages, double head_la
   return stages;
 }
 
-bool is_read_variant(const Measurement& row) {
+namespace {
+
+// What readers of remarks make of a variant.
+struct VariantReading {
+  bool exchanges = false;
+  plan::Offload offload;
+  int optimizer = -1;
+  int shards = 0;
+  double capacity = 0;
+  plan::Execution execution;
+  bool operator==(const VariantReading&) const = default;
+};
+
+VariantReading reading_of(const Measurement& row, std::string_view variant) {
   Measurement alone;
-  alone.variant = row.variant;
-  alone.notes = row.variant;
+  alone.variant = variant;
+  alone.notes = variant;
   alone.framework = row.framework;
   alone.zero_stage = row.zero_stage;
   alone.dp = row.dp;
   alone.gpus_per_node = row.gpus_per_node;
-  Measurement plain = alone;
-  plain.variant.clear();
-  plain.notes.clear();
-  const FrameworkFacts& framework = framework_of(row).facts;
-  return exchanges_heads(alone) || stated_offload(alone).any() || stated_optimizer(alone) ||
-         state_shards(alone) > 0 || capacity_factor(alone) > 0 ||
-         row_execution(alone, framework) != row_execution(plain, framework);
+  const auto optimizer = stated_optimizer(alone);
+  return {exchanges_heads(alone),
+          stated_offload(alone),
+          optimizer ? optimizer->state_bytes : -1,
+          state_shards(alone),
+          capacity_factor(alone),
+          row_execution(alone, framework_of(row).facts)};
+}
+
+}  // namespace
+
+std::vector<std::string> unread_variant(const Measurement& row) {
+  const VariantReading plain = reading_of(row, "");
+  const VariantReading whole = reading_of(row, row.variant);
+  if (whole == plain) {
+    return {row.variant};
+  }
+  constexpr std::ptrdiff_t kMostParts = 32;  // each is read by itself
+  std::string parts = row.variant;
+  std::replace_if(
+      parts.begin(), parts.end(), [](char c) { return c == '+' || c == ','; }, ';');
+  if (std::ranges::count(parts, ';') > kMostParts) {
+    return {row.variant};
+  }
+  std::vector<std::string> lines;
+  for (const std::string_view part : split(parts, ';')) {
+    std::string rest = parts;
+    rest.erase(static_cast<std::size_t>(part.data() - parts.data()), part.size());
+    const bool changes = reading_of(row, part) != plain || reading_of(row, rest) != whole;
+    if (!changes && !trim(part).empty()) {
+      lines.emplace_back(trim(part));
+    }
+  }
+  return lines;
 }
 
 tl::expected<Plan, std::string> row_plan(const Measurement& row) {

@@ -18,8 +18,9 @@ tl::expected<plan::Plan, std::string> row_plan(const Measurement& row);
 // Whether the plan holds what the row's variant is.
 bool is_modelled_variant(const Measurement& row);
 
-// Whether other readers of remarks find in the variant what changes the plan: "Ulysses".
-bool is_read_variant(const Measurement& row);
+// What readers of remarks find nothing in that changes the plan: of "Ulysses + a kernel" the
+// kernel.
+std::vector<std::string> unread_variant(const Measurement& row);
 
 // Whether context ranks exchange heads for sequences, as Ulysses does, in place of a ring.
 bool exchanges_heads(const Measurement& row);

@@ -94,7 +94,11 @@ StatedRecompute selective(const Measurement& row, const FrameworkFacts& framewor
   if (const auto [share, every] = stated_share(detail, false); every > 1) {
     return {whole_layer(row, framework), every, 0, share};
   }
-  if (detail.find("per-op") != detail.npos) {
+  const bool titan = framework.name == "torchtitan";
+  if (const LayerShare layers = titan ? share_of_option(detail) : LayerShare(); layers.every > 1) {
+    return {whole_layer(row, framework), layers.every, 0, layers.share};
+  }
+  if (names_operators_apart(detail, titan)) {
     return {"products", 1, 0};
   }
   std::string operators = operators_of(detail);
@@ -109,12 +113,13 @@ constexpr auto kEnds = std::to_array<std::string_view>({"first ", "last "});
 
 // Whether a detail that names neither a share nor a number of layers says something known; numbers
 // only beside words for what they count.
-bool is_read(std::string_view detail) {
+bool is_read(std::string_view detail, bool titan) {
   constexpr auto kUnspecific =
       std::to_array<std::string_view>({"n layer", "some layer", "? layer"});
   constexpr auto kCounting =
       std::to_array<std::string_view>({"all", "every", "uniform", "100", "flash", "per-op"});
-  if (states_interval(detail)) {
+  if (states_interval(detail) || names_operators_apart(detail, titan) ||
+      (titan && share_of_option(detail).every > 1)) {
     return true;
   }
   constexpr auto kKnown =
@@ -190,7 +195,8 @@ std::vector<std::string> unread_recompute(const Measurement& row) {
                                 printable(row.recompute_detail, 60), layers.share, layers.every));
   } else if ((full || custom) && first > most && row.layers) {
     lines.push_back(fmt::format("recomputation of {} layers as of all {} of a stage", first, most));
-  } else if (!custom && layers.every == 1 && (!full || first == 0) && !is_read(detail)) {
+  } else if (!custom && layers.every == 1 && (!full || first == 0) &&
+             !is_read(detail, framework_of(row).facts.name == "torchtitan")) {
     lines.push_back(
         fmt::format("recompute_detail \"{}\" as not stated", printable(row.recompute_detail, 60)));
   }

@@ -32,8 +32,10 @@ std::string_view before_remark(std::string_view cell) {
   return trim(cell.substr(0, cell.find('(')));
 }
 
+namespace {
+
 // Of a mixture of 8 and 16 bits the shorter one. Microscaling formats keep their names.
-std::string precision_name(std::string_view cell) {
+std::string format_in(std::string_view text) {
   constexpr auto kFormats = std::to_array<WordMeaning>({{"mxfp8", "mxfp8"},
                                                         {"fp8mx", "mxfp8"},
                                                         {"mxfp4", "mxfp4"},
@@ -50,21 +52,45 @@ std::string precision_name(std::string_view cell) {
                                                         {"tf32", "tf32"},
                                                         {"fp32", "fp32"},
                                                         {"float32", "fp32"},
+                                                        {"32bit", "fp32"},
                                                         {"single", "fp32"}});
-  const std::string key = letters_and_digits(cell);
-  for (const auto& [word, name] : kFormats) {
-    if (key.find(word) != std::string::npos) {
-      return std::string(name);
-    }
+  const std::string key = letters_and_digits(text);
+  const auto* const known =
+      std::find_if(kFormats.begin(), kFormats.end(),
+                   [&](const WordMeaning& one) { return key.find(one.first) != key.npos; });
+  return known == kFormats.end() ? "" : std::string(known->second);
+}
+
+}  // namespace
+
+// What a cell denies is not its format: "bf16, no fp8". A bracket names the format where nothing
+// before it does or where it says what products are in: "mixed (bf16)", "fp32 (TF32 matmul)".
+std::string precision_name(std::string_view cell) {
+  constexpr auto kProducts =
+      std::to_array<std::string_view>({"matmul", "gemm", "linear", "compute", "product", "tf32"});
+  const std::string lower = to_lower(cell);
+  const std::string said = undenied(before_comparison(lower));
+  const std::string_view bracket =
+      std::string_view(said).substr(std::min(said.size(), said.find('(')));
+  const std::string before = format_in(before_remark(said));
+  const bool whole = before.empty() || says_any(bracket, kProducts);
+  if (std::string format = whole ? format_in(said) : before; !format.empty()) {
+    return format;
   }
-  if (key.starts_with("ampo") || key.starts_with("apexo")) {
+  const std::string key = letters_and_digits(cell);
+  constexpr auto kHalf = std::to_array<std::string_view>({"o1", "o2", "o3"});
+  constexpr auto kSingle = std::to_array<std::string_view>({"32", "32true", "fullprecision"});
+  constexpr auto kMixed =
+      std::to_array<std::string_view>({"automaticmixedprecision", "16bit", "16bits", "16"});
+  const auto is_in = [&](std::span<const std::string_view> words) {
+    return std::find(words.begin(), words.end(), key) != words.end();
+  };
+  if (key.starts_with("ampo") || key.starts_with("apexo") || is_in(kHalf)) {
     return "fp16";  // the levels O1 to O3 of NVIDIA's Apex
   }
-  constexpr auto kMixed =
-      std::to_array<std::string_view>({"automaticmixedprecision", "16bit", "16bits"});
-  const bool mixed =
-      key.starts_with("mixed") || std::find(kMixed.begin(), kMixed.end(), key) != kMixed.end();
-  return mixed ? "mixed" : to_lower(cell);  // of which formats it does not say
+  return is_in(kSingle)                              ? "fp32"
+         : key.starts_with("mixed") || is_in(kMixed) ? "mixed"  // of which formats it does not say
+                                                     : to_lower(cell);
 }
 
 namespace {

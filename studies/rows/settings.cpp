@@ -94,7 +94,7 @@ std::optional<bool> truth_of(std::string_view word) {
 }
 
 std::optional<double> number_set(std::string_view text, SettingNames names, SettingNames nouns) {
-  const std::string plain = with_blanks(text);
+  const std::string plain = with_blanks(about_this_run(text));
   for (const std::string_view name : names) {
     for (std::size_t at = find_name(plain, name, 0); at != plain.npos;
          at = find_name(plain, name, at + 1)) {
@@ -116,7 +116,7 @@ std::optional<double> number_set(std::string_view text, SettingNames names, Sett
 }
 
 std::optional<bool> switch_set(std::string_view text, SettingNames names) {
-  const std::string plain = with_blanks(text);
+  const std::string plain = with_blanks(about_this_run(text));
   for (const std::string_view name : names) {
     const std::size_t at = find_name(plain, name, 0);
     if (at == plain.npos) {

@@ -27,6 +27,9 @@ std::optional<bool> is_single(std::string_view word) {
   constexpr auto kSingle = std::to_array<std::string_view>({"fp32", "float32", "f32", "32bit"});
   constexpr auto kHalf = std::to_array<std::string_view>(
       {"bf16", "fp16", "bfloat16", "float16", "f16", "16bit", "half"});
+  for (const std::string_view library : {"torch.", "jnp."}) {
+    word.remove_prefix(word.starts_with(library) ? library.size() : 0);
+  }
   const auto is_in = [word](std::span<const std::string_view> words) {
     return std::find(words.begin(), words.end(), word) != words.end();
   };
@@ -42,9 +45,9 @@ bool is_noun(std::string_view word) {
 
 // Words between a noun and its format, or between a format and its noun.
 bool is_joint(std::string_view word) {
-  constexpr auto kJoints =
-      std::to_array<std::string_view>({"in", "dtype", "type", "precision", "is", "are", "as", "at",
-                                       "to", "all", "scatter", "scattered", "sync", "data", "dp"});
+  constexpr auto kJoints = std::to_array<std::string_view>(
+      {"in", "dtype", "type", "precision", "is", "are", "as", "at", "to", "all", "scatter",
+       "scattered", "sync", "data", "dp", "communication", "communicated", "comm", "exchange"});
   return is_noun(word) || std::find(kJoints.begin(), kJoints.end(), word) != kJoints.end();
 }
 
@@ -64,6 +67,33 @@ Tokens tokens_of(std::string& clause) {
   return tokens;
 }
 
+// "gradients: bf16 params" states the format of parameters, "grads fp32 params bf16" both.
+bool is_of_parameters(const Tokens& tokens, std::size_t format) {
+  constexpr auto kOthers = std::to_array<std::string_view>({"param", "weight", "activation"});
+  const bool beside = format + 1 < tokens.size() && begins_with_any(tokens[format + 1], kOthers);
+  std::size_t behind = format + 2;
+  while (behind < tokens.size() && is_joint(tokens[behind])) {
+    ++behind;
+  }
+  return beside && (behind >= tokens.size() || !is_single(tokens[behind]));
+}
+
+// "reduced" alone is said of memory and batches, too; sums of other tensors and benchmarks of
+// collectives are none of gradients.
+bool is_of_gradients(std::string_view clause) {
+  constexpr auto kOthers = std::to_array<std::string_view>(
+      {"tp",      "cp",         "ep",         "sp",          "tensor",     "context",
+       "expert",  "vocabulary", "activation", "norm",        "norms",      "softmax",
+       "rmsnorm", "layernorm",  "loss",       "activations", "nccl",       "busbw",
+       "logits",  "bandwidth",  "metrics",    "attention",   "products",   "gemms",
+       "router",  "optimizer",  "sequence",   "embedding",   "embeddings", "autocast"});
+  constexpr auto kGradients = std::to_array<std::string_view>({"grad"});
+  constexpr auto kSums = std::to_array<std::string_view>(
+      {"reduce", "reduction", "reductions", "allreduce", "dp all reduced"});
+  // "fp32 accumulation" alone is that of products.
+  return !has_word(clause, kOthers) && (says_any(clause, kGradients) || has_word(clause, kSums));
+}
+
 // The format of the noun at a position: the one behind it, else the one right before.
 std::optional<bool> format_of(const Tokens& tokens, std::size_t noun) {
   std::size_t behind = noun + 1;
@@ -71,7 +101,7 @@ std::optional<bool> format_of(const Tokens& tokens, std::size_t noun) {
     ++behind;
   }
   if (behind < tokens.size() && is_single(tokens[behind])) {
-    return is_single(tokens[behind]);
+    return is_of_parameters(tokens, behind) ? std::nullopt : is_single(tokens[behind]);
   }
   // "bf16 gradient checkpointing" and "bf16 reduced models" are about something else.
   constexpr auto kOthers = std::to_array<std::string_view>({"checkpoint", "scal", "clip"});
@@ -87,11 +117,7 @@ std::optional<bool> format_of(const Tokens& tokens, std::size_t noun) {
 // What one clause says; the last of several nouns is what counts: "grads in bf16, accumulated in
 // fp32" keeps 32 bits.
 std::optional<bool> said_in(std::string clause) {
-  constexpr auto kOtherSums = std::to_array<std::string_view>(
-      {"tp", "cp", "ep", "sp", "tensor", "context", "expert", "vocabulary", "activation"});
-  constexpr auto kSums = std::to_array<std::string_view>({"grad", "reduc"});
-  // "fp32 accumulation" alone is that of products.
-  if (has_word(clause, kOtherSums) || !says_any(clause, kSums)) {
+  if (!is_of_gradients(clause)) {
     return std::nullopt;
   }
   const Tokens tokens = tokens_of(clause);
@@ -113,7 +139,7 @@ std::optional<bool> said_in(std::string clause) {
 }  // namespace
 
 std::optional<bool> stated_fp32_gradients(std::string_view text) {
-  std::string plain = with_blanks(text);
+  std::string plain = with_blanks(about_this_run(text));
   std::replace_if(
       plain.begin(), plain.end(),
       [](char c) { return std::string_view(",()\n").find(c) != std::string_view::npos; }, ';');

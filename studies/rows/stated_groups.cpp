@@ -11,20 +11,23 @@
 #include "base/text.hpp"
 #include "studies/rows/row_words.hpp"
 #include "studies/rows/settings.hpp"
+#include "studies/rows/stated_mesh.hpp"
 
 namespace orrery::studies {
 namespace {
 
 // Columns that may name groups, in the form of settings.
 std::string remarks_of(const Measurement& row) {
-  return with_blanks(row.notes + "; " + row.variant + "; " + row.zero_detail + "; " + row.overlap);
+  return with_blanks(
+      about_this_run(row.notes + "; " + row.variant + "; " + row.zero_detail + "; " + row.overlap));
 }
 
 // A count of ranks by one of its names; 0 where none is stated.
 int count_named(std::string_view remarks, SettingNames names) {
   constexpr double kMost = 40'000;  // a product of two is a number of GPUs, too
-  constexpr auto kNoRanks = std::to_array<std::string_view>(
-      {"node", "replica", "cop", "island", "rack", "pod", "%", "gb", "gib", "mb", "mib", "b "});
+  constexpr auto kNoRanks =
+      std::to_array<std::string_view>({"node", "replica", "cop", "island", "rack", "pod", "%", "gb",
+                                       "gib", "mb", "mib", "b ", "way repl", "group"});
   const double number = number_set(remarks, names, kNoRanks).value_or(0);
   return number >= 1 && number <= kMost && number == std::floor(number) ? static_cast<int>(number)
                                                                         : 0;
@@ -109,6 +112,9 @@ bool says_inside(const Measurement& row) {
 int state_shards(const Measurement& row) {
   const std::string remarks = remarks_of(row);
   const std::int64_t dp = row.dp.value_or(1);
+  if (const auto mesh = stated_mesh(asserted(remarks), dp, ranks_of_node(row))) {
+    return mesh->shards > 0 ? mesh->shards : says_inside(row) ? ranks_of_node(row) : 0;
+  }
   if (const int ranks = stated_ranks(remarks); ranks > 1) {
     return ranks;
   }
@@ -129,6 +135,10 @@ std::vector<std::string> unread_groups(const Measurement& row) {
   constexpr std::string_view kDigits = "0123456789";
   const std::string remarks = remarks_of(row);
   std::vector<std::string> lines;
+  const auto mesh = stated_mesh(asserted(remarks), row.dp.value_or(1), ranks_of_node(row));
+  if (mesh && mesh->shards == 0) {
+    return {fmt::format("\"{}\": groups of ranks as not stated", printable(mesh->remark, 60))};
+  }
   if (state_shards(row) > 0 || stated_ranks(remarks) > 0 || stated_copies(remarks) > 0) {
     return lines;
   }

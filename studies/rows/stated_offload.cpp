@@ -5,7 +5,9 @@
 #include <array>
 #include <charconv>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/text.hpp"
 #include "studies/rows/row_words.hpp"
@@ -69,11 +71,31 @@ void set_states(const Measurement& row, Tier tier, bool parameters, Offload& off
   offload.parameters = parameters && stage == 3 ? tier : offload.parameters;
 }
 
-// One clause in lower case that names what leaves or where to; switches take over reductions, too.
-// DeepSpeed's "CPU offload" is that of the optimizer (ZeRO-Offload), PyTorch's CPUOffload that of
-// parameters, too; beside recomputation a place alone does not say which tensors go there.
-void apply_clause(std::string_view clause, const Measurement& row, bool of_recomputation,
-                  Offload& offload) {
+// "CPU offload", "offload to host" alone: "checkpoints offloaded to CPU" names what leaves.
+bool names_nothing_else(std::string_view clause) {
+  constexpr auto kWords = std::to_array<std::string_view>(
+      {"",     "cpu",      "host",     "nvme",    "offload",    "offloaded", "offloading", "to",
+       "on",   "the",      "with",     "and",     "full",       "enabled",   "using",      "memory",
+       "ram",  "dram",     "pinned",   "ssd",     "deepspeed",  "zero",      "fsdp",       "true",
+       "via",  "infinity", "stage",    "hsdp",    "all",        "yes",       "device",     "async",
+       "uses", "used",     "training", "pytorch", "everything", "ddp",       "is",         "are",
+       "of",   "1",        "2",        "3"});
+  std::string plain = with_blanks(clause);
+  std::replace_if(
+      plain.begin(), plain.end(),
+      [](char c) { return std::string_view("=:()+./,").find(c) != std::string_view::npos; }, ' ');
+  const std::vector<std::string_view> words = split(plain, ' ');
+  return std::all_of(words.begin(), words.end(), [&](std::string_view word) {
+    return std::find(kWords.begin(), kWords.end(), word) != kWords.end() ||
+           word.starts_with("zero") || word.starts_with("fsdp") || word.starts_with("cpuoffload");
+  });
+}
+
+// One clause in lower case that names what leaves or where to, and with what stands behind its
+// comma; switches take over reductions, too. DeepSpeed's "CPU offload" is that of the optimizer
+// (ZeRO-Offload), PyTorch's CPUOffload that of parameters, too.
+void apply_clause(std::string_view clause, std::string_view whole_remark, const Measurement& row,
+                  bool place_suffices, Offload& offload) {
   constexpr auto kParameters =
       std::to_array<std::string_view>({"param", "weight", "infinity", "zero-3 offload"});
   constexpr auto kOptimizer =
@@ -81,22 +103,48 @@ void apply_clause(std::string_view clause, const Measurement& row, bool of_recom
                                        "states", "zero-offload", "zero-2 offload"});
   constexpr auto kPlaces = std::to_array<std::string_view>({"cpu", "host", "nvme"});
   constexpr auto kSwitches = std::to_array<std::string_view>({"sharp"});
-  const bool leaves =
-      clause.find("offload") != clause.npos || clause.find("zero-infinity") != clause.npos;
+  constexpr auto kNoStates = std::to_array<std::string_view>({"checkpoint", "dataset", "eval"});
+  constexpr auto kHostSteps =
+      std::to_array<std::string_view>({"cpu adam", "cpuadam", "adam on cpu", "adam on the cpu",
+                                       "optimizer on cpu", "optimizer on the cpu"});
+  const bool leaves = clause.find("offload") != clause.npos ||
+                      clause.find("zero-infinity") != clause.npos || says_any(clause, kHostSteps);
   if (!leaves || has_word(clause, kSwitches)) {
     return;
   }
   const Tier tier = clause.find("nvme") == clause.npos ? Tier::Host : Tier::Disk;
   if (clause.find("activation") != clause.npos) {
-    offload.activations = share_of(clause, row.layers.value_or(0));
+    offload.activations = share_of(whole_remark, row.layers.value_or(0));
     offload.activations_tier = tier;
     return;
   }
   const bool parameters = says_any(clause, kParameters);
-  const bool states = parameters || says_any(clause, kOptimizer);
-  if (states || (says_any(clause, kPlaces) && !of_recomputation)) {
+  const bool states = (parameters || says_any(clause, kOptimizer)) && !says_any(clause, kNoStates);
+  if (states || (says_any(clause, kPlaces) && place_suffices)) {
     const bool whole = !states && mentions(row.framework, "fsdp");
     set_states(row, tier, parameters || whole, offload);
+  }
+}
+
+// Of one cell. Beside recomputation a place alone does not say which tensors go there, in the cells
+// of framework and stage it does.
+void apply_cell(const std::string& cell, const Measurement& row, Offload& offload) {
+  const bool of_recomputation = &cell == &row.recompute_detail;
+  const bool of_states = &cell == &row.framework || &cell == &row.zero_detail;
+  const std::string said = asserted(to_lower(cell));
+  for (const std::string_view remark : split(said, ';')) {
+    std::size_t last = 0;
+    for (std::size_t begin = 0; begin < remark.size();) {
+      const std::size_t end = std::min(remark.size(), remark.find(',', begin));
+      // "optimizer, offloaded to CPU": what leaves stands before the comma.
+      const bool goes_on = trim(remark.substr(begin, end - begin)).starts_with("offloaded");
+      const std::size_t first = goes_on ? last : begin;
+      const std::string_view clause = remark.substr(first, end - first);
+      const bool suffices = of_states || (!of_recomputation && names_nothing_else(clause));
+      apply_clause(clause, remark.substr(first), row, suffices, offload);
+      last = begin;
+      begin = end + 1;
+    }
   }
 }
 
@@ -106,10 +154,7 @@ Offload stated_offload(const Measurement& row) {
   Offload offload;
   for (const std::string* text : {&row.framework, &row.zero_detail, &row.recompute_detail,
                                   &row.precision_detail, &row.variant, &row.notes}) {
-    const std::string said = asserted(to_lower(*text));
-    for (const std::string_view clause : split(said, ';')) {
-      apply_clause(clause, row, text == &row.recompute_detail, offload);
-    }
+    apply_cell(*text, row, offload);
   }
   return offload;
 }

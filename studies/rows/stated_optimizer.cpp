@@ -47,6 +47,20 @@ bool says_of_states(std::string_view said, std::span<const std::string_view> for
   return says_together(said, kNames, formats);
 }
 
+// Without clauses in which names of optimizers are those of something else: "local SGD", "Lion
+// cluster", "the lion's share".
+std::string clauses_on_steps(std::string_view said) {
+  constexpr auto kOthers = std::to_array<std::string_view>(
+      {"local sgd", "sgd like", "cluster", "share", "supercomputer", "partition"});
+  std::string kept;
+  for (const std::string& clause : asserted_clauses(with_blanks(said))) {
+    if (!has_word(clause, kOthers)) {
+      kept.append(clause).append(";");
+    }
+  }
+  return kept;
+}
+
 }  // namespace
 
 bool keeps_no_master(const Measurement& row) {
@@ -65,14 +79,20 @@ bool keeps_no_master(const Measurement& row) {
 std::optional<StatedOptimizer> stated_optimizer(const Measurement& row) {
   // Adafactor keeps a row and a column of a matrix (Shazeer and Stern 2018), Lion, Muon and Adagrad
   // one moment; two of 8 bits: Dettmers et al. 2021.
-  constexpr auto kOneMoment = std::to_array<std::string_view>({"lion", "muon", "adagrad"});
+  constexpr auto kOneMoment = std::to_array<std::string_view>(
+      {"lion", "lionw", "decoupledlionw", "decoupled lionw", "muon", "adagrad"});
+  constexpr auto kEightBitNames = std::to_array<std::string_view>(
+      {"8 bit optimizer", "8bit optimizer", "8 bit optimiser", "8bit optimiser"});
   constexpr auto kSgd = std::to_array<std::string_view>({"sgd"});
   constexpr auto kMomentum = std::to_array<std::string_view>({"momentum"});
   constexpr auto kFactored = std::to_array<std::string_view>({"adafactor"});
   constexpr int kFloat = 4;
   const std::string said = asserted(to_lower(row.variant + "; " + row.notes));
-  const auto names = [&](std::span<const std::string_view> words) { return has_word(said, words); };
-  if (says_of_adam(said, kEightBits)) {
+  const std::string steps = clauses_on_steps(said);
+  const auto names = [&](std::span<const std::string_view> words) {
+    return has_word(steps, words);
+  };
+  if (says_of_adam(said, kEightBits) || names(kEightBitNames)) {
     return StatedOptimizer{"Adam of 8 bits", 2};
   }
   const bool whole = says_of_states(said, kThirtyTwoBits);

@@ -21,7 +21,7 @@ namespace {
 // In the form of settings; "non-uniform" as "uneven", which denies nothing.
 std::string remarks_on_stages(const Measurement& row) {
   constexpr std::string_view kUneven = "non uniform";
-  std::string remarks = with_blanks(row.notes + "; " + row.variant);
+  std::string remarks = with_blanks(about_this_run(row.notes + "; " + row.variant));
   for (std::size_t at = remarks.find(kUneven); at != remarks.npos; at = remarks.find(kUneven, at)) {
     remarks.replace(at, kUneven.size(), "uneven");
   }
@@ -31,10 +31,10 @@ std::string remarks_on_stages(const Measurement& row) {
 // The numbers that begin a text, behind a remark in brackets and signs: "(...): [19, 20]".
 std::vector<int> list_behind(std::string_view text) {
   text = trim(text);
-  if (text.starts_with('(')) {
+  if (text.starts_with('(') && text.size() > 1 && !is_digit(text[1])) {
     text.remove_prefix(std::min(text.size(), text.find(')')));
   }
-  constexpr std::string_view kSigns = " ):=[";
+  constexpr std::string_view kSigns = " ():=[";
   text.remove_prefix(std::min(text.size(), text.find_first_not_of(kSigns)));
   std::vector<int> numbers;
   while (!text.empty() && is_digit(text.front())) {
@@ -50,10 +50,11 @@ std::vector<int> list_behind(std::string_view text) {
   return numbers;
 }
 
-// "layers per stage", "pipeline split", "non-uniform split".
+// "layers per stage", "pipeline split", "non-uniform split"; not "train/test split".
 constexpr auto kLists = std::to_array<std::string_view>(
-    {"layers per stage", "layers per pipeline stage", "layers a stage", "split", "stage layers",
-     "layers of the stages"});
+    {"layers per stage", "layers per pipeline stage", "layers a stage", "pipeline split",
+     "pp split", "stage split", "stages split", "layer split", "layers split", "uneven split",
+     "stage layers", "layers of the stages"});
 
 std::vector<int> listed_layers(std::string_view remarks, int stages) {
   for (const std::string_view phrase : kLists) {
@@ -75,16 +76,38 @@ int layers_named(std::string_view remarks, SettingNames names) {
                                                                         : 0;
 }
 
+// "first stage: 3 layers", "last stage has 2 layers"; 0 where something else is counted: "last
+// stage 20% slower", "last stage: 23 GB".
+int layers_of_end(std::string_view remarks, std::string_view name) {
+  constexpr auto kJoints = std::to_array<std::string_view>({"of", "is", "has", "holds", "with"});
+  for (std::size_t at = remarks.find(name); at != remarks.npos; at = remarks.find(name, at + 1)) {
+    std::string_view rest = remarks.substr(at + name.size());
+    rest.remove_prefix(std::min(rest.size(), rest.find_first_not_of(" :=(")));
+    for (const std::string_view joint : kJoints) {
+      const bool joins = rest.starts_with(joint) && rest.substr(joint.size()).starts_with(' ');
+      rest.remove_prefix(joins ? joint.size() + 1 : 0);
+    }
+    int layers = 0;
+    const auto read = std::from_chars(rest.data(), rest.data() + rest.size(), layers);
+    const std::string_view behind =
+        trim(rest.substr(static_cast<std::size_t>(read.ptr - rest.data())));
+    if (read.ec == std::errc() && layers > 0 && behind.starts_with("layer")) {
+      return layers;
+    }
+  }
+  return 0;
+}
+
 // Layers of each device: as listed, or of first and last one with the others alike (Megatron-Core's
 // num_layers_in_first_pipeline_stage, decoder_first_pipeline_num_layers before).
 std::vector<int> layers_of_devices(const Measurement& row, int layers, int stages) {
   constexpr auto kFirst = std::to_array<std::string_view>(
-      {"decoder first pipeline num layers", "num layers in first pipeline stage", "first stage"});
+      {"decoder first pipeline num layers", "num layers in first pipeline stage"});
   constexpr auto kLast = std::to_array<std::string_view>(
-      {"decoder last pipeline num layers", "num layers in last pipeline stage", "last stage"});
+      {"decoder last pipeline num layers", "num layers in last pipeline stage"});
   const std::string remarks = remarks_on_stages(row);
-  const int first = layers_named(remarks, kFirst);
-  const int last = layers_named(remarks, kLast);
+  const int first = std::max(layers_named(remarks, kFirst), layers_of_end(remarks, "first stage"));
+  const int last = std::max(layers_named(remarks, kLast), layers_of_end(remarks, "last stage"));
   const int others = stages - (first > 0 ? 1 : 0) - (last > 0 ? 1 : 0);
   const int rest = layers - first - last;
   if (others == stages || others < 1 || rest < others || rest % others != 0) {

@@ -77,6 +77,13 @@ constexpr auto kNouns = std::to_array<CountedNoun>({{"seq_len", "tokens"},
                                                     {"micro_batch", "sequences"},
                                                     {"micro_batch", "seqs"},
                                                     {"micro_batch", "samples"},
+                                                    {"micro_batch", "sequence"},
+                                                    {"micro_batch", "seq"},
+                                                    {"micro_batch", "sample"},
+                                                    {"micro_batch", "per gpu"},
+                                                    {"micro_batch", "/gpu"},
+                                                    {"micro_batch", "per device"},
+                                                    {"micro_batch", "/device"},
                                                     {"micro_batch", "tokens"},
                                                     {"micro_batch", "tok"},
                                                     {"global_batch", "sequences"},
@@ -85,12 +92,20 @@ constexpr auto kNouns = std::to_array<CountedNoun>({{"seq_len", "tokens"},
                                                     {"global_batch", "tokens"},
                                                     {"global_batch", "tok"}});
 
-// "TP=2", "tp2": the column's name before its number.
+// "TP=2", "tp2", "GAS 32": the column's name, or what scripts call it, before its number.
 std::string_view without_name(std::string_view cell, std::string_view column) {
-  if (!to_lower(cell).starts_with(column)) {
+  constexpr auto kShort = std::to_array<CountedNoun>(
+      {{"vpp", "v"}, {"num_microbatches", "gas"}, {"num_microbatches", "ga"}});
+  std::string_view name = column;
+  const std::string lower = to_lower(cell);
+  for (const auto& [named, word] : kShort) {
+    const bool shorter = named == column && lower.starts_with(word) && !lower.starts_with(name);
+    name = shorter ? word : name;
+  }
+  if (!lower.starts_with(name)) {
     return cell;
   }
-  std::string_view number = trim(cell.substr(column.size()));
+  std::string_view number = trim(cell.substr(name.size()));
   number = trim(number.substr(number.starts_with('=') || number.starts_with(':') ? 1 : 0));
   return !number.empty() && is_digit(number.front()) ? number : cell;
 }
@@ -231,7 +246,10 @@ std::optional<bool> Cells::flag(std::string_view column, FlagWords words) const 
   constexpr auto kYes = std::to_array<std::string_view>({"true", "yes", "on", "enabled", "y", "t"});
   constexpr auto kNo =
       std::to_array<std::string_view>({"false", "no", "off", "disabled", "n", "f"});
-  const std::string word = optional_text(column);
+  std::string word = optional_text(column);
+  if (word.ends_with(')')) {
+    word = before_remark(word);  // "on (TP)"
+  }
   if (is_one_of(word, kYes) || is_one_of(word, words.yes)) {
     return true;
   }

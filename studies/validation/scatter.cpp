@@ -4,12 +4,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <string_view>
 
 #include "base/svg.hpp"
 #include "base/text.hpp"
+#include "studies/validation/percent.hpp"
 #include "studies/validation/scatter_axis.hpp"
 
 namespace orrery::studies {
@@ -18,13 +20,14 @@ namespace {
 using Rows = std::vector<const RowResult*>;
 
 constexpr double kLeft = 64;  // of the square of the plot, in pixels
-constexpr double kTop = 52;
+constexpr double kTop = 52;   // below a caption of one line
+constexpr double kCaptionLine = 16;
 constexpr double kSide = 400;
 constexpr double kWidth = kLeft + kSide + 20;
 constexpr double kBand = 0.1;
 constexpr double kLegendLine = 18;
 constexpr std::size_t kMostColours = kPictureColours.size();
-constexpr std::size_t kMostTitles = 1500;   // hover texts of one picture
+constexpr std::size_t kMostTitles = 1500;   // hover texts of one picture, for the size of pages
 constexpr std::size_t kMostWhiskers = 200;  // rows beyond which intervals would hide the dots
 
 struct Colours {
@@ -52,6 +55,8 @@ Colours colours_of(const Rows& rows, KindOf kind_of) {
   return colours;
 }
 
+double size_of_error(const RowResult& row) { return std::abs(row.error()); }
+
 // One picture being drawn.
 class Picture {
  public:
@@ -62,8 +67,10 @@ class Picture {
         colours_(colours_of(rows, kind_of)),
         axis_(limit(rows, true), limit(rows, false)) {}
 
-  std::string svg(const std::string& title, const std::string& caption) {
-    frame(title, caption);
+  // `captions`: lines below the title.
+  std::string svg(const std::string& title, const std::vector<std::string>& captions) {
+    top_ = kTop + kCaptionLine * (static_cast<double>(captions.size()) - 1);
+    frame(title, captions);
     grid();
     points();
     const double bottom = legend();
@@ -81,19 +88,23 @@ class Picture {
   }
 
   double x(double value) const { return kLeft + kSide * axis_.place(value); }
-  double y(double value) const { return kTop + kSide * (1.0 - axis_.place(value)); }
+  double y(double value) const { return top_ + kSide * (1.0 - axis_.place(value)); }
 
   void text(double at_x, double at_y, std::string_view anchor, std::string_view content,
             std::string_view style = "") {
     body_ += svg_text(at_x, at_y, anchor, content, style);
   }
 
-  void frame(const std::string& title, const std::string& caption) {
+  void frame(const std::string& title, const std::vector<std::string>& captions) {
     text(kLeft, 20, "start", printable(title, 45), " font-size=\"15\" font-weight=\"bold\"");
-    text(kLeft, 39, "start", caption, " fill=\"#555\"");
-    text(kLeft + kSide / 2, kTop + kSide + 36, "middle",
+    double caption_y = 39;
+    for (const std::string& caption : captions) {
+      text(kLeft, caption_y, "start", caption, " fill=\"#555\"");
+      caption_y += kCaptionLine;
+    }
+    text(kLeft + kSide / 2, top_ + kSide + 36, "middle",
          memory_ ? "measured, GiB" : "measured time");
-    const double middle = kTop + kSide / 2;
+    const double middle = top_ + kSide / 2;
     text(14, middle, "middle", memory_ ? "predicted, GiB" : "predicted time",
          fmt::format(" transform=\"rotate(-90 14 {:.1f})\"", middle));
   }
@@ -110,15 +121,15 @@ class Picture {
       body_ += fmt::format(
           "<path d=\"M{0:.1f} {1:.1f}V{2:.1f}M{3:.1f} {4:.1f}H{5:.1f}\" stroke=\"#ddd\" "
           "fill=\"none\"/>\n",
-          x(tick.value), kTop, kTop + kSide, kLeft, y(tick.value), kLeft + kSide);
-      text(x(tick.value), kTop + kSide + 16, "middle", tick.label, " font-size=\"10\"");
+          x(tick.value), top_, top_ + kSide, kLeft, y(tick.value), kLeft + kSide);
+      text(x(tick.value), top_ + kSide + 16, "middle", tick.label, " font-size=\"10\"");
       text(kLeft - 5, y(tick.value) + 3.5, "end", tick.label, " font-size=\"10\"");
     }
     body_ += fmt::format(
         "<path d=\"M{0:.1f} {1:.1f}L{2:.1f} {3:.1f}\" stroke=\"#888\" stroke-dasharray=\"4 3\"/>\n"
         "<rect x=\"{0:.1f}\" y=\"{3:.1f}\" width=\"{4:.1f}\" height=\"{4:.1f}\" fill=\"none\" "
         "stroke=\"#888\"/>\n",
-        kLeft, kTop + kSide, kLeft + kSide, kTop, kSide);
+        kLeft, top_ + kSide, kLeft + kSide, top_, kSide);
   }
 
   void points() {
@@ -126,17 +137,30 @@ class Picture {
     if (has_whiskers()) {
       whiskers();
     }
-    for (std::size_t index = 0; index < rows_.size(); ++index) {
-      const RowResult& row = *rows_[index];
+    const Rows rows = drawn_rows();
+    const std::size_t untitled = rows.size() - std::min(rows.size(), kMostTitles);
+    for (std::size_t index = 0; index < rows.size(); ++index) {
+      const RowResult& row = *rows[index];
       const std::string_view colour = kPictureColours[colours_.of(kind_of_(row))];
       const std::string paint =
           row.full ? fmt::format("fill=\"{}\" fill-opacity=\"0.7\"", colour)
                    : fmt::format("fill=\"#fff\" fill-opacity=\"0.5\" stroke=\"{}\"", colour);
       body_ += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{:.1f}\" {}", x(row.measured),
                            y(row.predicted), radius, paint);
-      body_ += index < kMostTitles ? fmt::format("><title>{}</title></circle>\n", hover(row))
-                                   : std::string("/>\n");
+      body_ += index >= untitled ? fmt::format("><title>{}</title></circle>\n", hover(row))
+                                 : std::string("/>\n");
     }
+  }
+
+  // Where not all have hover texts, those that do come last: on top, the worst at the very end.
+  Rows drawn_rows() const {
+    Rows rows = rows_;
+    if (rows.size() > kMostTitles) {
+      std::stable_sort(rows.begin(), rows.end(), [](const RowResult* a, const RowResult* b) {
+        return size_of_error(*a) < size_of_error(*b);
+      });
+    }
+    return rows;
   }
 
   bool has_whiskers() const {
@@ -166,7 +190,7 @@ class Picture {
   // Below the plot, so that it covers nothing; returns where the picture ends.
   double legend() {
     double at_x = kLeft;
-    double at_y = kTop + kSide + 60;
+    double at_y = top_ + kSide + 60;
     for (std::size_t i = 0; i < std::min(colours_.kinds.size(), kMostColours); ++i) {
       const bool rest = i + 1 == kMostColours && colours_.kinds.size() > kMostColours;
       const std::string label =
@@ -182,7 +206,10 @@ class Picture {
       text(at_x + 13, at_y, "start", label);
       at_x += width;
     }
-    at_y += kLegendLine;
+    return signs(at_y + kLegendLine);
+  }
+
+  double signs(double at_y) {
     std::string signs = "dashed: exact; band: within 10 %";
     if (std::any_of(rows_.begin(), rows_.end(), [](const RowResult* row) { return !row->full; })) {
       signs += "; hollow: partial confidence";
@@ -191,6 +218,13 @@ class Picture {
       signs += "; bars: 80 % interval";
     }
     text(kLeft, at_y, "start", signs, " font-size=\"10\" fill=\"#555\"");
+    if (rows_.size() > kMostTitles) {
+      at_y += kLegendLine;
+      text(kLeft, at_y, "start",
+           fmt::format("under the pointer: the {} rows with the largest errors, drawn on top",
+                       kMostTitles),
+           " font-size=\"10\" fill=\"#555\"");
+    }
     return at_y + 12;
   }
 
@@ -199,6 +233,7 @@ class Picture {
   KindOf kind_of_;
   Colours colours_;
   LogAxis axis_;
+  double top_ = kTop;
   std::string body_;
 };
 
@@ -206,18 +241,24 @@ std::string kind_of_plan(const RowResult& row) { return row.kind.empty() ? "rows
 std::string kind_of_gpu(const RowResult& row) { return row.gpu; }
 
 std::string caption_of(const Rows& rows) {
-  // Rows of one configuration share its weight, as in the tables.
-  std::map<std::pair<std::string, std::string>, double> alike;
+  const ErrorSummary errors = summarise_errors(rows);
+  return fmt::format("{} row{}, median error {}, 90th percentile {}", errors.simulated,
+                     errors.simulated == 1 ? "" : "s", percent(errors.median), percent(errors.p90));
+}
+
+// Rows of partial confidence are apart, as in the tables.
+std::vector<std::string> captions_of(const Rows& rows) {
+  std::array<Rows, 2> parts;  // full, partial
   for (const RowResult* row : rows) {
-    alike[{row->source, row->config_id}] += 1;
+    parts[row->full ? 0 : 1].push_back(row);
   }
-  std::vector<WeightedValue> errors;
-  for (const RowResult* row : rows) {
-    errors.push_back({std::abs(row->error()), 1 / alike[{row->source, row->config_id}]});
+  std::vector<std::string> captions;
+  for (const Rows& part : parts) {
+    if (!part.empty()) {
+      captions.push_back((part.front()->full ? "" : "partial: ") + caption_of(part));
+    }
   }
-  return fmt::format("{} row{}, median error {:.1f} %, 90th percentile {:.1f} %", rows.size(),
-                     rows.size() == 1 ? "" : "s", 100 * weighted_quantile(errors, 0.5),
-                     100 * weighted_quantile(errors, 0.9));
+  return captions;
 }
 
 void add_scatter(const std::string& source, const Rows& rows, bool memory, KindOf kind_of,
@@ -228,7 +269,7 @@ void add_scatter(const std::string& source, const Rows& rows, bool memory, KindO
   const std::string_view quantity = memory ? "memory" : "time";
   const std::string title = fmt::format("{}: {}", source, quantity);
   pictures.push_back({fmt::format("{}-{}", source, quantity), title,
-                      Picture(rows, memory, kind_of).svg(title, caption_of(rows))});
+                      Picture(rows, memory, kind_of).svg(title, captions_of(rows))});
 }
 
 }  // namespace
@@ -266,7 +307,8 @@ std::string scatter_page(const Validation& validation) {
       ".pictures svg { border: 1px solid #ddd; }\n"
       "circle:hover { stroke: #000; stroke-width: 1.5; }\n"
       "</style>\n</head>\n<body>\n<h1>Predicted against measured</h1>\n"
-      "<p>Error = predicted / measured - 1. Point at a dot for its row and plan.</p>\n"
+      "<p>Error = predicted / measured - 1, weighed as in the tables. Point at a dot for its row "
+      "and plan; a picture of very many says which of them have this.</p>\n"
       "<div class=\"pictures\">\n";
   const std::vector<Scatter> pictures = scatters(validation);
   for (const Scatter& picture : pictures) {

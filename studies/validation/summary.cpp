@@ -127,6 +127,14 @@ double weighted_quantile(std::vector<WeightedValue> values, double q) {
   return values.back().value;
 }
 
+ErrorSummary summarise_errors(const std::vector<const RowResult*>& rows) {
+  std::vector<RowResult> chosen;
+  for (const RowResult* row : rows) {
+    chosen.push_back(*row);
+  }
+  return summarise_rows(chosen, [](const RowResult&) { return true; });
+}
+
 Validation summarise(std::vector<RowResult> rows) {
   Validation validation;
   validation.rows = std::move(rows);

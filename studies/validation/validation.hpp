@@ -100,6 +100,8 @@ struct ValidateOptions {
 Validation validate_files(const std::vector<std::string>& paths, const ValidateOptions& options);
 
 Validation summarise(std::vector<RowResult> rows);
+// Of any rows, weighed as those of the tables.
+ErrorSummary summarise_errors(const std::vector<const RowResult*>& rows);
 Json to_json(const Validation& validation);
 std::string to_text(const Validation& validation, const ValidateOptions& options);
 // What was assumed of how many rows of each source, and of which first; "" where nothing was.

@@ -18,6 +18,7 @@ Json summary_json(const ErrorSummary& summary) {
   json.set("median_abs_error", number_or_null(summary.median));
   json.set("p90_abs_error", number_or_null(summary.p90));
   json.set("mean_abs_error", number_or_null(summary.mean));
+  json.set("bias", number_or_null(summary.bias));
   json.set("simulated", static_cast<std::int64_t>(summary.simulated));
   json.set("skipped", static_cast<std::int64_t>(summary.skipped));
   return json;

@@ -12,9 +12,9 @@ bool is_used(const ErrorSummary& summary) { return summary.simulated + summary.s
 void add_errors(std::string& text, const std::string& name, const std::string& quantity,
                 const ErrorSummary& summary) {
   if (is_used(summary)) {
-    text += fmt::format("| {} | {} | {} | {} | {} | {} | {} |\n", name, quantity,
+    text += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} |\n", name, quantity,
                         percent(summary.median), percent(summary.p90), percent(summary.mean),
-                        summary.simulated, summary.skipped);
+                        percent(summary.bias), summary.simulated, summary.skipped);
   }
 }
 
@@ -50,8 +50,8 @@ void add_all(std::string& text, const Validation& validation, Adder add) {
 
 std::string to_markdown(const Validation& validation) {
   std::string errors =
-      "| rows | of | median | p90 | mean | simulated | skipped |\n"
-      "|---|---|---|---|---|---|---|\n";
+      "| rows | of | median | p90 | mean | bias | simulated | skipped |\n"
+      "|---|---|---|---|---|---|---|---|\n";
   add_all(errors, validation, [](std::string& text, const std::string& name, const Judgement& all) {
     add_both(text, name, all);
   });

@@ -10,6 +10,15 @@ rejects 4 'missing.csv: cannot read: No such file' calibrate fit missing.csv --g
 rejects 4 'missing.sh' import missing.sh --from megatron --cluster dgx-a100:1
 mkdir folder.json
 rejects 4 'folder.json' simulate folder.json
+# A folder of Hugging Face holds the file that is meant; a zoo name stays one beside a folder.
+mkdir checkpoint gpt2
+rejects 2 'checkpoint is a folder (a native document' plan checkpoint hgx-h100:1 --batch 8
+echo '{}' >checkpoint/config.json
+rejects 2 'checkpoint is a folder (give checkpoint/config.json)' plan checkpoint hgx-h100:1 --batch 8
+rejects 2 'checkpoint is a folder (give checkpoint/config.json)' show network checkpoint
+rejects 2 './checkpoint is a folder (give ./checkpoint/config.json)' \
+  import missing.sh --from megatron --cluster dgx-a100:1 --network ./checkpoint
+expect 0 plan gpt2 hgx-h100:1 --batch 8 --fix tp=1,pp=1 -q -o /dev/null
 
 tiny="plan corpus/tiny-network.json hgx-h100:1 --batch 8 --fix tp=1,pp=1 -q"
 for option in --output --trace --report; do
@@ -69,6 +78,35 @@ expect 0 $tiny -o /dev/null --report /dev/null
 "$program" list networks 2>stderr | head -n 1 >/dev/null
 [ ! -s stderr ] || fail "a closed pipe: $(cat stderr)"
 ORRERY_DATA=/nonexistent rejects 2 '/nonexistent' list gpus
+
+# A document on standard output is alone there: text stands beside it, on standard error or nowhere.
+expect 0 $tiny -o -
+[ ! -s stderr ] || fail "-q says: $(cat stderr)"
+cp stdout streamed.json
+same streamed.json made.json 'a plan on standard output'
+expect 0 ${tiny% -q} -o - --trace streamed-trace.json
+same stdout made.json 'a plan on standard output beside text'
+grep -q '^The best plan\|tokens/s/GPU' stderr || fail "no table beside the plan: $(cat stderr)"
+"$program" $tiny -o - | "$program" simulate - -q >piped.txt || fail 'a piped plan is not simulated'
+expect 0 simulate made.json -q
+same stdout piped.txt 'a piped plan'
+expect 0 simulate made.json --trace -
+[ "$(head -c 1 stdout)" = '{' ] || fail "text in a trace: $(head -n 1 stdout)"
+grep -q '^iteration time' stderr || fail "no text beside the trace: $(cat stderr)"
+expect 0 schedule 1f1b --stages 2 --microbatches 2 --svg -
+[ "$(head -c 4 stdout)" = '<svg' ] && [ "$(tail -n 1 stdout)" = '</svg>' ] ||
+  fail "text in a picture: $(tail -n 1 stdout)"
+grep -q '^makespan' stderr || fail "no text beside the picture: $(cat stderr)"
+for result in --html --markdown --report; do
+  runs="$here/../data/measurements/training_runs.csv"
+  expect 0 validate "$runs" $result streamed
+  expect 0 validate "$runs" $result -
+  same stdout streamed "validate $result -"
+done
+expect 0 calibrate fit --gpu h200-sxm5-141gb --kernels-from h100-sxm5-80gb -o streamed -q
+expect 0 calibrate fit --gpu h200-sxm5-141gb --kernels-from h100-sxm5-80gb -o - -q
+same stdout streamed 'a profile on standard output'
+rejects 2 '--json: --output writes -, too' calibrate fit --gpu h200-sxm5-141gb --kernels-from h100-sxm5-80gb -o - --json
 
 # The results of a sweep are three files; a suffix that one of them has may be stated.
 cat >sweep.json <<'END'

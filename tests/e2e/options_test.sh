@@ -73,6 +73,21 @@ expect 0 plan corpus/tiny-network.json hgx-h100:1 --batch 16 --pareto memory --s
 [ "$(grep -c '"gpu_memory_bytes"' stdout)" -gt 1 ] &&
   [ "$(grep -c '"gpu_memory_bytes"' stdout)" = "$(grep -c '"memory_bytes"' stdout)" ] || fail 'memory of points'
 
+# Its table tells points apart and says where it ends; the capacity of a search is no GPU's.
+expect 0 plan corpus/tiny-network.json hgx-h100:1 --batch 16 --pareto memory -q -o /dev/null
+awk '/^ *[0-9]+ / { text = $4 " " $5; if (text == last) exit 1; last = text }' stdout ||
+  fail "two points read alike: $(cat stdout)"
+tail -n 1 stdout | grep -q '^Below [0-9.]* [MG]iB a GPU nothing fits; the largest part of the last plan is ' ||
+  fail "the end of a frontier: $(tail -n 1 stdout)"
+
+# Asynchronous schedules of a single stage are late by nothing, so that they are asked for by it.
+late="plan corpus/tiny-network.json hgx-h100:1 --batch 16 --allow asynchronous --fix cp=1 --top 40 -q -o /dev/null"
+expect 0 $late
+grep -q 'pp [2-8].*staleness' stdout || fail "no asynchronous plans: $(cat stdout)"
+grep -v 'zou-ps-ring' stdout | grep -q 'pp 1,.*asynchronous: ' && fail "a single stage: $(cat stdout)"
+expect 0 $late --fix pp=1
+grep -q 'pp 1,.*staleness 0, 1 weight version$' stdout || fail "no single stage: $(cat stdout)"
+
 # What a rule chose and the allocator has no room for is not said to beat the best plan.
 echo '{"schema": "orrery-network", "version": 1, "name": "narrow", "family": "llama", "layers": 32, "hidden": 384,
   "heads": 12, "kv_heads": 2, "ffn_hidden": 768, "vocab": 50257, "sequence": 4096}' >narrow.json
@@ -188,10 +203,20 @@ rejects 4 'folder does not exist' show network gpt2 --svg nowhere/shown.svg
 
 expect 0 calibrate fit --gpu h200-sxm5-141gb --kernels-from h100-sxm5-80gb -o h200.json
 grep -q 'transferred from h100-sxm5-80gb' h200.json || fail '--kernels-from transfers nothing'
+for kernel in gemm grouped-gemm attention-forward attention-backward; do
+  grep -qx "no samples of $kernel: as in h100-sxm5-80gb (--kernels-from), spreads 1.5 times wider" stdout ||
+    fail "$kernel of another GPU: $(cat stdout)"
+done
+grep -qx 'no samples of memory: as in h200-sxm5-141gb' stdout || fail "own kernels: $(cat stdout)"
 
 tiny="plan corpus/tiny-network.json hgx-h100:1 --batch 8 -q"
 expect 0 $tiny --fix pp=1 --robust --draws 8 --candidates 3 --sensitivity --json
 grep -q '"sensitivity"' stdout || fail '--sensitivity says nothing'
+expect 0 $tiny --robust --draws 8 --candidates 3 -o /dev/null
+tail -n 2 stdout | head -n 1 | grep -q '^8 draws (seed 1) compared the fastest 3 plans, up to .* (raise --candidates).$' ||
+  fail "--robust on what it compared: $(tail -n 2 stdout)"
+tail -n 1 stdout | grep -q '^The slowest plan that wins a draw is .* slower than the best.$' ||
+  fail "--robust on what wins: $(tail -n 1 stdout)"
 expect 0 $tiny --fix pp=1 -o plan.json
 for detail in passes kernels; do
   expect 0 simulate plan.json --trace $detail.json --trace-detail $detail
@@ -269,5 +294,9 @@ grep -q '"chunks": 2' uneven.json || fail "uneven chunks: $(head -c 300 stdout)"
 # One result for standard output.
 rejects 2 '--svg writes -, too' schedule 1f1b --stages 2 --microbatches 4 --json --svg -
 rejects 2 '--output writes -, too' $tiny --json -o -
+expect 0 planner tpi-llm --example
+cp stdout edge.json
+expect 0 planner tpi-llm edge.json
+sed -n '/"memory_bytes"/,/"peak_memory_bytes"/p' stdout | grep -q '[.e][0-9+]' && fail "parts of bytes: $(cat stdout)"
 rejects 2 'p.json would not be read' planner pipedream p.json --example
 finish

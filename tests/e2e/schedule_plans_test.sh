@@ -91,6 +91,13 @@ rejects 2 'no schedule is stated' schedule nestpipe --plan in-turn.json
 orrery plan trained.json hgx-h100:1 --batch 32 -q --set encoder.items=1 \
   --fix schedule=dip,pp=4,encoder_parts=2,$layout
 [ "$status" -eq 3 ] && grep -q 'set encoder_parts to 1' stderr || fail "items are cut: $(cat stderr)"
+# The documented way from a network without a schedule; counts are rounded as elsewhere.
+expect 0 plan in-turn.json hgx-h100:1 -q -o own.json
+grep -Eq ' [0-9.]+ M +[0-9.]+ GiB ' stdout || fail "samples a second: $(cat stdout)"
+grep -Eq '^lookups take [0-9.]+ us on a rank; [0-9.]+ M of [0-9.]+ M rows' stdout ||
+  fail "lookups: $(grep lookups stdout)"
+expect 0 schedule nestpipe --plan own.json
+expect 0 schedule --compare nestpipe --plan own.json
 # The search chooses shardings and micro-batches of it.
 expect 0 plan in-turn.json hgx-h100:1 --json -o nested.json --fix schedule=nestpipe,micro_batches=4
 grep -q '"micro_batches": 4' stdout || fail "no micro-batches: $(head -n 20 stdout)"

@@ -48,6 +48,13 @@ fixes 'set warm-up to 1' "1f1b --stages 4 --microbatches 8 --warm-up 2" \
   "1f1b --stages 4 --microbatches 8 --warm-up 1"
 rejects 2 'slices must be at most' schedule terapipe --stages 4 --microbatches 1000 --slices 1000000
 
+# Times have their unit, given or not.
+printf 'stage,micro_batch,forward_s,input_grad_s,weight_grad_s\n0,,0.01,0.01,0.01\n1,,0.01,0.01,0.01\n' >costs.csv
+expect 0 schedule 1f1b --stages 2 --microbatches 4 --costs costs.csv
+grep -q '^makespan 0.15 s, bubble ' stdout && grep -q '^0 *0.03 s ' stdout || fail "times: $(cat stdout)"
+expect 0 schedule --compare 1f1b pipedream --stages 2 --microbatches 4
+grep -q '^1f1b *15 s ' stdout && grep -q '^pipedream .* 3 s$' stdout || fail "times: $(cat stdout)"
+
 # Lists in a file are wrong where they are wrong, not in options that nobody gave.
 printf '{"schema": "orrery-schedule", "version": 1, "name": "mine", "passes": [[%s, %s]]}' \
   '{"pass": "F", "stage": 20000, "micro_batch": 0}' \
@@ -83,14 +90,14 @@ for case in '1 0 3' '1 2 3' '2 0 6' '3 0 6' '3 2 14'; do
 done
 # nestpipe runs several batches, each with the parameters that the one before left.
 expect 0 schedule --compare nestpipe 1f1b --stages 2 --microbatches 4
-grep -q '^nestpipe  *-  *- .* 0  *1  *3.75$' stdout || fail "time from batch to batch: $(cat stdout)"
+grep -q '^nestpipe  *-  *- .* 0  *1  *3.75 s$' stdout || fail "time from batch to batch: $(cat stdout)"
 grep -q 'asynchronous' stdout && fail "nestpipe is synchronous: $(cat stdout)"
 expect 0 schedule --compare nestpipe 1f1b --stages 2 --microbatches 4 --json
 [ "$(grep -c '"iterations": 6' stdout)" -eq 1 ] || fail "batches of nestpipe alone: $(cat stdout)"
 # With too many passes to read the time from batch to batch, none is set against another's.
 expect 0 schedule --compare nestpipe 1f1b --stages 64 --microbatches 64
 grep -q '^nestpipe  *-  *- .* -$' stdout || fail "six batches as one: $(cat stdout)"
-grep -q '^1f1b  *[0-9.]*  *[0-9.]* %' stdout || fail "a single batch: $(cat stdout)"
+grep -q '^1f1b  *[0-9.]* s  *[0-9.]* %' stdout || fail "a single batch: $(cat stdout)"
 
 [ "$(grep -c '"constraints": ".' listed.json)" -eq "$(grep -c '"source": ".' listed.json)" ] &&
   [ "$(grep -c '"source": ".' listed.json)" -ge 45 ] || fail 'list --json lacks constraints or sources'

@@ -45,6 +45,7 @@ rejects 2 'did you mean "zero-bubble"?' reproduce zero-buble
 expect 2 reproduce chimera-bubbles bitpipe-bubbles zero-buble
 [ "$(wc -l <stderr)" -eq 1 ] && [ ! -s stdout ] || fail "others ran: $(cat stderr stdout)"
 rejects 2 'NODE@topology.conf' show cluster hgx-h100@
+rejects 4 'mine.topo: cannot read' show cluster hgx-h100@mine.topo
 rejects 2 'has no name' plan gpt3-175b dgx-a100:8+ --batch 8
 rejects 4 'no such file' plan ./nowhere/config.json dgx-a100:8 --batch 8
 finish

@@ -61,6 +61,13 @@ rejects 2 '--schedule needs a value' plan gpt3-175b dgx-a100:8 --batch 8 --sched
 rejects 2 '--output needs a value' plan gpt3-175b dgx-a100:8 --batch 8 -o -j2
 [ ! -e -j2 ] || fail 'a plan is called -j2'
 rejects 4 '--worst: cannot read' validate -- --worst
+# Options of a sub-command stand behind it.
+rejects 2 '--json goes behind the sub-command (orrery list --json ...)' --json list networks
+rejects 2 '-q goes behind the sub-command (orrery plan -q ...)' -q plan gpt2
+rejects 2 '--color goes behind the sub-command (orrery simulate --color ...)' --color never simulate x.json
+rejects 2 '--color goes behind the sub-command' --color=never list gpus
+rejects 2 '(orrery calibrate fit --json ...)' calibrate --json fit x.csv
+rejects 2 'unknown option "--jsn" (did you mean "--json"? see orrery list --help)' --jsn list gpus
 # Chunks and slices of a comparison are read, and are for somebody.
 rejects 2 'no schedule named here has chunks' schedule --compare 1f1b gpipe --stages 4 --microbatches 8 --chunks 4
 rejects 2 'not an integer' schedule --compare 1f1b interleaved --stages 4 --microbatches 8 --chunks abc

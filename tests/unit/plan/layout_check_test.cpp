@@ -77,7 +77,8 @@ TEST(LayoutCheck, TablesOfT5HaveVariablesOfTheirOwn) {
         const models::Tensor& tensor = block.tensors[static_cast<std::size_t>(weight)];
         if (tensor.name == name) {
           const Assignment assignment = assign(block, op, rules.of(op));
-          const auto summed = summed_axes(op, tensor, assignment, rules.of(op));
+          const auto summed = summed_axes(op, tensor, assignment, rules.of(op),
+                                          read_layout(block, op, weight, rules));
           EXPECT_FALSE(summed[static_cast<std::size_t>(Axis::Tensor)]) << name;
           EXPECT_TRUE(summed[static_cast<std::size_t>(Axis::Shard)]) << name;
           return stored_weight(op, tensor, assignment, rules.of(op))[Axis::Tensor];

@@ -37,11 +37,12 @@ TEST(FlexPipe, KeepsWithinItsCap) {
   EXPECT_LE(held(four_stages("flexpipe", 3)), one * 3);
 }
 
-// Its lists with chunks are chosen for the passes that the plan costs.
+// Its lists with chunks are chosen for the passes that the plan costs, not for what follows them:
+// on a V the ends share a tied table.
 TEST(FlexPipe, PlacesChunksItself) {
   const Seconds chunked = simulate(four_stages("flexpipe", 0, 2)).iteration_time;
   EXPECT_LE(chunked, simulate(four_stages("flexpipe")).iteration_time);
-  EXPECT_LE(chunked, simulate(four_stages("v-half", 0, 2)).iteration_time);
+  EXPECT_LE(pass_time(four_stages("flexpipe", 0, 2)), pass_time(four_stages("v-half", 0, 2)));
 }
 
 // The body repeats as fast as the busiest stage, which the head makes the last one; what is left is

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <tuple>
 #include <vector>
 
@@ -108,6 +109,36 @@ TEST(States, ExpertsAreSpreadOverTheirAxisAndShardedOverTheRest) {
         << ep;
     EXPECT_LT(bytes.parameters.value() / 2, models::num_parameters(block) / ep + expert) << ep;
   }
+}
+
+// A bias behind a sum is added where the sum has gone: on ranks that all have it whole (an
+// all-reduce) each has the whole gradient; on those that have tokens of their own (a
+// reduce-scatter) that of its tokens, which is summed like the gradients of norms.
+TEST(States, BiasesBehindScatteredSumsAreSummed) {
+  const models::Network network = models::build_network(small_spec(), "test");
+  const models::Block& block = network.blocks[static_cast<std::size_t>(network.chain[1])];
+  const auto summed = [&](const BlockPlan& layout, const std::vector<Axis>& axes) {
+    std::int64_t elements = 0;
+    for (const StateGroup& group :
+         state_groups(block, rules_of(layout, true), mesh_of(layout, 2))) {
+      const bool over_all = std::all_of(axes.begin(), axes.end(),
+                                        [&](Axis axis) { return group.reduced_over(axis); });
+      elements += over_all ? group.elements : 0;
+    }
+    return elements;
+  };
+  BlockPlan layout;
+  layout.tp = 4;
+  EXPECT_EQ(summed(layout, {Axis::Tensor}), 0);
+  layout.sequence_parallel = true;
+  EXPECT_EQ(summed(layout, {Axis::Tensor}), (4 + 2) * kHidden);
+  layout.sequence_parallel = false;
+  layout.tp = 8;
+  layout.tensor_parallel = TensorMesh::ThreeD;
+  // In a cube those of rows that meet the columns' sums, with the norms: cut along the depth; and
+  // of queries, keys, values and the first product of the network, cut along the columns.
+  EXPECT_EQ(summed(layout, {Axis::Tensor, Axis::TensorRow}), (4 + 2) * kHidden / 2);
+  EXPECT_EQ(summed(layout, {Axis::TensorRow, Axis::TensorDepth}), (3 + 4) * kHidden / 2);
 }
 
 // Ranks that have the same key and value heads sum the gradients of their own queries.

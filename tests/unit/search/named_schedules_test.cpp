@@ -49,6 +49,33 @@ TEST_P(NamedSchedule, BestEqualsSimulatingEverything) {
   EXPECT_EQ(verify(*found.best), "");
 }
 
+// In the search beside that of synchronous schedules a single stage is none of theirs, unless it is
+// asked for; workers that are no pipelines have no other.
+TEST(AsynchronousSearch, HasSeveralStages) {
+  const plan::Plan base = base_plan();
+  const auto of_one_stage = [&](const Constraints& constraints) {
+    std::set<std::string> names;
+    const Space space(base, constraints);
+    for (const Group& group : space.groups()) {
+      for (const Member& member : space.members(group)) {
+        if (group.pp == 1) {
+          names.insert(space.schedules().choices()[static_cast<std::size_t>(member.schedule)].name);
+        }
+      }
+    }
+    return names;
+  };
+  Constraints constraints;
+  constraints.allow("asynchronous");
+  EXPECT_EQ(of_one_stage(constraints.asynchronous_alone()), (std::set<std::string>{"zou-ps-ring"}));
+  constraints.fix("pp=1");
+  EXPECT_GT(of_one_stage(constraints.asynchronous_alone()).size(), 1U);
+  Constraints named;  // a search of its own
+  named.allow("asynchronous");
+  named.fix("schedule=pipedream");
+  EXPECT_EQ(of_one_stage(named), (std::set<std::string>{"pipedream"}));
+}
+
 // Over slow adapters: what reductions of every pass add to backwards that are cut must not be held
 // against the ZeRO stages that reduce once.
 TEST(SplitSchedule, BestOfAllZeroStagesEqualsSimulatingEverything) {

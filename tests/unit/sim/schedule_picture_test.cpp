@@ -160,6 +160,26 @@ TEST(ScheduleSvg, NamesWhatIsBesideTheLayers) {
   EXPECT_THAT(svg_of("v-half", {2, 4, 2, 0}), HasSubstr("further chunks"));
 }
 
+// Two devices of the first stage feed the one of the second, which holds a copy of it for each.
+TEST(ScheduleSvg, DevicesOfReplicatedStagesSayTheirs) {
+  const std::string svg =
+      svg_of("pipedream", {.stages = 2, .micro_batches = 4, .replicas_of = {2, 1}});
+  EXPECT_THAT(svg, AllOf(HasSubstr(">stage 0, device 0<"), HasSubstr(">stage 0, device 1<"),
+                         HasSubstr(">stage 1, device 2<")));
+  EXPECT_THAT(svg, AllOf(Not(HasSubstr("further chunks")), Not(HasSubstr("virtual stage")),
+                         Not(HasSubstr("#3f8fc0")), HasSubstr(", stage 1, ")));
+}
+
+TEST(ScheduleSvg, RowsHaveTheNamesTheyAreGiven) {
+  const struct Run run("nestpipe", {1, 2, 1, 0});
+  const std::string svg = schedule_svg(run.order, run.result, "nest", 1,
+                                       {"first & longest of all", "b", "c", "d", "e", "f"});
+  EXPECT_THAT(svg, AllOf(HasSubstr(">first &amp; longest of all<"), HasSubstr(">f<"),
+                         Not(HasSubstr("stream"))));
+  EXPECT_THAT(svg, HasSubstr("<title>first &amp; longest of all 5, virtual stage 2"));
+  EXPECT_THAT(svg, HasSubstr("numbers: micro-batches; updates and services count on their own"));
+}
+
 TEST(ScheduleSvg, NumbersSlices) {
   const std::string sliced = svg_of("seq1f1b", {.stages = 2, .micro_batches = 2, .slices = 3});
   EXPECT_THAT(sliced, HasSubstr("slice 2 of micro-batch 1"));

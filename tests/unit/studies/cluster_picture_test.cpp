@@ -44,11 +44,16 @@ TEST(ClusterPictureTest, LargeNodesAreCutShort) {
   EXPECT_THAT(svg, AllOf(HasSubstr(">...<"), HasSubstr("72 GPUs")));
 }
 
-TEST(ClusterPictureTest, PoolsAreNamed) {
-  const std::string svg = cluster_svg("both", {topologies::load_cluster("hgx-h100:2", {}),
-                                               topologies::load_cluster("dgx-a100:1", {})});
+TEST(ClusterPictureTest, PoolsAreNamedAndJoined) {
+  const std::string svg = cluster_svg(
+      "both",
+      {topologies::load_cluster("hgx-h100:2", {}), topologies::load_cluster("dgx-a100:1", {})},
+      {"between pools: 200 GB/s", "one & all"});
   EXPECT_THAT(svg, AllOf(HasSubstr("hgx-h100:2: 2 nodes, 16 GPUs"),
                          HasSubstr("dgx-a100:1: 1 node, 8 GPUs")));
+  EXPECT_THAT(svg, AllOf(HasSubstr(">between pools: 200 GB/s<"), HasSubstr(">one &amp; all<")));
+  EXPECT_EQ(count_in(svg, "H12V"), 2U);  // a line to every pool
+  EXPECT_EQ(count_in(cluster_picture("hgx-h100:2"), "H12V"), 0U);
 }
 
 }  // namespace

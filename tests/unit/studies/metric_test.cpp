@@ -220,7 +220,7 @@ TEST(MetricTest, MetricsHoweverTheyAreSpelt) {
   }
   EXPECT_EQ(named("step_time_ms"), std::pair(std::string("iteration_s"), 1e-3));
   EXPECT_EQ(named("elapsed time per iteration (ms)"), std::pair(std::string("iteration_s"), 1e-3));
-  EXPECT_EQ(named("it/s").first, "it/s");
+  EXPECT_EQ(named("it/s").first, "iterations_per_s");
   EXPECT_EQ(named("MFU (%)"), std::pair(std::string("mfu"), 0.01));
   EXPECT_EQ(named("samples_per_sec").first, "samples_per_s");
   EXPECT_EQ(named("TFLOP/s/GPU").first, "tflops_per_gpu");

@@ -70,6 +70,37 @@ TEST(ParetoPictureTest, EveryCrowdedDotHasItsNumber) {
   EXPECT_GE(count_in(svg, "stroke=\"#666\""), 10U);
 }
 
+TEST(ParetoPictureTest, TheTitleSaysWhatTheTableSays) {
+  const search::ParetoFrontier frontier = frontier_of_memory();
+  const std::string svg = pareto_svg(frontier);
+  const std::string precision(to_text(frontier.points.front().found.plan.precision));
+  EXPECT_NE(svg.find(">small on dgx-a100:1 (4 x a100-sxm4-80gb)<"), std::string::npos);
+  EXPECT_NE(svg.find(">batch 8, sequence 2048, " + precision + "; the fastest"), std::string::npos);
+}
+
+// Of few points, too, whose numbers have room on all sides but one.
+TEST(ParetoPictureTest, NumbersKeepOffTheFrame) {
+  search::ParetoFrontier frontier = frontier_of_memory();
+  frontier.points.erase(frontier.points.begin() + 2, frontier.points.end());
+  for (int i = 0; i < 2; ++i) {
+    search::ParetoPoint& point = frontier.points[static_cast<std::size_t>(i)];
+    point.memory = ByteCount(4'000'000'000 - 2'000'000'000LL * i);
+    point.found.simulation.iteration_time = Seconds(1 + 2 * i);
+  }
+  const std::string svg = pareto_svg(frontier);
+  const std::size_t frame = svg.find("<rect x=\"90\"");
+  ASSERT_NE(frame, std::string::npos);
+  const auto number_after = [&](const std::string& name, std::size_t from) {
+    return std::stod(svg.substr(svg.find(name, from) + name.size()));
+  };
+  const double bottom = number_after("y=\"", frame) + number_after("height=\"", frame);
+  const std::size_t dots = svg.rfind("<circle");
+  for (const char* number : {">1<", ">2<"}) {
+    const std::size_t label = svg.rfind("<text", svg.find(number, dots));
+    EXPECT_LT(number_after(" y=\"", label), bottom - 2) << number;
+  }
+}
+
 TEST(ParetoPictureTest, NoPointsStillMakeADocument) {
   EXPECT_NE(pareto_svg({}).find("</svg>"), std::string::npos);
 }

@@ -9,6 +9,7 @@
 namespace orrery::studies {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -72,6 +73,41 @@ TEST(ScatterTest, ManyKindsShareALastColour) {
     rows.back().kind = "kind " + std::to_string(i);
   }
   EXPECT_THAT(scatters(summarise(rows)).front().svg, HasSubstr("21 others"));
+}
+
+// Three configurations of one source weigh as much as the one of the other; partial rows are apart.
+TEST(ScatterTest, CaptionsHaveTheFiguresOfTheTables) {
+  std::vector<RowResult> rows = {row("a", 1.1, 1), row("b", 1.1, 1), row("c", 1.2, 1),
+                                 row("d", 1.4, 1), row("e", 3, 1)};
+  for (RowResult& one : rows) {
+    one.plan = "tp 1";
+  }
+  rows[3].source = "other";
+  rows[4].full = false;
+  const Validation validation = summarise(rows);
+  EXPECT_NEAR(*validation.overall.time.median, 0.3, 1e-12);
+  const std::vector<Scatter> pictures = scatters(validation);
+  EXPECT_THAT(pictures.front().svg,
+              HasSubstr(">4 rows, median error 30.0 %, 90th percentile 40.0 %<"));
+  EXPECT_THAT(pictures.front().svg,
+              HasSubstr(">partial: 1 row, median error 200.0 %, 90th percentile 200.0 %<"));
+  EXPECT_EQ(count_in(pictures[1].svg, "median error"), 1U);  // of the other source
+}
+
+// The worst row comes first and last in the table: neither place decides.
+TEST(ScatterTest, TheLargestErrorsHaveHoverTexts) {
+  std::vector<RowResult> rows;
+  for (int i = 0; i < 1600; ++i) {
+    rows.push_back(row(std::to_string(i), 1 + 1e-3 * (i % 800), 1));
+  }
+  const std::string svg = scatters(summarise(rows)).front().svg;
+  EXPECT_EQ(count_in(svg, "<circle cx"), 1600U + 1U);  // and the legend's
+  EXPECT_EQ(count_in(svg, "<title>"), 1500U);
+  EXPECT_THAT(svg, AllOf(HasSubstr("<title>799: "), HasSubstr("<title>1599: "),
+                         HasSubstr("<title>50: "), Not(HasSubstr("<title>49: "))));
+  EXPECT_THAT(svg, HasSubstr("the 1500 rows with the largest errors"));
+  rows.resize(1500);
+  EXPECT_THAT(scatters(summarise(rows)).front().svg, Not(HasSubstr("largest errors")));
 }
 
 TEST(ScatterTest, ThePageHoldsEveryPictureAndNeedsNothingElse) {

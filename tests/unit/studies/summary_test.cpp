@@ -107,7 +107,7 @@ TEST(ValidationJsonTest, HasTheDocumentedNames) {
                                                "below_1_kib", "rows"));
   const Json& time = *json.find("overall")->find("time");
   EXPECT_THAT(keys(time), UnorderedElementsAre("median_abs_error", "p90_abs_error",
-                                               "mean_abs_error", "simulated", "skipped"));
+                                               "mean_abs_error", "bias", "simulated", "skipped"));
   EXPECT_NE(json.find("overall")->find("memory"), nullptr);
   EXPECT_NE(json.find("partial")->find("time"), nullptr);
   EXPECT_NE(json.find("sources")->find("a")->find("time"), nullptr);
@@ -121,6 +121,16 @@ TEST(ValidationJsonTest, HasTheDocumentedNames) {
   const Json& other = json.find("rows")->as_array()[1];
   EXPECT_TRUE(other.find("predicted")->is_null());
   EXPECT_EQ(other.find("skipped_because")->as_string(), "vocab is not stated");
+}
+
+TEST(ValidationTest, EveryOutputHasTheBias) {
+  const Validation validation = summarise({result("a", "1", 0.8, 1), result("a", "2", 0.7, 1)});
+  const Json json = to_json(validation);
+  EXPECT_NEAR(json.find("overall")->find("time")->find("bias")->as_number(), -0.25, 1e-12);
+  EXPECT_TRUE(json.find("overall")->find("memory")->find("bias")->is_null());
+  EXPECT_THAT(to_markdown(validation), HasSubstr("| mean | bias | simulated |"));
+  EXPECT_THAT(to_markdown(validation), HasSubstr("| 25.0 % | -25.0 % | 2 | 0 |"));
+  EXPECT_THAT(to_text(validation, {}), HasSubstr("-25.0 %"));
 }
 
 TEST(ErrorPlotTest, CountsRowsByBand) {

@@ -34,13 +34,22 @@ TEST(AdapterCounts, Ports) {
   EXPECT_EQ(adapters_before("4-port ", true).ports, 1);
   EXPECT_EQ(adapters_before("2x 2-port ", true).nics, 2);
   EXPECT_EQ(adapters_before("2x 2-port ", true).ports, 2);
+  EXPECT_EQ(adapters_before("2x dual port ", true).nics, 2);
+  EXPECT_EQ(adapters_before("2x dual port ", true).ports, 2);
+  EXPECT_EQ(adapters_before("quad-port ", true).nics, 0);  // of adapters that something else counts
+  EXPECT_EQ(adapters_before("quad-port ", true).ports, 4);
+  EXPECT_EQ(adapters_before("4 port ", true).nics, 4);
+  EXPECT_EQ(adapters_before("single port ", true).nics, 1);
 }
 
 TEST(AdapterCounts, OfOtherClauses) {
   EXPECT_EQ(adapters_named("4 NICs, 200 Gb/s each"), 4);
   EXPECT_EQ(adapters_named("200 Gb/s each, eight HCAs per node"), 8);
   EXPECT_EQ(adapters_named("4 of 8 NICs in use"), 4);
+  EXPECT_EQ(adapters_named("200 Gb/s HDR, 4 HCAs/node"), 4);
   EXPECT_EQ(adapters_named("one NIC per GPU"), 0);
+  EXPECT_EQ(adapters_named("1 NIC/GPU"), 0);
+  EXPECT_EQ(adapters_named("1 NIC per 2 GPUs"), 0);
   EXPECT_EQ(adapters_named("NICs of 200 Gb/s"), 0);
   EXPECT_EQ(adapters_named(""), 0);
   EXPECT_TRUE(names_adapters_behind("Gb HDR NICs (IB)"));
@@ -59,6 +68,9 @@ TEST(AdapterCounts, BehindARate) {
   EXPECT_EQ(adapters_behind("Gb/s, four per node"), 4);
   EXPECT_EQ(adapters_behind("Gb/s per port, 8 ports"), 8);
   EXPECT_EQ(adapters_behind("Gbit/s per NIC, 4 NICs per node"), 4);
+  EXPECT_EQ(adapters_behind("Gb/s HDR, 4 HCAs/node"), 4);
+  EXPECT_EQ(adapters_behind("gigabits/s x4"), 4);
+  EXPECT_EQ(adapters_behind("Gb/s OSFP x 4 (8x400"), 4);
   EXPECT_EQ(adapters_behind(", 2 per switch"), 0);
   EXPECT_EQ(adapters_behind(" x 16 nodes"), 0);
   EXPECT_EQ(adapters_behind(" 4x200"), 0);
@@ -71,9 +83,20 @@ TEST(AdapterCounts, OfJustARate) {
   EXPECT_EQ(adapters_of_rate("HDR x200", 200), 0);
 }
 
+TEST(AdapterCounts, Words) {
+  EXPECT_EQ(count_in_words("12"), 12);
+  EXPECT_EQ(count_in_words("four"), 4);
+  EXPECT_EQ(count_in_words("4x"), 0);
+  EXPECT_TRUE(is_per_node("/node"));
+  EXPECT_TRUE(is_per_node("per server"));
+  EXPECT_FALSE(is_per_node("per switch"));
+  EXPECT_FALSE(is_per_node(""));
+}
+
 TEST(AdapterCounts, WordsThatCount) {
   EXPECT_TRUE(counts_adapters("IB, 4x Foo"));
   EXPECT_TRUE(counts_adapters("IB (four NICs)"));
+  EXPECT_TRUE(counts_adapters("4 HCAs/node, IB"));
   EXPECT_TRUE(counts_adapters("multi-rail IB"));
   EXPECT_FALSE(counts_adapters("8x H100, IB"));
   EXPECT_FALSE(counts_adapters("HDR 4x"));  // lanes

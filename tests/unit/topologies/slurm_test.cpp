@@ -104,6 +104,13 @@ TEST(Slurm, ClusterOfAFile) {
   EXPECT_THAT(message_of_cluster("hgx-h10@" + path), HasSubstr("hgx-h100"));
   EXPECT_THAT(message_of_cluster("gb200-nvl72@" + path), HasSubstr("rack"));
   EXPECT_THAT(message_of_cluster("hgx-h100@missing.conf"), HasSubstr("missing.conf"));
+  // A file of another name is one, too.
+  const std::string other = testing::TempDir() + "slurm_test.topo";
+  std::ofstream(other) << "SwitchName=l1 Nodes=n[1-6]\n";
+  EXPECT_EQ(load_cluster("hgx-h100@" + other).num_nodes, 6);
+  EXPECT_THAT(message_of_cluster("hgx-h100@missing.topo"), HasSubstr("missing.topo: cannot read"));
+  EXPECT_THAT(message_of_cluster("hgx-h100@"), HasSubstr("no SLURM file behind the @"));
+  std::remove(other.c_str());
   std::ofstream(path) << "SwitchName=l1 Node=n[1-6]\n";
   EXPECT_THAT(message_of_cluster("hgx-h100@" + path), HasSubstr(path + ":1"));
   std::remove(path.c_str());

@@ -238,7 +238,13 @@ class Interpreter {
   void statistics(std::vector<RowSums>& sums, std::size_t index, bool forward);
   Part shape_of(int tensor, const std::vector<Part>& inputs,
                 const std::vector<Part>& weights) const;
-  bool adds_bias(std::size_t index, std::size_t rank) const;
+  bool is_summed_later(int tensor) const;
+  std::vector<bool> adds_biases(const Operator& op) const;
+  // From where a tensor is produced, with its bias between sums and gathers.
+  void convert_value(Spread& spread, int tensor, const Layout& to);
+  // Gradients of an operator's outputs as those of its biases are made of them: a rank's own part
+  // of what was scattered.
+  std::vector<Spread> bias_outputs(std::size_t index) const;
   void finish_gradient(int tensor);
   void give_gradient(std::size_t index, std::size_t position, Spread spread);
   void give_weight_gradient(std::size_t index, int weight, Spread spread);

@@ -58,7 +58,8 @@ inline void Interpreter::give_weight_gradient(std::size_t index, int weight, Spr
     }
   }
   count(tensor, stored, used, false, sim::CommKind::ReduceScatter);
-  const auto summed = summed_axes(op, tensor, assignments_[index], rules);
+  const auto summed =
+      summed_axes(op, tensor, assignments_[index], rules, read_layout(block_, op, weight, rules_));
   for (const Axis axis : kAxes) {
     if (summed[static_cast<std::size_t>(axis)]) {
       reduce(spread, axis);
@@ -119,7 +120,7 @@ struct OperandGradients {
 
 inline void product_gradients(const Operator& op, int experts, const std::vector<Part>& in,
                               const std::vector<Part>& weights, const std::vector<Part>& dy,
-                              OperandGradients& result) {
+                              const std::vector<Part>& own, OperandGradients& result) {
   for (std::size_t output = 0; output < dy.size(); ++output) {
     if (op.kind == OpKind::GroupedGemm) {
       const Indices& local = weights[output].index.front();
@@ -137,9 +138,12 @@ inline void product_gradients(const Operator& op, int experts, const std::vector
     }
     add_product(dy[output], weights[output], result.dx[0]);
     add_product(in[0], dy[output], result.dw[output]);
-    if (weights.size() > dy.size()) {
+    if (has_biases(op)) {
       Part& bias = result.dw[dy.size() + output];
-      bias.data += sum_rows(dy[output].data, bias.size());
+      const Reader place(bias);
+      for_each(own[output], [&](Eigen::Index position, const std::vector<int>& global) {
+        bias.data[place.place(columns_at(global, bias))] += own[output].data[position];
+      });
     }
   }
 }
@@ -205,6 +209,25 @@ inline void router_gradient(const Part& probabilities, const Part& d_weights, in
   });
 }
 
+inline std::vector<Spread> Interpreter::bias_outputs(std::size_t index) const {
+  const Operator& op = block_.operators[index];
+  std::vector<Spread> own;
+  for (std::size_t output = 0; has_biases(op) && output < op.outputs.size(); ++output) {
+    const std::size_t slot = slot_of(op.outputs[output]);
+    const Layout whole = gradient_of(produced_[slot]);
+    const Layout read = read_layout(block_, op, op.weights[op.outputs.size() + output], rules_);
+    Layout part = whole;
+    for (const Axis axis : kAxes) {
+      if (produced_[slot][axis].is_partial() && read[axis].is_sharded()) {
+        part.set(axis, read[axis]);
+      }
+    }
+    own.push_back(gradients_[slot]);
+    collectives_.slice_new(own.back(), whole, part);
+  }
+  return own;
+}
+
 inline void Interpreter::backward_operator(std::size_t index) {
   const Operator& op = block_.operators[index];
   for (const int output : op.outputs) {
@@ -225,6 +248,7 @@ inline void Interpreter::backward_operator(std::size_t index) {
     return;
   }
   const int experts = static_cast<int>(block_.experts);
+  const std::vector<Spread> biased = bias_outputs(index);
   std::vector<Spread> dx(inputs.size());
   std::vector<Spread> dw(weights.size());
   for (std::size_t rank = 0; rank < static_cast<std::size_t>(mesh_.num_ranks()); ++rank) {
@@ -248,10 +272,14 @@ inline void Interpreter::backward_operator(std::size_t index) {
       const Spread& gradient = gradients_[slot_of(output)];
       dy.push_back(gradient.empty() ? Part() : gradient[rank]);
     }
+    std::vector<Part> own_dy;
+    for (const Spread& gradient : biased) {
+      own_dy.push_back(gradient.empty() ? Part() : gradient[rank]);
+    }
     switch (op.kind) {
       case OpKind::Gemm:
       case OpKind::GroupedGemm:
-        product_gradients(op, experts, in, used, dy, result);
+        product_gradients(op, experts, in, used, dy, own_dy, result);
         break;
       case OpKind::Attention: {
         AttentionGradients gradients{result.dx[0], result.dx[1], result.dx[2],

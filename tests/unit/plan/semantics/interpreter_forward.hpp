@@ -23,7 +23,7 @@ inline std::vector<Spread> Interpreter::inputs_of(std::size_t index, bool forwar
     const Layout to =
         required_input(op, block_.tensors[slot], static_cast<int>(position), assignments_[index]);
     inputs.push_back(values_[slot]);
-    convert(inputs.back(), produced_[slot], to);
+    convert_value(inputs.back(), op.inputs[position], to);
     const bool product = models::is_gemm(op) && models::gives_weight_gradient(block_, op);
     const bool again = op.kind == OpKind::Attention || (product && !layout_.keep_gathered);
     // Converted once per layout forward; of a backward's inputs only the gathered ones again.
@@ -90,17 +90,42 @@ inline Part Interpreter::shape_of(int tensor, const std::vector<Part>& inputs,
   return part;
 }
 
-inline bool Interpreter::adds_bias(std::size_t index, std::size_t rank) const {
-  const Operator& op = block_.operators[index];
+// As frameworks do: a product adds its bias itself where its output is no partial sum; else it is
+// added to what the reduction leaves on a rank.
+inline bool Interpreter::is_summed_later(int tensor) const {
+  return std::any_of(kAxes.begin(), kAxes.end(), [&](Axis axis) {
+    return mesh_.of(axis) > 1 && produced_[slot_of(tensor)][axis].is_partial();
+  });
+}
+
+inline void add_bias(const Part& bias, Part& part) {
+  const Reader reader(bias);
+  for_each(part, [&](Eigen::Index position, const std::vector<int>& global) {
+    part.data[position] += reader.at(columns_at(global, bias));
+  });
+}
+
+inline void Interpreter::convert_value(Spread& spread, int tensor, const Layout& to) {
+  const Layout& from = produced_[slot_of(tensor)];
+  Layout summed = to;
   for (const Axis axis : kAxes) {
-    const std::optional<Var> var = assignments_[index][static_cast<std::size_t>(axis)];
-    const bool reduced =
-        var && std::find(op.reduced.begin(), op.reduced.end(), *var) != op.reduced.end();
-    if (reduced && collectives_.place(static_cast<int>(rank), axis) != 0) {
-      return false;
+    summed.set(axis, from[axis].is_sharded() ? from[axis] : to[axis]);
+  }
+  convert(spread, from, summed);
+  for (std::size_t index = 0; index < block_.operators.size(); ++index) {
+    const Operator& op = block_.operators[index];
+    const auto output = std::find(op.outputs.begin(), op.outputs.end(), tensor);
+    if (output == op.outputs.end() || !has_biases(op) || !is_summed_later(tensor)) {
+      continue;
+    }
+    const auto place = op.outputs.size() + static_cast<std::size_t>(output - op.outputs.begin());
+    const Layout held = required_input(op, tensor_of(op.weights[place]), 0, assignments_[index]);
+    const Spread bias = collectives_.distribute(whole(op.weights[place]), held);
+    for (std::size_t rank = 0; rank < spread.size(); ++rank) {
+      add_bias(bias[rank], spread[rank]);
     }
   }
-  return true;
+  convert(spread, summed, to);
 }
 
 inline void Interpreter::statistics(std::vector<RowSums>& sums, std::size_t index, bool forward) {
@@ -198,8 +223,9 @@ inline void add_elementwise(const Operator& op, const std::vector<Part>& in,
   }
 }
 
-inline void add_products(const Operator& op, int experts, bool bias, const std::vector<Part>& in,
-                         const std::vector<Part>& weights, std::vector<Part>& out) {
+inline void add_products(const Operator& op, int experts, const std::vector<bool>& bias,
+                         const std::vector<Part>& in, const std::vector<Part>& weights,
+                         std::vector<Part>& out) {
   for (std::size_t output = 0; output < out.size(); ++output) {
     if (op.kind == OpKind::GroupedGemm) {
       const Indices& local = weights[output].index.front();
@@ -210,8 +236,8 @@ inline void add_products(const Operator& op, int experts, bool bias, const std::
       continue;
     }
     add_product(in[0], weights[output], out[output]);
-    if (bias && weights.size() > out.size()) {
-      out[output].data += broadcast(weights[out.size() + output], out[output]);
+    if (bias[output]) {
+      add_bias(weights[out.size() + output], out[output]);
     }
   }
 }
@@ -246,6 +272,14 @@ inline void route(const Part& logits, int experts, std::vector<Part>& out) {
   });
 }
 
+inline std::vector<bool> Interpreter::adds_biases(const Operator& op) const {
+  std::vector<bool> adds;
+  for (const int output : op.outputs) {
+    adds.push_back(has_biases(op) && !is_summed_later(output));
+  }
+  return adds;
+}
+
 inline void Interpreter::forward_operator(std::size_t index) {
   const Operator& op = block_.operators[index];
   const std::vector<Spread> inputs = inputs_of(index, true);
@@ -271,7 +305,7 @@ inline void Interpreter::forward_operator(std::size_t index) {
     switch (op.kind) {
       case OpKind::Gemm:
       case OpKind::GroupedGemm:
-        add_products(op, experts, adds_bias(index, rank), in, used, out);
+        add_products(op, experts, adds_biases(op), in, used, out);
         break;
       case OpKind::Attention:
         attend(in[0], in[1], in[2], block_.attention.causal, &out[0], nullptr, nullptr,
@@ -333,7 +367,7 @@ inline void Interpreter::forward() {
     const std::size_t slot = slot_of(tensor);
     const Layout to = block_.output >= 0 ? stream_layout(rules_) : gradient_of(produced_[slot]);
     takes_largest_ = tensor_of(tensor).name == "largest_logit";
-    convert(values_[slot], produced_[slot], to);
+    convert_value(values_[slot], tensor, to);
     takes_largest_ = false;
     count(block_.tensors[slot], produced_[slot], to, true);
   }

@@ -211,7 +211,17 @@ inline Normalised normalised(const Part& x, const RowSums& sums, double width, b
   return result;
 }
 
-// The vector of a norm or a bias at the last dimension of `part`, element by element.
+// The place in a bias of an element of what it is added to: their last dimensions are the same.
+inline std::vector<int> columns_at(const std::vector<int>& global, const Part& bias) {
+  return {global.end() - static_cast<std::ptrdiff_t>(bias.index.size()), global.end()};
+}
+
+// Behind its matrices a product may have as many biases.
+inline bool has_biases(const Operator& op) {
+  return op.kind == OpKind::Gemm && op.weights.size() > op.outputs.size();
+}
+
+// The vector of a norm at the last dimension of `part`, element by element.
 inline Eigen::ArrayXd broadcast(const Part& vector, const Part& part) {
   const Eigen::Index length = vector.data.size();
   Eigen::ArrayXd values(part.data.size());
