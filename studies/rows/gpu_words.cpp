@@ -47,6 +47,12 @@ bool leaves_memory_open(const std::string& text, const std::string& gpu) {
   });
 }
 
+// "MI250X": software sees the two dies of the module as a GPU each.
+bool may_mean_modules(const std::string& text, const std::string& gpu) {
+  return gpu.ends_with("-gcd") && to_lower(text).find("gcd") == std::string::npos &&
+         topologies::stated_gigabytes(text) == 0;
+}
+
 // "(500W)", "500 W"; 0 where the words state no power.
 int stated_watts(std::string_view text) {
   for (std::size_t at = text.find_first_of("0123456789"); at < text.size();) {
@@ -70,7 +76,8 @@ std::vector<std::string> gpu_notes(const std::string& text) {
   if (gpu.empty()) {
     return notes;
   }
-  if (topologies::find_gpu_in_words(text).empty() || leaves_memory_open(text, gpu)) {
+  if (topologies::find_gpu_in_words(text).empty() || leaves_memory_open(text, gpu) ||
+      may_mean_modules(text, gpu)) {
     notes.push_back(fmt::format("GPU {} as {}", printable(text, 60), gpu));
   }
   const double watts = topologies::load_gpu(gpu).power_watts;

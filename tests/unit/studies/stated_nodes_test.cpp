@@ -89,6 +89,8 @@ TEST(StatedNodes, SayWhichNetworkIsTaken) {
 TEST(StatedNodes, WhatGpusLeaveOpenIsRemarked) {
   EXPECT_THAT(gpu_notes("V100-SXM2"), ElementsAre("GPU V100-SXM2 as v100-sxm2-32gb"));
   EXPECT_THAT(gpu_notes("A100 PCIe"), ElementsAre("GPU A100 PCIe as a100-pcie-80gb"));
+  EXPECT_THAT(gpu_notes("AMD MI250X"), ElementsAre("GPU AMD MI250X as mi250x-gcd"));
+  EXPECT_THAT(gpu_notes("MI250X GCD"), IsEmpty());
   EXPECT_THAT(gpu_notes("H100 (500W)"),
               ::testing::IsSupersetOf({"h100-sxm5-80gb of 700 W, not 500"}));
   EXPECT_THAT(gpu_notes("A100-80GB-SXM (400 W)"), IsEmpty());
