@@ -199,6 +199,12 @@ std::string to_lower(std::string_view text) {
   return lower;
 }
 
+std::string letters_and_digits(std::string_view text) {
+  std::string key = to_lower(text);
+  std::erase_if(key, [](char c) { return !is_letter(c) && !is_digit(c); });
+  return key;
+}
+
 bool is_kebab_case(std::string_view name) {
   char previous = '-';
   for (const char c : name) {

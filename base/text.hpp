@@ -22,7 +22,12 @@ std::vector<std::string_view> split(std::string_view text, char separator);
 std::string_view trim(std::string_view text);
 // "1 plan", "2 plans"; a noun whose plural is no s more says it.
 std::string counted(std::int64_t count, std::string_view noun, std::string_view plural = {});
+// Of ASCII.
+constexpr bool is_digit(char c) { return c >= '0' && c <= '9'; }
+constexpr bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 std::string to_lower(std::string_view text);
+// In lower case: "All-Reduce" is "allreduce", "Megatron Core" and "Megatron-Core" are one.
+std::string letters_and_digits(std::string_view text);
 bool is_kebab_case(std::string_view name);
 // The bytes of the first character of a text that is not empty; 0 when it is not valid UTF-8.
 std::size_t utf8_length(std::string_view text);

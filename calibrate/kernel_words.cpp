@@ -15,7 +15,7 @@ namespace {
 template <class Meaning, std::size_t kCount>
 std::optional<Meaning> meaning(
     std::string_view cell, const std::array<std::pair<std::string_view, Meaning>, kCount>& words) {
-  const std::string plain = plain_name(cell);
+  const std::string plain = letters_and_digits(cell);
   const auto* const found = std::find_if(words.begin(), words.end(),
                                          [&](const auto& word) { return word.first == plain; });
   return found == words.end() ? std::nullopt : std::optional<Meaning>(found->second);

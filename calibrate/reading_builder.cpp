@@ -119,14 +119,8 @@ Timing timing_of(std::vector<double> seconds) {
           .repetitions = static_cast<std::int64_t>(seconds.size())};
 }
 
-std::string plain_name(std::string_view text) {
-  std::string name = to_lower(text);
-  std::erase_if(name, [](char c) { return !((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9')); });
-  return name;
-}
-
 std::optional<DType> foreign_dtype(std::string_view text) {
-  std::string name = plain_name(text);
+  std::string name = letters_and_digits(text);
   for (const std::string_view prefix : {"torch", "c10", "at"}) {
     if (name.starts_with(prefix)) {
       name.erase(0, prefix.size());
@@ -154,7 +148,7 @@ std::optional<DType> foreign_dtype(std::string_view text) {
 }
 
 std::string collective_name(std::string_view text) {
-  std::string name = plain_name(text);
+  std::string name = letters_and_digits(text);
   for (const std::string_view library : {"nccl", "rccl"}) {
     if (name.starts_with(library)) {
       name.erase(0, library.size());

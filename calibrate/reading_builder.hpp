@@ -52,8 +52,6 @@ Timing single_timing(Seconds time, std::int64_t repetitions = 1);
 // Median and quartiles of values that need not be sorted; at least one.
 Timing timing_of(std::vector<double> seconds);
 
-// The letters and digits of a text, in lower case: "All-Reduce" is "allreduce".
-std::string plain_name(std::string_view text);
 // "bf16", "torch.bfloat16", "c10::BFloat16", "half", "fp8_e4m3", ... ; nullopt when it is none of
 // ours.
 std::optional<DType> foreign_dtype(std::string_view text);

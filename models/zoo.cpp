@@ -19,11 +19,15 @@ bool looks_like_path(const std::string& text) {
   return text == "-" || text.ends_with(".json") || text.find('/') != std::string::npos;
 }
 
-Json zoo_document(const std::string& name) {
+bool is_zoo_name(const std::string& name) {
   const std::vector<std::string> names = zoo_names();
-  if (std::find(names.begin(), names.end(), name) == names.end()) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+Json zoo_document(const std::string& name) {
+  if (!is_zoo_name(name)) {
     bad_input("network", "no network is called \"" + printable(name) + "\"",
-              nearest_hint(name, names));
+              nearest_hint(name, zoo_names()));
   }
   return read_json_file(data_path(std::string(kZooFolder) + "/" + name + ".json"));
 }
@@ -42,9 +46,7 @@ constexpr std::string_view kNetworkKinds =
 
 Json load_document(const std::string& text) {
   std::error_code ignored;
-  const std::vector<std::string> names = zoo_names();
-  if (std::find(names.begin(), names.end(), text) == names.end() &&
-      std::filesystem::is_directory(text, ignored)) {
+  if (std::filesystem::is_directory(text, ignored) && !is_zoo_name(text)) {
     fail_as_folder(text);
   }
   if (!looks_like_path(text) && !std::filesystem::is_regular_file(text, ignored)) {

@@ -11,12 +11,11 @@ namespace orrery::topologies {
 namespace {
 
 bool is_letter_at(std::string_view text, std::size_t at) {
-  return at < text.size() &&
-         ((text[at] >= 'a' && text[at] <= 'z') || (text[at] >= 'A' && text[at] <= 'Z'));
+  return at < text.size() && is_letter(text[at]);
 }
 
 bool is_digit_at(std::string_view text, std::size_t at) {
-  return at < text.size() && text[at] >= '0' && text[at] <= '9';
+  return at < text.size() && is_digit(text[at]);
 }
 
 bool has_digit(std::string_view text) {

@@ -24,9 +24,6 @@ bool mentions(std::string_view text, std::string_view phrase) {
   return to_lower(text).find(phrase) != std::string::npos;
 }
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
-
 struct LinkWords {
   std::string_view phrase;
   std::string_view link;

@@ -18,8 +18,6 @@ namespace {
 
 using RateOf = StatedNetwork::RateOf;
 
-bool is_letter_of_unit(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
-
 // What a text says of the rate before it: up to the next clause, but for "(per GPU)".
 std::string_view own_clause(std::string_view after) {
   constexpr std::size_t kNear = 48;
@@ -161,7 +159,7 @@ double unit_of_rate(std::string_view text) {
       return gigabits;
     }
   }
-  return text.starts_with('G') && (text.size() == 1 || !is_letter_of_unit(text[1])) ? 1 : 0;
+  return text.starts_with('G') && (text.size() == 1 || !is_letter(text[1])) ? 1 : 0;
 }
 
 RateShare share_of_rate(std::string_view after, int nics) {

@@ -33,12 +33,13 @@ Details details_of(const plan::Plan& plan, const sim::PipelineOrder& order,
                    const sim::PipelineResult& pipeline) {
   Details details;
   plan::BlockCosts costs(plan);
+  const std::vector<plan::StageContent> contents = plan::stage_contents(plan, order.device_of);
   std::vector<plan::StageCost> stages;
-  for (const plan::StageContent& content : plan::stage_contents(plan, order.device_of)) {
+  for (const plan::StageContent& content : contents) {
     stages.push_back(plan::simulate_stage(content, plan, costs));
     details.activations.activation.push_back(stages.back().saved + stages.back().saved_ends);
   }
-  details.end = plan::close_step(plan, stages, order.device_of, pipeline, costs);
+  details.end = plan::close_step(plan, contents, stages, order.device_of, pipeline, costs);
   return details;
 }
 

@@ -88,7 +88,8 @@ class FlatBuilder {
  private:
   void lower_stages() {
     int position = 0;
-    for (const StageContent& content : stage_contents(plan_, order_.device_of)) {
+    contents_ = stage_contents(plan_, order_.device_of);
+    for (const StageContent& content : contents_) {
       totals_.push_back(add_up_stage(content, plan_, costs_));
       FlatStage stage;
       stage.amax = amax_reductions(content, plan_, costs_);
@@ -160,8 +161,7 @@ class FlatBuilder {
 
   // Devices meet at the gradient norm; then the optimizer and gathers that do not overlap.
   void close(FlatPasses& passes) {
-    const std::vector<int> devices =
-        devices_with_table(plan_, order_.device_of, stage_contents(plan_, order_.device_of));
+    const std::vector<int> devices = devices_with_table(plan_, order_.device_of, contents_);
     const Seconds tied_time = tied_embedding_time(plan_, devices, costs_);
     Spread tied;
     if (tied_time.value() > 0) {
@@ -194,6 +194,7 @@ class FlatBuilder {
   RankProgram ranks_;
   std::vector<Known> blocks_;
   std::vector<FlatStage> stages_;
+  std::vector<StageContent> contents_;
   std::vector<StageCost> totals_;
 };
 

@@ -25,9 +25,7 @@ using Times = std::vector<SimTime> sim::PipelineCosts::*;
 // for a fast GPU's short pass leaves more of a gather or reduction to wait for.
 void add_slower_total(const sim::PipelineCosts& other, std::size_t stage, Times pass, Times extra,
                       sim::PipelineCosts& passes) {
-  const auto of = [&](const sim::PipelineCosts& costs, Times times) {
-    return (costs.*times)[stage];
-  };
+  const auto of = [&](const auto& costs, Times times) { return (costs.*times)[stage]; };
   const SimTime total =
       std::max(of(passes, pass) + of(passes, extra), of(other, pass) + of(other, extra));
   (passes.*extra)[stage] = total - std::max(of(passes, pass), of(other, pass));
@@ -213,14 +211,15 @@ SimTime MixedPipeline::floor() {
     chain[stage].backward -= stages_[stage].most_hidden;
     chain[stage].late = whole ? SimTime{} : chain[stage].backward;
   }
-  const StagePlacement placement = {.device_of = device_of_, .whole_backwards = whole};
-  return pipeline_floor(chain, placement, view.pp, group_.micro_batches);
+  return pipeline_floor(chain, {.device_of = device_of_, .whole_backwards = whole}, view.pp,
+                        group_.micro_batches);
 }
 
 StepEnd MixedPipeline::close(const sim::PipelineResult& pipeline) {
   StepEnd slowest;
   for_pools([&](NodeKind& kind, const std::vector<StageCost>& mine) {
-    const StepEnd end = close_step(kind.view, mine, device_of_, pipeline, kind.costs);
+    const auto contents = stage_contents(kind.view, device_of_);
+    const StepEnd end = close_step(kind.view, contents, mine, device_of_, pipeline, kind.costs);
     slowest.gradients_ready = std::max(slowest.gradients_ready, end.gradients_ready);
     slowest.optimizer = std::max(slowest.optimizer, end.optimizer);
     slowest.parameter_gather = std::max(slowest.parameter_gather, end.parameter_gather);

@@ -258,8 +258,8 @@ class PackedPipeline {
       closing.push_back(last.stages[stage]);
     }
     run.pipeline = sim::evaluate_pipeline(run.order, run.passes, {.record_spans = record_spans});
-    run.end =
-        close_step(replica.plan, closing, devices_, run.pipeline, *replica.packs.front()->costs);
+    run.end = close_step(replica.plan, stage_contents(replica.plan, devices_), closing, devices_,
+                         run.pipeline, *replica.packs.front()->costs);
     return run;
   }
 

@@ -140,7 +140,8 @@ void queue_gathers(const Plan& plan, const sim::PipelineOrder& order, Evaluation
 Evaluation evaluate(const Plan& plan, const sim::PipelineOrder& order, bool record_spans,
                     BlockCosts& costs, SplitBackwards& splits) {
   Evaluation run;
-  const std::vector<StageContent> contents = stage_contents(plan, devices_of_stages(plan, order));
+  const std::vector<std::uint16_t> device_of = devices_of_stages(plan, order);
+  const std::vector<StageContent> contents = stage_contents(plan, device_of);
   cost_stages(plan, contents, costs, simulate_stage, run);
   if (!run.slices.empty()) {
     add_offload_of_slices(plan, contents, costs, run.slices);
@@ -162,7 +163,7 @@ Evaluation evaluate(const Plan& plan, const sim::PipelineOrder& order, bool reco
     if (schedule_traits(plan).spreads_attention) {
       tell_layers(plan, run.pipeline);
     }
-    run.end = close_step(plan, run.stages, devices_of_stages(plan, order), run.pipeline, costs);
+    run.end = close_step(plan, contents, run.stages, device_of, run.pipeline, costs);
     run.end.iteration = std::max(run.end.iteration, features_time(plan, costs, run.stages, order));
     if (validates_afterwards(plan)) {
       run.end.iteration = validated_iteration(plan, order, run.stages, std::move(passes), costs);

@@ -169,7 +169,8 @@ Seconds copies_time(const Plan& plan, double parameters, const BlockCosts& costs
                                                       gradients_of_copy(plan, parameters), group));
 }
 
-StepEnd close_step(const Plan& plan, const std::vector<StageCost>& stages,
+StepEnd close_step(const Plan& plan, const std::vector<StageContent>& contents,
+                   const std::vector<StageCost>& stages,
                    const std::vector<std::uint16_t>& device_of, const sim::PipelineResult& pipeline,
                    BlockCosts& costs) {
   StepEnd end;
@@ -177,7 +178,6 @@ StepEnd close_step(const Plan& plan, const std::vector<StageCost>& stages,
   for (std::size_t stage = 0; stage < stages.size(); ++stage) {
     chunks[device_of[stage]].push_back(stage);
   }
-  const std::vector<StageContent> contents = stage_contents(plan, device_of);
   const std::vector<SimTime>& backwards = pipeline.last_backward_end;
   std::vector<SimTime> complete = backwards;
   wait_for_uses(plan, device_of, contents, complete);

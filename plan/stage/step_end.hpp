@@ -20,7 +20,9 @@ struct StepEnd {
   Seconds parameter_gather;
 };
 
-StepEnd close_step(const Plan& plan, const std::vector<StageCost>& stages,
+// `contents` and `stages` are of the same virtual stages, on the devices of `device_of`.
+StepEnd close_step(const Plan& plan, const std::vector<StageContent>& contents,
+                   const std::vector<StageCost>& stages,
                    const std::vector<std::uint16_t>& device_of, const sim::PipelineResult& pipeline,
                    BlockCosts& costs);
 

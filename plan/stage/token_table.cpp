@@ -68,6 +68,12 @@ bool uses_table(const models::Block& block) {
                      [](const models::Tensor& tensor) { return tensor.tied; });
 }
 
+bool layers_use_table(const models::Network& network) {
+  return std::any_of(network.blocks.begin(), network.blocks.end(), [](const models::Block& block) {
+    return block.kind == models::BlockKind::Layer && uses_table(block);
+  });
+}
+
 int device_of_stage(const Plan& plan, const std::vector<std::uint16_t>& device_of,
                     std::size_t stage) {
   return stage < device_of.size() ? device_of[stage]
@@ -154,28 +160,22 @@ bool may_sum_tables(const Plan& plan, const std::vector<std::uint16_t>& device_o
   if (plan.pp == 1 || !trains_table(network) || !shares_table(network)) {
     return false;
   }
-  const bool in_layers =
-      std::any_of(network.blocks.begin(), network.blocks.end(), [](const models::Block& block) {
-        return block.kind == models::BlockKind::Layer && uses_table(block);
-      });
   const auto last = static_cast<std::size_t>(plan.pp * plan.chunks - 1);
-  return in_layers || device_of_stage(plan, device_of, 0) != device_of_stage(plan, device_of, last);
+  return layers_use_table(network) ||
+         device_of_stage(plan, device_of, 0) != device_of_stage(plan, device_of, last);
 }
 
 costmodel::GroupShape group_over(const Plan& plan, const std::vector<int>& devices) {
   const BlockPlan& layout = plan.blocks.front().layout;
   const int gpus = plan.cluster.node.gpus;
   const int ranks = layout.tp * layout.cp * plan.dp;  // of a device
-  const int length = ranks * (devices.back() - devices.front());
-  const int stride = length / static_cast<int>(devices.size() - 1);
   const auto size = static_cast<int>(devices.size());
-  costmodel::GroupShape group = costmodel::make_group(size, stride, gpus);
-  if (length < gpus) {  // inside a node, however far apart
-    group.ranks_per_node = size;
-    group.nodes = 1;
-    group.groups_per_node = std::max(1, gpus / size);
-    group.gpu_stride = stride;
+  const int stride = ranks * (devices.back() - devices.front()) / (size - 1);
+  if (ranks * (devices.back() + 1) > gpus) {
+    return costmodel::make_group(size, stride, gpus);
   }
+  costmodel::GroupShape group = costmodel::make_group(size, 1, gpus);  // one node has them all
+  group.gpu_stride = stride;
   return group;
 }
 

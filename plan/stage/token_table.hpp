@@ -15,6 +15,9 @@ namespace orrery::plan {
 // Whether the block reads the table of another one.
 bool uses_table(const models::Block& block);
 
+// Whether one that is no head does: the first of a decoder, wherever the cut puts it.
+bool layers_use_table(const models::Network& network);
+
 // `stage` is an index into stage_contents(); without devices of the stages they are in turn.
 int device_of_stage(const Plan& plan, const std::vector<std::uint16_t>& device_of,
                     std::size_t stage);

@@ -187,20 +187,6 @@ void share_with_layers(const models::Network& network,
 
 }  // namespace
 
-namespace {
-
-// The devices that add up the table's gradients where the first and the last stage are apart
-// (ends.cpp); where layers use it, too, they come with the cut.
-std::vector<int> ends_with_table(const models::Network& network, int pp) {
-  const bool in_layers =
-      std::any_of(network.blocks.begin(), network.blocks.end(), [](const models::Block& block) {
-        return block.kind == models::BlockKind::Layer && plan::uses_table(block);
-      });
-  return in_layers || pp == 1 ? std::vector<int>() : std::vector<int>{0, pp - 1};
-}
-
-}  // namespace
-
 MeshCosts BlockPricer::price(const StageMesh& mesh) {
   const models::Network& network = plan_.network;
   MeshCosts result;
@@ -217,7 +203,10 @@ MeshCosts BlockPricer::price(const StageMesh& mesh) {
                          : std::numeric_limits<double>::infinity();
   result.communicators = std::numeric_limits<double>::infinity();
   std::vector<std::vector<BlockChoice>> choices(network.blocks.size());
-  const std::vector<int> ends = ends_with_table(network, mesh.pp);
+  // The devices that add up a table's gradients where the first and the last stage are apart
+  // (ends.cpp); where layers use it, too, they come with the cut.
+  const bool at_ends = mesh.pp > 1 && !plan::layers_use_table(network);
+  const std::vector<int> ends = at_ends ? std::vector<int>{0, mesh.pp - 1} : std::vector<int>();
   for (std::size_t index = 0; index < result.strategies.size(); ++index) {
     const plan::BlockPlan& layout = result.strategies[index];
     space_.configure(mesh, layout, plan_);

@@ -13,9 +13,10 @@ namespace orrery::search {
 
 namespace {
 
-constexpr std::size_t kMostFast = 4;      // strategies that runs of stages are given
-constexpr std::size_t kLightest = 4;      // devices that may take a block
-constexpr std::size_t kMostSingle = 800;  // exchanges of single blocks; where there are more, none
+constexpr std::size_t kMostFast = 4;  // strategies that runs of stages are given
+constexpr std::size_t kLightest = 4;  // devices that may take a block
+// Exchanges of single blocks, no more than neighbours of a draft (worker.cpp): else none is tried.
+constexpr std::size_t kMostSingle = 800;
 
 using Lists = std::vector<std::vector<std::uint16_t>>;
 

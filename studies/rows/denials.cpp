@@ -9,18 +9,7 @@
 namespace orrery::studies {
 namespace {
 
-bool is_part_of_word(char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); }
-
-std::size_t find_word(std::string_view text, std::string_view word) {
-  for (std::size_t at = text.find(word); at != text.npos; at = text.find(word, at + 1)) {
-    const std::size_t end = at + word.size();
-    if ((at == 0 || !is_part_of_word(text[at - 1])) &&
-        (end == text.size() || !is_part_of_word(text[end]))) {
-      return at;
-    }
-  }
-  return text.npos;
-}
+bool is_part_of_word(char c) { return is_letter(c) || is_digit(c); }
 
 // Without switches of value 0: "eager CUDA_LAUNCH_BLOCKING=0" says "eager".
 std::string without_zeros(std::string_view clause) {
@@ -184,6 +173,17 @@ std::string_view before_comparison(std::string_view text) {
     text = text.substr(0, text.find(word));
   }
   return text;
+}
+
+std::size_t find_word(std::string_view text, std::string_view word, std::size_t from) {
+  for (std::size_t at = text.find(word, from); at != text.npos; at = text.find(word, at + 1)) {
+    const std::size_t end = at + word.size();
+    if ((at == 0 || !is_part_of_word(text[at - 1])) &&
+        (end == text.size() || !is_part_of_word(text[end]))) {
+      return at;
+    }
+  }
+  return text.npos;
 }
 
 bool has_word(std::string_view text, std::span<const std::string_view> words) {

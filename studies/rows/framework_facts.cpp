@@ -3,8 +3,8 @@
 
 #include <vector>
 
+#include "base/text.hpp"
 #include "studies/rows/framework_memory.hpp"
-#include "studies/rows/measurement.hpp"
 
 namespace orrery::studies {
 namespace {

@@ -4,6 +4,7 @@
 #include <array>
 #include <string_view>
 
+#include "base/text.hpp"
 #include "studies/rows/framework_facts.hpp"
 #include "studies/rows/measurement.hpp"
 

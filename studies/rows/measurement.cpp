@@ -292,12 +292,6 @@ void note_repeated_ids(std::vector<Measurement>& rows) {
 
 }  // namespace
 
-std::string letters_and_digits(std::string_view text) {
-  std::string key = to_lower(text);
-  std::erase_if(key, [](char c) { return (c < 'a' || c > 'z') && (c < '0' || c > '9'); });
-  return key;
-}
-
 bool says_any(std::string_view text, std::span<const std::string_view> phrases) {
   return std::any_of(phrases.begin(), phrases.end(), [text](std::string_view phrase) {
     return text.find(phrase) != std::string_view::npos;

@@ -93,9 +93,6 @@ struct Measurement {
   bool overlap_says(std::string_view phrase) const;
 };
 
-// In lower case: "Megatron Core" and "Megatron-Core" are one.
-std::string letters_and_digits(std::string_view text);
-
 // A text in lower case that holds one of the phrases.
 bool says_any(std::string_view text, std::span<const std::string_view> phrases);
 

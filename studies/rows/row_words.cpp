@@ -13,7 +13,6 @@
 namespace orrery::studies {
 namespace {
 
-bool is_letter(char c) { return c >= 'a' && c <= 'z'; }
 bool is_letter_or_digit(char c) { return is_letter(c) || is_digit(c); }
 
 }  // namespace

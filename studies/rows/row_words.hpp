@@ -13,8 +13,6 @@
 
 namespace orrery::studies {
 
-inline bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
 // Letters and digits of a word in lower case, and what plans call what it means.
 using WordMeaning = std::pair<std::string_view, std::string_view>;
 

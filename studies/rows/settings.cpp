@@ -14,22 +14,10 @@ namespace {
 
 constexpr std::string_view kClauseEnds = ",;()\n";
 
-bool is_word_sign(char c) { return (c >= 'a' && c <= 'z') || is_digit(c); }
+bool is_word_sign(char c) { return is_letter(c) || is_digit(c); }
 
 bool is_minus(std::string_view text, std::size_t at) {
   return at + 1 < text.size() && is_digit(text[at + 1]) && (at == 0 || !is_word_sign(text[at - 1]));
-}
-
-// The name as words of its own; npos where there are none from the position on.
-std::size_t find_name(std::string_view text, std::string_view name, std::size_t from) {
-  for (std::size_t at = text.find(name, from); at != text.npos; at = text.find(name, at + 1)) {
-    const std::size_t end = at + name.size();
-    if ((at == 0 || !is_word_sign(text[at - 1])) &&
-        (end == text.size() || !is_word_sign(text[end]))) {
-      return at;
-    }
-  }
-  return text.npos;
 }
 
 // "no ", "without " in the clause before a name.
@@ -96,8 +84,8 @@ std::optional<bool> truth_of(std::string_view word) {
 std::optional<double> number_set(std::string_view text, SettingNames names, SettingNames nouns) {
   const std::string plain = with_blanks(about_this_run(text));
   for (const std::string_view name : names) {
-    for (std::size_t at = find_name(plain, name, 0); at != plain.npos;
-         at = find_name(plain, name, at + 1)) {
+    for (std::size_t at = find_word(plain, name, 0); at != plain.npos;
+         at = find_word(plain, name, at + 1)) {
       const std::string_view value = value_behind(plain, at + name.size());
       double number = 0;
       const auto read = std::from_chars(value.data(), value.data() + value.size(), number,
@@ -118,7 +106,7 @@ std::optional<double> number_set(std::string_view text, SettingNames names, Sett
 std::optional<bool> switch_set(std::string_view text, SettingNames names) {
   const std::string plain = with_blanks(about_this_run(text));
   for (const std::string_view name : names) {
-    const std::size_t at = find_name(plain, name, 0);
+    const std::size_t at = find_word(plain, name, 0);
     if (at == plain.npos) {
       continue;
     }

@@ -21,7 +21,7 @@ struct Number {
   std::size_t end = 0;
 };
 
-bool is_letter_sign(char c) { return (c >= 'a' && c <= 'z') || c == '.'; }
+bool is_letter_sign(char c) { return is_letter(c) || c == '.'; }
 
 // "2x8" are two numbers, "fsdp2" and "2.4" none.
 bool stands_alone(std::string_view text, const Number& number) {

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/unit/base/testing.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {
@@ -15,12 +16,8 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 std::string layout_problem(const Plan& plan) {
-  try {
-    check_layouts(plan, "plan.json");
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  const auto error = testing::error_of([&] { check_layouts(plan, "plan.json"); });
+  return error ? error->what() : "";
 }
 
 TEST(LayoutCheck, SumsOfEveryNetworkAreOfDifferentParts) {

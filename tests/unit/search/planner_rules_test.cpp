@@ -7,19 +7,14 @@
 #include <string>
 #include <string_view>
 
-#include "base/error.hpp"
+#include "tests/unit/base/testing.hpp"
 #include "tests/unit/search/planner_answers.hpp"
 
 namespace orrery::search {
 namespace {
 
 std::string refusal_of(std::string_view name, const std::string& text) {
-  try {
-    solve(name, text);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  return testing::message_of([&] { solve(name, text); });
 }
 
 TEST(PlannerRules, OperationsOfNothingAreNamed) {

@@ -13,6 +13,7 @@ namespace orrery::studies {
 namespace {
 
 using ::testing::ElementsAre;
+using testing::execution_of;
 using ::testing::HasSubstr;
 using testing::row_of;
 
@@ -53,8 +54,7 @@ TEST(CellWords, DeniedFormats) {
 
 TEST(CellWords, KernelsThatAreNotMeant) {
   const auto fused = [](const std::string& cell) {
-    const Measurement row = row_of({{"attention_impl", cell}});
-    return row_execution(row, framework_of(row).facts).fused_attention;
+    return execution_of({{"attention_impl", cell}}).fused_attention;
   };
   for (const char* cell : {"FA2 (not eager)", "flash vs eager 1.3x", "cuDNN (standard mask)",
                            "FlashAttention instead of naive", "flash, never materialised"}) {

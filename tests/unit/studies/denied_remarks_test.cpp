@@ -11,12 +11,8 @@ namespace orrery::studies {
 namespace {
 
 using testing::Changes;
+using testing::execution_of;
 using testing::row_of;
-
-plan::Execution execution_of(const Changes& changes) {
-  const Measurement row = row_of(changes);
-  return row_execution(row, framework_of(row).facts);
-}
 
 TEST(DeniedRemarks, ClausesSayWhatTheyDoNotDeny) {
   EXPECT_EQ(asserted("full, no offload"), "full, ");

@@ -22,6 +22,7 @@ namespace {
 
 using testing::Changes;
 using ::testing::ElementsAre;
+using testing::execution_of;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::row_of;
@@ -67,8 +68,7 @@ TEST(OtherRuns, BracketsThatDeny) {
 
 TEST(OtherRuns, UnfusedLosses) {
   const auto fused = [](const std::string& notes) {
-    const Measurement row = row_of({{"notes", notes}});
-    return row_execution(row, framework_of(row).facts).fused_cross_entropy;
+    return execution_of({{"notes", notes}}).fused_cross_entropy;
   };
   EXPECT_FALSE(fused("unfused cross entropy"));
   EXPECT_TRUE(fused("fused cross-entropy"));

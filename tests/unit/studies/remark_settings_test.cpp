@@ -18,6 +18,7 @@ namespace {
 
 using testing::Changes;
 using ::testing::Contains;
+using testing::execution_of;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::predicted;
@@ -25,11 +26,6 @@ using testing::row_of;
 
 constexpr auto kFactor = std::to_array<std::string_view>({"capacity factor"});
 constexpr auto kGraphs = std::to_array<std::string_view>({"cuda graph"});
-
-plan::Execution execution_set(const Changes& changes) {
-  const Measurement row = row_of(changes);
-  return row_execution(row, framework_of(row).facts);
-}
 
 TEST(RemarkSettings, NotationsOfNames) {
   EXPECT_EQ(with_blanks("--No-overlap_grad-Reduce x=-1"), "no overlap grad reduce x=-1");
@@ -103,20 +99,20 @@ TEST(RemarkSettings, FormatsOfGradients) {
     EXPECT_FALSE(stated_fp32_gradients(text)) << text;
   }
   EXPECT_TRUE(
-      execution_set({{"framework", "torchtitan"}, {"notes", "param_dtype=bf16 reduce_dtype=fp32"}})
+      execution_of({{"framework", "torchtitan"}, {"notes", "param_dtype=bf16 reduce_dtype=fp32"}})
           .fp32_gradients);
 }
 
 TEST(RemarkSettings, WhatTheOptimizerKeeps) {
   const auto bytes = [](const std::string& notes) {
-    return execution_set({{"framework", "PyTorch FSDP"}, {"notes", notes}}).optimizer_state_bytes;
+    return execution_of({{"framework", "PyTorch FSDP"}, {"notes", notes}}).optimizer_state_bytes;
   };
   EXPECT_EQ(bytes("8-bit (fp8) forward; AdamW states fp32"), 8);
   EXPECT_EQ(bytes("paged AdamW 8bit"), 2);
   EXPECT_EQ(bytes("AdamW, 8-bit"), 2);
   EXPECT_EQ(bytes("bf16 optimizer states"), 4);
   const plan::Execution pure =
-      execution_set({{"framework", "PyTorch FSDP"}, {"notes", "pure bf16 (no fp32 master)"}});
+      execution_of({{"framework", "PyTorch FSDP"}, {"notes", "pure bf16 (no fp32 master)"}});
   EXPECT_FALSE(pure.fp32_parameters || pure.master_weights || pure.fp32_gradients);
   EXPECT_TRUE(keeps_no_master(row_of({{"precision_detail", "bf16 (pure)"}})));
   EXPECT_FALSE(keeps_no_master(row_of({{"notes", "bf16 with fp32 master weights"}})));
@@ -136,17 +132,16 @@ TEST(RemarkSettings, SharesOfActivationsThatLeave) {
 TEST(RemarkSettings, LossesAndShardsThatStay) {
   for (const char* notes : {"fused cross entropy", "fused linear cross-entropy",
                             "chunked cross-entropy loss", "fused CE"}) {
-    EXPECT_TRUE(
-        execution_set({{"framework", "PyTorch FSDP"}, {"notes", notes}}).fused_cross_entropy)
+    EXPECT_TRUE(execution_of({{"framework", "PyTorch FSDP"}, {"notes", notes}}).fused_cross_entropy)
         << notes;
   }
   for (const char* notes : {"no fused cross entropy", "fused_cross_entropy=False", ""}) {
     EXPECT_FALSE(
-        execution_set({{"framework", "PyTorch FSDP"}, {"notes", notes}}).fused_cross_entropy)
+        execution_of({{"framework", "PyTorch FSDP"}, {"notes", notes}}).fused_cross_entropy)
         << notes;
   }
   const auto frees = [](const std::string& notes) {
-    return execution_set({{"zero_stage", "3"}, {"notes", notes}}).reshard_after_forward;
+    return execution_of({{"zero_stage", "3"}, {"notes", notes}}).reshard_after_forward;
   };
   EXPECT_FALSE(frees("reshard_after_forward=False"));
   EXPECT_FALSE(frees("no reshard after forward"));
@@ -176,8 +171,8 @@ TEST(RemarkSettings, Mxfp8KeepsItsScales) {
   };
   EXPECT_EQ(time("mxfp8", ""), time("fp8", "mxfp8"));
   EXPECT_NE(time("mxfp8", ""), time("fp8", "current scaling"));
-  EXPECT_FALSE(execution_set({{"framework", "NeMo"}, {"precision", "mxfp8"}}).quantised_gather);
-  EXPECT_FALSE(execution_set({{"framework", "NeMo"}, {"precision", "mxfp8"}}).fp32_gradients);
+  EXPECT_FALSE(execution_of({{"framework", "NeMo"}, {"precision", "mxfp8"}}).quantised_gather);
+  EXPECT_FALSE(execution_of({{"framework", "NeMo"}, {"precision", "mxfp8"}}).fp32_gradients);
 }
 
 }  // namespace

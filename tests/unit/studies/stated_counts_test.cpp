@@ -14,6 +14,7 @@ namespace {
 using testing::Changes;
 using ::testing::Contains;
 using ::testing::ElementsAre;
+using testing::execution_of;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::predicted;
@@ -79,8 +80,7 @@ TEST(StatedCounts, NamesOfOptimizers) {
 
 TEST(StatedCounts, FusedLosses) {
   const auto fused = [](const std::string& notes) {
-    const Measurement row = row_of({{"notes", notes}});
-    return row_execution(row, framework_of(row).facts).fused_cross_entropy;
+    return execution_of({{"notes", notes}}).fused_cross_entropy;
   };
   for (const char* notes : {"Liger kernels", "Liger kernel (RMSNorm, CE)", "cut cross-entropy",
                             "chunked loss", "Liger FLCE"}) {

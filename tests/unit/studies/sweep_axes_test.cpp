@@ -5,8 +5,8 @@
 
 #include <string>
 
-#include "base/error.hpp"
 #include "studies/sweeps/sweep.hpp"
+#include "tests/unit/base/testing.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -21,12 +21,8 @@ Sweep sweep_of_axes(const std::string& axes, const std::string& more = "") {
 }
 
 std::string error_of_axes(const std::string& axes, const std::string& more = "") {
-  try {
-    (void)sweep_of_axes(axes, more);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  const auto error = testing::error_of([&] { (void)sweep_of_axes(axes, more); });
+  return error ? error->what() : "";
 }
 
 constexpr const char* kTwoBatches = R"({"field": "batch", "values": [16, 32]})";

@@ -11,7 +11,9 @@
 #include <vector>
 
 #include "base/csv.hpp"
+#include "studies/rows/framework_facts.hpp"
 #include "studies/rows/measurement.hpp"
+#include "studies/rows/row_plan.hpp"
 #include "studies/validation/predictions.hpp"
 
 namespace orrery::testing {
@@ -76,6 +78,11 @@ inline std::string csv_of(Changes changes = {}) {
 
 inline studies::Measurement row_of(const Changes& changes = {}) {
   return studies::read_measurement(parse_csv(csv_of(changes), "t.csv"), 0, "t");
+}
+
+inline plan::Execution execution_of(const Changes& changes) {
+  const studies::Measurement row = row_of(changes);
+  return studies::row_execution(row, studies::framework_of(row).facts);
 }
 
 inline studies::RowResult predicted(const Changes& changes) {
