@@ -4,11 +4,16 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <set>
 
 namespace orrery {
 namespace {
 
 constexpr double kLinearBelow = 2;  // ratio of the ends of a logarithmic axis
+constexpr double kDigitsFrom = 10;  // the same, of one that has ticks at digits of decades anyway
+constexpr std::size_t kFewTicks = 3;
+constexpr double kWideGap = 0.4;    // of the axis, without a tick
+constexpr int kMostDigits = 12;     // of labels, beyond the usual ones
 constexpr int kMostDecades = 640;   // between the smallest and the largest double
 constexpr double kRounding = 1e-9;  // of a step: an end that rounding put outside is inside
 
@@ -46,6 +51,50 @@ std::vector<double> decade_ticks(double low, double high, const std::array<bool,
   return ticks;
 }
 
+// The largest part of the axis without a tick.
+double widest_gap(const std::vector<double>& ticks, double low, double high) {
+  double widest = 1;
+  double before = low;
+  for (const double tick : ticks) {
+    widest = std::max(widest, tick / before);
+    before = tick;
+  }
+  return std::log(std::max(widest, high / before)) / std::log(high / low);
+}
+
+std::vector<double> linear_ticks_with_room(double low, double high, double spacing) {
+  for (int most = std::max(1, static_cast<int>(1 / spacing)); most > 1; --most) {
+    std::vector<double> ticks = linear_ticks(low, high, most);
+    if (!crowded(ticks, low, high, spacing)) {
+      return ticks;
+    }
+  }
+  return linear_ticks(low, high, 1);
+}
+
+// Of an axis of a factor of two at least.
+std::vector<double> decade_ticks_with_room(double low, double high, double spacing) {
+  constexpr std::array<std::array<bool, 9>, 4> kDigits = {{
+      {true, true, true, true, true, true, true, true, true},
+      {true, true, true, true, false, true, false, false, false},
+      {true, true, false, false, true, false, false, false, false},
+      {true, false, false, false, false, false, false, false, false},
+  }};
+  for (const auto& digits : kDigits) {
+    std::vector<double> ticks = decade_ticks(low, high, digits, 1);
+    if (!crowded(ticks, low, high, spacing)) {
+      return ticks;
+    }
+  }
+  for (int stride = 2; stride < kMostDecades; ++stride) {
+    std::vector<double> ticks = decade_ticks(low, high, kDigits.back(), stride);
+    if (!crowded(ticks, low, high, spacing)) {
+      return ticks;
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 std::vector<double> linear_ticks(double low, double high, int most) {
@@ -78,33 +127,50 @@ std::vector<double> logarithmic_ticks(double low, double high, double spacing) {
     return {};
   }
   if (high < kLinearBelow * low) {
-    for (int most = std::max(1, static_cast<int>(1 / spacing)); most > 1; --most) {
-      std::vector<double> ticks = linear_ticks(low, high, most);
-      if (!crowded(ticks, low, high, spacing)) {
-        return ticks;
-      }
-    }
-    return linear_ticks(low, high, 1);
+    return linear_ticks_with_room(low, high, spacing);
   }
-  constexpr std::array<std::array<bool, 9>, 4> kDigits = {{
-      {true, true, true, true, true, true, true, true, true},
-      {true, true, true, true, false, true, false, false, false},
-      {true, true, false, false, true, false, false, false, false},
-      {true, false, false, false, false, false, false, false, false},
-  }};
-  for (const auto& digits : kDigits) {
-    std::vector<double> ticks = decade_ticks(low, high, digits, 1);
-    if (!crowded(ticks, low, high, spacing)) {
-      return ticks;
+  std::vector<double> ticks = decade_ticks_with_room(low, high, spacing);
+  const double gap = widest_gap(ticks, low, high);
+  if (high < kDigitsFrom * low && (ticks.size() < kFewTicks || gap > kWideGap)) {
+    std::vector<double> linear = linear_ticks_with_room(low, high, spacing);
+    if (widest_gap(linear, low, high) < gap) {
+      return linear;
     }
   }
-  for (int stride = 2; stride < kMostDecades; ++stride) {
-    std::vector<double> ticks = decade_ticks(low, high, kDigits.back(), stride);
-    if (!crowded(ticks, low, high, spacing)) {
-      return ticks;
+  return ticks;
+}
+
+std::vector<std::string> texts_apart(std::size_t count,
+                                     const std::function<std::string(std::size_t, int)>& text) {
+  std::vector<std::string> texts(count);
+  for (int more = 0; more <= kMostDigits; ++more) {
+    for (std::size_t i = 0; i < count; ++i) {
+      texts[i] = text(i, more);
+    }
+    if (std::set<std::string>(texts.begin(), texts.end()).size() == count) {
+      break;
     }
   }
-  return {};
+  return texts;
+}
+
+std::vector<std::string> tick_labels(const std::vector<double>& ticks,
+                                     const std::function<std::string(double, int)>& text) {
+  // What lies half way between two ticks has a text of its own, too.
+  std::vector<double> halves;
+  for (std::size_t i = 0; i < ticks.size(); ++i) {
+    if (i > 0) {
+      halves.push_back((ticks[i - 1] + ticks[i]) / 2);
+    }
+    halves.push_back(ticks[i]);
+  }
+  const std::vector<std::string> texts =
+      texts_apart(halves.size(), [&](std::size_t i, int more) { return text(halves[i], more); });
+  std::vector<std::string> labels;
+  for (std::size_t i = 0; i < texts.size(); i += 2) {
+    labels.push_back(texts[i]);
+  }
+  return labels;
 }
 
 }  // namespace orrery

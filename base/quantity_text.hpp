@@ -25,12 +25,17 @@ double parse_number(std::string_view text, std::string_view where, double min, d
 std::int64_t parse_integer(std::string_view text, std::string_view where, std::int64_t min,
                            std::int64_t max);
 
-// For people: three to four significant digits ("12.4 GiB", "3.61 s", "486 GB/s", "312 TFLOP/s").
-std::string format_bytes(Bytes bytes);  // binary prefixes
+// For people: three to four significant digits ("12.4 GiB", "3.61 s", "486 GB/s", "312 TFLOP/s"),
+// and so many more.
+std::string format_bytes(Bytes bytes, int more = 0);  // binary prefixes
 std::string format_bandwidth(BytesPerSecond rate);
-std::string format_duration(Seconds seconds);
+std::string format_duration(Seconds seconds, int more = 0);
 std::string format_flop_rate(FlopsPerSecond rate);
-std::string format_count(double count);  // "1.2 M", "70.6 B"
+std::string format_count(double count, int more = 0);  // "1.2 M", "70.6 B"
+
+// So many significant digits, but the whole part in full: "1048576", "3.351", "1.2e-05". No
+// trailing zeros.
+std::string format_number(double number, int digits);
 
 // Exact, for documents: a short text that parses back to the same value ("900 GB/s"),
 // with a number in [1, 1000) where that costs at most three characters.

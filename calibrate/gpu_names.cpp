@@ -48,7 +48,7 @@ constexpr std::array<UsualNode, 15> kUsualNodes = {{{"a100-sxm4-40gb", "dgx-a100
                                                     {"b300-sxm-288gb", "hgx-b300"},
                                                     {"gb200-186gb", "gb200-nvl72"},
                                                     {"gb300-288gb", "gb300-nvl72"},
-                                                    {"l40s", "l40s-8"},
+                                                    {"l40s", "l40s-8-no-p2p"},
                                                     {"rtx-pro-6000-server", "rtx-pro-6000-8"},
                                                     {"mi250x-gcd", "mi250x-8"},
                                                     {"mi300x", "mi300x-8"},

@@ -40,6 +40,7 @@ void fields(Io& io, GemmSample& gemm) {
   io.required("layout", gemm.layout, kLayoutNames);
   io.required("output", gemm.output, kDTypeNames);
   io.optional("accumulate", gemm.accumulate);
+  io.optional("batched", gemm.batched);
 }
 
 template <class Io>

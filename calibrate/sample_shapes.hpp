@@ -33,6 +33,7 @@ struct GemmSample {
   GemmLayout layout = GemmLayout::TN;
   DType output = DType::Bf16;
   bool accumulate = false;  // adds to C (gradient accumulation)
+  bool batched = false;     // the groups are a batch, of attention scores perhaps, not experts
   bool operator==(const GemmSample&) const = default;
 };
 

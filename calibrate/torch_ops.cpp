@@ -56,7 +56,8 @@ std::optional<Shape> multiplication(const TraceEvent& event, std::size_t a, bool
                   .n = right[rank - 1],
                   .k = left[rank - 1],
                   .groups = batched ? left[0] : 1,
-                  .dtype = *dtype};
+                  .dtype = *dtype,
+                  .batched = batched};
   gemm.output = unquantised(*dtype);
   // x W^T has its weight transposed, the weight gradient dY^T x its left operand; without strides
   // the forward pass is assumed.

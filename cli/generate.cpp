@@ -30,6 +30,7 @@ Examples:
   orrery generate indices --rows 54542 --slope 0.82 --count 51200 --json)";
 
 constexpr std::int64_t kMostDrawn = 10'000'000;
+constexpr double kMostTokens = 1e18;  // which are counted
 
 struct GenerateOptions {
   std::uint64_t seed = 1;
@@ -101,6 +102,9 @@ int lengths(const GenerateOptions& options) {
   check_range("--tail-from", model.tail_from, 1, 1e12);
   check_range("--tail-index", model.tail_index, 0.01, 100);
   check_range("--longest", static_cast<double>(model.longest), 1, 1e12);
+  check_range("--count times --longest",
+              static_cast<double>(options.count) * static_cast<double>(model.longest), 1,
+              kMostTokens);
   check_range("--pack", static_cast<double>(options.capacity), 0, 1e12);
   refuse_alone({{"--packing", options.packing != GenerateOptions().packing}},
                {"--pack", options.capacity > 0});

@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "cli/command/command.hpp"
+#include "plan/recommender/pipeline.hpp"
 #include "studies/schedule_run.hpp"
 #include "traces/adapters.hpp"
 
@@ -15,7 +16,7 @@ namespace {
 
 void check_spans(const PicturedRun& run) {
   if (run.result->spans.size() != run.order->passes.size()) {
-    const std::int64_t passes = studies::forwards_and_gradients(*run.order);
+    const std::int64_t passes = sim::num_passes(*run.order);
     const std::int64_t pieces =
         std::int64_t{run.order->slices} * std::max(1, run.order->iterations);
     const std::int64_t most =
@@ -26,6 +27,30 @@ void check_spans(const PicturedRun& run) {
               most > 0 ? fmt::format("set --microbatches to {} or fewer", most)
                        : std::string("take fewer stages, chunks or slices"));
   }
+}
+
+// What the streams of a worker run, one virtual stage each; without a plan there are several
+// workers, those of the model's stages first. None for other schedules.
+std::vector<std::string> list_names(const PicturedRun& run) {
+  std::vector<std::string> names;
+  if (run.name != plan::kNestedSchedule) {
+    return names;
+  }
+  names.resize(run.order->passes.size());
+  const std::size_t of_model = 2;
+  const std::size_t of_worker = 6;
+  const std::size_t workers = names.size() / of_worker;
+  for (std::size_t stage = 0; stage < run.order->device_of.size(); ++stage) {
+    const std::size_t prepares = of_worker - of_model;
+    const std::size_t later = stage - of_model * workers;
+    const bool is_model = stage < of_model * workers;
+    const std::size_t worker = is_model ? stage / of_model : later / prepares;
+    const std::string_view name =
+        plan::nested_stage_name(is_model ? stage % of_model : of_model + later % prepares);
+    names[run.order->device_of[stage]] =
+        workers > 1 ? fmt::format("worker {}, {}", worker, name) : std::string(name);
+  }
+  return names;
 }
 
 traces::Trace trace_of(const PicturedRun& run) {
@@ -40,10 +65,10 @@ void write_pictures(const PicturedRun& run, const PictureFiles& files,
     check_spans(run);
   }
   if (!files.svg.empty()) {
-    write_result(
-        files.svg,
-        sim::schedule_svg(*run.order, *run.result, run.title, static_cast<double>(run.scale)),
-        output);
+    write_result(files.svg,
+                 sim::schedule_svg(*run.order, *run.result, run.title,
+                                   static_cast<double>(run.scale), list_names(run)),
+                 output);
   }
   if (!files.trace.empty()) {
     write_result(files.trace, traces::chrome_trace_text(trace_of(run)), output);
@@ -61,7 +86,8 @@ void write_comparison(const std::vector<PicturedRun>& runs, const std::string& t
                       .result = run.result,
                       .title = run.title,
                       .time_divisor = static_cast<double>(run.scale),
-                      .synchronous = run.synchronous});
+                      .synchronous = run.synchronous,
+                      .lists = list_names(run)});
   }
   if (!files.svg.empty()) {
     write_result(files.svg, sim::schedules_svg(panels, title), output);

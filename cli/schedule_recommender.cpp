@@ -86,27 +86,12 @@ std::string streams_text(const Nested& run) {
   return table.text();
 }
 
-// Each stream runs one virtual stage.
-std::vector<std::string> stream_names(const sim::PipelineOrder& order) {
-  std::vector<std::string> names(order.passes.size());
-  for (std::size_t stage = 0; stage < order.device_of.size(); ++stage) {
-    names[order.device_of[stage]] = plan::nested_stage_name(stage);
-  }
-  return names;
-}
-
 void write_run(const Nested& run, const PictureFiles& files, const OutputOptions& output) {
-  if (!files.svg.empty()) {
-    write_result(files.svg,
-                 sim::schedule_svg(run.step.order, run.step.run, title_of(run), 1,
-                                   stream_names(run.step.order)),
-                 output);
-  }
   write_pictures({.name = std::string(plan::kNestedSchedule),
                   .order = &run.step.order,
                   .result = &run.step.run,
                   .title = title_of(run)},
-                 {.svg = "", .trace = files.trace, .width = files.width}, output);
+                 files, output);
 }
 
 Json run_json(const Nested& run) {

@@ -46,14 +46,19 @@ void write_pictures(const studies::Validation& validation, const ValidateOptions
   }
   if (!options.plot_folder.empty()) {
     const std::vector<studies::Scatter> pictures = studies::scatters(validation);
+    if (!pictures.empty()) {
+      create_folders(options.plot_folder);
+    }
     for (const studies::Scatter& picture : pictures) {
       std::string name = picture.name;
       std::replace(name.begin(), name.end(), ' ', '-');
       write_file_atomically(fmt::format("{}/{}.svg", options.plot_folder, name), picture.svg);
     }
     if (!options.output.quiet) {
-      note(fmt::format("wrote {} pictures into {}", pictures.size(),
-                       printable(options.plot_folder)));
+      note(pictures.empty()
+               ? std::string("wrote no pictures: there are no rows to draw")
+               : fmt::format("wrote {} into {}", counted(std::ssize(pictures), "picture"),
+                             printable(options.plot_folder)));
     }
   }
 }
@@ -67,6 +72,14 @@ void check_some_simulated(const studies::Validation& validation, const std::stri
   bad_input(where,
             fmt::format("no row was simulated, {} skipped", counted(std::ssize(rows), "row")),
             rows.empty() ? std::string() : "the first: " + rows.front().skipped_because);
+}
+
+void note_empty_files(const studies::Validation& validation, const ValidateOptions& options) {
+  for (const std::string& file : validation.empty_files) {
+    if (!options.output.quiet) {
+      note(fmt::format("{}: there are no rows below the names of the columns", printable(file)));
+    }
+  }
 }
 
 // The tables do not show how cells were read.
@@ -87,7 +100,7 @@ int run_validate(const ValidateOptions& options) {
                  json_path(options.output)},
                 options.files);
   if (!options.plot_folder.empty()) {
-    create_folders(options.plot_folder);
+    check_folder_writable(options.plot_folder);
   }
   const std::set<std::string> names(options.files.begin(), options.files.end());
   if (names.size() < options.files.size()) {
@@ -97,6 +110,7 @@ int run_validate(const ValidateOptions& options) {
   how.jobs = static_cast<int>(parse_integer(options.jobs, "--jobs", 0, limits::kMaxThreads));
   how.worst = static_cast<std::size_t>(parse_integer(options.worst, "--worst", 0, 100'000));
   const studies::Validation validation = studies::validate_files(options.files, how);
+  note_empty_files(validation, options);
   const std::vector<studies::PlanGroup> groups = studies::plan_groups(validation.rows);
   if (options.output.json) {
     Json document = studies::to_json(validation);

@@ -139,7 +139,9 @@ void CollectiveModel::lay_rings() {
       case Wiring::RackCrossbar:
         break;
       case Wiring::ListedPairs: {
-        const int channels = mesh_ring_channels(up.mesh, n);
+        // RCCL has paths of its own, of which no log is known.
+        const bool through_others = cluster_.gpu.vendor == "NVIDIA";
+        const int channels = mesh_ring_channels(up.mesh, n, through_others);
         intra_channels_[at] = std::max(1, channels);
         // Without a ring the traffic goes through the host.
         ring = channels > 0 ? channels * link * kMeshLinkFraction : std::min(ring, by_host);

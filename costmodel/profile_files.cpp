@@ -20,6 +20,14 @@ bool is_among(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
+// Blackwell of workstations and PCIe cards, compute capability 12, shares the multiprocessors and
+// the attention kernels of Ada, not those of the chips with HBM.
+std::string default_name(const topologies::Gpu& gpu) {
+  constexpr double kOfWorkstations = 12;
+  const bool other = gpu.architecture == "blackwell" && gpu.compute_capability >= kOfWorkstations;
+  return "default-" + gpu.architecture + (other ? "-pcie" : "");
+}
+
 // The energy of a FLOP was taken from the GPU a profile is for, or, with the defaults of an
 // architecture, stands for the GPU as its file describes it.
 Profile with_reference_peak(Profile profile, const topologies::Gpu& gpu) {
@@ -61,7 +69,7 @@ Profile load_profile(const std::string& text, const topologies::Gpu& gpu) {
   const std::vector<std::string> names = profile_names();
   const auto known = [&](const std::string& name) { return is_among(names, name); };
   if (text.empty()) {
-    const std::string of_architecture = "default-" + gpu.architecture;
+    const std::string of_architecture = default_name(gpu);
     return known(gpu.name)
                ? load_named(gpu.name, gpu)
                : with_own_energy(

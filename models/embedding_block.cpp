@@ -29,6 +29,7 @@ int gather_tokens(BlockBuilder& builder, const NetworkSpec& spec, const std::str
 int project_patches(BlockBuilder& builder, const NetworkSpec& spec) {
   const std::int64_t pixels = kColourChannels * spec.image_patch * spec.image_patch;
   const int image = builder.activation("pixels", builder.token_dims({{Var::Latent, pixels}}));
+  builder.block.tensors[static_cast<std::size_t>(image)].frozen = true;  // as data are
   return builder.linear("patch_projection", image, {Var::Latent},
                         {"patch_embedding", {{Var::Hidden, spec.hidden}}}, {.bias = true});
 }

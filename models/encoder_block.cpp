@@ -45,6 +45,7 @@ int add_features(BlockBuilder& builder, const NetworkSpec& spec, int stream) {
       "features", {items, {Var::Seq, encoder.tokens}, {Var::Hidden, encoder.hidden}});
   // Without a gradient for the encoder the features are an input like token ids.
   builder.block.input = encoder.frozen ? -1 : features;
+  builder.block.tensors[static_cast<std::size_t>(features)].frozen = encoder.frozen;
   builder.freezes = false;  // trained beside adapters, too
   const int up = builder.linear("projector_up", features, {Var::Hidden},
                                 {"projected", {{Var::Ffn, spec.hidden}}}, {.bias = true});

@@ -44,6 +44,25 @@ void level(std::int64_t most, std::vector<std::int64_t>& counts) {
   }
 }
 
+// Of a rank's load from step to step; 0 where it is constant.
+double autocorrelation_of(const std::vector<std::vector<double>>& loads, std::size_t rank) {
+  // Counted from the first step, a constant load is exactly 0: rounding leaves nothing to
+  // correlate.
+  std::vector<double> changes;
+  for (const std::vector<double>& step : loads) {
+    changes.push_back(step[rank] - loads.front()[rank]);
+  }
+  const double mean = sum_of(changes) / static_cast<double>(changes.size());
+  double own = 0;
+  double next = 0;
+  for (std::size_t step = 0; step < changes.size(); ++step) {
+    const double here = changes[step] - mean;
+    own += here * here;
+    next += step + 1 < changes.size() ? here * (changes[step + 1] - mean) : 0.0;
+  }
+  return own > 0 ? next / own : 0.0;
+}
+
 }  // namespace
 
 RoutingGenerator::RoutingGenerator(const RoutingModel& model, std::uint64_t seed)
@@ -157,31 +176,23 @@ BalanceStatistics balance_statistics(const std::vector<std::vector<double>>& loa
     return statistics;
   }
   const auto steps = static_cast<double>(loads.size());
-  const std::size_t ranks = loads.front().size();
+  const auto ranks = static_cast<double>(loads.front().size());
   statistics.max_over_mean = 0;
   for (const std::vector<double>& step : loads) {
-    const double mean = sum_of(step) / static_cast<double>(ranks);
+    const double mean = sum_of(step) / ranks;
     double squares = 0;
     for (const double load : step) {
       squares += (load - mean) * (load - mean);
     }
-    statistics.max_over_mean += *std::max_element(step.begin(), step.end()) / mean / steps;
-    statistics.variation += std::sqrt(squares / static_cast<double>(ranks)) / mean / steps;
+    statistics.max_over_mean += *std::max_element(step.begin(), step.end()) / mean;
+    statistics.variation += std::sqrt(squares / ranks) / mean;
   }
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
-    double mean = 0;
-    for (const std::vector<double>& step : loads) {
-      mean += step[rank] / steps;
-    }
-    double own = 0;
-    double next = 0;
-    for (std::size_t step = 0; step < loads.size(); ++step) {
-      const double here = loads[step][rank] - mean;
-      own += here * here;
-      next += step + 1 < loads.size() ? here * (loads[step + 1][rank] - mean) : 0.0;
-    }
-    statistics.autocorrelation += own > 0 ? next / own / static_cast<double>(ranks) : 0.0;
+  statistics.max_over_mean /= steps;
+  statistics.variation /= steps;
+  for (std::size_t rank = 0; rank < loads.front().size(); ++rank) {
+    statistics.autocorrelation += autocorrelation_of(loads, rank);
   }
+  statistics.autocorrelation /= ranks;
   return statistics;
 }
 

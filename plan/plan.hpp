@@ -119,6 +119,9 @@ struct Execution {
   bool cast_gradients = false;          // low-precision gradients are cast by a kernel, then added
   bool attention_copies =
       false;  // q, k, v are split from one tensor by copies, context is copied back
+  bool projection_copies =
+      false;  // fused attention reads q, k, v in the projection's order: values
+              // and grouped queries alone are copied, gradients are joined
   bool fused_cross_entropy = false;  // one kernel; else Megatron's passes over fp32 logits in place
   int loss_evaluations = 0;  // of every micro-batch, behind its backward: metrics of the training
   bool eager_loss = false;   // PyTorch's kernels instead, with a copy of the logits each

@@ -2,6 +2,7 @@
 #include "sim/caching_allocator.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.hpp"
 
@@ -31,7 +32,56 @@ std::int64_t segment_size(std::int64_t size) {
   return size < kMinLargeRequest ? kLargeSegment : round_up(size, kRoundLarge);
 }
 
+constexpr std::size_t kLongestRun = 128;  // of free blocks: 3 kB
+
 }  // namespace
+
+std::size_t CachingAllocator::FreeList::run_of(const FreeBlock& block) const {
+  const auto found = std::lower_bound(runs_.begin(), runs_.end(), block,
+                                      [](const std::vector<FreeBlock>& run,
+                                         const FreeBlock& wanted) { return run.back() < wanted; });
+  return static_cast<std::size_t>(found - runs_.begin());
+}
+
+void CachingAllocator::FreeList::add(const FreeBlock& block) {
+  if (runs_.empty()) {
+    runs_.push_back({block});
+    return;
+  }
+  const std::size_t at = std::min(run_of(block), runs_.size() - 1);
+  std::vector<FreeBlock>& run = runs_[at];
+  run.insert(std::lower_bound(run.begin(), run.end(), block), block);
+  if (run.size() > kLongestRun) {
+    const auto middle = run.begin() + kLongestRun / 2;
+    std::vector<FreeBlock> upper(middle, run.end());
+    run.erase(middle, run.end());
+    runs_.insert(runs_.begin() + static_cast<std::ptrdiff_t>(at) + 1, std::move(upper));
+  }
+}
+
+void CachingAllocator::FreeList::erase(std::size_t run, std::vector<FreeBlock>::iterator block) {
+  runs_[run].erase(block);
+  if (runs_[run].empty()) {
+    runs_.erase(runs_.begin() + static_cast<std::ptrdiff_t>(run));
+  }
+}
+
+void CachingAllocator::FreeList::remove(const FreeBlock& block) {
+  const std::size_t run = run_of(block);
+  erase(run, std::lower_bound(runs_[run].begin(), runs_[run].end(), block));
+}
+
+CachingAllocator::BlockId CachingAllocator::FreeList::take_fitting(std::int64_t size) {
+  const FreeBlock least{size, -1, -1};
+  const std::size_t run = run_of(least);
+  if (run == runs_.size()) {
+    return -1;
+  }
+  const auto found = std::lower_bound(runs_[run].begin(), runs_[run].end(), least);
+  const BlockId id = found->id;
+  erase(run, found);
+  return id;
+}
 
 CachingAllocator::BlockId CachingAllocator::new_block(const Block& block) {
   if (unused_.empty()) {
@@ -55,27 +105,20 @@ CachingAllocator::FreeList& CachingAllocator::free_list(int pool) {
 void CachingAllocator::add_free(BlockId id) {
   Block& block = blocks_[static_cast<std::size_t>(id)];
   block.free = true;
-  FreeList& list = free_list(block.pool);
-  const FreeBlock entry{block.size, block.address, id};
-  list.insert(std::lower_bound(list.begin(), list.end(), entry), entry);
+  free_list(block.pool).add({block.size, block.address, id});
 }
 
 void CachingAllocator::remove_free(BlockId id) {
   Block& block = blocks_[static_cast<std::size_t>(id)];
   block.free = false;
-  FreeList& list = free_list(block.pool);
-  list.erase(std::lower_bound(list.begin(), list.end(), FreeBlock{block.size, block.address, id}));
+  free_list(block.pool).remove({block.size, block.address, id});
 }
 
 CachingAllocator::BlockId CachingAllocator::find_fit(int pool, std::int64_t size) {
-  FreeList& list = free_list(pool);
-  const auto found = std::lower_bound(list.begin(), list.end(), FreeBlock{size, -1, -1});
-  if (found == list.end()) {
-    return -1;
+  const BlockId id = free_list(pool).take_fitting(size);
+  if (id >= 0) {
+    blocks_[static_cast<std::size_t>(id)].free = false;
   }
-  const BlockId id = found->id;
-  blocks_[static_cast<std::size_t>(id)].free = false;
-  list.erase(found);
   return id;
 }
 
@@ -214,13 +257,15 @@ void CachingAllocator::release(BlockId id) {
 // Gives back segments without a live block, and the free end of expandable ones.
 void CachingAllocator::empty_cache() {
   std::vector<BlockId> whole;
+  const auto look_at = [&](const FreeBlock& entry) {
+    const Block& block = blocks_[static_cast<std::size_t>(entry.id)];
+    if (block.next < 0 && (options_.expandable_segments || block.previous < 0)) {
+      whole.push_back(entry.id);
+    }
+  };
   for (const FreeList& list : free_) {
-    for (const FreeBlock& entry : list) {
-      const Block& block = blocks_[static_cast<std::size_t>(entry.id)];
-      const bool last = block.next < 0;
-      if (last && (options_.expandable_segments || block.previous < 0)) {
-        whole.push_back(entry.id);
-      }
+    for (const std::vector<FreeBlock>& run : list.runs()) {
+      std::for_each(run.begin(), run.end(), look_at);
     }
   }
   for (const BlockId id : whole) {

@@ -7,8 +7,7 @@
 // (small pool) or more than 1 MiB (large pool) remain; free neighbours of a segment merge; when
 // the device is full, segments without a live block are given back and the request is tried again.
 // With expandable segments each pool and stream is one segment that grows at its end by 2 MiB
-// (small) or 20 MiB (large) pages. Deterministic; O(log n) comparisons
-// for n free blocks, of which up to n move.
+// (small) or 20 MiB (large) pages. Deterministic; O(log n) comparisons for n free blocks.
 #pragma once
 
 #include <compare>
@@ -55,8 +54,22 @@ class CachingAllocator {
     BlockId id = -1;
     auto operator<=>(const FreeBlock&) const = default;
   };
-  // Sorted. Few blocks are free at a time, so that a flat array beats a tree.
-  using FreeList = std::vector<FreeBlock>;
+  // Sorted, in runs of bounded length: few blocks are free at a time, so that a flat array beats a
+  // tree, but where thousands are, not all of them move when one comes or goes.
+  class FreeList {
+   public:
+    void add(const FreeBlock& block);
+    void remove(const FreeBlock& block);
+    BlockId take_fitting(std::int64_t size);  // the least that is large enough; -1: none
+    const std::vector<std::vector<FreeBlock>>& runs() const { return runs_; }
+
+   private:
+    // The first run that ends no earlier.
+    std::size_t run_of(const FreeBlock& block) const;
+    void erase(std::size_t run, std::vector<FreeBlock>::iterator block);
+
+    std::vector<std::vector<FreeBlock>> runs_;  // none is empty
+  };
 
   BlockId new_block(const Block& block);
   FreeList& free_list(int pool);

@@ -56,6 +56,9 @@ struct ScheduleParams {
   // `activation` and `weight_grad_activation` of every virtual stage; empty: the same for all.
   std::vector<std::int64_t> activations = {};
   std::vector<std::int64_t> weight_grad_activations = {};
+  // Devices of the virtual stages that `times` are measured on, which a schedule that chooses its
+  // placement then keeps to; empty: the times hold on any.
+  std::vector<std::uint16_t> timed_on = {};
   // What single micro-batches keep, of which `cap` counts 1 (`dynapipe`); empty: 1 each.
   std::vector<double> weights = {};
   // Decide every pass, try every candidate, copy and leave out nothing: the same lists, for tests.

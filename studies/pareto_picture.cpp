@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/axis.hpp"
 #include "base/quantity_text.hpp"
 #include "base/svg.hpp"
 #include "base/text.hpp"
@@ -18,11 +19,13 @@ namespace {
 using search::ParetoKind;
 using search::ParetoPoint;
 
-constexpr double kLeft = 90;
+constexpr double kLeft = 90;  // or more where labels need it
 constexpr double kTop = 56;
 constexpr double kPlotWidth = 640;
 constexpr double kPlotHeight = 320;
 constexpr double kWidth = kLeft + kPlotWidth + 40;
+constexpr double kLabelsFrom = 26;  // beyond the name of the axis
+constexpr double kTickFont = 10;
 constexpr double kGibibyte = 1024.0 * 1024.0 * 1024.0;
 constexpr double kLine = 17;
 constexpr double kNear = 18;            // pixels within which a tick's label would cover another
@@ -45,16 +48,22 @@ class Picture {
       across_.add(prices_.back());
       up_.add(times_.back());
     }
+    time_ticks_ = up_.ticks(kTickSpacingUp, time_unit());
+    time_labels_ = tick_labels(
+        time_ticks_, [](double time, int more) { return format_duration(Seconds(time), more); });
+    for (const std::string& label : time_labels_) {
+      left_ = std::max(left_, kLabelsFrom + text_width(label, kTickFont) + 6);
+    }
   }
 
   std::string svg() {
     const plan::Plan& plan = frontier_.points.front().found.plan;
-    text(kLeft, 22, "start",
+    text(left_, 22, "start",
          printable(fmt::format("{} on {} ({} x {})", plan.network.spec.name, plan.cluster.name,
                                plan.cluster.num_gpus(), plan.cluster.gpu.name),
                    kMostTitle),
          " font-size=\"15\" font-weight=\"bold\"");
-    text(kLeft, 42, "start",
+    text(left_, 42, "start",
          fmt::format("batch {}, sequence {}, {}; {}", plan.batch, plan.sequence,
                      to_text(plan.precision),
                      is_proven() ? "the fastest plan for every limit, proven"
@@ -65,7 +74,7 @@ class Picture {
     dots();
     numbers();
     const double bottom = list();
-    return svg_document(kWidth, bottom + 12, body_);
+    return svg_document(left_ + kPlotWidth + 40, bottom + 12, body_);
   }
 
  private:
@@ -73,6 +82,11 @@ class Picture {
     return frontier_.complete &&
            std::all_of(frontier_.points.begin(), frontier_.points.end(),
                        [](const ParetoPoint& point) { return point.gap_fraction == 0; });
+  }
+  // That format_duration() takes for the shortest time: its round multiples are round in text.
+  double time_unit() const {
+    const double shortest = *std::min_element(times_.begin(), times_.end());
+    return shortest >= 2 * kHour.value() ? kHour.value() : shortest >= 120 ? 60 : 1;
   }
   double price(const ParetoPoint& point) const {
     switch (frontier_.kind) {
@@ -85,10 +99,11 @@ class Picture {
     }
     return 0;
   }
-  std::string price_text(double value) const {
-    return frontier_.kind == ParetoKind::Memory ? format_bytes(Bytes(value))
+  // With so many digits more than usual.
+  std::string price_text(double value, int more = 0) const {
+    return frontier_.kind == ParetoKind::Memory ? format_bytes(Bytes(value), more)
            : frontier_.kind == ParetoKind::Gpus ? fmt::format("{:.0f}", value)
-                                                : fmt::format("{:.4g} USD", value);
+                                                : format_number(value, 4 + more) + " USD";
   }
   // As in price_text, with what is counted.
   std::string named_price(double value) const {
@@ -96,7 +111,7 @@ class Picture {
                ? fmt::format("{:.0f} GPU{}", value, value == 1 ? "" : "s")
                : price_text(value);
   }
-  double x(double value) const { return kLeft + kPlotWidth * across_.place(value); }
+  double x(double value) const { return left_ + kPlotWidth * across_.place(value); }
   double y(double value) const { return kTop + kPlotHeight * (1 - up_.place(value)); }
 
   void text(double at_x, double at_y, std::string_view anchor, std::string_view content,
@@ -107,25 +122,24 @@ class Picture {
   void axes() {
     body_ += fmt::format(
         "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"none\" stroke=\"#888\"/>\n",
-        kLeft, kTop, kPlotWidth, kPlotHeight);
+        left_, kTop, kPlotWidth, kPlotHeight);
     const char* below = frontier_.kind == ParetoKind::Memory ? "memory of the fullest GPU"
                         : frontier_.kind == ParetoKind::Gpus ? "GPUs"
                                                              : "price of an iteration";
-    text(kLeft + kPlotWidth / 2, kTop + kPlotHeight + 40, "middle", below);
+    text(left_ + kPlotWidth / 2, kTop + kPlotHeight + 40, "middle", below);
     text(16, kTop + kPlotHeight / 2, "middle", "iteration time",
          fmt::format(" transform=\"rotate(-90 16 {:.1f})\"", kTop + kPlotHeight / 2));
-    for (const double time : up_.ticks(kTickSpacingUp)) {
-      grid(kLeft, y(time), fmt::format("H{}", kLeft + kPlotWidth));
-      text(kLeft - 6, y(time) + 4, "end", format_duration(Seconds(time)), " font-size=\"10\"");
+    for (std::size_t i = 0; i < time_ticks_.size(); ++i) {
+      const double at = y(time_ticks_[i]);
+      grid(left_, at, fmt::format("H{}", left_ + kPlotWidth));
+      text(left_ - 6, at + 4, "end", time_labels_[i], " font-size=\"10\"");
     }
-    std::string before;  // ticks closer than a label tells apart are one
-    for (const double value : price_ticks()) {
-      const std::string label = price_text(value);
-      if (label != before) {
-        grid(x(value), kTop, fmt::format("V{}", kTop + kPlotHeight));
-        text(x(value), kTop + kPlotHeight + 16, "middle", label, " font-size=\"10\"");
-      }
-      before = label;
+    const std::vector<double> ticks = price_ticks();
+    const std::vector<std::string> labels =
+        tick_labels(ticks, [this](double value, int more) { return price_text(value, more); });
+    for (std::size_t i = 0; i < ticks.size(); ++i) {
+      grid(x(ticks[i]), kTop, fmt::format("V{}", kTop + kPlotHeight));
+      text(x(ticks[i]), kTop + kPlotHeight + 16, "middle", labels[i], " font-size=\"10\"");
     }
   }
 
@@ -159,7 +173,7 @@ class Picture {
                            : fmt::format("H{:.1f}V{:.1f}", x(prices_[i]), y(times_[i]));
     }
     body_ += fmt::format("<path d=\"{}H{:.1f}\" fill=\"none\" stroke=\"#4477aa\"/>\n", path,
-                         kLeft + kPlotWidth);
+                         left_ + kPlotWidth);
   }
 
   void dots() {
@@ -177,13 +191,13 @@ class Picture {
 
   // A number for every dot, with a line to it where dots are crowded.
   void numbers() {
-    LabelPlaces places({kLeft + kFromFrame, kTop + kFromFrame, kLeft + kPlotWidth - kFromFrame,
+    LabelPlaces places({left_ + kFromFrame, kTop + kFromFrame, left_ + kPlotWidth - kFromFrame,
                         kTop + kPlotHeight - kFromFrame});
     for (std::size_t i = 0; i < prices_.size(); ++i) {
       const double at_x = x(prices_[i]);
       const double at_y = y(times_[i]);
       places.keep_free({at_x - kInDot, at_y - kInDot, at_x + kInDot, at_y + kInDot});
-      const double step_end = i == 0 ? kLeft + kPlotWidth : x(prices_[i - 1]);
+      const double step_end = i == 0 ? left_ + kPlotWidth : x(prices_[i - 1]);
       const double step_foot = i == 0 ? at_y : y(times_[i - 1]);
       places.keep_free({at_x, at_y - 1, step_end, at_y + 1});
       places.keep_free({step_end - 1, at_y, step_end + 1, step_foot});
@@ -204,11 +218,11 @@ class Picture {
   double list() {
     double at = kTop + kPlotHeight + 70;
     const auto line = [&](std::string_view content, double indent) {
-      text(kLeft + indent, at, "start", content, " font-size=\"11\"");
+      text(left_ + indent, at, "start", content, " font-size=\"11\"");
       at += kLine;
     };
     for (std::size_t i = 0; i < std::min(prices_.size(), kMostListed); ++i) {
-      text(kLeft - 8, at, "end", fmt::format("{}", i + 1), " font-size=\"11\"");
+      text(left_ - 8, at, "end", fmt::format("{}", i + 1), " font-size=\"11\"");
       const std::string plan =
           fmt::format("{}, {}, {}", named_price(prices_[i]), format_duration(Seconds(times_[i])),
                       plan::layout_text(frontier_.points[i].found.plan));
@@ -229,6 +243,9 @@ class Picture {
   std::vector<double> times_;
   PictureScale across_;
   PictureScale up_;
+  std::vector<double> time_ticks_;
+  std::vector<std::string> time_labels_;
+  double left_ = kLeft;
   std::string body_;
 };
 

@@ -360,6 +360,7 @@ void plan_with_table(const sim::PipelineOrder& order, const CostTable& table,
                             s < costs.send_forward.size() ? costs.send_forward[s] : SimTime{}});
   }
   sim::in_lowest_terms(params.times);
+  params.timed_on = order.device_of;
   if (!table.splits_activations()) {
     return;
   }

@@ -46,8 +46,9 @@ CostTable read_cost_table(const std::string& path);
 // replicated stages one per stage.
 sim::ShareCosts table_costs(const sim::PipelineOrder& order, const CostTable& table);
 
-// What a schedule that plans with times is given: per virtual stage of `order` its times and the
-// part of its activations that only the weight gradient frees; all keep as much.
+// What a schedule that plans with times is given: per virtual stage of `order` its times on the
+// device it has there, and the part of its activations that only the weight gradient frees; all
+// keep as much.
 void plan_with_table(const sim::PipelineOrder& order, const CostTable& table,
                      sim::ScheduleParams& params);
 

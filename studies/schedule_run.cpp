@@ -8,10 +8,6 @@
 
 namespace orrery::studies {
 
-std::int64_t forwards_and_gradients(const sim::PipelineOrder& order) {
-  return std::int64_t{2} * order.num_virtual_stages * order.micro_batches;
-}
-
 ScheduleMeasures measure_schedule(const sim::PipelineOrder& order, bool synchronous,
                                   const ScheduleRun& run) {
   ScheduleMeasures measures;
@@ -52,7 +48,7 @@ ScheduleRun run_schedule(const sim::PipelineOrder& order, bool synchronous,
   ScheduleRun run;
   run.scale = scale;
   run.has_spans = (with_spans || !synchronous || order.iterations > 1) &&
-                  forwards_and_gradients(order) <= kMaxPassesWithSpans;
+                  sim::num_passes(order) <= kMaxPassesWithSpans;
   run.result = sim::evaluate_pipeline(
       order, costs, {.steady_state = !run.has_spans, .record_spans = run.has_spans});
   run.measures = measure_schedule(order, synchronous, run);

@@ -50,9 +50,8 @@ struct ScheduleRun {
   ScheduleMeasures measures;
 };
 
-// Spans are recorded of so many forwards and gradients at most.
+// Spans are recorded of so many passes at most.
 inline constexpr std::int64_t kMaxPassesWithSpans = 200'000;
-std::int64_t forwards_and_gradients(const sim::PipelineOrder& order);
 
 // Asynchronous schedules record their spans in any case, as long as they are few enough to keep:
 // the steady period is read from them.

@@ -157,7 +157,10 @@ class LogReader {
     NcclRank place;
     place.rank = static_cast<int>(parse_integer(words[1], where(), 0, limits::kMaxDevices));
     for (std::size_t i = 2; i + 1 < words.size(); ++i) {
-      if (words[i] == "Pid" && is_number(words[i + 1])) {
+      if (words[i] == "Group" && is_number(words[i + 1])) {
+        place.group =
+            static_cast<int>(parse_integer(words[i + 1], where(), 0, std::int64_t{1} << 30));
+      } else if (words[i] == "Pid" && is_number(words[i + 1])) {
         place.pid = parse_integer(words[i + 1], where(), 0, std::int64_t{1} << 40);
       } else if (words[i] == "on" && place.host.empty()) {
         place.host = printable(words[i + 1]);
@@ -241,10 +244,28 @@ class LogReader {
     }
   }
 
+  // "NCCL INFO NCCL_ALGO set by environment to Ring."
+  void read_forced(const std::vector<std::string_view>& words) {
+    for (std::size_t i = 0; i + 5 < words.size(); ++i) {
+      if ((words[i] != "NCCL_ALGO" && words[i] != "NCCL_PROTO") || words[i + 1] != "set" ||
+          words[i + 3] != "environment") {
+        continue;
+      }
+      std::string_view value = words[i + 5];
+      value.remove_suffix(value.ends_with('.') ? 1 : 0);
+      const std::string stated = printable(fmt::format("{}={}", words[i], value));
+      if (std::ranges::find(log_.forced, stated) == log_.forced.end() &&
+          log_.forced.size() < kMaxProblems) {
+        log_.forced.push_back(stated);
+      }
+    }
+  }
+
   void read_fact(const std::vector<std::string_view>& words) {
     for (const std::string_view word : words) {
       read_library(word);
     }
+    read_forced(words);
     for (std::size_t i = 0; i + 1 < words.size(); ++i) {
       if (words[i] == "collective:") {
         set_collective(words[i + 1]);

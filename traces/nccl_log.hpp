@@ -45,6 +45,7 @@ struct NcclRow {
 // A line "Rank 3 Group 0 Pid 4711 on host device 3 [0x07] NVIDIA H100 80GB HBM3".
 struct NcclRank {
   int rank = 0;
+  int group = 0;  // of ranks that were split (NCCL_TESTS_SPLIT); all groups run at once
   std::int64_t pid = 0;
   std::string host;
   std::string device = {};  // as printed; "" where the line ends before it
@@ -76,6 +77,7 @@ struct NcclLog {
   int gpus_per_node = 0;
   std::string interconnect;
   std::string launch;
+  std::vector<std::string> forced;  // "NCCL_ALGO=Ring", as NCCL_DEBUG=INFO says
   std::vector<NcclFailure> failures;
   std::vector<std::string> problems;  // with NcclFaults::Collect: "file:line: what"
 };

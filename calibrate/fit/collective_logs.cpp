@@ -42,9 +42,36 @@ std::string library_version(const SampleHeader& header, std::string_view name) {
   return {};
 }
 
+// NCCL adds elements of one byte more slowly, and never in NVSwitches (ncclNvlsSupported,
+// src/include/device.h): sums that no training asks for. What is only moved takes as long in any
+// format.
+bool adds_bytes(const Sample& sample, const CollectiveSample& shape) {
+  const bool adds = shape.kind == CommKind::AllReduce || shape.kind == CommKind::ReduceScatter;
+  const std::string type = to_lower(sample.implementation);
+  const auto mentions = [&](const char* word) { return type.find(word) != std::string::npos; };
+  return adds && (type == "int8" || type == "uint8" || type == "char" || mentions("e4m3") ||
+                  mentions("e5m2"));
+}
+
 bool usable(const CollectiveSample& sample) {
-  return is_fitted(sample.kind) && !sample.in_place && sample.concurrent_groups == 1 &&
-         !sample.beside && sample.bytes >= kSmallestFitted && sample.ranks >= 2;
+  return is_fitted(sample.kind) && !sample.in_place && !sample.beside &&
+         sample.bytes >= kSmallestFitted && sample.ranks >= 2;
+}
+
+// Times that say nothing of what plans ask for, by reason; empty where they do.
+std::string why_left_out(const Sample& sample, const CollectiveSample& shape) {
+  return shape.concurrent_groups > 1 ? "times of several groups at once"
+         : adds_bytes(sample, shape) ? "sums of one byte an element, which NCCL adds more slowly"
+                                     : "";
+}
+
+// One remark a reason, however many logs there are.
+void tell_left_out(const std::map<std::string, std::set<std::string>>& logs_by_reason,
+                   std::vector<std::string>& remarks) {
+  for (const auto& [reason, logs] : logs_by_reason) {
+    const std::string more = logs.size() == 1 ? "" : fmt::format(" and {} more", logs.size() - 1);
+    remarks.push_back(fmt::format("left out: {}: {}{}", reason, *logs.begin(), more));
+  }
 }
 
 CollectiveLog described(const SampleFile& file, const Sample& sample, const CollectiveSample& shape,
@@ -73,8 +100,9 @@ std::string why_not_fitted(const SampleHeader& header, const CollectiveSample& s
   }
   const bool forced =
       mentions(header.fabric, "nccl_algo") ||
-      std::any_of(header.notes.begin(), header.notes.end(),
-                  [&](const std::string& note) { return mentions(note, "nccl_algo"); });
+      std::any_of(header.notes.begin(), header.notes.end(), [&](const std::string& note) {
+        return mentions(note, "nccl_algo") || mentions(note, "nccl_proto");
+      });
   return forced ? "NCCL's algorithm was forced" : "";
 }
 
@@ -123,6 +151,7 @@ CollectiveLogs collect_logs(std::span<const SampleFile> files) {
   std::map<std::string, Collected> by_key;
   std::set<std::string> refused;
   std::set<std::string> unnamed;
+  std::map<std::string, std::set<std::string>> left_out;
   CollectiveLogs result;
   for (const SampleFile& file : files) {
     for (const Sample& sample : file.samples) {
@@ -131,6 +160,10 @@ CollectiveLogs collect_logs(std::span<const SampleFile> files) {
         continue;
       }
       const std::string name = log_name(sample.source);
+      if (const std::string why = why_left_out(sample, *shape); !why.empty()) {
+        left_out[why].insert(name);
+        continue;
+      }
       const std::string key = fmt::format("{} {} {}x{}", name, sim::to_text(shape->kind),
                                           shape->nodes, shape->ranks_per_node);
       auto found = by_key.find(key);
@@ -161,6 +194,7 @@ CollectiveLogs collect_logs(std::span<const SampleFile> files) {
       ++times.count;
     }
   }
+  tell_left_out(left_out, result.remarks);
   for (auto& [key, collected] : by_key) {
     result.logs.push_back(finished(std::move(collected)));
   }

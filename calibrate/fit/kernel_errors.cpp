@@ -15,9 +15,6 @@ namespace {
 
 using costmodel::KernelKind;
 
-// Medians of the same shapes under three inference stacks differ by 0.01 to 0.05 (repeat tables).
-constexpr double kSoftwareSpread = 0.04;
-
 // "m 16 to 32768, n 128 to 65536, k 128 to 65536"
 std::string measured_range(const std::vector<const KernelPointOf*>& points) {
   const KernelKind kind = points.front()->key.kind;

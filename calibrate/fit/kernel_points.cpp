@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -110,10 +111,11 @@ std::optional<KernelPointOf> point_of(const Sample& sample, const topologies::Gp
   if (sample.flags.throttled || sample.flags.above_ceiling) {
     why_not = sample.flags.throttled ? "timed while the clock fell" : "faster than the chip can be";
   } else if (const auto* gemm = std::get_if<GemmSample>(&sample.shape)) {
-    if (sample.implementation != "best of many shapes") {
+    const bool best = sample.implementation == "best of many shapes";
+    if (!best && !gemm->batched) {
       return gemm_point(sample, *gemm, load_of(sample, power_limited(base)));
     }
-    why_not = "best of many shapes";
+    why_not = best ? "best of many shapes" : "products of a batch, which may not be experts";
   } else if (const auto* attention = std::get_if<AttentionSample>(&sample.shape)) {
     const Load load = load_of(sample, power_limited(base));
     if (is_older_kernel(sample.implementation, gpu, base.attention)) {
@@ -163,7 +165,7 @@ void leave_out_16_bit_gradients(std::vector<KernelPointOf>& points) {
 }
 
 // All but what counts rows: a GEMM's n and k, attention's heads and head sizes.
-std::size_t fold_of(const KernelPointOf& point, std::uint64_t seed) {
+std::uint64_t group_of(const KernelPointOf& point, std::uint64_t seed) {
   KernelSizes shared = point.sizes;
   if (point.key.kind == KernelKind::Gemm) {
     shared[2] = 0;
@@ -176,7 +178,7 @@ std::size_t fold_of(const KernelPointOf& point, std::uint64_t seed) {
   for (const std::int64_t size : shared) {
     hash = mix64(hash ^ static_cast<std::uint64_t>(size));
   }
-  return hash % kFolds;
+  return hash;
 }
 
 auto order_of(const KernelPointOf& point) {
@@ -185,6 +187,14 @@ auto order_of(const KernelPointOf& point) {
 }
 
 }  // namespace
+
+KernelPoints select(const KernelPoints& points,
+                    const std::function<bool(const KernelPointOf&)>& wanted) {
+  KernelPoints selected;
+  std::copy_if(points.begin(), points.end(), std::back_inserter(selected),
+               [&](const KernelPointOf* point) { return wanted(*point); });
+  return selected;
+}
 
 // The enumerations have one order.
 costmodel::GemmLayout modelled_layout(GemmLayout layout) {
@@ -215,7 +225,8 @@ std::vector<KernelPointOf> kernel_points(std::span<const Sample> samples,
       continue;
     }
     point->seconds = sample.time.median.value();
-    point->fold = fold_of(*point, seed);
+    point->group = group_of(*point, seed);
+    point->fold = point->group % kFolds;
     point->of_training = is_of_training(sample);
     point->short_loop = in_short_loop(sample);
     if (load_of && point->of_training && point->key.kind == KernelKind::Gemm) {
@@ -260,6 +271,13 @@ double predicted_time(const KernelPointOf& point, const costmodel::DeviceModel& 
   GemmShape gemm = std::get<GemmShape>(point.shape);
   gemm.casts_activations = gemm.casts_activations && with_casts;
   return model.gemm(gemm).value();
+}
+
+double kernel_seconds(const KernelPointOf& point, const costmodel::DeviceModel& burst,
+                      const costmodel::DeviceModel& sustained) {
+  const double cast =
+      predicted_time(point, burst, sustained) - predicted_time(point, burst, sustained, false);
+  return std::max(point.seconds - cast, 0.25 * point.seconds);
 }
 
 bool is_large(const KernelPointOf& point) {

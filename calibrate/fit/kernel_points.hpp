@@ -23,11 +23,16 @@ struct KernelPointOf {
   costmodel::KernelSizes sizes{};
   std::variant<costmodel::GemmShape, costmodel::AttentionShape> shape;
   double seconds = 0;
+  std::uint64_t group = 0;  // of shapes that differ in the number of rows only
   std::size_t fold = 0;
   bool of_training = false;  // timed as a framework of training runs it
   bool short_loop = false;   // attention of training, over before the power limit acts
   bool both_passes = false;  // attention, forward and backward together; `key` says forward
 };
+
+using KernelPoints = std::vector<const KernelPointOf*>;
+KernelPoints select(const KernelPoints& points,
+                    const std::function<bool(const KernelPointOf&)>& wanted);
 
 costmodel::GemmLayout modelled_layout(GemmLayout layout);
 
@@ -54,6 +59,11 @@ std::vector<KernelPointOf> kernel_points(std::span<const Sample> samples,
 // Time by the model of the point's load; without the cast of activations when not `with_casts`.
 double predicted_time(const KernelPointOf& point, const costmodel::DeviceModel& burst,
                       const costmodel::DeviceModel& sustained, bool with_casts = true);
+
+// Seconds without the cast of activations, which is not known apart: the product is taken to be at
+// least a quarter of it all.
+double kernel_seconds(const KernelPointOf& point, const costmodel::DeviceModel& burst,
+                      const costmodel::DeviceModel& sustained);
 
 bool is_large(const KernelPointOf& point);  // a product with m, n and k of 1,024 and more
 

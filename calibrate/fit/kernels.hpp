@@ -3,17 +3,20 @@
 // samples of one GPU.
 //
 // A formula's parameters are fitted where there are kMinPoints points of a number format in bursts,
-// forward layout (robust loss on log time); else they stay as the base profile has them. Then the
-// residual sets, each on top of the formula and the sets before it: forward GEMMs, the other
-// layouts, experts, attention, all in bursts first and under sustained load last. The base's sets
-// of formats of GEMMs and of attention that were not measured stay, where they are of as many SMs.
-// What neither holds is not invented: no set, the formula alone.
+// forward layout, in kMinGroups groups (robust loss on log time); else they stay as the base
+// profile has them, and so they do where a dense table of the base stays below few points
+// (anchors.hpp), or where no fold could test a class. Then the residual sets, each on top of the
+// formula and the sets before it: forward GEMMs, the other layouts, experts, attention, all in
+// bursts first and under sustained load last. The base's sets of formats of GEMMs and of attention
+// that were not measured stay, where they are of as many SMs. What neither holds is not invented:
+// no set, the formula alone.
 //
 // The error is cross-validated in kFolds folds: everything is fitted again without a fold and
 // predicts it. Deterministic: the same samples and seed give the same profile.
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -34,6 +37,8 @@ struct KernelFit {
   costmodel::Profile profile;
   std::vector<LeftOut> left_out;
   std::vector<std::string> remarks;
+  std::set<std::string> sampled;   // classes with points, also those that stay as in the base
+  std::set<std::string> sections;  // "gemm", "attention", "kernels": those that the points speak of
 };
 
 // `base` gives what the samples say nothing of. `source` says where the samples come from.

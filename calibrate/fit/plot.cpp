@@ -45,10 +45,6 @@ class Axes {
       high_ = std::max(high_, point.measured);
       range_ = std::max({range_, ratio(point), 1 / ratio(point)});
     }
-    if (points.empty()) {
-      low_ = 1e-6;
-      high_ = 1;
-    }
     low_ /= 1.2;
     high_ *= 1.2;
     range_ = std::min(range_ * 1.05, kMostRange);
@@ -142,13 +138,17 @@ std::string dots(const Axes& axes, const Class& kernels) {
 }  // namespace
 
 std::string fit_plot(std::span<const LeftOut> points, const std::string& title) {
-  const Axes axes(points);
-  const std::vector<Class> classes = classes_of(points);
   std::string svg = fmt::format(
       "<text x=\"{0}\" y=\"24\" font-size=\"15\" font-weight=\"bold\">{1}</text>\n"
-      "<text x=\"{0}\" y=\"46\" fill=\"#555\">each point predicted by a fit without it; shaded: "
-      "within 10 %</text>\n",
-      kLeft, xml_text(title));
+      "<text x=\"{0}\" y=\"46\" fill=\"#555\">{2}</text>\n",
+      kLeft, xml_text(title),
+      points.empty() ? "no points were tested by a fit without them"
+                     : "each point predicted by a fit without it; shaded: within 10 %");
+  if (points.empty()) {
+    return svg_document(kWidth, kTop, svg);
+  }
+  const Axes axes(points);
+  const std::vector<Class> classes = classes_of(points);
   svg += frame(axes);
   const double middle = kTop + kPlotHeight / 2;
   svg += fmt::format(

@@ -28,6 +28,12 @@ bool recognises(const FileHead& head) {
   return has("\"traceEvents\"") || (has("\"ph\"") && has("\"cat\"") && has("\"dur\""));
 }
 
+// Operands are recorded as fp32 either way; kernels of cuBLAS and CUTLASS name what they multiply.
+bool multiplies_tf32(std::string_view kernel) {
+  return kernel.find("tf32") != std::string_view::npos ||
+         kernel.find("s1688gemm") != std::string_view::npos;
+}
+
 class TraceReader {
  public:
   explicit TraceReader(ReadingBuilder& builder) : builder_(builder), devices_(builder) {}
@@ -49,7 +55,11 @@ class TraceReader {
     }
     for (const auto& [id, entry] : operators_) {
       if (entry.seconds > 0) {
-        entry.times->add(shapes_[entry.shape], entry.seconds);
+        Shape shape = shapes_[entry.shape];
+        if (auto* gemm = std::get_if<GemmSample>(&shape); gemm != nullptr && entry.is_tf32) {
+          gemm->dtype = gemm->dtype == DType::Fp32 ? DType::Tf32 : gemm->dtype;
+        }
+        entry.times->add(shape, entry.seconds);
       }
     }
     if (again.events > 0 && kernels_ == 0) {
@@ -64,6 +74,7 @@ class TraceReader {
     double seconds = 0;
     KernelTimes* times = nullptr;  // of the GPU that ran its kernels
     bool shared_id = false;        // with another operator
+    bool is_tf32 = false;          // fp32 operands, multiplied by tensor cores
   };
 
   void collect_operator(const TraceEvent& event) {
@@ -128,6 +139,7 @@ class TraceReader {
     } else {
       found->second.seconds += seconds;
       found->second.times = &times;
+      found->second.is_tf32 = found->second.is_tf32 || multiplies_tf32(event.name);
     }
   }
 

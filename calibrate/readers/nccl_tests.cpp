@@ -34,6 +34,7 @@ constexpr std::string_view kMixed =
 struct Places {
   std::int64_t ranks = 0;
   std::int64_t nodes = 1;
+  std::int64_t groups = 1;  // at once, of as many ranks each
   LaunchMode mode = LaunchMode::Unknown;
 };
 
@@ -91,6 +92,34 @@ const traces::NcclRank* other_gpu(const traces::NcclLog& log) {
   return other == log.places.end() ? nullptr : &*other;
 }
 
+// Where ranks were split (NCCL_TESTS_SPLIT), the times are of groups that run at once.
+void split_places(const traces::NcclLog& log, Places& places, ReadingBuilder& builder) {
+  std::map<int, std::set<int>> ranks;  // once each: a test that runs again lists them again
+  std::map<int, std::set<std::string>> hosts;
+  std::size_t listed = 0;
+  for (const traces::NcclRank& place : log.places) {
+    listed += ranks[place.group].insert(place.rank).second ? 1 : 0;
+    hosts[place.group].insert(place.host);
+  }
+  if (ranks.size() < 2) {
+    return;
+  }
+  const std::size_t own = ranks.begin()->second.size();
+  const std::size_t nodes = hosts.begin()->second.size();
+  const bool equal = std::all_of(ranks.begin(), ranks.end(), [&](const auto& group) {
+    return group.second.size() == own && hosts[group.first].size() == nodes;
+  });
+  if (!equal || listed != static_cast<std::size_t>(log.ranks)) {
+    builder.fault(builder.path(), "the ranks are split into unequal groups",
+                  "times of equal groups are read");
+    places.ranks = 0;
+    return;
+  }
+  places.groups = static_cast<std::int64_t>(ranks.size());
+  places.ranks = static_cast<std::int64_t>(own);
+  places.nodes = static_cast<std::int64_t>(nodes);
+}
+
 // Nodes are the hosts of the ranks; the processes and threads tell the launch mode.
 Places places_of(const traces::NcclLog& log, ReadingBuilder& builder) {
   Places places{.ranks = log.ranks, .nodes = std::max(log.nodes, 1)};
@@ -110,6 +139,7 @@ Places places_of(const traces::NcclLog& log, ReadingBuilder& builder) {
     places.ranks = std::int64_t{log.threads} * log.gpus_per_thread;
     places.mode = log.threads > 1 ? LaunchMode::ThreadPerGpu : LaunchMode::OneProcess;
   }
+  split_places(log, places, builder);
   if (places.ranks < 1 || places.ranks % places.nodes != 0) {
     builder.fault(builder.path(), fmt::format("{} ranks on {} nodes", places.ranks, places.nodes),
                   "the lines \"# Rank ...\" or the line \"# nThread ...\" tell the ranks");
@@ -139,6 +169,7 @@ SampleHeader header_of(const traces::NcclLog& log, LaunchMode mode) {
   header.fabric = log.interconnect;
   header.node = node_of(header.gpu, header.fabric);
   add_run_facts(header, log.nccl_version, log.launch);
+  header.notes.insert(header.notes.end(), log.forced.begin(), log.forced.end());
   if (launch_mode(header) == LaunchMode::Unknown) {
     set_launch_mode(header, mode);
   }
@@ -228,7 +259,8 @@ class RowReader {
                                             .ranks = places_.ranks,
                                             .ranks_per_node = places_.ranks / places_.nodes,
                                             .nodes = places_.nodes,
-                                            .in_place = in_place},
+                                            .in_place = in_place,
+                                            .concurrent_groups = places_.groups},
                   .time = single_timing(timing->time),
                   .implementation = row.type,
                   .source = builder_.source(row.line),

@@ -6,7 +6,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <utility>
 
 #include "base/json_reader.hpp"
 #include "base/limits.hpp"
@@ -35,7 +37,8 @@ struct Run {
   std::string name;
   std::int64_t ranks = 0;
   std::int64_t nodes = 1;
-  bool is_mixed = false;  // GPUs of two kinds
+  std::int64_t groups = 1;  // of ranks that were split (NCCL_TESTS_SPLIT), at once
+  bool is_mixed = false;    // GPUs of two kinds
 };
 
 // Of ranks on GPUs of two kinds no time is fitted.
@@ -56,10 +59,15 @@ void read_config(ObjectReader& document, ReadingBuilder& builder, Run& run) {
   const std::int64_t threads = config.integer_or("nthreads", 1, 1, limits::kMaxDevices);
   const std::int64_t gpus = config.integer_or("ngpus", 1, 1, limits::kMaxDevices);
   std::set<std::string> hosts;
+  std::map<std::int64_t, std::pair<std::int64_t, std::set<std::string>>> groups;
   std::int64_t processes = 0;
   for (const JsonReader& value : config.required("devices").array(limits::kMaxDevices)) {
     ObjectReader device = value.object();
-    hosts.insert(device.string_or("hostname", ""));
+    const std::string host = device.string_or("hostname", "");
+    hosts.insert(host);
+    auto& [own, own_hosts] = groups[device.integer_or("group", 0, 0, std::int64_t{1} << 30)];
+    ++own;
+    own_hosts.insert(host);
     const std::string name = printable(device.string_or("device_info", ""));
     run.header.device = run.header.device.empty() ? name : run.header.device;
     check_same_gpu(value, name, builder, run);
@@ -69,6 +77,19 @@ void read_config(ObjectReader& document, ReadingBuilder& builder, Run& run) {
   config.ignore_rest();
   run.ranks = run.is_mixed ? 0 : processes * threads * gpus;
   run.nodes = std::max<std::int64_t>(static_cast<std::int64_t>(hosts.size()), 1);
+  if (groups.size() > 1 && !run.is_mixed) {
+    const auto& [own, own_hosts] = groups.begin()->second;
+    const bool equal = std::all_of(groups.begin(), groups.end(), [&](const auto& group) {
+      return group.second.first == own && group.second.second.size() == own_hosts.size();
+    });
+    if (!equal) {
+      builder.fault(builder.path() + ": /config/devices", "the ranks are split into unequal groups",
+                    "times of equal groups are read");
+    }
+    run.groups = static_cast<std::int64_t>(groups.size());
+    run.ranks = equal ? own * threads * gpus : 0;
+    run.nodes = std::max<std::int64_t>(static_cast<std::int64_t>(own_hosts.size()), 1);
+  }
   set_launch_mode(run.header, threads == 1 && gpus == 1 ? LaunchMode::ProcessPerGpu
                               : gpus == 1               ? LaunchMode::ThreadPerGpu
                                                         : LaunchMode::OneProcess);
@@ -90,6 +111,14 @@ Run read_run(ObjectReader& document, ReadingBuilder& builder) {
     }
   }
   run.kind = foreign_collective(run.name);
+  if (const std::optional<JsonReader> environment = document.optional("env")) {
+    for (const JsonReader& entry : environment->array(65'536)) {
+      if (const std::string text = entry.string();
+          text.starts_with("NCCL_ALGO=") || text.starts_with("NCCL_PROTO=")) {
+        run.header.notes.push_back(printable(text));
+      }
+    }
+  }
   const std::int64_t code = document.integer_or("nccl_version", 0, 0, 10'000'000);
   if (code > 0) {
     run.header.libraries.emplace_back(
@@ -130,7 +159,11 @@ Timing timing_of_result(ObjectReader& result, std::string_view key, double secon
       }
     }
   }
+  // Leading iterations that the run was told to leave out of its statistics (-K) are listed, too.
+  const std::int64_t skipped =
+      statistics.integer_or("skipped_iterations", 0, 0, std::int64_t{1} << 31);
   statistics.ignore_rest();
+  times.erase(times.begin(), times.begin() + std::min<std::ptrdiff_t>(skipped, std::ssize(times)));
   if (times.empty()) {
     return timing;
   }
@@ -207,7 +240,8 @@ void read_timing(ObjectReader& result, const Run& run, const CollectiveRow& row,
                                                      .ranks = run.ranks,
                                                      .ranks_per_node = run.ranks / run.nodes,
                                                      .nodes = run.nodes,
-                                                     .in_place = in_place},
+                                                     .in_place = in_place,
+                                                     .concurrent_groups = run.groups},
                            .time = time,
                            .implementation = std::string(row.type),
                            .source = builder.source(1),

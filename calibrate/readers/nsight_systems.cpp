@@ -207,9 +207,18 @@ class ExportReader {
 
   struct Range {
     std::int64_t end = 0;
-    std::optional<Shape> shape;
+    std::size_t product = 0;  // of products_
   };
   using Ranges = std::multimap<std::int64_t, Range>;  // by start, of one thread
+  // A product takes as long as all its kernels (split-K adds up in a second one).
+  struct Product {
+    Shape shape;
+    double seconds = 0;
+    bool is_sound = true;
+  };
+  // Correlation ids are those of a process; both global ids hold it above 24 bits.
+  using Launch = std::pair<std::int64_t, std::int64_t>;  // process, correlation id
+  static std::int64_t process_of(std::int64_t global_id) { return global_id >> 24; }
 
   // The ranges that name GEMMs with their sizes.
   std::map<std::int64_t, Ranges> read_ranges() {
@@ -230,19 +239,20 @@ class ExportReader {
         text = known == strings_.end() ? "" : known->second;
       }
       if (std::optional<Shape> shape = shape_of_range(text)) {
-        ranges[query.integer(3)].insert({query.integer(0), {query.integer(1), shape}});
+        ranges[query.integer(3)].insert({query.integer(0), {query.integer(1), products_.size()}});
+        products_.push_back({*shape});
       }
     }
     return ranges;
   }
 
-  // Host launches by correlation id, where there are ranges to find them in.
-  std::map<std::int64_t, Shape> read_launches() {
-    std::map<std::int64_t, Shape> shapes;
+  // Host launches, where there are ranges to find them in: the product of each.
+  std::map<Launch, std::size_t> read_launches(bool has_processes) {
+    std::map<Launch, std::size_t> launches;
     const std::map<std::int64_t, Ranges> ranges = read_ranges();
     const std::set<std::string> columns = database_.columns("CUPTI_ACTIVITY_KIND_RUNTIME");
     if (ranges.empty() || !columns.contains("correlationId") || !columns.contains("globalTid")) {
-      return shapes;
+      return launches;
     }
     Query query(database_,
                 "SELECT start, globalTid, correlationId FROM CUPTI_ACTIVITY_KIND_RUNTIME");
@@ -254,10 +264,11 @@ class ExportReader {
       // The last range that began before the launch is the innermost one if it is still open.
       auto range = thread->second.upper_bound(query.integer(0));
       if (range != thread->second.begin() && (--range)->second.end >= query.integer(0)) {
-        shapes[query.integer(2)] = *range->second.shape;
+        const std::int64_t process = has_processes ? process_of(query.integer(1)) : 0;
+        launches[{process, query.integer(2)}] = range->second.product;
       }
     }
-    return shapes;
+    return launches;
   }
 
   // False where the table is not there; a fault where it is, but not as nsys writes it.
@@ -280,28 +291,39 @@ class ExportReader {
     if (!has_all(table, columns, {"start", "end"})) {
       return false;
     }
-    const std::map<std::int64_t, Shape> shapes = read_launches();
+    const bool has_processes = columns.contains("globalPid");
+    const std::map<Launch, std::size_t> launches = read_launches(has_processes);
     const std::string name = columns.contains("shortName")       ? "shortName"
                              : columns.contains("demangledName") ? "demangledName"
                                                                  : "0";
     const std::string correlation = columns.contains("correlationId") ? "correlationId" : "0";
     Query query(database_,
-                fmt::format("SELECT start, \"end\", {}, {} FROM CUPTI_ACTIVITY_KIND_KERNEL", name,
-                            correlation));
+                fmt::format("SELECT start, \"end\", {}, {}, {} FROM CUPTI_ACTIVITY_KIND_KERNEL",
+                            name, correlation, has_processes ? "globalPid" : "0"));
     for (std::int64_t row = 1; query.next(); ++row) {
       const double seconds = 1e-9 * static_cast<double>(query.integer(1) - query.integer(0));
+      const std::int64_t process = has_processes ? process_of(query.integer(4)) : 0;
+      const auto launch = launches.find({process, query.integer(3)});
+      Product* product = launch == launches.end() ? nullptr : &products_[launch->second];
       if (!check_time(builder_,
                       fmt::format("{}: CUPTI_ACTIVITY_KIND_KERNEL row {}", builder_.path(), row),
                       seconds)) {
+        if (product != nullptr) {
+          product->is_sound = false;
+        }
         continue;
       }
-      const auto shape = shapes.find(query.integer(3));
-      if (shape != shapes.end()) {
-        times_.add(shape->second, seconds);
+      if (product != nullptr) {
+        product->seconds += seconds;
         continue;
       }
       const auto known = strings_.find(query.integer(2));
       times_.add_named(known == strings_.end() ? "kernel" : known->second, seconds);
+    }
+    for (const Product& product : products_) {
+      if (product.is_sound && product.seconds > 0) {
+        times_.add(product.shape, product.seconds);
+      }
     }
     return true;
   }
@@ -343,6 +365,7 @@ class ExportReader {
   KernelTimes times_;
   Database database_;
   std::map<std::int64_t, std::string> strings_;
+  std::vector<Product> products_;
 };
 
 Reading read(const std::string& path, const ReadOptions& options) {

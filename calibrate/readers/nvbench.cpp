@@ -59,14 +59,24 @@ std::int64_t whole_number(const std::string& text) {
   return whole ? static_cast<std::int64_t>(number) : 0;
 }
 
-std::optional<DType> dtype_of(const std::map<std::string, std::string>& axes) {
+// What the axes say of the number format; empty where they say nothing.
+std::string type_of(const std::map<std::string, std::string>& axes) {
   for (const char* name : {"t", "dtype", "type"}) {
-    const auto found = axes.find(name);
-    if (found != axes.end()) {
-      return foreign_dtype(found->second);
+    if (const auto found = axes.find(name); found != axes.end()) {
+      return found->second;
     }
   }
-  return std::nullopt;
+  return "";
+}
+
+// A batch of equal products.
+std::string batch_of(const std::map<std::string, std::string>& axes) {
+  for (const char* name : {"batch", "batch_count", "batchcount", "b", "groups"}) {
+    if (const auto found = axes.find(name); found != axes.end()) {
+      return found->second;
+    }
+  }
+  return "1";
 }
 
 struct State {
@@ -125,8 +135,11 @@ class FileReader {
     for (const JsonReader& value : document.required("benchmarks").array(100'000)) {
       ObjectReader benchmark = value.object();
       const std::string name = printable(benchmark.string_or("name", ""));
-      for (const JsonReader& state : benchmark.required("states").array()) {
-        read_state(name, state);
+      // nvbench writes null for the states of a benchmark without any.
+      if (const std::optional<JsonReader> states = benchmark.optional("states")) {
+        for (const JsonReader& state : states->array()) {
+          read_state(name, state);
+        }
       }
       benchmark.ignore_rest();
     }
@@ -157,6 +170,11 @@ class FileReader {
     }
     if (!state.no_number.empty()) {
       builder_.fault(where, fmt::format("the time {} is not a number", state.no_number));
+      return false;
+    }
+    if (is_gemm(axes) && whole_number(batch_of(axes)) == 0) {
+      builder_.fault(where, fmt::format("a batch of \"{}\" is not a positive whole number",
+                                        printable(batch_of(axes), 40)));
       return false;
     }
     for (const char* name : {"m", "n", "k"}) {
@@ -207,8 +225,16 @@ class FileReader {
   void add(const SampleHeader& header, const std::string& name,
            const std::map<std::string, std::string>& axes, const State& result,
            const Timing& time) {
-    GemmSample gemm{.dtype = dtype_of(axes).value_or(DType::Bf16)};
+    const std::string type = type_of(axes);
+    const std::optional<DType> dtype = foreign_dtype(type);
+    if (is_gemm(axes) && !type.empty() && !dtype) {
+      builder_.left_out("product of type " + printable(type, 40));
+      return;
+    }
+    GemmSample gemm{.dtype = dtype.value_or(DType::Bf16)};
     if (is_gemm(axes)) {
+      gemm.groups = whole_number(batch_of(axes));
+      gemm.batched = gemm.groups > 1;
       gemm.m = whole_number(axes.at("m"));
       gemm.n = whole_number(axes.at("n"));
       gemm.k = whole_number(axes.at("k"));

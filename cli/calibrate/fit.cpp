@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -48,21 +49,10 @@ std::string source_text(const FitCommandOptions& options, const FitSamples& samp
 }
 
 // What was not measured keeps the source that it had.
-void set_sources(const FitSamples& samples, const std::string& source, const Profile& base,
-                 Profile& profile) {
-  const auto measures = [&]<class Shape>(Shape) {
-    return std::any_of(samples.wanted.begin(), samples.wanted.end(), [](const Sample& sample) {
-      return std::holds_alternative<Shape>(sample.shape);
-    });
-  };
-  const bool gemms = measures(calibrate::GemmSample());
-  const bool attention = measures(calibrate::AttentionSample());
-  for (const auto& [section, measured] :
-       {std::pair("gemm", gemms), std::pair("attention", attention),
-        std::pair("kernels", gemms || attention)}) {
-    if (measured) {
-      calibrate::set_source(profile, section, source);
-    }
+void set_sources(const FitSamples& samples, const KernelFit& fit, const std::string& source,
+                 const Profile& base, Profile& profile) {
+  for (const std::string& section : fit.sections) {
+    calibrate::set_source(profile, section, source);
   }
   if (profile.memory.fraction != base.memory.fraction) {
     calibrate::set_source(profile, "memory", source);
@@ -102,23 +92,54 @@ void print_accuracy(const Profile& profile, const Profile& base) {
   print(table.text());
 }
 
-// Where the profile's numbers end. Those of products and attention are those of `relative`, if any.
-std::vector<std::string> refusals(const Profile& profile, const Profile& base,
-                                  const std::string& relative) {
-  std::vector<std::string> lines;
-  const auto has = [&](std::string_view prefix) {
-    return std::any_of(profile.kernels.accuracy.begin(), profile.kernels.accuracy.end(),
-                       [&](const auto& row) { return row.kernel.starts_with(prefix); });
+// Formats of 16 bits run alike.
+std::string format_of(DType dtype) {
+  return std::string(to_text(dtype == DType::Fp16 ? DType::Bf16 : dtype));
+}
+
+// What a kind of kernel was sampled in, and the formats that the base knows beside: "gemm fp8".
+std::vector<std::string> unsampled(const KernelFit& fit, const Profile& base,
+                                   std::string_view kernel) {
+  const auto is_sampled = [&](const std::string& name) {
+    return std::any_of(fit.sampled.begin(), fit.sampled.end(), [&](const std::string& of) {
+      const bool both = name.starts_with("attention-") && of.starts_with("attention-both ");
+      return both || of.starts_with(name + " ");
+    });
   };
-  for (const std::string_view kernel :
-       {"gemm ", "grouped-gemm", "attention-forward", "attention-backward", "memory "}) {
-    if (!has(kernel)) {
-      const bool related = !relative.empty() && kernel != "memory ";
-      lines.push_back(
-          fmt::format("no samples of {}: as in {}", trim(kernel), related ? relative : base.name));
+  if (!is_sampled(std::string(kernel))) {
+    return {std::string(kernel)};
+  }
+  std::set<std::string> names;
+  for (const costmodel::ResidualSet& set : base.kernels.residuals.sets()) {
+    const std::string_view dtype = to_text(set.key.dtype);
+    const bool alike = set.key.dtype == DType::Bf16 || set.key.dtype == DType::Fp16;
+    const bool known = alike ? is_sampled(fmt::format("{} bf16", kernel)) ||
+                                   is_sampled(fmt::format("{} fp16", kernel))
+                             : is_sampled(fmt::format("{} {}", kernel, dtype));
+    if (costmodel::to_text(set.key.kind) == kernel && !known) {
+      names.insert(fmt::format("{} {}", kernel, format_of(set.key.dtype)));
     }
   }
-  if (profile.collectives == base.collectives) {
+  return {names.begin(), names.end()};
+}
+
+// Where the profile's numbers end. Those of products and attention are those of `relative`, if any.
+std::vector<std::string> refusals(const FitSamples& samples, const KernelFit& fit,
+                                  const Profile& base, const std::string& relative) {
+  std::vector<std::string> lines;
+  for (const std::string_view kernel :
+       {"gemm", "grouped-gemm", "attention-forward", "attention-backward"}) {
+    for (const std::string& name : unsampled(fit, base, kernel)) {
+      lines.push_back(
+          fmt::format("no samples of {}: as in {}", name, relative.empty() ? base.name : relative));
+    }
+  }
+  if (std::none_of(samples.wanted.begin(), samples.wanted.end(), [](const Sample& sample) {
+        return std::holds_alternative<calibrate::MemorySample>(sample.shape);
+      })) {
+    lines.push_back(fmt::format("no samples of memory: as in {}", base.name));
+  }
+  if (fit.profile.collectives == base.collectives) {
     lines.push_back(fmt::format("no samples of collectives: as in {}", base.name));
   }
   lines.emplace_back(
@@ -198,7 +219,7 @@ int run_fit(const FitCommandOptions& options) {
     bad_input("calibrate fit", "nothing can be fitted to the samples of the files",
               fmt::format("{}", fmt::join(fit.remarks, "; ")));
   }
-  set_sources(samples, source, base, fit.profile);
+  set_sources(samples, fit, source, base, fit.profile);
   std::string relative;
   if (!options.kernels_from.empty()) {
     const Profile from = costmodel::load_profile(options.kernels_from, gpu);
@@ -227,7 +248,7 @@ int run_fit(const FitCommandOptions& options) {
   for (const std::string& line : left_out(samples)) {
     notes.push_back(line);
   }
-  for (const std::string& line : refusals(fit.profile, base, relative)) {
+  for (const std::string& line : refusals(samples, fit, base, relative)) {
     notes.push_back(line);
   }
   if (options.common.json) {

@@ -133,6 +133,22 @@ void note(std::string_view text) {
   (void)std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
+void check_folder_writable(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  fs::path known = path;  // the nearest folder that there is
+  while (!known.empty() && !fs::exists(known, error)) {
+    known = known.parent_path();
+  }
+  const std::string folder = known.empty() ? "." : known.string();
+  if (!fs::is_directory(folder, error)) {
+    throw Error(ErrorKind::InputOutput, folder, "is a file, not a folder");
+  }
+  if (access(folder.c_str(), W_OK) != 0) {
+    throw Error(ErrorKind::InputOutput, folder, "cannot be written: permission denied");
+  }
+}
+
 void check_writable(const std::string& path) {
   namespace fs = std::filesystem;
   std::error_code error;

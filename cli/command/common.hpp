@@ -41,6 +41,8 @@ void note(std::string_view text);  // one line on standard error
 
 // Error(InputOutput) when the file could not be written in the end; found before long work.
 void check_writable(const std::string& path);
+// The same of a folder that is created, with its parents, where there is something to write.
+void check_folder_writable(const std::string& path);
 // Writes the file and says so on standard error unless quiet.
 void write_result(const std::string& path, std::string_view text, const OutputOptions& output);
 // On standard error unless quiet, a line each.

@@ -41,20 +41,6 @@ std::string below_text(const ParetoFrontier& frontier) {
                      format_bytes(last.memory.bytes()), fullest->peak_owner);
 }
 
-// As format_bytes() with so many digits more.
-std::string longer_text(ByteCount count, int digits) {
-  std::string text = format_bytes(count.bytes());
-  double number = count.bytes().value();
-  for (const std::string_view unit : {" KiB", " MiB", " GiB", " TiB", " PiB"}) {
-    number /= 0x1p10;
-    if (text.ends_with(unit)) {
-      const int decimals = number >= 99.95 ? 0 : number >= 9.995 ? 1 : 2;
-      return digits == 0 ? text : fmt::format("{:.{}f}{}", number, decimals + digits, unit);
-    }
-  }
-  return text;
-}
-
 // With as many digits more as it takes, up to three, to read otherwise than neighbours that differ.
 std::vector<std::string> told_apart(const std::vector<ByteCount>& counts) {
   std::vector<std::string> texts;
@@ -62,13 +48,13 @@ std::vector<std::string> told_apart(const std::vector<ByteCount>& counts) {
     int digits = 0;
     const auto reads_as = [&](std::size_t other) {
       return counts[i] != counts[other] &&
-             longer_text(counts[i], digits) == longer_text(counts[other], digits);
+             format_bytes(counts[i].bytes(), digits) == format_bytes(counts[other].bytes(), digits);
     };
     while (digits < 3 &&
            ((i > 0 && reads_as(i - 1)) || (i + 1 < counts.size() && reads_as(i + 1)))) {
       ++digits;
     }
-    texts.push_back(longer_text(counts[i], digits));
+    texts.push_back(format_bytes(counts[i].bytes(), digits));
   }
   return texts;
 }

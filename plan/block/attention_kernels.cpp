@@ -112,6 +112,35 @@ void add_copies(const AttentionShape& shape, const KernelContext& context, Opera
   }
 }
 
+// Kernels that read [s, b, h] take q and k as rotary positions leave them; values, which lie beside
+// keys, and queries of groups are copied out of the projection's output, and its gradient is joined
+// from theirs (Megatron-LM, core/transformer/attention.py: get_query_key_value_tensors, and
+// multi_latent_attention.py, where keys and values share a projection; TransformerEngine,
+// dot_product_attention/utils.py: get_qkv_layout, utils.py: SplitAlongDim). Without rotary
+// positions the kernels read and write the projection's own layout.
+void add_projection_copies(const Block& block, const AttentionShape& shape,
+                           const KernelContext& context, OperatorCost& cost) {
+  if (std::none_of(block.operators.begin(), block.operators.end(),
+                   [](const Operator& op) { return op.role == models::OpRole::Rotary; })) {
+    return;
+  }
+  const double tokens = static_cast<double>(shape.batch) * static_cast<double>(shape.q_len) * 2.0 *
+                        bytes_per_element(shape.dtype);
+  const auto add = [&](KernelCost& pass, std::int64_t width) {
+    const Bytes moved(tokens * static_cast<double>(width));
+    pass.time += context.device.memory_bound(moved, MemoryKernel::Copy);
+    ++pass.launches;
+  };
+  const std::int64_t values = shape.kv_heads * shape.value_head_dim;
+  const std::int64_t queries = shape.heads * shape.head_dim;
+  const bool latent = shape.head_dim != shape.value_head_dim;  // keys have positions of their own
+  add(cost.forward, values);
+  if (!latent && shape.kv_heads < shape.heads) {
+    add(cost.forward, queries);
+  }
+  add(cost.input_grad, 2 * values + (latent ? 0 : queries));
+}
+
 // Context ranks that exchange heads for positions (Ulysses, alone or inside a ring) lay every
 // tensor out by rank before the exchange and put its parts in order after it: q, k, v and the
 // context, and their gradients (TransformerEngine, context_parallel.py:
@@ -347,6 +376,8 @@ OperatorCost attention_cost(const Block& block, const Operator& op, const Assign
   }
   if (context.execution.attention_copies) {
     add_copies(shape, context, cost);
+  } else if (context.execution.projection_copies && context.execution.fused_attention) {
+    add_projection_copies(block, shape, context, cost);
   }
   if (!context.slice.is_whole()) {
     add_context(shape, context, cost);

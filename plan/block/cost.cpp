@@ -53,30 +53,36 @@ void add(const StateGroup& group, StateGroup& sum) {
 
 }  // namespace
 
+StateGroup states_of(const Block& block, const Operator& op, int weight, const BlockRules& rules,
+                     const Mesh& mesh, DType precision) {
+  const Assignment assignment = assign(block, op, rules.of(op));
+  const Tensor& tensor = block.tensors[static_cast<std::size_t>(weight)];
+  const Layout stored = stored_weight(op, tensor, assignment, rules.of(op));
+  StateGroup group;
+  group.tied = tensor.tied;
+  group.frozen = tensor.frozen;
+  group.forward_only = block.frozen;
+  group.reduced =
+      summed_axes(op, tensor, assignment, rules.of(op), read_layout(block, op, weight, rules));
+  group.elements = local_elements(tensor, stored, mesh, {});
+  group.repeated = repeated_heads(tensor, stored, mesh, group.elements);
+  group.quantised = is_quantised_weight(op, tensor, precision) ? group.elements : 0;
+  group.transposed = models::gives_input_gradient(block, op) ? group.quantised : 0;
+  return group;
+}
+
 std::vector<StateGroup> state_groups(const Block& block, const BlockRules& rules, const Mesh& mesh,
                                      DType precision) {
   std::vector<StateGroup> groups;
   std::vector<bool> seen(block.tensors.size(), false);
   for (const Operator& op : block.operators) {
-    const Assignment assignment = assign(block, op, rules.of(op));
     for (const int index : op.weights) {
       const auto slot = static_cast<std::size_t>(index);
       if (seen[slot]) {
         continue;
       }
       seen[slot] = true;
-      const Tensor& weight = block.tensors[slot];
-      StateGroup group;
-      group.tied = weight.tied;
-      group.frozen = weight.frozen;
-      group.forward_only = block.frozen;
-      group.reduced =
-          summed_axes(op, weight, assignment, rules.of(op), read_layout(block, op, index, rules));
-      const Layout stored = stored_weight(op, weight, assignment, rules.of(op));
-      group.elements = local_elements(weight, stored, mesh, {});
-      group.repeated = repeated_heads(weight, stored, mesh, group.elements);
-      group.quantised = is_quantised_weight(op, weight, precision) ? group.elements : 0;
-      group.transposed = models::gives_input_gradient(block, op) ? group.quantised : 0;
+      const StateGroup group = states_of(block, op, index, rules, mesh, precision);
       const auto same = std::find_if(groups.begin(), groups.end(), [&](const StateGroup& known) {
         return known.reduced == group.reduced && known.tied == group.tied &&
                known.frozen == group.frozen;

@@ -121,6 +121,10 @@ double collective_demand(const costmodel::DeviceModel& device);
 // (pytorch/pytorch issue 143988).
 double block_collective_demand(const costmodel::DeviceModel& device);
 
+// Parameters of one weight of an operator on one device.
+StateGroup states_of(const models::Block& block, const models::Operator& op, int weight,
+                     const BlockRules& rules, const Mesh& mesh, DType precision);
+
 // Parameters of a block per device, grouped by the axes that reduce their gradients.
 std::vector<StateGroup> state_groups(const models::Block& block, const BlockRules& rules,
                                      const Mesh& mesh, DType precision = DType::Bf16);

@@ -12,7 +12,8 @@ using models::Tensor;
 
 namespace {
 
-// Inputs of the network and of the block arrive as the residual stream does.
+// Inputs of the network and of the block arrive as the residual stream does. Token ids, which the
+// loader hands to every tensor rank, are whole there whatever the stream is cut into.
 Layout arriving_layout(const Tensor& tensor, const Layout& stream) {
   Layout layout = stream;
   for (std::size_t axis = 0; axis < kNumAxes; ++axis) {
@@ -21,7 +22,9 @@ Layout arriving_layout(const Tensor& tensor, const Layout& stream) {
                                                            [&](const models::Dim& dim) {
                                                              return dim.var == placement.var();
                                                            });
-    if (!has) {
+    const bool ids =
+        tensor.element == models::Element::Int64 && is_tensor_axis(static_cast<Axis>(axis));
+    if (!has || ids) {
       layout.set(static_cast<Axis>(axis), Placement::replicated());
     }
   }

@@ -20,7 +20,8 @@ BlockEvents::BlockEvents(const BlockContext& context, const MemoryFacts& facts, 
       buffer_of_(block_.tensors.size(), -1),
       is_kept_(block_.tensors.size(), false),
       moved_(block_.tensors.size(), false),
-      cast_inputs_(block_.operators.size(), -1) {
+      cast_inputs_(block_.operators.size(), -1),
+      gathered_gradients_(block_.tensors.size(), -1) {
   gradient_of_tensor_.assign(block_.tensors.size(), -1);
   result_.input = block_.input >= 0 ? new_buffer() : -1;
   const int between = block_.output >= 0 ? block_.output : block_.input;
@@ -138,6 +139,9 @@ void BlockEvents::convert(std::size_t index, std::size_t position, Keep keep,
     route(index, tensor);
   } else if (moves(tensor, to)) {
     move_input(index, tensor, to, keep);
+  } else if (keep != Keep::Products && takes_part(index, tensor)) {
+    move_input(index, tensor,
+               saved_layout(block_, rules_, block_.operators[index], tensor, produced_), keep);
   }
 }
 

@@ -143,6 +143,7 @@ void BlockEvents::gather_gradients(const Operator& op, std::vector<std::int32_t>
     const auto slot = slot_of(output);
     if (is_scattered(output) && gradient_of_tensor_[slot] >= 0) {
       temporaries.push_back(allocate(bytes_of(block_.tensors[slot], produced_[slot])));
+      gathered_gradients_[slot] = temporaries.back();
     }
   }
 }
@@ -270,7 +271,8 @@ void BlockEvents::list_read_by_weight_gradient(std::size_t index,
   const std::int32_t cast = cast_inputs_[index];
   result_.for_weight_grads.push_back(cast >= 0 ? cast : buffer_of_[slot_of(op.inputs.front())]);
   for (const int output : op.outputs) {
-    std::int32_t gradient = gradient_of_tensor_[slot_of(output)];
+    const std::int32_t gathered = gathered_gradients_[slot_of(output)];
+    std::int32_t gradient = gathered >= 0 ? gathered : gradient_of_tensor_[slot_of(output)];
     if (keeps_cast(context_, op) && gradient >= 0) {
       gradient = allocate(cast_gradients(index, output));
       temporaries.push_back(gradient);

@@ -30,8 +30,9 @@ class BlockEvents : private BlockTensors, private EventWriter {
                                : keep == Keep::Chosen && copy == GatheredCopy::FromForward;
   }
   // Brings an input into the layout that the operator needs. A gathered copy lives as long as the
-  // operator; a scattered or exchanged one takes the place of the tensor, and is what is gathered
-  // where sums are scattered over one axis and gathered over another.
+  // operator; a scattered or exchanged one, or the part that alone is kept, takes the place of the
+  // tensor, and is what is gathered where sums are scattered over one axis and gathered over
+  // another.
   void convert(std::size_t index, std::size_t position, Keep keep,
                std::vector<std::int32_t>& temporaries);
   void gather_input(std::size_t index, std::size_t position, Keep keep,
@@ -104,6 +105,9 @@ class BlockEvents : private BlockTensors, private EventWriter {
   std::vector<std::int32_t> scattered_;        // products that were kept before they were scattered
   std::vector<std::vector<std::int32_t>> extras_;  // saved, per operator, beside tensors
   std::vector<std::int32_t> cast_inputs_;          // of those, a product's input as it was cast
+  // Of a tensor the gathered gradient that its product's backward reads, -1 where none was
+  // gathered.
+  std::vector<std::int32_t> gathered_gradients_;
   std::vector<std::int32_t> variables_;  // buffers that a layer of experts holds to its end
   std::vector<std::int32_t> attention_variables_;  // the same of a layer of attention
   BlockMemory result_;

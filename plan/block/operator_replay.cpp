@@ -121,4 +121,21 @@ std::vector<bool> runs_again(const BlockContext& context) {
   return runs;
 }
 
+std::vector<double> shares_run_again(const BlockContext& context) {
+  const models::Block& block = context.block;
+  const std::vector<bool> runs = runs_again(context);
+  const std::vector<int> kept =
+      context.layout.recompute == Recompute::Products ? kept_products(context) : std::vector<int>{};
+  std::vector<double> shares;
+  for (std::size_t index = 0; index < runs.size(); ++index) {
+    const std::vector<int>& outputs = block.operators[index].outputs;
+    const auto stay = std::count_if(outputs.begin(), outputs.end(), [&](int output) {
+      return std::find(kept.begin(), kept.end(), output) != kept.end();
+    });
+    const auto made = static_cast<double>(std::max<std::size_t>(1, outputs.size()));
+    shares.push_back(runs[index] ? 1.0 - static_cast<double>(stay) / made : 0.0);
+  }
+  return shares;
+}
+
 }  // namespace orrery::plan

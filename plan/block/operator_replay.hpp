@@ -38,5 +38,7 @@ OperatorReplay replay_of(const BlockContext& context);
 // By operator: whether the backward runs it again, under any recomputation. Of a product that makes
 // several outputs as soon as one of them was not kept.
 std::vector<bool> runs_again(const BlockContext& context);
+// By operator: the share of it that does, in outputs; those that were kept are not made again.
+std::vector<double> shares_run_again(const BlockContext& context);
 
 }  // namespace orrery::plan

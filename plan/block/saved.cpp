@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 #include "plan/block/cost.hpp"
 #include "plan/block/gathered.hpp"
@@ -18,27 +19,38 @@ using models::Tensor;
 
 namespace {
 
-ByteCount saved_bytes(const BlockContext& context, const Operator& op, const Saved& saved,
-                      const Assignment& assignment, const std::vector<Layout>& produced) {
-  const auto slot = static_cast<std::size_t>(saved.tensor);
-  const Tensor& tensor = context.block.tensors[slot];
-  bool known = context.block.input == saved.tensor;
-  for (const Operator& other : context.block.operators) {
-    known = known || std::find(other.outputs.begin(), other.outputs.end(), saved.tensor) !=
-                         other.outputs.end();
+bool keeps(const Operator& op, int tensor) {
+  return std::any_of(op.saved.begin(), op.saved.end(),
+                     [tensor](const Saved& saved) { return saved.tensor == tensor; });
+}
+
+// As an operator reads a tensor; none where it is not among its inputs.
+std::optional<Layout> read_by(const models::Block& block, const BlockRules& rules,
+                              const Operator& op, int tensor) {
+  const auto input = std::find(op.inputs.begin(), op.inputs.end(), tensor);
+  if (input == op.inputs.end()) {
+    return std::nullopt;
   }
-  Layout layout = known ? produced[slot] : produced_output(op, tensor, assignment);
-  const auto input = std::find(op.inputs.begin(), op.inputs.end(), saved.tensor);
-  if (input != op.inputs.end()) {
-    // Partial sums are converted first; what is kept is what the operator reads.
-    const Layout read =
-        required_input(op, tensor, static_cast<int>(input - op.inputs.begin()), assignment);
-    for (const Axis axis : kAxes) {
-      if (layout[axis].is_partial()) {
-        layout.set(axis, read[axis]);
-      }
-    }
+  return required_input(op, block.tensors[static_cast<std::size_t>(tensor)],
+                        static_cast<int>(input - op.inputs.begin()),
+                        assign(block, op, rules.of(op)));
+}
+
+// Whether no operator reads or keeps more of a tensor over an axis. What blocks hand on is whole.
+bool is_read_in_parts(const models::Block& block, const BlockRules& rules, int tensor, Axis axis) {
+  if (tensor == block.input || tensor == block.output || tensor == block.memory) {
+    return false;
   }
+  return std::all_of(block.operators.begin(), block.operators.end(), [&](const Operator& op) {
+    const std::optional<Layout> read = read_by(block, rules, op, tensor);
+    return read ? (*read)[axis].is_sharded() : !keeps(op, tensor);
+  });
+}
+
+ByteCount saved_bytes(const BlockContext& context, const BlockRules& rules, const Operator& op,
+                      const Saved& saved, const std::vector<Layout>& produced) {
+  const Tensor& tensor = context.block.tensors[static_cast<std::size_t>(saved.tensor)];
+  const Layout layout = saved_layout(context.block, rules, op, saved.tensor, produced);
   const double elements =
       static_cast<double>(local_elements(tensor, layout, context.mesh, context.extents));
   return ByteCount(static_cast<std::int64_t>(elements * saved.copies) *
@@ -46,6 +58,26 @@ ByteCount saved_bytes(const BlockContext& context, const Operator& op, const Sav
 }
 
 }  // namespace
+
+Layout saved_layout(const models::Block& block, const BlockRules& rules, const Operator& op,
+                    int tensor, const std::vector<Layout>& produced) {
+  const auto slot = static_cast<std::size_t>(tensor);
+  const bool made =
+      std::any_of(block.operators.begin(), block.operators.end(),
+                  [tensor](const Operator& other) { return contains(other.outputs, tensor); });
+  Layout layout = made || tensor == block.input
+                      ? produced[slot]
+                      : produced_output(op, block.tensors[slot], assign(block, op, rules.of(op)));
+  const std::optional<Layout> read = read_by(block, rules, op, tensor);
+  for (const Axis axis : kAxes) {
+    const bool part = read && made && layout[axis].is_replicated() && (*read)[axis].is_sharded() &&
+                      is_read_in_parts(block, rules, tensor, axis);
+    if (read && (layout[axis].is_partial() || part)) {
+      layout.set(axis, (*read)[axis]);
+    }
+  }
+  return layout;
+}
 
 ByteCount tensor_bytes(const BlockContext& context, int tensor, const Layout& layout) {
   if (tensor < 0) {
@@ -91,7 +123,7 @@ ByteCount kept_bytes(const BlockContext& context, int tensor, const BlockRules& 
     if (std::find(op.inputs.begin(), op.inputs.end(), tensor) != op.inputs.end()) {
       const Saved whole{.tensor = tensor,
                         .element = context.block.tensors[static_cast<std::size_t>(tensor)].element};
-      return saved_bytes(context, op, whole, assign(context.block, op, rules.of(op)), produced);
+      return saved_bytes(context, rules, op, whole, produced);
     }
   }
   return tensor_bytes(context, tensor, produced[static_cast<std::size_t>(tensor)]);
@@ -135,10 +167,9 @@ SavedByGroup saved_by_group(const BlockContext& context) {
   }
   for (std::size_t index = 0; index < block.operators.size(); ++index) {
     const Operator& op = block.operators[index];
-    const Assignment assignment = assign(block, op, rules.of(op));
     for (const Saved& own : kept_by(context, op, context.layout.recompute)) {
       if (!left.loses[index] && !keeps_tensor(block, own)) {
-        of(saved, kept_with(block, op, own)) += saved_bytes(context, op, own, assignment, produced);
+        of(saved, kept_with(block, op, own)) += saved_bytes(context, rules, op, own, produced);
       }
     }
     if (!left.loses[index]) {
@@ -166,9 +197,8 @@ ByteCount saved_activations(const BlockContext& context, Recompute recompute) {
   const std::vector<Layout> produced = produced_layouts(context.block, rules);
   ByteCount total;
   for (const Operator& op : context.block.operators) {
-    const Assignment assignment = assign(context.block, op, rules.of(op));
     for (const Saved& saved : kept_by(context, op, recompute)) {
-      total += saved_bytes(context, op, saved, assignment, produced);
+      total += saved_bytes(context, rules, op, saved, produced);
     }
     total +=
         recompute == Recompute::Selective ? ByteCount() : exchanged_result(context, op, produced);

@@ -10,6 +10,12 @@ namespace orrery::plan {
 // Of a tensor of the block under a layout; none for index -1.
 ByteCount tensor_bytes(const BlockContext& context, int tensor, const Layout& layout);
 
+// Layout in which an operator keeps a tensor: as it was made, but as the operator reads it where it
+// was made as partial sums, or where the operator reads a part of what all ranks of an axis made
+// and nobody keeps more of it.
+Layout saved_layout(const models::Block& block, const BlockRules& rules, const models::Operator& op,
+                    int tensor, const std::vector<Layout>& produced);
+
 // Gathered inputs and weights of the products beyond what is stored (gathered.hpp): kept from the
 // forward to the backward, or held during the backward alone: what its recomputation gathered and
 // the largest of one operator while that runs.

@@ -7,6 +7,7 @@
 #include "plan/block/kept.hpp"
 #include "plan/block/operator_replay.hpp"
 #include "plan/block/quantised_casts.hpp"
+#include "plan/block/saved.hpp"
 #include "plan/block/step_list.hpp"
 
 namespace orrery::plan {
@@ -158,6 +159,20 @@ bool BlockTensors::moves(int tensor, const Layout& to) const {
   return scatters(tensor, to) || makes(tensor, to, sim::CommKind::AllToAll);
 }
 
+bool BlockTensors::takes_part(std::size_t index, int tensor) const {
+  const bool kept = std::any_of(kept_[index].begin(), kept_[index].end(), [&](const Saved& saved) {
+    return saved.tensor == tensor && is_tensor_itself(saved);
+  });
+  if (!kept) {
+    return false;
+  }
+  const Layout& made = produced_[slot_of(tensor)];
+  const Layout layout = saved_layout(block_, rules_, block_.operators[index], tensor, produced_);
+  return std::any_of(kAxes.begin(), kAxes.end(), [&](Axis axis) {
+    return context_.mesh.of(axis) > 1 && made[axis].is_replicated() && layout[axis].is_sharded();
+  });
+}
+
 std::int64_t BlockTensors::gathered_bytes(const Tensor& tensor, const Layout& from,
                                           const Layout& to, bool waits) const {
   bool gathers = false;
@@ -268,10 +283,8 @@ bool BlockTensors::keeps_result(int attention) const {
 
 std::int64_t BlockTensors::extra_bytes(std::size_t index, const Saved& saved) const {
   const Tensor& tensor = block_.tensors[slot_of(saved.tensor)];
-  const bool known = is_produced(saved.tensor) || saved.tensor == block_.input;
-  const Layout layout = known
-                            ? produced_[slot_of(saved.tensor)]
-                            : produced_output(block_.operators[index], tensor, assignments_[index]);
+  const Layout layout =
+      saved_layout(block_, rules_, block_.operators[index], saved.tensor, produced_);
   const double elements =
       static_cast<double>(local_elements(tensor, layout, context_.mesh, context_.extents));
   return static_cast<std::int64_t>(elements * saved.copies) *

@@ -65,6 +65,8 @@ class BlockTensors {
   Layout required(std::size_t index, std::size_t position) const;
   bool gathers(int tensor, const Layout& to) const;
   bool moves(int tensor, const Layout& to) const;
+  // Whether the operator keeps a part of what every rank of an axis made, and nobody keeps more.
+  bool takes_part(std::size_t index, int tensor) const;
   // Whether sums are reduced and scattered.
   bool scatters(int tensor, const Layout& to) const;
   // Whether the backward gathers this input of a product again.

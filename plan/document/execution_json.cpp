@@ -42,6 +42,7 @@ constexpr std::array kFlags = {
     Flag{"cast_gradients", &Execution::cast_gradients},
     Flag{"fused_grad_accumulation", &Execution::fused_grad_accumulation},
     Flag{"attention_copies", &Execution::attention_copies},
+    Flag{"projection_copies", &Execution::projection_copies},
     Flag{"blocking_launches", &Execution::blocking_launches},
     Flag{"eager_optimizer", &Execution::eager_optimizer},
     Flag{"vocab_parallel", &Execution::vocab_parallel},

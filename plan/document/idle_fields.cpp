@@ -42,6 +42,11 @@ bool sends_tokens(const PlanUses& uses) { return uses.expert_parallel; }
 bool waits_for_messages(const PlanUses& uses) {
   return uses.training && uses.pipeline && !uses.slices && !uses.plan.execution.overlap_p2p;
 }
+bool splits_projection(const PlanUses& uses) {
+  const Execution& execution = uses.plan.execution;
+  return uses.training && execution.fused_attention && !execution.attention_copies &&
+         uses.plan.network.spec.position == models::PositionKind::Rotary;
+}
 
 // A flag that is not listed does something in every plan.
 constexpr std::array kFlagRules = {
@@ -118,6 +123,8 @@ constexpr std::array kFlagRules = {
              "fused_grad_accumulation"},
     FlagRule{"fused_grad_accumulation", &Execution::fused_grad_accumulation, training, kTraining},
     FlagRule{"attention_copies", &Execution::attention_copies, training, kTraining},
+    FlagRule{"projection_copies", &Execution::projection_copies, splits_projection,
+             "rotary positions and fused_attention in training, without attention_copies"},
     FlagRule{"copies_master", &Execution::copies_master,
              [](const PlanUses& u) {
                const Execution& execution = u.plan.execution;

@@ -138,8 +138,8 @@ class Reporter {
       ReportedCollective one;
       one.pass = shard.pass;
       one.kind = shard.kind;
-      one.axes = "stages";
-      one.ranks = plan_.pp;
+      one.axes = shard.of_tensor_ranks ? "tp" : "stages";
+      one.ranks = shard.of_tensor_ranks ? plan_.blocks.front().layout.tp : plan_.pp;
       one.tensor = shard.of;
       one.bytes = shard.bytes;
       one.sent = ring_bytes(one.kind, one.bytes, one.ranks);
@@ -161,29 +161,27 @@ class Reporter {
   }
 
   // ", between passes in 32 shards on dp": of a weight that ZeRO-3 gathers for its passes.
-  std::string shards_text(const BlockContext& context, const Layout& layout) const {
-    std::vector<Axis> axes;
-    int shards = 1;
-    for (const Axis axis : kShardAxes) {
-      if (context.mesh.of(axis) > 1 && layout[axis].is_replicated()) {
-        axes.push_back(axis);
-        shards *= context.mesh.of(axis);
-      }
-    }
+  static std::string shards_text(const BlockContext& context, const Operator& op, int weight,
+                                 const BlockRules& rules) {
+    const StateGroup states =
+        states_of(context.block, op, weight, rules, context.mesh, context.precision);
+    const std::vector<Axis> axes = reduced_axes(states, context.mesh, kShardAxes);
+    const std::int64_t shards = num_shards(states, context.mesh);
     const bool gathers_weights = context.layout.zero_stage == 3 && !context.forward_only;
     return !gathers_weights || axes.empty()
                ? ""
                : fmt::format(", between passes in {} shards on {}", shards, axes_text(axes));
   }
 
-  void hold(const BlockContext& context, const Tensor& tensor, const Layout& layout,
-            bool with_table, BlockReport& report) const {
+  // `shards`: of a weight, where it lives between passes.
+  static void hold(const BlockContext& context, const Tensor& tensor, const Layout& layout,
+                   const std::string& shards, bool with_table, BlockReport& report) {
     HeldTensor held;
     held.name = tensor.name;
     const bool weight = tensor.kind == models::TensorKind::Weight;
     held.kind = weight ? HeldKind::Weight : HeldKind::Activation;
     held.layout = layout_text(layout, context.mesh);
-    held.layout += weight ? shards_text(context, layout) : "";
+    held.layout += shards;
     held.layout += tensor.tied && with_table ? ", the token table of the embedding" : "";
     held.layout += weight && tensor.frozen ? ", frozen" : "";
     held.shape = shape_text(tensor, layout, context.mesh, context.extents);
@@ -217,7 +215,7 @@ class Reporter {
       return block.tensors[static_cast<std::size_t>(index)];
     };
     if (block.input >= 0) {
-      hold(context, tensor_of(block.input), stream_layout(rules), with_table, report);
+      hold(context, tensor_of(block.input), stream_layout(rules), "", with_table, report);
     }
     for (const Operator& op : block.operators) {
       if (context.forward_only && op.kind == models::OpKind::CrossEntropy) {
@@ -226,10 +224,11 @@ class Reporter {
       const Assignment assignment = assign(block, op, rules.of(op));
       for (const int weight : op.weights) {
         hold(context, tensor_of(weight),
-             stored_weight(op, tensor_of(weight), assignment, rules.of(op)), with_table, report);
+             stored_weight(op, tensor_of(weight), assignment, rules.of(op)),
+             shards_text(context, op, weight, rules), with_table, report);
       }
       for (const int output : op.outputs) {
-        hold(context, tensor_of(output), produced[static_cast<std::size_t>(output)], with_table,
+        hold(context, tensor_of(output), produced[static_cast<std::size_t>(output)], "", with_table,
              report);
       }
     }

@@ -5,6 +5,7 @@
 #include <array>
 #include <string>
 
+#include "plan/block/operator_replay.hpp"
 #include "plan/modules.hpp"
 #include "plan/schedule_traits.hpp"
 #include "plan/stage/pass_costs.hpp"
@@ -77,21 +78,35 @@ DeviceTimes times_of_device(const Plan& plan, BlockCosts& costs,
   return times;
 }
 
+// A forward of an operator for all sequences of an iteration, attention in full, as MFU counts it.
+Flops counted_forward(const Plan& plan, const models::Block& block, const models::Operator& op) {
+  if (op.kind != models::OpKind::Attention || plan.joined_sequences.empty() || block.tokens > 0) {
+    return models::forward_flops(block, op, {plan.batch, plan.sequence}, false);
+  }
+  Flops total;
+  for (const std::int64_t tokens : plan.joined_sequences) {
+    total += models::forward_flops(block, op, {plan.batch, tokens}, false);
+  }
+  return total;
+}
+
 Flops recompute_flops(const Plan& plan, BlockCosts& costs) {
   Flops total;
-  const std::vector<Slice> slices = slices_of(plan);
+  const Slice slice = slices_of(plan).front();
   for (std::size_t position = 0; position < plan.network.chain.size(); ++position) {
     const BlockPlan& layout = plan.layout_of(static_cast<int>(position));
-    const int ranks = layout.tp * layout.cp * plan.data_ranks(layout);
-    const int block_index = plan.network.chain[position];
-    const double runs = runs_of_block(plan, block_index);
-    for (const Slice& slice : slices) {
-      const BlockCost& block =
-          costs.of(block_index, layout, plan.micro_batch_of(layout, block_index), slice);
-      total += block.recompute.flops * (static_cast<double>(ranks) * runs);
+    const int index = plan.network.chain[position];
+    const models::Block& block = plan.network.blocks[static_cast<std::size_t>(index)];
+    if (layout.recompute == Recompute::None || block.frozen) {
+      continue;
+    }
+    const std::vector<double> shares = shares_run_again(
+        costs.block_context(index, layout, plan.micro_batch_of(layout, index), slice));
+    for (std::size_t op = 0; op < shares.size(); ++op) {
+      total += counted_forward(plan, block, block.operators[op]) * shares[op];
     }
   }
-  return total * static_cast<double>(plan.num_micro_batches());
+  return total;
 }
 
 void fill_rates(const Plan& plan, const StepWork& work, Simulation& result) {
@@ -157,12 +172,20 @@ StepWork step_work(const Plan& plan, BlockCosts& costs) {
 
 Flops repeated_forwards(const Plan& plan, const std::vector<StageCost>& stages) {
   const double copies = schedule_traits(plan).two_directions ? 2 : 1;
-  const double ranks = static_cast<double>(plan.num_gpus()) / plan.pp;
+  const std::size_t chain = plan.stage_blocks.size();
   Flops total;
-  for (const StageCost& stage : stages) {
-    total += stage.forward_cost.flops * (ranks * (stage.forwards - 1));
+  std::size_t position = 0;
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    position = stage % chain == 0 ? 0 : position;  // a copy of the network begins
+    for (int block = 0; block < plan.stage_blocks[stage % chain]; ++block, ++position) {
+      const models::Block& here =
+          plan.network.blocks[static_cast<std::size_t>(plan.network.chain[position])];
+      for (const models::Operator& op : here.operators) {
+        total += counted_forward(plan, here, op) * ((stages[stage].forwards - 1) / copies);
+      }
+    }
   }
-  return total * (static_cast<double>(plan.num_micro_batches()) / copies);
+  return total;
 }
 
 void fill_report(const Plan& plan, const std::vector<StageCost>& stages,

@@ -25,6 +25,18 @@ LiveCounts& entry_of(std::vector<LiveCounts>& devices, std::size_t device, std::
   return live;
 }
 
+// Micro-batches between the forward and the update of a virtual stage, as the edge of the update
+// admits them.
+std::vector<int> in_flight_of(const sim::PipelineOrder& order, std::size_t stages) {
+  std::vector<int> in_flight(stages, 1);
+  for (const sim::Edge& edge : order.edges) {
+    if (edge.from_lane == sim::Lane::Optimizer) {
+      in_flight[edge.from] = edge.shift;
+    }
+  }
+  return in_flight;
+}
+
 }  // namespace
 
 std::string arcs_problem(const Plan& plan) {
@@ -87,11 +99,12 @@ std::vector<LiveCounts> arc_counts(const sim::PipelineOrder& order,
   std::vector<LiveCounts> devices(order.passes.size());
   std::vector<std::vector<int>> whole(devices.size());  // by entry
   std::vector<std::vector<int>> kept(devices.size());
+  const std::vector<int> in_flight_by_stage = in_flight_of(order, versions.size());
   for (std::size_t s = 0; s < versions.size(); ++s) {
     const std::size_t forward = device(order, sim::Lane::Forward, s);
     const std::size_t gradient = device(order, sim::Lane::Gradient, s);
     const std::size_t update = device(order, sim::Lane::WeightGrad, s);
-    const int in_flight = static_cast<int>(update - forward) + 1;  // as the edge of the update
+    const int in_flight = in_flight_by_stage[s];
     for (const std::size_t on : {forward, gradient, update}) {
       LiveCounts& live = entry_of(devices, on, s);
       if (live.stages.size() > whole[on].size()) {

@@ -8,9 +8,7 @@
 #include "plan/schedule_traits.hpp"
 #include "plan/stage/joined.hpp"
 #include "plan/stage/memory.hpp"
-#include "plan/stage/offload_time.hpp"
 #include "plan/stage/step_end.hpp"
-#include "plan/stage/token_table.hpp"
 
 namespace orrery::plan {
 
@@ -36,76 +34,6 @@ LayoutBounds::LayoutBounds(const Plan& plan, const std::vector<int>& zero_stages
   find_thriftiest();
 }
 
-LayoutBounds::Block LayoutBounds::bound_of(int index, BlockCosts& costs) const {
-  const models::Network& network = plan_.network;
-  const BlockPlan& layout = plan_.blocks.front().layout;
-  const std::vector<Slice> slices = slices_of(plan_);
-  const std::int64_t micro_batch = plan_.micro_batch_of(layout, index);
-  const auto runs = static_cast<std::int64_t>(runs_of_block(plan_, index));
-  Block block;
-  for (const Slice& slice : slices) {
-    const BlockCost& part = costs.of(index, layout, micro_batch, slice);
-    const bool first = slice.start == 0;
-    const SimTime forward = part.forward.time;
-    const SimTime backward = part.backward.time;
-    block.forward += forward * runs;
-    block.backward += backward * runs;
-    block.most_hidden += most_hidden(part, like_layers_) * runs;
-    block.slice_forward = first ? forward : std::min(block.slice_forward, forward);
-    block.slice_backward = first ? backward : std::min(block.slice_backward, backward);
-    block.saved += part.saved - away_bytes({.block = index, .layout = layout}, part, network);
-    block.working = std::max(block.working, part.working);
-    block.boundary = std::max(block.boundary, part.boundary);
-  }
-  const models::Block& described = network.blocks[static_cast<std::size_t>(index)];
-  block.end = described.kind != models::BlockKind::Layer;
-  block.uses_table = uses_table(described);
-  block.frozen = described.frozen;
-  hold_states(costs.of(index, layout, micro_batch, slices.front()), block);
-  return block;
-}
-
-void LayoutBounds::hold_states(const BlockCost& cost, Block& block) const {
-  const BlockPlan& layout = plan_.blocks.front().layout;
-  const Mesh mesh = mesh_of(layout, plan_.data_ranks(layout));
-  for (const bool without_tied : {false, true}) {
-    for (const int zero : zero_stages_) {
-      BlockPlan sharded = layout;
-      sharded.zero_stage = zero;
-      if (zero >= 2 && layout.offload.optimizer != Tier::Device) {
-        sharded.offload.gradients = layout.offload.optimizer;  // least on the device
-      }
-      block.states[without_tied ? 1 : 0].push_back(
-          state_bytes(cost, sharded, mesh, plan_.execution, plan_.precision, without_tied));
-    }
-  }
-}
-
-void LayoutBounds::count_blocks() {
-  const std::vector<int>& chain = plan_.network.chain;
-  before_.assign(blocks_.size(), std::vector<int>(chain.size() + 1, 0));
-  for (std::size_t position = 0; position < chain.size(); ++position) {
-    for (std::size_t block = 0; block < blocks_.size(); ++block) {
-      const bool here = chain[position] == static_cast<int>(block);
-      before_[block][position + 1] = before_[block][position] + (here ? 1 : 0);
-    }
-  }
-}
-
-void LayoutBounds::find_thriftiest() {
-  std::int64_t fewest = -1;
-  for (std::size_t zero = 0; zero < zero_stages_.size(); ++zero) {
-    std::int64_t parameters = 0;
-    for (const Block& block : blocks_) {
-      parameters += block.states[0][zero].local_parameters;
-    }
-    if (fewest < 0 || parameters < fewest) {
-      fewest = parameters;
-      thriftiest_ = zero;
-    }
-  }
-}
-
 template <typename Visit>
 void LayoutBounds::for_blocks(int first, int count, Visit visit) const {
   for (std::size_t block = 0; block < blocks_.size(); ++block) {
@@ -116,6 +44,19 @@ void LayoutBounds::for_blocks(int first, int count, Visit visit) const {
       visit(blocks_[block], here);
     }
   }
+}
+
+bool LayoutBounds::alike(int first, int other, int count) const {
+  for (std::size_t block = 0; block < blocks_.size(); ++block) {
+    const auto here = [&](int position) {
+      return before_[block][static_cast<std::size_t>(position + count)] -
+             before_[block][static_cast<std::size_t>(position)];
+    };
+    if (here(first) != here(other) || (here(first) > 0 && blocks_[block].uses_table)) {
+      return false;
+    }
+  }
+  return true;
 }
 
 class LayoutBounds::TablesOfDevices {
@@ -170,6 +111,20 @@ ByteCount LayoutBounds::least_memory(std::size_t zero, bool recomputes) const {
   return ByteCount(held.value() / plan_.pp) + working + communicator_bytes(plan_) + context_bytes();
 }
 
+StagePasses LayoutBounds::passes_of(int first, int count, const StagePlacement& placement) const {
+  StagePasses passes;
+  for_blocks(first, count, [&](const Block& block, int times) {
+    if (!is_apart(block, placement)) {
+      passes.forward += block.forward * times;
+      const SimTime hidden = placement.joins_passes ? block.most_hidden : SimTime{};
+      passes.backward += (block.backward - hidden) * times;
+      passes.slice_forward += block.slice_forward * times;
+      passes.slice_backward += block.slice_backward * times;
+    }
+  });
+  return passes;
+}
+
 Seconds LayoutBounds::time(const std::vector<int>& stages, const StagePlacement& placement,
                            TransferTimes& transfers) const {
   if (placement.spreads_attention || placement.undecided) {
@@ -180,15 +135,9 @@ Seconds LayoutBounds::time(const std::vector<int>& stages, const StagePlacement&
   std::vector<ByteCount> boundary(chain);
   int first = 0;
   for (std::size_t stage = 0; stage < chain; ++stage) {
-    for_blocks(first, stages[stage], [&](const Block& block, int count) {
-      if (!is_apart(block, placement)) {
-        passes[stage].forward += block.forward * count;
-        const SimTime hidden = placement.joins_passes ? block.most_hidden : SimTime{};
-        passes[stage].backward += (block.backward - hidden) * count;
-        passes[stage].slice_forward += block.slice_forward * count;
-        passes[stage].slice_backward += block.slice_backward * count;
-      }
-    });
+    const bool repeats = stage > 0 && stages[stage] == stages[stage - 1] &&
+                         alike(first - stages[stage], first, stages[stage]);
+    passes[stage] = repeats ? passes[stage - 1] : passes_of(first, stages[stage], placement);
     first += stages[stage];
     const int last = plan_.network.chain[static_cast<std::size_t>(first - 1)];
     boundary[stage] = blocks_[static_cast<std::size_t>(last)].boundary;
@@ -322,10 +271,14 @@ std::vector<ByteCount> LayoutBounds::fixed_bytes(const std::vector<int>& stages,
   TablesOfDevices tables(placement, stages.size(), plan_.pp);
   for (std::size_t copy = 0; copy < copies_of(placement); ++copy) {
     int first = 0;
+    FixedBytes bytes;
     for (std::size_t stage = 0; stage < stages.size(); first += stages[stage], ++stage) {
       const std::size_t device = placement.device_of[copy * stages.size() + stage];
-      const FixedBytes bytes =
-          fixed_bytes_of(first, stages[stage], placement, zero, device, tables);
+      const bool repeats = stage > 0 && stages[stage] == stages[stage - 1] &&
+                           alike(first - stages[stage], first, stages[stage]);
+      if (!repeats) {
+        bytes = fixed_bytes_of(first, stages[stage], placement, zero, device, tables);
+      }
       held[device] += bytes.held;
       working[device] = std::max(working[device], bytes.working);
     }

@@ -89,7 +89,12 @@ class LayoutBounds {
   // Everything else.
   std::vector<ByteCount> fixed_bytes(const std::vector<int>& stages,
                                      const StagePlacement& placement, std::size_t zero) const;
+  // Of a stage, without what travels.
+  StagePasses passes_of(int first, int count, const StagePlacement& placement) const;
   Seconds optimizer(const std::vector<int>& stages, const StagePlacement& placement) const;
+  // Whether `count` blocks from both positions on are the same, without a use of the token table,
+  // which a device may count elsewhere: most stages are like the one before.
+  bool alike(int first, int other, int count) const;
   // Positions [first, first + count) of the chain by block.
   template <typename Visit>
   void for_blocks(int first, int count, Visit visit) const;

@@ -8,6 +8,7 @@
 #include "plan/stage/plan_schedule.hpp"
 #include "plan/stage/spread_attention.hpp"
 #include "plan/stage/transfers.hpp"
+#include "sim/pipeline/share_costs.hpp"
 #include "sim/pipeline/versions.hpp"
 
 namespace orrery::plan {
@@ -50,15 +51,7 @@ std::vector<StageContent> OrderCache::contents_of(const Plan& plan) {
 
 namespace {
 
-constexpr std::size_t kPassesKept = 12'000'000;  // 8 bytes each
-
-std::size_t num_passes(const sim::PipelineOrder& order) {
-  std::size_t passes = 0;
-  for (const auto& list : order.passes) {
-    passes += list.size();
-  }
-  return passes;
-}
+constexpr std::int64_t kPassesKept = 12'000'000;  // 8 bytes each
 
 }  // namespace
 
@@ -70,10 +63,10 @@ const sim::PipelineOrder& OrderCache::order_of(const Plan& plan) {
       return known->second;
     }
     sim::PipelineOrder order = schedule_order(plan, schedule_params(plan));
-    passes_ += num_passes(order);
+    passes_ += sim::num_passes(order);
     if (passes_ > kPassesKept) {
       orders_.clear();
-      passes_ = num_passes(order);
+      passes_ = sim::num_passes(order);
     }
     return orders_.emplace(std::move(key), std::move(order)).first->second;
   }

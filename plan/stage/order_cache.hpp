@@ -4,6 +4,7 @@
 // data-parallel traffic, so ZeRO stages share lists. One thread at a time.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <tuple>
 #include <vector>
@@ -57,7 +58,7 @@ class OrderCache {
   std::vector<sim::PassTimes> order_times_;
   sim::PipelineOrder order_;
   std::map<Key, sim::PipelineOrder> orders_;  // without times, as long as there is room
-  std::size_t passes_ = 0;                    // in them
+  std::int64_t passes_ = 0;                   // in them
   std::map<Key, Facts> facts_;                // of schedules without times: small, so all are kept
   std::map<Key, std::vector<LiveCounts>> live_layers_;
   Facts timed_;  // of `order_` when it was made with times

@@ -82,10 +82,11 @@ bool forwards_first(const Plan& plan) {
 }
 
 // A message occupies its link for all but its latency, so a stage whose pass is shorter than that
-// is held up by its messages: it waits, and what it sends arrives so much sooner after it.
-void wait_for_link(SimTime latency, SimTime& pass, SimTime& send) {
+// is held up by its messages: it waits, and what it sends arrives so much sooner after it. `before`
+// is what of the pass comes before the message: of a cut backward the input gradients.
+void wait_for_link(SimTime latency, SimTime before, SimTime& pass, SimTime& send) {
   const SimTime busy = send - std::min(send, latency);
-  const SimTime wait = std::max(SimTime{}, busy - pass);
+  const SimTime wait = std::max(SimTime{}, busy - before);
   pass += wait;
   send -= wait;
 }
@@ -249,8 +250,10 @@ sim::PipelineCosts separate_costs(const Plan& plan, const BlockCosts& block_cost
   } else if (!sends.empty() && forwards_first(plan)) {
     const SimTime latency = to_sim_time(plan.cluster.node.scale_out.latency);
     for (std::size_t stage = 0; stage < sends.size(); ++stage) {
-      wait_for_link(latency, costs.forward[stage], costs.send_forward[stage]);
-      wait_for_link(latency, costs.backward[stage + 1], costs.send_backward[stage]);
+      const SimTime gradients =
+          splits.empty() ? costs.backward[stage + 1] : splits[stage + 1].input_grad;
+      wait_for_link(latency, costs.forward[stage], costs.forward[stage], costs.send_forward[stage]);
+      wait_for_link(latency, gradients, costs.backward[stage + 1], costs.send_backward[stage]);
     }
   }
   if (frozen_positions(plan.network) > 0) {

@@ -49,6 +49,35 @@ std::string in_front(std::string_view name, const std::string& broken) {
   return broken.empty() ? "" : fmt::format("schedule \"{}\": {}", name, broken);
 }
 
+// What a plan sets for so many micro-batches: they follow from their size.
+std::string micro_batch_advice(const Plan& plan, int micro_batches) {
+  const std::int64_t of_replica = plan.batch / plan.dp;
+  return of_replica % micro_batches == 0
+             ? fmt::format("set micro_batch to {}", of_replica / micro_batches)
+             : fmt::format("the {} sequences of a replica are no multiple of {}", of_replica,
+                           micro_batches);
+}
+
+// Sizes that lists ask for, in the fields of plans.
+std::string in_words_of_plans(const Plan& plan, std::string broken) {
+  const auto listed = sim::listed_sizes(*plan.schedule_document);
+  if (!listed) {
+    return broken;
+  }
+  const auto replace_advice = [&](const std::string& advice, const std::string& other) {
+    if (broken.ends_with(advice)) {
+      broken.replace(broken.size() - advice.size(), advice.size(), other);
+    }
+  };
+  replace_advice(fmt::format("set stages to {}", listed->stages),
+                 fmt::format("set pp to {}", listed->stages));
+  if (listed->micro_batches > 0) {
+    replace_advice(fmt::format("set microbatches to {}", listed->micro_batches),
+                   micro_batch_advice(plan, listed->micro_batches));
+  }
+  return broken;
+}
+
 std::string problem_of_document(const Plan& plan) {
   const sim::ScheduleDocument& document = *plan.schedule_document;
   std::string broken = packs_problem(plan);
@@ -56,7 +85,7 @@ std::string problem_of_document(const Plan& plan) {
     return broken;
   }
   const sim::ScheduleParams params = schedule_params(plan);
-  broken = sim::check_document(document, params);
+  broken = in_words_of_plans(plan, sim::check_document(document, params));
   broken = broken.empty() ? prediction_problem(plan) : broken;
   if (broken.empty()) {
     // Throws when the lists are wrong or cannot go on.

@@ -46,12 +46,20 @@ double local_vocabulary(const Plan& plan) {
   return static_cast<double>(share_extent(all, all.largest(), {models::Var::Vocab, vocab}, vocab));
 }
 
+// Tensor ranks that have a part each of the hidden state between blocks; one where all have it.
+int ranks_of_stream(const Plan& plan) {
+  const BlockPlan& layout = plan.blocks.front().layout;
+  const bool cut = layout.sequence_parallel || layout.tensor_parallel != TensorMesh::OneD;
+  return cut ? layout.tp : 1;
+}
+
+Bytes whole_bytes(const Plan& plan, double hidden_elements) {
+  return Bytes(hidden_elements * element_bytes(models::Element::Compute, plan.precision));
+}
+
 // The boundary between stages.
 Bytes stream_bytes(const Plan& plan, double hidden_elements) {
-  const BlockPlan& layout = plan.blocks.front().layout;
-  const int ranks = layout.sequence_parallel ? layout.tp : 1;
-  const int width = element_bytes(models::Element::Compute, plan.precision);
-  return Bytes(hidden_elements / ranks * width);
+  return whole_bytes(plan, hidden_elements) / static_cast<double>(ranks_of_stream(plan));
 }
 
 // Collectives of all stages; nothing for one.
@@ -79,10 +87,55 @@ double hidden_elements(const Plan& plan, const Slice& slice) {
   return local_tokens(plan, slice) * static_cast<double>(plan.network.spec.hidden);
 }
 
-}  // namespace
+Bytes statistics_bytes(const Plan& plan, const Slice& slice) {
+  return Bytes(local_tokens(plan, slice) * kStatisticsPerToken);
+}
 
-ShardTimes shared_output_times(const Plan& plan, int barriers, const BlockCosts& costs,
-                               const Slice& slice) {
+// Of the tensor ranks of a stage, whose shards of the vocabulary are parts of the stage's.
+std::vector<ShardCollective> tensor_collectives(const Plan& plan, models::BlockKind kind,
+                                                const Slice& slice) {
+  using sim::PassKind;
+  if (plan.blocks.front().layout.tp == 1 || !plan.execution.vocab_parallel) {
+    return {};
+  }
+  const Bytes whole = whole_bytes(plan, hidden_elements(plan, slice));
+  const bool cut = ranks_of_stream(plan) > 1;
+  const CommKind sum = cut ? CommKind::ReduceScatter : CommKind::AllReduce;
+  std::vector<ShardCollective> list;
+  const auto add = [&](PassKind pass, CommKind comm, Bytes bytes, std::string_view of) {
+    list.push_back({pass, comm, bytes, of, true});
+  };
+  if (kind == models::BlockKind::Head) {
+    if (cut) {
+      add(PassKind::Forward, CommKind::AllGather, whole, "hidden of the last stage");
+    }
+    add(PassKind::Forward, CommKind::AllReduce, statistics_bytes(plan, slice),
+        "statistics of the loss");
+    add(PassKind::InputGrad, sum, whole, "gradient of hidden");
+    return list;
+  }
+  add(PassKind::Forward, sum, whole, "token_embedding");
+  if (cut && frozen_positions(plan.network) == 0) {
+    add(PassKind::InputGrad, CommKind::AllGather, whole, "gradient of token_embedding");
+  }
+  return list;
+}
+
+// Adds what the tensor ranks of a stage wait for to the passes.
+void add_tensor_collectives(const Plan& plan, models::BlockKind kind, const BlockCosts& costs,
+                            const Slice& slice, ShardTimes& times) {
+  const auto group =
+      costmodel::make_group(plan.blocks.front().layout.tp, 1, plan.cluster.node.gpus);
+  for (const ShardCollective& one : tensor_collectives(plan, kind, slice)) {
+    const Seconds time = costs.scaled(group, costs.collectives().time(one.kind, one.bytes, group));
+    const bool forward = one.pass == sim::PassKind::Forward;
+    (forward ? times.tensor_forward : times.tensor_backward) += time;
+    (forward ? times.forward : times.backward) += time;
+  }
+}
+
+ShardTimes output_beside_stages(const Plan& plan, int barriers, const BlockCosts& costs,
+                                const Slice& slice) {
   ShardTimes times;
   if (plan.pp == 1 || barriers == 0) {
     return times;
@@ -105,6 +158,15 @@ ShardTimes shared_output_times(const Plan& plan, int barriers, const BlockCosts&
   return times;
 }
 
+}  // namespace
+
+ShardTimes shared_output_times(const Plan& plan, int barriers, const BlockCosts& costs,
+                               const Slice& slice) {
+  ShardTimes times = output_beside_stages(plan, barriers, costs, slice);
+  add_tensor_collectives(plan, models::BlockKind::Head, costs, slice, times);
+  return times;
+}
+
 ShardTimes shared_input_times(const Plan& plan, int barriers, const BlockCosts& costs,
                               const Slice& slice) {
   const Bytes stream = stream_bytes(plan, hidden_elements(plan, slice));
@@ -113,7 +175,9 @@ ShardTimes shared_input_times(const Plan& plan, int barriers, const BlockCosts& 
   const Seconds forward = group.time(CommKind::AllReduce, stream) * share;
   const bool trained = frozen_positions(plan.network) == 0;  // else nobody wants its gradient
   const Seconds backward = trained ? group.time(CommKind::Broadcast, stream) * share : Seconds();
-  return {forward, backward, forward + backward};
+  ShardTimes times{forward, backward, forward + backward, {}, {}};
+  add_tensor_collectives(plan, models::BlockKind::Embedding, costs, slice, times);
+  return times;
 }
 
 std::vector<SimTime> shard_latencies(const Plan& plan, const sim::PipelineOrder& order,
@@ -152,22 +216,25 @@ std::vector<SimTime> shard_latencies(const Plan& plan, const sim::PipelineOrder&
 std::vector<ShardCollective> shard_collectives(const Plan& plan, models::BlockKind kind,
                                                const Slice& slice) {
   using sim::PassKind;
+  std::vector<ShardCollective> list = tensor_collectives(plan, kind, slice);
   if (plan.pp == 1) {
-    return {};
+    return list;
   }
   const Bytes stream = stream_bytes(plan, hidden_elements(plan, slice));
+  const auto add = [&](PassKind pass, CommKind comm, Bytes bytes, std::string_view of) {
+    list.push_back({pass, comm, bytes, of});
+  };
   if (kind == models::BlockKind::Head) {
-    const Bytes statistics(local_tokens(plan, slice) * kStatisticsPerToken);
-    return {{PassKind::Forward, CommKind::Broadcast, hidden_broadcast_bytes(plan, stream),
-             "hidden of the last stage"},
-            {PassKind::Forward, CommKind::AllReduce, statistics, "statistics of the loss"},
-            {PassKind::InputGrad, CommKind::AllReduce, stream, "gradient of hidden"}};
+    add(PassKind::Forward, CommKind::Broadcast, hidden_broadcast_bytes(plan, stream),
+        "hidden of the last stage");
+    add(PassKind::Forward, CommKind::AllReduce, statistics_bytes(plan, slice),
+        "statistics of the loss");
+    add(PassKind::InputGrad, CommKind::AllReduce, stream, "gradient of hidden");
+    return list;
   }
-  std::vector<ShardCollective> list = {
-      {PassKind::Forward, CommKind::AllReduce, stream, "token_embedding"}};
+  add(PassKind::Forward, CommKind::AllReduce, stream, "token_embedding");
   if (frozen_positions(plan.network) == 0) {  // else nobody wants its gradient
-    list.push_back(
-        {PassKind::InputGrad, CommKind::Broadcast, stream, "gradient of token_embedding"});
+    add(PassKind::InputGrad, CommKind::Broadcast, stream, "gradient of token_embedding");
   }
   return list;
 }

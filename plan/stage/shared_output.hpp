@@ -12,6 +12,10 @@
 //                they wait for the last device they take next to none: a small all-reduce is before
 //                each large collective (comm_wait_tensor, the maximum of the logits), and NCCL runs
 //                it on one channel.
+//   tensor ranks  cut the vocabulary once more. What they exchange stands in line in the passes, as
+//                Megatron-LM's vocabulary-parallel layers do it: the loss's statistics, the sum of
+//                hidden gradients and of looked-up rows; with sequence parallelism tokens are
+//                gathered before the head and sums are scattered.
 // O(1).
 #pragma once
 
@@ -24,9 +28,11 @@
 namespace orrery::plan {
 
 struct ShardTimes {
-  Seconds forward;      // of S or IF
-  Seconds backward;     // of T or IB
-  Seconds collectives;  // of both: in line, or what those beside them take
+  Seconds forward;         // of S or IF
+  Seconds backward;        // of T or IB
+  Seconds collectives;     // of both: in line, or what those beside them take
+  Seconds tensor_forward;  // of them, collectives of the tensor ranks
+  Seconds tensor_backward;
 };
 // On every device for every micro-batch, or a slice of one; without barriers all devices run their
 // shards together.
@@ -36,12 +42,14 @@ ShardTimes shared_input_times(const Plan& plan, int barriers, const BlockCosts& 
                               const Slice& slice = {});
 
 // What the devices exchange for their shards of the head or of the embedding, of a micro-batch or a
-// slice of one: with the last or first stage and, of the loss's two statistics, among themselves.
+// slice of one: with the last or first stage and, of the loss's two statistics, among themselves;
+// and what tensor ranks exchange within each stage.
 struct ShardCollective {
   sim::PassKind pass = sim::PassKind::Forward;
   sim::CommKind kind = sim::CommKind::None;
   Bytes bytes;
   std::string_view of;
+  bool of_tensor_ranks = false;  // else of the stages
 };
 std::vector<ShardCollective> shard_collectives(const Plan& plan, models::BlockKind kind,
                                                const Slice& slice = {});

@@ -16,12 +16,22 @@ namespace orrery::plan {
 
 namespace {
 
-// Their kernels compute; what blocks cut by tensor parallelism alone would wait for does not occur.
 void add_shards(const ShardTimes& shared, StageCost& stage) {
   stage.shard_collectives += shared.collectives;
-  stage.forward_cost.compute += shared.forward + shared.backward - shared.collectives;
-  stage.forward_cost.exposed = {};
-  stage.backward_cost.exposed = {};
+  stage.forward_cost.compute += shared.forward + shared.backward - shared.collectives -
+                                shared.tensor_forward - shared.tensor_backward;
+  constexpr auto kTensor = static_cast<std::size_t>(Axis::Tensor);
+  stage.forward_cost.exposed[kTensor] += shared.tensor_forward;
+  stage.backward_cost.exposed[kTensor] += shared.tensor_backward;
+}
+
+// Kernels of a shard compute; what a block cut by tensor parallelism alone would wait for does not
+// occur.
+PassCost cost_of(const StagePiece& piece, PassCost pass) {
+  if (piece.across_stages) {
+    pass.exposed = {};
+  }
+  return pass;
 }
 
 void simulate_passes(const std::vector<BlockItem>& items, const Plan& plan, const BlockCosts& costs,
@@ -138,8 +148,9 @@ StageCost add_up_blocks(const StageContent& content, const Plan& plan, BlockCost
       stage.most_hidden += most_hidden(block, like_layers) * piece.count;
     }
     for (int index = 0; index < piece.count; ++index) {
-      stage.forward_cost = stage.forward_cost + block.forward;
-      stage.backward_cost = block.backward + stage.backward_cost;  // in the order they run
+      stage.forward_cost = stage.forward_cost + cost_of(piece, block.forward);
+      // In the order they run.
+      stage.backward_cost = cost_of(piece, block.backward) + stage.backward_cost;
       stage.recompute += block.recompute.compute;
       const ByteCount away = away_bytes(piece, block, costs.network());
       (is_layer(piece, costs.network()) ? stage.saved : stage.saved_ends) += block.saved - away;

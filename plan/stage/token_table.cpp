@@ -85,13 +85,17 @@ void share_table(const Plan& plan, const std::vector<std::uint16_t>& device_of,
   if (!shares_table(plan.network)) {
     return;
   }
+  std::vector<bool> with_table;  // by block: their tensors are many, and so are the pieces
+  for (const models::Block& block : plan.network.blocks) {
+    with_table.push_back(block.kind == models::BlockKind::Embedding || uses_table(block));
+  }
   std::vector<std::pair<int, const StagePiece*>> held;
   for (const bool embeds : {true, false}) {
     for (std::size_t stage = 0; stage < stages.size(); ++stage) {
       const int device = device_of_stage(plan, device_of, stage);
       for (StagePiece& piece : stages[stage]) {
         const bool embedding = kind_of(piece, plan.network) == models::BlockKind::Embedding;
-        if (!holds_table(plan, piece) || embedding != embeds) {
+        if (!with_table[static_cast<std::size_t>(piece.block)] || embedding != embeds) {
           continue;
         }
         piece.table_elsewhere =

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // BaPipe: balance a chain over accelerators of different speed, choose how the pipeline executes,
 // and move layers away from accelerators that are out of memory. The balance is the contiguous cut
-// with the least bottleneck; cuts whose transfer takes longer than the stages are not used.
+// with the least bottleneck, of those the one with the least longest transfer; cuts whose transfer
+// takes longer than the stages are not used.
 // Accelerators that run a forward and a backward at once (FPGAs) may do so: a micro-batch's two
 // transfers over a cut then have the whole slot each, and twice as many micro-batches are kept.
 #include <algorithm>
@@ -62,8 +63,24 @@ struct Cut {
   std::vector<ChainStage> stages;
 };
 
-// Dynamic program over devices in order; a stage that does not fit is never used.
-Cut balance(const Problem& problem, const Executor& executor) {
+struct Cost {
+  double slot = 0;  // the stage, or its two transfers over a cut
+  double send = 0;
+};
+Cost stage_cost(const Problem& problem, const Executor& executor, int first, int last, int stage) {
+  const Device& device = problem.devices[static_cast<std::size_t>(stage)];
+  if (stage_memory(problem, executor, first, last, stage) > device.memory) {
+    return {kNever, kNever};
+  }
+  const double send = problem.chain.cut(first) / problem.bandwidth;
+  // Forward and backward each send once over the cut, in a slot.
+  const double sends = executor.concurrent ? 1 : 2;
+  return {std::max(problem.chain.time(first, last) / device.speed, sends * send), send};
+}
+
+// Dynamic program over devices in order; a stage that does not fit is never used. The least
+// bottleneck, or of the cuts within `bound` the least longest transfer.
+Cut balance_within(const Problem& problem, const Executor& executor, double bound) {
   const int n = problem.chain.size();
   const int p = static_cast<int>(problem.devices.size());
   const auto row = static_cast<std::size_t>(n) + 1;
@@ -73,18 +90,12 @@ Cut balance(const Problem& problem, const Executor& executor) {
     return static_cast<std::size_t>(stages) * row + static_cast<std::size_t>(layers);
   };
   best[0] = 0;
-  const double sends = executor.concurrent ? 1 : 2;
   for (int stage = 0; stage < p; ++stage) {
-    const Device& device = problem.devices[static_cast<std::size_t>(stage)];
     for (int last = stage + 1; last <= n - (p - 1 - stage); ++last) {
       for (int first = stage; first < last; ++first) {
-        if (stage_memory(problem, executor, first, last, stage) > device.memory) {
-          continue;
-        }
-        // Forward and backward each send once over the cut, in a slot.
-        const double cost =
-            std::max({best[at(stage, first)], problem.chain.time(first, last) / device.speed,
-                      sends * problem.chain.cut(first) / problem.bandwidth});
+        const auto [slot, send] = stage_cost(problem, executor, first, last, stage);
+        const double own = bound == kNever ? slot : slot <= bound ? send : kNever;
+        const double cost = std::max(best[at(stage, first)], own);
         if (cost < best[at(stage + 1, last)]) {
           best[at(stage + 1, last)] = cost;
           from[at(stage + 1, last)] = first;
@@ -92,13 +103,22 @@ Cut balance(const Problem& problem, const Executor& executor) {
       }
     }
   }
-  Cut cut{best[at(p, n)], {}};
+  Cut cut{best[at(p, n)] < kNever ? 0 : kNever, {}};
   for (int stage = p, last = n; stage > 0 && cut.bottleneck < kNever; --stage) {
     const int first = from[at(stage, last)];
+    const Cost cost = stage_cost(problem, executor, first, last, stage - 1);
+    cut.bottleneck = std::max(cut.bottleneck, cost.slot);
     cut.stages.insert(cut.stages.begin(), {first, last, 1});
     last = first;
   }
   return cut;
+}
+
+Cut balance(const Problem& problem, const Executor& executor) {
+  const Cut fastest = balance_within(problem, executor, kNever);
+  return fastest.bottleneck == kNever
+             ? fastest
+             : balance_within(problem, executor, fastest.bottleneck * (1 + 1e-12));
 }
 
 // (M + N - 1) slots of the slowest stage, and what transfers of `send` each way between two stages

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // CrossPipe's exact schedules: orders of forward, input-gradient and weight-gradient passes on
 // every device, given the latency between each two stages and a cap on live activations, with the
-// least longest stage span. Branch and bound over the next pass of some device; passes of one kind
-// stay in order of micro-batches, which costs nothing because micro-batches are alike.
+// least longest stage span. Branch and bound over the next pass of some device, from the order of
+// the greedy schedule on; passes of one kind stay in order of micro-batches, which costs nothing
+// because micro-batches are alike.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -13,11 +14,14 @@
 #include <vector>
 
 #include "search/planner.hpp"
+#include "sim/pipeline/pipeline.hpp"
+#include "sim/schedule.hpp"
 
 namespace orrery::search {
 namespace {
 
 constexpr std::int64_t kSteps = 20'000'000;
+constexpr std::size_t kMostStages = 8;
 enum Kind { kForward, kInputGrad, kWeightGrad, kKinds };
 
 struct Problem {
@@ -26,7 +30,69 @@ struct Problem {
   std::array<int, kKinds> time = {1, 1, 1};
   std::vector<int> latency;  // between stage i and i + 1
   int cap = 1;               // live micro-batches of a stage, forward to weight gradient
+  int work() const { return micro_batches * (time[0] + time[1] + time[2]); }
 };
+
+// What no order goes below: until the first gradient is back at a stage only as many forwards as
+// the cap allows run there, and from the last forward until its gradient is back only the gradients
+// of the others that are alive. With more micro-batches than the cap a weight gradient lies between
+// the two, so that both idle times add up.
+int least_span(const Problem& problem) {
+  const auto [forward, input_grad, weight_grad] = problem.time;
+  const int alive = std::min(problem.cap, problem.micro_batches);
+  int longest = 0;
+  int way = forward;  // from the start of a forward to that of its gradient
+  for (std::size_t s = static_cast<std::size_t>(problem.stages); s-- > 0;) {
+    const int head = std::max(0, way - alive * forward);
+    const int tail = std::max(0, way - forward - (alive - 1) * (input_grad + weight_grad));
+    const int idle = problem.micro_batches > problem.cap ? head + tail : std::max(head, tail);
+    longest = std::max(longest, problem.work() + idle);
+    way += s == 0 ? 0 : forward + input_grad + 2 * problem.latency[s - 1];
+  }
+  return longest;
+}
+
+// Orders by stage, of kinds, and their longest span.
+struct Orders {
+  int longest = std::numeric_limits<int>::max();
+  std::vector<std::vector<int>> kinds;
+};
+
+// Those of the crosspipe schedule.
+Orders greedy_orders(const Problem& problem) {
+  sim::ScheduleParams params;
+  params.stages = problem.stages;
+  params.micro_batches = problem.micro_batches;
+  params.cap = problem.cap;
+  sim::PipelineCosts costs;
+  for (std::size_t s = 0; s < static_cast<std::size_t>(problem.stages); ++s) {
+    const SimTime send{s < problem.latency.size() ? problem.latency[s] : 0};
+    params.times.push_back({SimTime{problem.time[kForward]}, SimTime{problem.time[kInputGrad]},
+                            SimTime{problem.time[kWeightGrad]}, send});
+    costs.forward.push_back(params.times.back().forward);
+    costs.input_grad.push_back(params.times.back().input_grad);
+    costs.weight_grad.push_back(params.times.back().weight_grad);
+    costs.backward.push_back(params.times.back().backward());
+    if (s < problem.latency.size()) {
+      costs.send_forward.push_back(send);
+    }
+  }
+  costs.send_backward = costs.send_forward;
+  const sim::PipelineOrder order = sim::find_schedule("crosspipe", "").order(params);
+  const sim::PipelineResult result = sim::evaluate_pipeline(order, costs);
+  Orders orders{0, {}};
+  for (std::size_t s = 0; s < result.devices.size(); ++s) {
+    const SimTime span = result.devices[s].last_end - result.devices[s].first_start;
+    orders.longest = std::max(orders.longest, static_cast<int>(span.ps));
+    orders.kinds.emplace_back();
+    for (const sim::Pass& pass : order.passes[s]) {
+      orders.kinds.back().push_back(pass.kind == sim::PassKind::Forward     ? kForward
+                                    : pass.kind == sim::PassKind::InputGrad ? kInputGrad
+                                                                            : kWeightGrad);
+    }
+  }
+  return orders;
+}
 
 struct Stage {
   std::array<int, kKinds> done = {0, 0, 0};
@@ -37,21 +103,31 @@ struct Stage {
   int busy_left = 0;
 };
 
+// Times of what a stage has not run yet, at the soonest.
+struct Soonest {
+  int forward = 0;       // start of the next one
+  int last_forward = 0;  // end
+  int gradient = 0;
+  int last_gradient = 0;
+};
+
 class Search {
  public:
-  explicit Search(const Problem& problem) : problem_(problem), stages_(stage_count()) {
-    const int work = problem.micro_batches * (problem.time[0] + problem.time[1] + problem.time[2]);
+  Search(const Problem& problem, Orders known)
+      : problem_(problem),
+        stages_(stage_count()),
+        least_(least_span(problem)),
+        best_(std::move(known)) {
     for (Stage& stage : stages_) {
-      stage.busy_left = work;
+      stage.busy_left = problem.work();
     }
   }
 
-  int run() {
+  const Orders& run() {
     extend(-1, 0);
     return best_;
   }
   bool proven() const { return steps_ < kSteps; }
-  const std::vector<std::vector<int>>& orders() const { return best_orders_; }
 
  private:
   std::size_t stage_count() const { return static_cast<std::size_t>(problem_.stages); }
@@ -87,12 +163,80 @@ class Search {
     return k < static_cast<int>(ends.size()) ? ends[static_cast<std::size_t>(k)] + latency : -1;
   }
 
-  // Longest span that is still possible: what a stage has begun plus the work it has left.
-  int bound() const {
-    int longest = 0;
-    for (const Stage& stage : stages_) {
-      const int begun = stage.first_start < 0 ? 0 : stage.free - stage.first_start;
-      longest = std::max(longest, begun + stage.busy_left);
+  // When the next forward of each stage can start, and its last one end, at the soonest.
+  void set_forwards() {
+    const int time = problem_.time[kForward];
+    for (std::size_t s = 0; s < stages_.size(); ++s) {
+      const Stage& stage = stages_[s];
+      const int left = problem_.micro_batches - stage.done[kForward];
+      if (left == 0) {
+        soonest_[s].last_forward = stage.end[kForward].back();
+        continue;
+      }
+      int next = stage.free;
+      int last = 0;
+      if (s > 0) {
+        const int latency = problem_.latency[s - 1];
+        const int sent = arrival(stages_[s - 1].end[kForward], stage.done[kForward], latency);
+        next = std::max(next, sent < 0 ? soonest_[s - 1].forward + time + latency : sent);
+        last = soonest_[s - 1].last_forward + latency + time;
+      }
+      soonest_[s].forward = next;
+      soonest_[s].last_forward = std::max(last, next + left * time);
+    }
+  }
+
+  // The same of gradients, from the last stage on.
+  void set_gradients() {
+    const int time = problem_.time[kInputGrad];
+    for (std::size_t s = stages_.size(); s-- > 0;) {
+      const Stage& stage = stages_[s];
+      const int done = stage.done[kInputGrad];
+      const int left = problem_.micro_batches - done;
+      if (left == 0) {
+        soonest_[s].last_gradient = stage.end[kInputGrad].back();
+        continue;
+      }
+      const bool waits = done == stage.done[kForward];
+      int next = waits ? soonest_[s].forward + problem_.time[kForward] : stage.free;
+      int last = soonest_[s].last_forward + time;
+      if (s + 1 < stages_.size()) {
+        const int latency = problem_.latency[s];
+        const int sent = arrival(stages_[s + 1].end[kInputGrad], done, latency);
+        next = std::max(next, sent < 0 ? soonest_[s + 1].gradient + time + latency : sent);
+        last = std::max(last, soonest_[s + 1].last_gradient + latency + time);
+      }
+      soonest_[s].gradient = next;
+      soonest_[s].last_gradient = std::max(last, next + left * time);
+    }
+  }
+
+  // The soonest end of a stage: all it has left one after the other; or what cannot run before its
+  // next gradient after that; or a weight gradient after the last gradient.
+  int soonest_end(const Stage& stage, const Soonest& soonest) const {
+    const int end = stage.free + stage.busy_left;
+    const int gradients = stage.done[kInputGrad];
+    if (gradients == problem_.micro_batches) {
+      return end;
+    }
+    const int alive = stage.done[kForward] - gradients;
+    const int forwards =
+        std::min(problem_.micro_batches - stage.done[kForward], problem_.cap - alive);
+    const int before = forwards * problem_.time[kForward] +
+                       (gradients - stage.done[kWeightGrad]) * problem_.time[kWeightGrad];
+    return std::max({end, soonest.gradient + stage.busy_left - before,
+                     soonest.last_gradient + problem_.time[kWeightGrad]});
+  }
+
+  // Longest span that is still possible.
+  int bound() {
+    set_forwards();
+    set_gradients();
+    int longest = least_;
+    for (std::size_t s = 0; s < stages_.size(); ++s) {
+      if (stages_[s].first_start >= 0) {
+        longest = std::max(longest, soonest_end(stages_[s], soonest_[s]) - stages_[s].first_start);
+      }
     }
     return longest;
   }
@@ -100,7 +244,7 @@ class Search {
   // Appends passes in order of start (then stage), so that every set of orders is met once: the
   // times follow from the orders, each pass starting as soon as it can.
   void extend(int last_start, std::size_t last_stage) {
-    if (++steps_ > kSteps || bound() >= best_) {
+    if (++steps_ > kSteps || bound() >= best_.longest) {
       return;
     }
     bool any = false;
@@ -149,19 +293,19 @@ class Search {
       }
       longest = std::max(longest, stage.free - stage.first_start);
     }
-    if (longest < best_) {
-      best_ = longest;
-      best_orders_.clear();
+    if (longest < best_.longest) {
+      best_ = {longest, {}};
       for (const Stage& stage : stages_) {
-        best_orders_.push_back(stage.order);
+        best_.kinds.push_back(stage.order);
       }
     }
   }
 
   const Problem& problem_;
   std::vector<Stage> stages_;
-  int best_ = std::numeric_limits<int>::max();
-  std::vector<std::vector<int>> best_orders_;
+  std::array<Soonest, kMostStages> soonest_;
+  int least_;
+  Orders best_;
   std::int64_t steps_ = 0;
 };
 
@@ -181,7 +325,7 @@ Json orders_json(const std::vector<std::vector<int>>& orders) {
 Json plan(ObjectReader& reader) {
   Problem problem;
   const JsonReader size = reader.required("stages");
-  problem.stages = static_cast<int>(size.integer(1, 8));
+  problem.stages = static_cast<int>(size.integer(1, kMostStages));
   problem.micro_batches = static_cast<int>(reader.required("micro_batches").integer(1, 16));
   if (problem.stages * problem.micro_batches > 32) {
     size.fail("expected at most 32 stages x micro-batches",
@@ -201,16 +345,12 @@ Json plan(ObjectReader& reader) {
       problem.latency[i] = static_cast<int>(entries[i].integer(0, 10'000));
     }
   }
-  Search search(problem);
-  const int span = search.run();
-  const int busy = problem.micro_batches * (problem.time[0] + problem.time[1] + problem.time[2]);
-  if (search.orders().empty()) {
-    return infeasible("no order was found within the steps of the search");
-  }
+  Search search(problem, greedy_orders(problem));
+  const Orders& best = search.run();
   Json answer = Json::object();
-  answer.set("longest_span", span);
-  answer.set("idle", span - busy);
-  answer.set("orders", orders_json(search.orders()));
+  answer.set("longest_span", best.longest);
+  answer.set("idle", best.longest - problem.work());
+  answer.set("orders", orders_json(best.kinds));
   answer.set("proven", search.proven());
   return answer;
 }

@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // DiffusionPipe: cut the trainable backbone of a diffusion model into stages on equal numbers of
 // replicas, minimising (M + 2 S - 2) x the longest stage or transfer + gradient synchronisation;
+// with self-conditioning, an extra forward of every micro-batch in some of the iterations, the mean
+// of both kinds of iterations;
 // then fill the bubbles of the 1F1B pipeline (intervals with a set of idle devices) with the frozen
 // layers of the next iteration, whole layers at the full local batch first, a part of the batch
 // where only that fits.
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <numeric>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "search/planner.hpp"
 #include "search/problems/chain.hpp"
+#include "sim/orders/self_conditioning.hpp"
 #include "sim/pipeline/pipeline.hpp"
 #include "sim/schedule.hpp"
 
@@ -26,16 +31,62 @@ struct Problem {
   int devices = 1;
   int micro_batches = 1;
   double bandwidth = 0;
+  double conditioned = 0;  // share of the iterations with an extra forward
 };
 
+// Of an iteration without (0) or with (1) the extra forward.
+struct Estimate {
+  double longest = 0;  // T0
+  double cost = 0;     // (M + 2 S - 2) T0 + the way back + synchronisation
+};
 struct Partition {
-  double cost = kNever;  // (M + 2 S - 2) T0 + synchronisation
-  double longest = 0;    // T0
+  double cost = kNever;  // mean of the estimates
+  std::array<Estimate, 2> estimates;
   std::vector<ChainStage> stages;
 };
 
-// The cut into `stages` with the least longest stage or transfer, each on devices / stages
-// replicas.
+// The longest stage or transfer with `extra` more forwards of each micro-batch: 0, 1, or between
+// for the mean over iterations.
+double slot(const Problem& problem, int first, int last, int replicas, double extra) {
+  const double time =
+      problem.backbone.time(first, last) + extra * problem.backbone.forward(first, last);
+  const double send = (2 + extra) * problem.backbone.cut(first) / problem.bandwidth;
+  return std::max(time, send) / replicas;
+}
+
+// What the last stage makes of an extra forward goes back to the first.
+double way_back(const Problem& problem, const Partition& partition) {
+  const double bytes = problem.backbone.layer(problem.backbone.size() - 1).output.value();
+  return partition.stages.size() > 1 ? bytes / partition.stages.front().replicas / problem.bandwidth
+                                     : 0;
+}
+
+void add_estimates(const Problem& problem, Partition& partition) {
+  const int stages = static_cast<int>(partition.stages.size());
+  double synchronisation = 0;
+  for (const ChainStage& stage : partition.stages) {
+    synchronisation =
+        std::max(synchronisation, 2.0 * (stage.replicas - 1) / stage.replicas *
+                                      problem.backbone.parameters(stage.first, stage.last) /
+                                      problem.bandwidth);
+  }
+  for (const int extra : {0, 1}) {
+    Estimate& estimate = partition.estimates[static_cast<std::size_t>(extra)];
+    const double back = extra * way_back(problem, partition);
+    estimate.longest = back;
+    for (const ChainStage& stage : partition.stages) {
+      estimate.longest =
+          std::max(estimate.longest, slot(problem, stage.first, stage.last, stage.replicas, extra));
+    }
+    estimate.cost =
+        (problem.micro_batches + 2 * stages - 2) * estimate.longest + back + synchronisation;
+  }
+  partition.cost = (1 - problem.conditioned) * partition.estimates[0].cost +
+                   problem.conditioned * partition.estimates[1].cost;
+}
+
+// The cut into `stages` with the least longest stage or transfer (the mean of both kinds of
+// iterations), each on devices / stages replicas.
 Partition cut(const Problem& problem, int stages) {
   const int n = problem.backbone.size();
   const int replicas = problem.devices / stages;
@@ -47,11 +98,9 @@ Partition cut(const Problem& problem, int stages) {
     for (int last = stage + 1; last <= n; ++last) {
       const auto to = static_cast<std::size_t>(stage + 1) * row + static_cast<std::size_t>(last);
       for (int first = stage; first < last; ++first) {
-        const double time = problem.backbone.time(first, last) / replicas;
-        const double send = 2 * problem.backbone.cut(first) / replicas / problem.bandwidth;
         const double cost =
-            std::max({best[static_cast<std::size_t>(stage) * row + static_cast<std::size_t>(first)],
-                      time, send});
+            std::max(best[static_cast<std::size_t>(stage) * row + static_cast<std::size_t>(first)],
+                     slot(problem, first, last, replicas, problem.conditioned));
         if (cost < best[to]) {
           best[to] = cost;
           from[to] = first;
@@ -60,20 +109,12 @@ Partition cut(const Problem& problem, int stages) {
     }
   }
   Partition partition;
-  partition.longest = best.back();
   for (int stage = stages, last = n; stage > 0; --stage) {
     const int first = from[static_cast<std::size_t>(stage) * row + static_cast<std::size_t>(last)];
     partition.stages.insert(partition.stages.begin(), {first, last, replicas});
     last = first;
   }
-  double synchronisation = 0;
-  for (const ChainStage& stage : partition.stages) {
-    synchronisation =
-        std::max(synchronisation, 2.0 * (replicas - 1) / replicas *
-                                      problem.backbone.parameters(stage.first, stage.last) /
-                                      problem.bandwidth);
-  }
-  partition.cost = (problem.micro_batches + 2 * stages - 2) * partition.longest + synchronisation;
+  add_estimates(problem, partition);
   return partition;
 }
 
@@ -93,32 +134,54 @@ sim::PipelineCosts costs_of_backbone(const Problem& problem, const Partition& pa
   return costs;
 }
 
+// Of the extra forwards, behind those of the backbone.
+void add_extra_forwards(const Problem& problem, const Partition& partition,
+                        sim::PipelineCosts& costs) {
+  const std::vector<SimTime> forwards = costs.forward;
+  const std::vector<SimTime> sends = costs.send_forward;
+  costs.forward.insert(costs.forward.end(), forwards.begin(), forwards.end());
+  costs.backward.resize(costs.forward.size());
+  costs.send_forward.emplace_back();  // between the chains
+  costs.send_forward.insert(costs.send_forward.end(), sends.begin(), sends.end());
+  costs.send_backward = costs.send_forward;
+  costs.edge_latency = {to_sim_time(Seconds(way_back(problem, partition)))};
+}
+
 struct Simulated {
   int warm_up = 0;  // 1: doubled
   sim::PipelineResult result;
 };
 
-sim::PipelineResult run_backbone(const Problem& problem, const Partition& partition, int warm_up) {
+sim::PipelineResult run_backbone(const Problem& problem, const Partition& partition, int extra,
+                                 int warm_up) {
+  const int stages = static_cast<int>(partition.stages.size());
+  const sim::PipelineOptions options{.steady_state = false, .record_spans = true};
+  sim::PipelineCosts costs = costs_of_backbone(problem, partition);
+  if (extra > 0) {
+    add_extra_forwards(problem, partition, costs);
+    return sim::evaluate_pipeline(
+        sim::self_conditioned_1f1b(stages, problem.micro_batches, warm_up > 0), costs, options);
+  }
   sim::ScheduleParams params;
-  params.stages = static_cast<int>(partition.stages.size());
+  params.stages = stages;
   params.micro_batches = problem.micro_batches;
   params.warm_up = warm_up;
-  return sim::evaluate_pipeline(sim::find_schedule("1f1b", "").order(params),
-                                costs_of_backbone(problem, partition),
-                                {.steady_state = false, .record_spans = true});
+  return sim::evaluate_pipeline(sim::find_schedule("1f1b", "").order(params), costs, options);
 }
 
 // 1F1B with the stages' real times; transfers take their latency. Of the simulated time the
 // estimate is an upper bound, in which slots of stages and transfers follow each other without a
 // wait: where the plain warm-up waits longer, the doubled one is run.
-Simulated simulate_backbone(const Problem& problem, const Partition& partition) {
-  Simulated plain{0, run_backbone(problem, partition, 0)};
+Simulated simulate_backbone(const Problem& problem, const Partition& partition, int extra) {
+  Simulated plain{0, run_backbone(problem, partition, extra, 0)};
   const int stages = static_cast<int>(partition.stages.size());
-  const double estimate = (problem.micro_batches + 2 * stages - 2) * partition.longest;
+  const double back = extra * way_back(problem, partition);
+  const double longest = partition.estimates[static_cast<std::size_t>(extra)].longest;
+  const double estimate = (problem.micro_batches + 2 * stages - 2) * longest + back;
   if (to_seconds(plain.result.makespan).value() <= estimate * (1 + 1e-9)) {
     return plain;
   }
-  Simulated doubled{1, run_backbone(problem, partition, 1)};
+  Simulated doubled{1, run_backbone(problem, partition, extra, 1)};
   return doubled.result.makespan < plain.result.makespan ? std::move(doubled) : std::move(plain);
 }
 
@@ -212,7 +275,36 @@ Problem read(ObjectReader& reader) {
       problem.frozen.push_back(entry.duration().value());
     }
   }
+  problem.conditioned = reader.number_or("self_conditioning", 0, 0, 1);
   return problem;
+}
+
+// An iteration without (0) or with (1) the extra forward: estimate, simulation and filling.
+void add_iteration(const Problem& problem, const Partition& best, int extra, Json& answer) {
+  const auto [warm_up, result] = simulate_backbone(problem, best, extra);
+  const double makespan = to_seconds(result.makespan).value();
+  const std::vector<Bubble> gaps = bubbles(result, best.stages.front().replicas);
+  double idle = 0;
+  for (const Bubble& gap : gaps) {
+    idle += (gap.end - gap.start) * gap.devices;
+  }
+  const std::vector<Filled> filled = fill(gaps, problem.frozen);
+  const double all = std::accumulate(problem.frozen.begin(), problem.frozen.end(), 0.0);
+  double placed = 0;
+  for (std::size_t layer = 0; layer < filled.size(); ++layer) {
+    placed += problem.frozen[layer] - filled[layer].left;
+  }
+  // What is left runs before the iteration, data-parallel on all devices.
+  const double before = std::max(0.0, all - placed) / problem.devices;
+  answer.set("estimate_s", best.estimates[static_cast<std::size_t>(extra)].cost);
+  answer.set("backbone_s", makespan);
+  answer.set("warm_up", warm_up);
+  answer.set("iteration_s", makespan + before);
+  answer.set("iteration_without_filling_s", makespan + all / problem.devices);
+  answer.set("bubble_fraction",
+             std::max(0.0, idle - placed) / ((makespan + before) * problem.devices));
+  answer.set("bubble_fraction_without_filling", idle / (makespan * problem.devices));
+  answer.set("filling", to_json(filled, problem.frozen));
 }
 
 Json plan(ObjectReader& reader) {
@@ -232,32 +324,22 @@ Json plan(ObjectReader& reader) {
   if (best.stages.empty()) {
     return infeasible("\"stages\" must divide the devices and not exceed the layers");
   }
-  const auto [warm_up, result] = simulate_backbone(problem, best);
-  const double makespan = to_seconds(result.makespan).value();
-  const std::vector<Bubble> gaps = bubbles(result, best.stages.front().replicas);
-  double idle = 0;
-  for (const Bubble& gap : gaps) {
-    idle += (gap.end - gap.start) * gap.devices;
-  }
-  const std::vector<Filled> filled = fill(gaps, problem.frozen);
-  const double all = std::accumulate(problem.frozen.begin(), problem.frozen.end(), 0.0);
-  double placed = 0;
-  for (std::size_t layer = 0; layer < filled.size(); ++layer) {
-    placed += problem.frozen[layer] - filled[layer].left;
-  }
-  // What is left runs before the iteration, data-parallel on all devices.
-  const double before = std::max(0.0, all - placed) / problem.devices;
   Json answer = Json::object();
   answer.set("stages", to_json(best.stages));
-  answer.set("estimate_s", best.cost);
-  answer.set("backbone_s", makespan);
-  answer.set("warm_up", warm_up);
-  answer.set("iteration_s", makespan + before);
-  answer.set("iteration_without_filling_s", makespan + all / problem.devices);
-  answer.set("bubble_fraction",
-             std::max(0.0, idle - placed) / ((makespan + before) * problem.devices));
-  answer.set("bubble_fraction_without_filling", idle / (makespan * problem.devices));
-  answer.set("filling", to_json(filled, problem.frozen));
+  add_iteration(problem, best, 0, answer);
+  if (problem.conditioned > 0) {
+    Json with = Json::object();
+    add_iteration(problem, best, 1, with);
+    const auto mean = [&](std::string_view key) {
+      return (1 - problem.conditioned) * answer.find(key)->as_number() +
+             problem.conditioned * with.find(key)->as_number();
+    };
+    const double filled = mean("iteration_s");
+    const double unfilled = mean("iteration_without_filling_s");
+    answer.set("with_self_conditioning", std::move(with));
+    answer.set("mean_iteration_s", filled);
+    answer.set("mean_iteration_without_filling_s", unfilled);
+  }
   return answer;
 }
 

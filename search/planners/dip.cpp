@@ -4,8 +4,8 @@
 // floor(T_i / T_lightest). Micro-batches: the smallest size that reaches 95 % of the best
 // throughput. Order: priorities of the segments by Monte-Carlo tree search
 // (search/problems/segment_order.hpp). Memory: every (stage, micro-batch) pair of a rank picks one
-// of its (time, memory) variants so that the added time is least and no peak exceeds the memory, by
-// integer programming.
+// of its (time, memory) variants so that the added time is least and no peak exceeds the memory
+// (search/problems/memory_variants.hpp).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 
 #include "base/text.hpp"
 #include "search/planner.hpp"
-#include "search/problems/milp.hpp"
+#include "search/problems/memory_variants.hpp"
 #include "search/problems/segment_order.hpp"
 
 namespace orrery::search {
@@ -77,25 +77,18 @@ std::vector<Module> read_modules(ObjectReader& problem) {
   return modules;
 }
 
-// A pair of one rank: alive during [start, end] of the rank's pass list.
-struct Pair {
-  int start = 0;
-  int end = 0;
-  std::vector<std::pair<double, double>> variants;  // added seconds, bytes
-};
-
-std::vector<Pair> read_pairs(const JsonReader& list) {
-  std::vector<Pair> pairs;
+std::vector<VariantPair> read_pairs(const JsonReader& list) {
+  std::vector<VariantPair> pairs;
   for (const JsonReader& entry : list.array(512)) {
     ObjectReader reader = entry.object();
-    Pair pair;
+    VariantPair pair;
     pair.start = static_cast<int>(reader.required("start").integer(0, 1 << 20));
     pair.end = static_cast<int>(reader.required("end").integer(pair.start, 1 << 20));
     const JsonReader variants = reader.required("variants");
     for (const JsonReader& variant : variants.array(32)) {
       ObjectReader fields = variant.object();
-      pair.variants.emplace_back(fields.required("time").duration().value(),
-                                 fields.required("memory").bytes(true).value());
+      const double seconds = fields.required("time").duration().value();
+      pair.variants.push_back({seconds, fields.required("memory").bytes(true).value()});
       fields.finish();
     }
     reader.finish();
@@ -110,51 +103,19 @@ std::vector<Pair> read_pairs(const JsonReader& list) {
   return pairs;
 }
 
-Json choose_variants(const std::vector<Pair>& pairs, double memory) {
-  Milp milp;
-  std::vector<std::vector<int>> variables;
-  for (const Pair& pair : pairs) {
-    std::vector<std::pair<int, double>> one;
-    variables.emplace_back();
-    for (const auto& [time, bytes] : pair.variants) {
-      variables.back().push_back(milp.add_variable(0, 1, time, true));
-      one.emplace_back(variables.back().back(), 1.0);
-    }
-    milp.add_row(std::move(one), 1, 1);
-  }
-  // Memory only grows where a pair starts: those instants are all that can be peaks.
-  for (const Pair& peak : pairs) {
-    std::vector<std::pair<int, double>> held;
-    for (std::size_t i = 0; i < pairs.size(); ++i) {
-      if (pairs[i].start <= peak.start && peak.start <= pairs[i].end) {
-        for (std::size_t v = 0; v < pairs[i].variants.size(); ++v) {
-          held.emplace_back(variables[i][v], pairs[i].variants[v].second / memory);
-        }
-      }
-    }
-    milp.add_row(std::move(held), -Milp::kInfinity, 1);
-  }
-  const auto answer = milp.solve();
-  if (!answer) {
+Json variants_json(const std::vector<VariantPair>& pairs, double memory) {
+  const auto choice = choose_variants(pairs, memory);
+  if (!choice) {
     return infeasible("no choice of variants fits the memory");
   }
-  if (answer->values.empty()) {
-    return infeasible("no choice of variants that fits the memory was found within the limit");
-  }
   Json chosen = Json::array();
-  double added = 0;
-  for (std::size_t i = 0; i < pairs.size(); ++i) {
-    for (std::size_t v = 0; v < variables[i].size(); ++v) {
-      if (answer->values[static_cast<std::size_t>(variables[i][v])] > 0.5) {
-        chosen.push(static_cast<std::int64_t>(v));
-        added += pairs[i].variants[v].first;
-      }
-    }
+  for (const int variant : choice->chosen) {
+    chosen.push(variant);
   }
   Json result = Json::object();
   result.set("variants", std::move(chosen));
-  result.set("added_s", added);
-  result.set("proven", answer->proven);
+  result.set("added_s", choice->seconds);
+  result.set("proven", choice->proven);
   return result;
 }
 
@@ -246,7 +207,7 @@ Json plan(ObjectReader& problem) {
   const auto pairs = problem.optional("pairs");
   const auto memory = problem.optional("memory");
   if (pairs && memory) {
-    add_part(answer, "memory", choose_variants(read_pairs(*pairs), memory->bytes().value()));
+    add_part(answer, "memory", variants_json(read_pairs(*pairs), memory->bytes().value()));
   } else if (pairs || memory) {
     problem.value().fail("\"pairs\" and \"memory\" belong together");
   }

@@ -3,7 +3,8 @@
 // every type for each (ED) or two GPUs of each of two nodes (HD: the fastest with the slowest, so
 // that virtual workers are alike), and cut the chain for each virtual worker so that its slowest
 // stage is as fast as possible within the memory of every GPU. A worker is as fast as its slowest
-// stage lets it, or as its Nm mini-batches in flight, each on its way through all stages.
+// stage lets it, or as its Nm mini-batches in flight, each on its way through all stages. Clocks of
+// workers differ by D + 1 waves at most, so that in the end all are as fast as the slowest.
 #include <algorithm>
 #include <limits>
 #include <string>
@@ -235,7 +236,7 @@ Json plan(ObjectReader& reader) {
   Json rates = Json::object();
   for (const std::string_view policy : policies) {
     std::vector<Worker> workers;
-    double rate = 0;
+    double slowest = kNever;
     bool fits = true;
     for (const std::vector<Gpu>& gpus : allocate(problem, policy)) {
       if (static_cast<int>(gpus.size()) > std::min(8, problem.chain.size())) {
@@ -244,8 +245,9 @@ Json plan(ObjectReader& reader) {
       }
       workers.push_back(best_order(problem, gpus));
       fits = fits && workers.back().bottleneck < kNever;
-      rate += workers.back().rate;
+      slowest = std::min(slowest, workers.back().rate);
     }
+    const double rate = static_cast<double>(workers.size()) * slowest;
     rates.set(policy, fits ? rate : 0.0);
     if (fits && rate > best_rate) {
       best_rate = rate;

@@ -2,7 +2,8 @@
 // TeraPipe's token slices: cut every sequence along its tokens, and the batch into micro-batches,
 // so that a pipeline of K stages with all forwards before all backwards ends soonest. The time of a
 // slice of l tokens after ctx tokens of context is linear in l, ctx and l ctx with a floor.
-// Total = sum of the slices + (K - 1) x the longest, minimised by enumerating the longest.
+// Total = sum of the slices + (K - 1) x the longest, minimised by enumerating the longest; of
+// longest slices within "gap" of each other only one is tried, which costs (K - 1) x gap at most.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -30,6 +31,7 @@ struct SliceTime {
 
 struct Slicing {
   double total = kNever;    // sum of the slices
+  double longest = 0;       // of them
   std::vector<int> slices;  // in quanta, first slice first
 };
 
@@ -48,11 +50,14 @@ Slicing slice_under(const std::vector<double>& time, int quanta, double longest)
       }
     }
   }
-  Slicing slicing{best.back(), {}};
+  Slicing slicing{best.back(), 0, {}};
   for (int end = quanta; end > 0 && slicing.total < kNever;) {
     const int length = choice[static_cast<std::size_t>(end)];
     slicing.slices.insert(slicing.slices.begin(), length);
     end -= length;
+    slicing.longest = std::max(
+        slicing.longest,
+        time[static_cast<std::size_t>(length) * best.size() + static_cast<std::size_t>(end)]);
   }
   return slicing;
 }
@@ -80,6 +85,7 @@ std::vector<double> slice_times(const SliceTime& time, const Shape& shape, int m
 
 struct Best {
   double total = kNever;
+  double longest = 0;
   std::vector<int> micro_batches;        // sequences of each
   std::vector<std::vector<int>> slices;  // of each, in quanta
 };
@@ -105,39 +111,49 @@ Best batch_under(const std::vector<std::vector<double>>& times, const Shape& sha
       }
     }
   }
-  Best best{sum.back(), {}, {}};
+  Best best{sum.back(), 0, {}, {}};
   for (int total = shape.batch; total > 0 && best.total < kNever;) {
     const int b = choice[static_cast<std::size_t>(total)];
     best.micro_batches.push_back(b);
     best.slices.push_back(by_size[static_cast<std::size_t>(b)].slices);
+    best.longest = std::max(best.longest, by_size[static_cast<std::size_t>(b)].longest);
     total -= b;
   }
   return best;
 }
 
-// The candidates for the longest slice; below `gap` apart they count as one.
-std::vector<double> candidate_maxima(const std::vector<std::vector<double>>& times, double gap) {
-  std::vector<double> all;
-  for (const std::vector<double>& table : times) {
-    for (const double t : table) {
-      if (t < kNever) {
-        all.push_back(t);
-      }
+// The end of every sequence is in some slice.
+double least_longest(const std::vector<double>& times, int quanta) {
+  const auto row = static_cast<std::size_t>(quanta) + 1;
+  double least = kNever;
+  for (std::size_t length = 1; length < row; ++length) {
+    least = std::min(least, times[length * row + row - 1 - length]);
+  }
+  return least;
+}
+
+double total_of(const Best& best, const Shape& shape) {
+  return best.total + (shape.stages - 1) * best.longest;
+}
+
+// Bounds on the longest slice from none down. What is best under a bound is so under all bounds
+// down to its own longest slice; the next bound is `gap` below that. Lower bounds give no lower
+// sums. Also the bound `whole`, so that slices are never worse than none.
+Best best_slices(const std::vector<std::vector<double>>& times, const Shape& shape, double gap,
+                 double whole) {
+  const double least = least_longest(times[1], shape.quanta);
+  Best best = batch_under(times, shape, whole);
+  for (double bound = kNever; bound >= least;) {
+    Best found = batch_under(times, shape, bound);
+    if (found.total + (shape.stages - 1) * least >= total_of(best, shape)) {
+      break;
+    }
+    bound = std::nextafter(found.longest - gap, -kNever);
+    if (total_of(found, shape) < total_of(best, shape)) {
+      best = std::move(found);
     }
   }
-  std::sort(all.begin(), all.end());
-  std::vector<double> kept;
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    // The last of a run of close values: a bound that all of them meet.
-    if (i + 1 == all.size() || all[i + 1] - all[i] > 0) {
-      if (!kept.empty() && all[i] - kept.back() <= gap && gap > 0) {
-        kept.back() = all[i];
-      } else {
-        kept.push_back(all[i]);
-      }
-    }
-  }
-  return kept;
+  return best;
 }
 
 Json slices_json(const Best& best, int quantum) {
@@ -181,24 +197,11 @@ Json plan(ObjectReader& problem) {
   for (int b = 1; b <= shape.max_micro_batch; ++b) {
     times.push_back(slice_times(time, shape, b));
   }
-  Best best;
-  double best_time = kNever;
-  const double least = batch_under(times, shape, kNever).total;  // no bound gives a lower sum
-  for (const double longest : candidate_maxima(times, gap)) {
-    if (least + (shape.stages - 1) * longest >= best_time) {
-      break;
-    }
-    Best found = batch_under(times, shape, longest);
-    const double total = found.total + (shape.stages - 1) * longest;
-    if (total < best_time) {
-      best_time = total;
-      best = std::move(found);
-    }
-  }
+  const double whole = time(shape.quanta * shape.quantum, 0, 1);
+  const Best best = best_slices(times, shape, gap, whole);
   Json answer = Json::object();
   answer.set("micro_batches", slices_json(best, shape.quantum));
-  answer.set("time_s", best_time);
-  double whole = time(shape.quanta * shape.quantum, 0, 1);
+  answer.set("time_s", total_of(best, shape));
   answer.set("time_without_slices_s", whole * (shape.batch + shape.stages - 1));
   return answer;
 }

@@ -163,6 +163,7 @@ std::string Constraints::schedule_name(std::string_view text, std::string_view w
   const std::string path(text);
   auto document = std::make_shared<const sim::ScheduleDocument>(
       sim::read_schedule_document(read_json_file(path), path));
+  sim::check_lists(*document);  // at other sizes than their own something else would be blamed
   for (const auto& known : documents_) {
     if (known->name == document->name) {
       if (known->json != document->json) {

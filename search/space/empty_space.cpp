@@ -53,32 +53,57 @@ int usual_slices(const ScheduleChoice& choice, int stages) {
   return choice.traits.uses_slices ? stages : 1;
 }
 
+// Those that the test holds for, if there are any.
+template <typename Test>
+void prefer(std::vector<Group>& groups, Test test) {
+  if (std::any_of(groups.begin(), groups.end(), test)) {
+    std::erase_if(groups, [&](const Group& group) { return !test(group); });
+  }
+}
+
+// Of the groups those that lists are for, or as near to that as there are: in others nothing but
+// their sizes would be blamed.
+std::vector<Group> groups_for(const Space& space, const ScheduleChoice& choice) {
+  std::vector<Group> groups = space.groups();
+  if (const auto listed = choice.document ? sim::listed_sizes(*choice.document) : std::nullopt) {
+    prefer(groups, [&](const Group& group) { return group.pp == listed->stages; });
+    prefer(groups, [&](const Group& group) {
+      return group.dp * group.micro_batch * listed->micro_batches == space.base().batch;
+    });
+  }
+  return groups;
+}
+
+// What a schedule asks of a plan of a group; "" when it asks for nothing.
+std::string schedule_reason(const Space& space, const Constraints& constraints,
+                            const ScheduleChoice& choice, const Group& group) {
+  plan::Plan plan = space.base();
+  plan.schedule = choice.name;
+  plan.schedule_document = choice.document;
+  plan.pp = group.pp;
+  plan.dp = group.dp;
+  plan.micro_batch = group.micro_batch;
+  plan.activation_cap = space.schedules().cap_of(group.pp);
+  plan.chunks = static_cast<int>(constraints.fixed_number("chunks").value_or(usual_chunks(choice)));
+  plan.slices =
+      static_cast<int>(constraints.fixed_number("slices").value_or(usual_slices(choice, group.pp)));
+  if (choice.cut != plan::ModuleCut::OneChain) {
+    plan.stage_blocks = space.schedules().stages(plan.pp, std::max(plan.chunks, 2), choice, false);
+    plan.chunks = std::max(plan.chunks, choice.registered->uses_chunks ? 2 : 1);
+  }
+  std::string problem = plan::schedule_problem(plan, "schedule");
+  if (problem.empty() && (plan.network.spec.encoder.layers > 0 || constraints.is_fixed("slices"))) {
+    problem = plan::slices_problem(plan);
+  }
+  return problem;
+}
+
 // What a named schedule asks of the first plan it could be in; "" when it asks for nothing.
 std::string schedule_reason(const plan::Plan& base, const Constraints& constraints) {
   const Space space(base, constraints);
   for (const ScheduleChoice& choice : space.schedules().choices()) {
-    for (const Group& group : space.groups()) {
-      plan::Plan plan = base;
-      plan.schedule = choice.name;
-      plan.schedule_document = choice.document;
-      plan.pp = group.pp;
-      plan.dp = group.dp;
-      plan.micro_batch = group.micro_batch;
-      plan.activation_cap = space.schedules().cap_of(group.pp);
-      plan.chunks =
-          static_cast<int>(constraints.fixed_number("chunks").value_or(usual_chunks(choice)));
-      plan.slices = static_cast<int>(
-          constraints.fixed_number("slices").value_or(usual_slices(choice, group.pp)));
-      if (choice.cut != plan::ModuleCut::OneChain) {
-        plan.stage_blocks =
-            space.schedules().stages(plan.pp, std::max(plan.chunks, 2), choice, false);
-        plan.chunks = std::max(plan.chunks, choice.registered->uses_chunks ? 2 : 1);
-      }
-      std::string problem = plan::schedule_problem(plan, "schedule");
-      if (problem.empty() &&
-          (plan.network.spec.encoder.layers > 0 || constraints.is_fixed("slices"))) {
-        problem = plan::slices_problem(plan);
-      }
+    for (const Group& group : groups_for(space, choice)) {
+      std::string problem = schedule_reason(space, constraints, choice, group);
       if (!problem.empty()) {
         return problem;
       }

@@ -11,17 +11,9 @@
 
 namespace orrery::search {
 
-namespace {
-
 using plan::ContextParallel;
 using plan::Plan;
 using plan::Recompute;
-
-std::vector<std::int64_t> key_of(const Group& group) {
-  return {group.tp, group.cp, group.ep, group.pp, group.dp, group.micro_batch, group.expert_tp};
-}
-
-}  // namespace
 
 Space::Space(const Plan& base, const Constraints& constraints)
     : base_(base),
@@ -41,11 +33,7 @@ Space::Space(const Plan& base, const Constraints& constraints)
              layout_.tensor_parallel != plan::TensorMesh::OneD || layout_.ulysses_degree > 1 ||
              !constraints.admits("ep_inside", "dp") ||
              (constraints.is_fixed("context") && constraints.admits("context", "mix"));
-  if (unusual_) {
-    for (const Group& group : groups()) {
-      layouts_.emplace(key_of(group), generated_layouts(group));
-    }
-  }
+  make_layouts();
 }
 
 const std::vector<Family>& Space::families(const Group& group) const {
@@ -91,7 +79,7 @@ std::int64_t Space::num_members(const Group& group) const {
 
 std::vector<Member> Space::members(const Group& group) const {
   std::vector<Member> members;
-  const std::vector<Member> all_layouts = layouts(group);
+  const std::vector<Member>& all_layouts = layouts(group);
   const std::vector<int> zeros = zero_stages(group);
   for (const Family& family : families(group)) {
     for (Member member : all_layouts) {
@@ -110,19 +98,36 @@ std::vector<Member> Space::members(const Group& group) const {
   return members;
 }
 
-// Every way to lay out the blocks under the degrees of the group, but for the ZeRO stage.
-std::vector<Member> Space::layouts(const Group& group) const {
-  if (unusual_) {
-    const auto known = layouts_.find(key_of(group));
-    return known == layouts_.end() ? std::vector<Member>() : known->second;
+// One chain of columns is laid out alike whatever the other degrees are.
+Space::LayoutKey Space::key_of(const Group& group) const {
+  if (!unusual_) {
+    return {group.tp, group.cp};
   }
-  std::vector<Member> layouts;
-  add_layouts(group, Member(), layouts);
-  return layouts;
+  return {group.tp, group.cp, group.ep, group.pp, group.dp, group.micro_batch, group.expert_tp};
+}
+
+void Space::make_layouts() {
+  for (const Group& group : groups()) {
+    const auto [slot, is_new] = layouts_.try_emplace(key_of(group));
+    if (is_new) {
+      slot->second = generated_layouts(group);
+    }
+  }
+}
+
+// Every way to lay out the blocks under the degrees of the group, but for the ZeRO stage.
+const std::vector<Member>& Space::layouts(const Group& group) const {
+  static const std::vector<Member> kNone;
+  const auto known = layouts_.find(key_of(group));
+  return known == layouts_.end() ? kNone : known->second;
 }
 
 std::vector<Member> Space::generated_layouts(const Group& group) const {
   std::vector<Member> layouts;
+  if (!unusual_) {
+    add_layouts(group, Member(), layouts);
+    return layouts;
+  }
   for (const Member& mesh : meshes(group)) {
     add_layouts(group, mesh, layouts);
   }

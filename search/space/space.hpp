@@ -7,6 +7,7 @@
 // layers, but for schedules that share it among all devices.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -60,7 +61,7 @@ class Space {
   std::int64_t num_members(const Group& group) const;
   // The factors of that product.
   const std::vector<Family>& families(const Group& group) const;
-  std::vector<Member> layouts(const Group& group) const;
+  const std::vector<Member>& layouts(const Group& group) const;
   // What the first mesh or mix of a group breaks; "" when one of them can be, or there is none.
   std::string mesh_problem(const Group& group) const;
   std::vector<int> zero_stages(const Group& group) const;
@@ -76,6 +77,10 @@ class Space {
   std::vector<int> tensor_degrees() const;
   std::vector<int> context_degrees(int tp) const;
   std::vector<plan::ContextParallel> contexts(const Group& group) const;
+  // The degrees that the layouts of a group depend on.
+  using LayoutKey = std::array<std::int64_t, 7>;
+  LayoutKey key_of(const Group& group) const;
+  void make_layouts();
   std::vector<Member> generated_layouts(const Group& group) const;
   // The contexts, sequence parallelism and recomputations of a mesh.
   void add_layouts(const Group& group, Member mesh, std::vector<Member>& layouts) const;
@@ -104,8 +109,8 @@ class Space {
   int shard_degree_;        // fixed ZeRO group size; 0: all data-parallel ranks
   plan::Offload offload_;   // fixed
   plan::BlockPlan layout_;  // as fixed
-  bool unusual_ = false;    // meshes or mixes: which layouts exist is asked once
-  std::map<std::vector<std::int64_t>, std::vector<Member>> layouts_;  // by group, when unusual
+  bool unusual_ = false;    // meshes or mixes: every layout is checked by itself
+  std::map<LayoutKey, std::vector<Member>> layouts_;  // asked for at every node of a search
 };
 
 }  // namespace orrery::search

@@ -30,7 +30,7 @@ struct Batch {
 // What became of a node of a batch; nothing when the search was stopped before.
 struct Done {
   std::optional<Outcomes> outcomes;
-  Seconds cpu;     // processor time that it took
+  Seconds cpu;     // processor time that it took, where that is asked for
   int thread = 0;  // who did it
 };
 

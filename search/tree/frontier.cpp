@@ -47,7 +47,7 @@ Batch Frontier::seeds() {
 
 void Frontier::add_seeds(std::uint32_t index, std::vector<Node>& seeds) {
   const Group& group = groups_[index];
-  const std::vector<Member> layouts = space_.layouts(group);
+  const std::vector<Member>& layouts = space_.layouts(group);
   const std::vector<int> zeros = space_.zero_stages(group);
   const std::vector<Family>& families = space_.families(group);
   const auto most = [&](auto key) {

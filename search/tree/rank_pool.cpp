@@ -23,7 +23,9 @@ class HomogeneousService : public Service {
         groups_(space_.groups()),
         inputs_(input_hashes(space_, groups_, options_)),
         first_order_(first_orders()),
-        pool_(tree(), thread_count(options.jobs)) {}
+        pool_(tree(), thread_count(options.jobs)) {
+    pool_.time_nodes();
+  }
 
   const std::vector<InputHash>& inputs() const override { return inputs_; }
   int jobs() const override { return pool_.jobs(); }

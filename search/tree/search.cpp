@@ -32,7 +32,11 @@ class BestFirst {
         tree_{space_, groups_, first_order_},
         frontier_(tree_, options.gap_fraction, options.top, wanted(options)),
         inputs_(make_inputs()),
-        pool_(make_pool()) {}
+        pool_(make_pool()) {
+    if (options_.record != nullptr) {
+      pool_->time_nodes();
+    }
+  }
 
   Outcome run(const std::function<void(const ProgressReport&)>& progress) {
     progress_ = progress;

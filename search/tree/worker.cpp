@@ -29,6 +29,7 @@ Worker::Worker(const Space& space, const std::vector<Group>& groups,
     : space_(space),
       groups_(groups),
       first_order_(first_order),
+      choices_(groups.size()),
       plan_(space.base()),
       simulator_(space.base()) {}
 
@@ -44,12 +45,21 @@ const plan::Plan& Worker::configure(const Group& group, const Member& layout, co
   return plan_;
 }
 
+const Worker::Choices& Worker::choices_of(std::uint32_t group) {
+  Choices& choices = choices_[group];
+  if (choices.layouts == nullptr) {
+    const Group& degrees = groups_[group];
+    choices = {&space_.layouts(degrees), &space_.families(degrees), space_.zero_stages(degrees)};
+  }
+  return choices;
+}
+
 const plan::Plan& Worker::configure(const Node& node) {
-  const Group& group = groups_[node.group];
-  const Family& family = space_.families(group)[node.family];
-  return configure(group, space_.layouts(group)[node.layout], family,
+  const Choices& choices = choices_of(node.group);
+  const Family& family = (*choices.families)[node.family];
+  return configure(groups_[node.group], (*choices.layouts)[node.layout], family,
                    family.schedules[node.schedule],
-                   space_.zero_stages(group)[static_cast<std::size_t>(node.first_zero())]);
+                   choices.zeros[static_cast<std::size_t>(node.first_zero())]);
 }
 
 namespace {
@@ -76,8 +86,7 @@ Seconds Worker::bound(const Group& group) {
   const bool joins = any_of(families, &plan::StagePlacement::joins_passes);
   const int zero = space_.zero_stages(group).front();
   const Member* previous = nullptr;
-  const std::vector<Member> layouts = space_.layouts(group);
-  for (const Member& layout : layouts) {
+  for (const Member& layout : space_.layouts(group)) {
     if (previous != nullptr && previous->context == layout.context &&
         previous->sequence_parallel == layout.sequence_parallel && previous->mesh == layout.mesh &&
         previous->tp_inner == layout.tp_inner && previous->ep_inside == layout.ep_inside &&
@@ -107,10 +116,9 @@ bool Worker::is_beyond(ByteCount floor, const Known& known) const {
 
 Outcomes Worker::open(std::uint32_t group_index, const Known& known) {
   Outcomes outcomes;
-  const Group& group = groups_[group_index];
-  const std::vector<Family>& families = space_.families(group);
-  const std::vector<Member> layouts = space_.layouts(group);
-  for (std::size_t index = 0; index < layouts.size(); ++index) {
+  const std::vector<Family>& families = *choices_of(group_index).families;
+  const std::size_t layouts = choices_of(group_index).layouts->size();
+  for (std::size_t index = 0; index < layouts; ++index) {
     for (std::size_t first = 0; first < families.size();) {
       std::size_t end = first + 1;  // of the families with the same passes
       while (end < families.size() && same_passes(families[end], families[first])) {
@@ -127,9 +135,9 @@ void Worker::open_families(std::uint32_t group_index, std::size_t layout,
                            std::pair<std::size_t, std::size_t> range, const Known& known,
                            Outcomes& outcomes) {
   const Group& group = groups_[group_index];
-  const std::vector<Family>& families = space_.families(group);
-  const std::vector<Member> layouts = space_.layouts(group);
-  const std::vector<int> zeros = space_.zero_stages(group);
+  const std::vector<Family>& families = *choices_of(group_index).families;
+  const std::vector<Member>& layouts = *choices_of(group_index).layouts;
+  const std::vector<int>& zeros = choices_of(group_index).zeros;
   const bool shares = group.pp > 1 && space_.schedules().shares_ends();
   const bool joins = any_of(families, &plan::StagePlacement::joins_passes);
   const bool recomputes = any_of(families, &plan::StagePlacement::recomputes);
@@ -199,9 +207,8 @@ plan::LayoutBounds& Worker::bounds_of(const Node& node, const Family& family,
 }
 
 void Worker::make_room(const Node& node, const Known& known, Outcomes& outcomes) {
-  const Group& group = groups_[node.group];
-  const Family& family = space_.families(group)[node.family];
-  const std::vector<int> zeros = space_.zero_stages(group);
+  const Family& family = (*choices_of(node.group).families)[node.family];
+  const std::vector<int>& zeros = choices_of(node.group).zeros;
   configure(node);
   plan::LayoutBounds& bounds = bounds_of(node, family, zeros);
   const std::vector<ByteCount> floors = bounds.memory(plan_.stage_blocks, family.placement);
@@ -228,9 +235,8 @@ void Worker::make_room(const Node& node, const Known& known, Outcomes& outcomes)
 }
 
 void Worker::add_schedules(const Node& node, const Known& known, Outcomes& outcomes) {
-  const Group& group = groups_[node.group];
-  const Family& family = space_.families(group)[node.family];
-  const std::size_t zeros = space_.zero_stages(group).size();
+  const Family& family = (*choices_of(node.group).families)[node.family];
+  const std::size_t zeros = choices_of(node.group).zeros.size();
   // The bound of the family is exact about whole backwards of one chain.
   const bool same = family.placement.whole_backwards && !family.placement.shares_ends;
   for (std::size_t schedule = 0; schedule < family.schedules.size(); ++schedule) {

@@ -103,6 +103,13 @@ class Worker {
   plan::Simulator& simulator() { return simulator_; }
 
  private:
+  // What plans of a group choose from.
+  struct Choices {
+    const std::vector<Member>* layouts = nullptr;
+    const std::vector<Family>* families = nullptr;
+    std::vector<int> zeros;
+  };
+  const Choices& choices_of(std::uint32_t group);
   const plan::Plan& configure(const Group& group, const Member& layout, const Family& family,
                               int schedule, int zero);
   // Whether a floor on memory rules plans out: beyond the GPU, and no news for the closest misfit.
@@ -124,6 +131,7 @@ class Worker {
   const Space& space_;
   const std::vector<Group>& groups_;
   const std::vector<std::uint64_t>& first_order_;
+  std::vector<Choices> choices_;  // by group, as they are asked for
   plan::Plan plan_;
   plan::Simulator simulator_;
   using BoundsKey = std::tuple<std::uint32_t, std::uint16_t, int, int>;

@@ -46,7 +46,7 @@ std::vector<Handout::Item> WorkerPool::items(const Batch& batch) const {
 Done WorkerPool::evaluate(int thread, Task task, const Node& node, const Known& known,
                           const std::function<bool()>& stop) {
   Worker& worker = *workers_[static_cast<std::size_t>(thread)];
-  const Seconds begin = thread_time();
+  const Seconds begin = times_nodes_ ? thread_time() : Seconds();
   Done done;
   done.thread = thread;
   done.outcomes.emplace();
@@ -70,7 +70,9 @@ Done WorkerPool::evaluate(int thread, Task task, const Node& node, const Known& 
       done.outcomes = node.is_plan() ? worker.judge(node) : worker.expand(node, known);
       break;
   }
-  done.cpu = thread_time() - begin;
+  if (times_nodes_) {
+    done.cpu = thread_time() - begin;
+  }
   return done;
 }
 

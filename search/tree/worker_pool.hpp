@@ -28,6 +28,8 @@ class WorkerPool {
   int jobs() const { return static_cast<int>(workers_.size()); }
   // Of every node its work, and a hash of what its lists and costs depend on.
   std::vector<Handout::Item> items(const Batch& batch) const;
+  // From now on nodes say what they took, which costs two system calls each.
+  void time_nodes() { times_nodes_ = true; }
   // `stop` ends draws of intervals.
   Done evaluate(int thread, Task task, const Node& node, const Known& known,
                 const std::function<bool()>& stop);
@@ -39,6 +41,7 @@ class WorkerPool {
 
  private:
   Tree tree_;
+  bool times_nodes_ = false;
   std::vector<std::unique_ptr<Worker>> workers_;
 };
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/orders/interleaved.hpp"
 
+#include <algorithm>
+
 namespace orrery::sim {
 
 std::string check_interleaved(const ScheduleParams& params) {
@@ -8,22 +10,42 @@ std::string check_interleaved(const ScheduleParams& params) {
       {check_basics(params), check_own_warm_up(params), check_multiple_of_stages(params)});
 }
 
-PipelineOrder interleaved_order(const ScheduleParams& params, bool joins) {
+namespace {
+
+// Which chunk of which micro-batch a device's k-th forward is; its k-th backward takes the chunks
+// from the last to the first.
+struct Turn {
+  int chunk = 0;
+  int micro_batch = 0;
+};
+
+Turn turn_of(int k, int group, const ScheduleParams& params) {
+  const int first = k / (group * params.chunks) * group;
+  const int size = std::min(group, params.micro_batches - first);
+  const int within = k - first * params.chunks;
+  return {within / size, first + within % size};
+}
+
+}  // namespace
+
+PipelineOrder interleaved_order(const ScheduleParams& params, int group, bool joins) {
   const int p = params.stages;
   const int v = params.chunks;
   PipelineOrder result = empty_order(params, loop_placement(params), 2);
   result.extended = joins;
   for (int device = 0; device < p; ++device) {
-    const int ahead = 2 * (p - device - 1) + (v - 1) * p + 1;
-    const auto pass = [&](PassKind kind, int chunk, int k) {
+    const int ahead = 2 * (p - device - 1) + (v - 1) * group + 1;
+    const auto pass = [&](PassKind kind, int k) {
+      const auto [turn, micro_batch] = turn_of(k, group, params);
+      const int chunk = kind == PassKind::Forward ? turn : v - 1 - turn;
       const bool joined = joins && kind == PassKind::Forward && k >= ahead;
       return Pass{kind, static_cast<std::uint16_t>(chunk * p + device),
-                  static_cast<std::uint32_t>(k / (p * v) * p + k % p), joined};
+                  static_cast<std::uint32_t>(micro_batch), joined};
     };
     append_one_forward_one_backward(
         result.passes[static_cast<std::size_t>(device)], params.micro_batches * v,
-        ahead + (joins ? 1 : 0), [&](int k) { return pass(PassKind::Forward, k % (p * v) / p, k); },
-        [&](int k) { return pass(PassKind::Backward, v - 1 - k % (p * v) / p, k); });
+        ahead + (joins ? 1 : 0), [&](int k) { return pass(PassKind::Forward, k); },
+        [&](int k) { return pass(PassKind::Backward, k); });
   }
   return result;
 }

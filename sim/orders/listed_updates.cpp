@@ -21,11 +21,19 @@ class UpdateCheck {
 
   std::string check() {
     for_each_pass([this](const Pass& pass) {
-      updates_ = std::max(updates_, pass.kind == PassKind::Optimizer ? pass.micro_batch + 1 : 0);
+      if (pass.kind == PassKind::Optimizer) {
+        updates_ = std::max(updates_, pass.micro_batch + 1);
+        stages_[pass.virtual_stage].listed.push_back(pass.micro_batch);
+      }
     });
     if (updates_ == 0) {
       const bool needed = order_.iterations > 1 || order_.versions != Versions::Flush;
       return needed ? "iterations and versions of parameters need updates: list passes U" : "";
+    }
+    for (std::size_t s = 0; s < stages_.size(); ++s) {
+      if (std::string wrong = wrong_number(s); !wrong.empty()) {
+        return wrong;
+      }
     }
     if (const int iterations = order_.iterations; static_cast<int>(updates_) % iterations != 0) {
       return fmt::format("{} updates are not the same number in each of {} iterations", updates_,
@@ -50,11 +58,6 @@ class UpdateCheck {
         }
       });
     }
-    for (std::size_t s = 0; s < stages_.size() && wrong_.empty(); ++s) {
-      if (stages_[s].done < updates_) {
-        wrong_ = fmt::format("missing pass: U of virtual stage {}, update {}", s, stages_[s].done);
-      }
-    }
     return wrong_;
   }
 
@@ -62,7 +65,34 @@ class UpdateCheck {
   struct Stage {
     std::uint32_t done = 0;  // updates
     std::uint32_t gradients = 0;
+    std::vector<std::uint32_t> listed{};  // numbers of its updates
   };
+
+  std::string stage_text(std::size_t stage) const {
+    for (std::size_t c = 0; c < order_.chains.size(); ++c) {  // directions
+      const auto first = static_cast<std::size_t>(order_.chains[c].first);
+      if (stage - first < static_cast<std::size_t>(order_.chains[c].stages)) {
+        return fmt::format("stage {} of direction {}", stage - first, c);
+      }
+    }
+    return fmt::format("stage {}", stage);
+  }
+
+  // Of the updates of a stage the first that is missing or listed twice.
+  std::string wrong_number(std::size_t stage) const {
+    std::vector<std::uint32_t> listed = stages_[stage].listed;
+    std::sort(listed.begin(), listed.end());
+    for (std::size_t k = 0; k < std::max<std::size_t>(listed.size(), updates_); ++k) {
+      if (k == listed.size() || listed[k] > k) {
+        return fmt::format("missing pass: U of {}, update {}", stage_text(stage), k);
+      }
+      if (listed[k] < k) {
+        return fmt::format("doubled pass: U of {}, update {} is listed twice", stage_text(stage),
+                           listed[k]);
+      }
+    }
+    return "";
+  }
 
   // The most updates below those listed that divide so many micro-batches and the iterations' share
   // of them.
@@ -89,22 +119,22 @@ class UpdateCheck {
     const std::uint32_t each = inputs_.units(s) / updates_;
     if (pass.kind == PassKind::Optimizer) {
       if (pass.micro_batch != stage.done) {
-        wrong_ = fmt::format("update {} of virtual stage {} is not in turn: update {} comes next",
-                             pass.micro_batch, s, stage.done);
+        wrong_ = fmt::format("update {} of {} is not in turn: update {} comes next",
+                             pass.micro_batch, stage_text(s), stage.done);
       } else if (stage.gradients < (pass.micro_batch + 1) * each) {
         wrong_ = fmt::format(
-            "update {} of virtual stage {} is listed before gradients it uses: list it after {} of "
-            "its backwards",
-            pass.micro_batch, s, (pass.micro_batch + 1) * each);
+            "update {} of {} is listed before gradients it uses: list it after {} of its backwards",
+            pass.micro_batch, stage_text(s), (pass.micro_batch + 1) * each);
       }
       ++stage.done;
     } else if (pass.kind == PassKind::Forward) {
       const std::uint32_t needed = needed_by(pass, pass.micro_batch / each);
       if (stage.done < needed) {
         wrong_ = fmt::format(
-            "update {} of virtual stage {} is listed after a forward that uses its parameters: "
-            "list it earlier, or state other \"versions\"",
-            needed - 1, s);
+            "update {} of {} is listed after a forward that uses its parameters: list it earlier, "
+            "or "
+            "state other \"versions\"",
+            needed - 1, stage_text(s));
       }
     } else if (pass.kind == PassKind::WeightGrad || pass.kind == PassKind::Backward) {
       ++stage.gradients;

@@ -172,4 +172,12 @@ PipelineOrder order_of(const ScheduleDocument& document, const ScheduleParams& p
   return order;
 }
 
+void check_lists(const ScheduleDocument& document) {
+  if (const auto listed = listed_sizes(document)) {
+    ScheduleParams params{listed->stages, std::max(listed->micro_batches, 1), listed->chunks, 0};
+    params.slices = listed->slices;
+    (void)order_of(document, params);
+  }
+}
+
 }  // namespace orrery::sim

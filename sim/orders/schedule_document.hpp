@@ -94,6 +94,10 @@ bool is_synchronous(const ScheduleDocument& document);
 // What lists are for; nothing of a rule, which takes any sizes.
 std::optional<ListedSizes> listed_sizes(const ScheduleDocument& document);
 
+// Error of order_of where lists are wrong at the sizes that they are for, so at any; nothing is
+// asked of a rule.
+void check_lists(const ScheduleDocument& document);
+
 // The fewest model chunks per device that its placement allows.
 int fewest_chunks(const ScheduleDocument& document);
 

@@ -31,6 +31,9 @@ std::int64_t peak_of(const std::vector<Pass>& list) {
 
 void ShortestOrder::offer(PipelineOrder order) {
   ORRERY_CHECK(order.is_plain(), "orders of one chain are compared");
+  if (!params_.timed_on.empty() && order.device_of != params_.timed_on) {
+    return;  // there its passes take other times
+  }
   const double pieces = order.num_virtual_stages / static_cast<double>(order.passes.size());
   for (const std::vector<Pass>& list : order.passes) {
     if (static_cast<double>(peak_of(list)) / pieces > cap_) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The shortest of the orders it is offered that keeps within a cap of activations, by the times a
-// schedule plans with (ScheduleParams::times). Of equal ones the first; orders of one chain.
-// Deterministic; O(passes) per order, less where a device idles for too long.
+// schedule plans with (ScheduleParams::times) and, where these hold on one placement alone, on it.
+// Of equal ones the first; orders of one chain. Deterministic; O(passes) per order, less where a
+// device idles for too long.
 #pragma once
 
 #include <cstdint>

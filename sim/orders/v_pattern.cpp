@@ -300,6 +300,25 @@ PipelineOrder v_pattern(const ScheduleParams& params, const std::vector<VBlock>&
   return pattern_of(params).order(params);
 }
 
+std::vector<VBlock> v_min_blocks(int stages) {
+  const int p = stages;
+  const int late = p % 3 == 0 ? 2 : 0;  // keeps the slots of a device apart
+  std::vector<VBlock> blocks;
+  for (int i = 0; i < p; ++i) {
+    blocks.push_back({i, 2 * p - i - 1, 2 * p + late + i, 4 * p + late - i - 1});
+  }
+  return blocks;
+}
+
+std::vector<VBlock> v_zb_blocks(int stages) {
+  const int p = stages;
+  std::vector<VBlock> blocks;
+  for (int i = 0; i < p; ++i) {
+    blocks.push_back({4 * i, 6 * p - 5 - 2 * i, 6 * p - 4 + 4 * i, 12 * p - 9 - 2 * i});
+  }
+  return blocks;
+}
+
 std::vector<VBlock> v_half_blocks(int stages, int extra) {
   const int p = stages;
   const int late = (p % 2 == 0 ? 3 : 0) + kPeriod * extra;

@@ -29,8 +29,11 @@ std::string check_v_pattern(const ScheduleParams& params);
 PipelineOrder v_pattern(const ScheduleParams& params, const std::vector<VBlock>& blocks,
                         bool reorder);
 
-// Blocks of half the activations of 1f1b, with `extra` micro-batches more in flight.
+// Blocks of a third, a half and all of the activations of 1f1b; of the half with `extra`
+// micro-batches more in flight.
+std::vector<VBlock> v_min_blocks(int stages);
 std::vector<VBlock> v_half_blocks(int stages, int extra);
+std::vector<VBlock> v_zb_blocks(int stages);
 
 // What the schedules of this family share, and what each states for itself.
 struct VPatternSchedule {

@@ -5,7 +5,6 @@
 #include <array>
 #include <bit>
 #include <cstdint>
-#include <limits>
 #include <utility>
 
 namespace orrery::sim {
@@ -122,121 +121,7 @@ int peak_of(const std::vector<VBlock>& blocks) {
   return peak;
 }
 
-// Passes of a plain pattern as early as they can, taken in the order of their slots: what a pass
-// waits for has an earlier one.
-class PlainRun {
- public:
-  PlainRun(const ScheduleParams& params, const std::vector<VBlock>& blocks)
-      : params_(params),
-        stages_(blocks.size()),
-        units_(static_cast<std::size_t>(params.micro_batches)),
-        end_((kTypes * stages_ + 1) * units_),
-        devices_(stages_) {
-    for (int slot = 0; slot < kPeriod; ++slot) {
-      for (std::size_t i = 0; i < stages_; ++i) {
-        turns_.push_back(turn_at(slot, i, blocks[i]));
-        periods_ = std::max(periods_, blocks[i].back() / kPeriod + params.micro_batches);
-      }
-    }
-    for (Device& device : devices_) {
-      device.owed.resize(2 * units_ + 1);
-    }
-  }
-
-  SimTime makespan(SimTime limit) {
-    for (int period = 0; period < periods_; ++period) {
-      for (const Turn& turn : turns_) {
-        take(turn, period);
-      }
-      for (const Device& device : devices_) {
-        if (device.least_end >= limit.ps) {
-          return limit;
-        }
-      }
-    }
-    std::int64_t last = 0;
-    for (const Device& device : devices_) {
-      last = std::max(last, device.least_end);
-    }
-    return SimTime{last};
-  }
-
- private:
-  static constexpr std::size_t kTypes = 4;  // of VBlock
-  struct Turn {  // a slot of a device in every period: for weight gradients, also before and after
-    std::size_t device = 0;
-    std::size_t first = 0;  // period of the pass of unit 0; without a pass none of them all
-    std::size_t row = 0;    // of its ends, and of those that it waits for
-    std::size_t input = 0;
-    std::int64_t send = 0;
-    std::int64_t duration = 0;
-    std::int64_t weight_grad = 0;
-    bool is_gradient = false;
-  };
-  struct Device {
-    std::int64_t free = 0;
-    std::int64_t least_end = 0;      // of all its work, with what it has idled
-    std::vector<std::int64_t> owed;  // weight gradients, oldest first
-    std::size_t num_owed = 0;        // so far
-    std::size_t num_paid = 0;
-  };
-
-  Turn turn_at(int slot, std::size_t device, const VBlock& block) {
-    Turn turn{.device = device, .first = std::numeric_limits<std::size_t>::max() / 2};
-    for (std::size_t type = 0; type < kTypes; ++type) {
-      if (block[type] % kPeriod != slot) {
-        continue;
-      }
-      const bool down = type % 2 == 0;
-      const bool forward = type < 2;
-      const std::size_t stage = type == 0 || type == 3 ? device : 2 * stages_ - 1 - device;
-      const PassTimes& times = params_.times_of(stage);
-      turn.first = static_cast<std::size_t>(block[type] / kPeriod);
-      turn.row = (type * stages_ + device) * units_;
-      turn.input = kTypes * stages_ * units_;  // nothing
-      if (down ? device > 0 : device + 1 < stages_) {
-        turn.input = down ? turn.row - units_ : turn.row + units_;
-        turn.send = params_.times_of(forward ? stage - 1 : stage).send.ps;  // of the earlier one
-      }
-      turn.duration = (forward ? times.forward : times.input_grad).ps;
-      turn.weight_grad = forward ? 0 : times.weight_grad.ps;
-      turn.is_gradient = !forward;
-      devices_[device].least_end += params_.micro_batches * (turn.duration + turn.weight_grad);
-    }
-    return turn;
-  }
-
-  void take(const Turn& turn, int period) {
-    Device& device = devices_[turn.device];
-    const std::size_t unit = static_cast<std::size_t>(period) - turn.first;
-    if (unit < units_) {
-      const std::int64_t arrives = end_[turn.input + unit] + turn.send;
-      const std::int64_t idle = std::max<std::int64_t>(arrives - device.free, 0);
-      device.least_end += idle;
-      device.free += idle + turn.duration;
-      end_[turn.row + unit] = device.free;
-      device.owed[device.num_owed] = turn.weight_grad;
-      device.num_owed += turn.is_gradient ? 1 : 0;
-    } else if (device.num_paid < device.num_owed) {
-      device.free += device.owed[device.num_paid++];
-    }
-  }
-
-  const ScheduleParams& params_;
-  std::size_t stages_;
-  std::size_t units_;
-  std::vector<std::int64_t> end_;  // by type, device and unit, then of nothing
-  std::vector<Device> devices_;
-  std::vector<Turn> turns_;  // of a period, in order
-  int periods_ = 0;
-};
-
 }  // namespace
-
-SimTime plain_v_makespan(const ScheduleParams& params, const std::vector<VBlock>& blocks,
-                         SimTime limit) {
-  return PlainRun(params, blocks).makespan(limit);
-}
 
 int least_v_peak(int stages) { return 2 * ((stages + 4) / 3); }
 

@@ -15,11 +15,6 @@ namespace orrery::sim {
 // longest ways first. Of all distances O(stages), of those looked at O(stages^2).
 std::vector<std::vector<VBlock>> v_blocks_within(int stages, int peak, std::size_t count);
 
-// How long the plain pattern of these blocks runs with the given times, without making its lists;
-// `limit` where that is no less. O(stages x micro-batches).
-SimTime plain_v_makespan(const ScheduleParams& params, const std::vector<VBlock>& blocks,
-                         SimTime limit);
-
 // Of v-min: no pattern holds fewer. In activations of a chunk.
 int least_v_peak(int stages);
 

@@ -277,7 +277,7 @@ std::string schedules_svg(const std::vector<SchedulePanel>& panels, const std::s
   for (const SchedulePanel& panel : panels) {
     ORRERY_CHECK(panel.result->spans.size() == panel.order->passes.size(),
                  "evaluate with record_spans");
-    rows.emplace_back(*panel.order, *panel.result, panel.time_divisor);
+    rows.emplace_back(*panel.order, *panel.result, panel.time_divisor, panel.lists);
     double& longest = seconds[panel.synchronous ? 1 : 0];
     longest = std::max(longest, rows.back().seconds());
   }

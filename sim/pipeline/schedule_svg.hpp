@@ -26,6 +26,7 @@ struct SchedulePanel {
   std::string title;
   double time_divisor = 1.0;
   bool synchronous = true;
+  std::vector<std::string> lists = {};  // as of schedule_svg
 };
 
 // Several runs, one below the other. Synchronous ones share one time axis, so that lengths compare;

@@ -157,6 +157,14 @@ double bubble_fraction(const PipelineOrder& order, const PipelineResult& result)
   return fraction;
 }
 
+std::int64_t num_passes(const PipelineOrder& order) {
+  std::int64_t passes = 0;
+  for (const std::vector<Pass>& list : order.passes) {
+    passes += std::ssize(list);
+  }
+  return passes;
+}
+
 std::int64_t num_transfers(const PipelineOrder& order) {
   const PassInputs inputs(order);
   std::int64_t transfers = 0;

@@ -41,5 +41,7 @@ double bubble_fraction(const PipelineOrder& order, const PipelineResult& result)
 
 // Transfers between devices in one run: activations and gradients that cross.
 std::int64_t num_transfers(const PipelineOrder& order);
+// Of all kinds, on all devices.
+std::int64_t num_passes(const PipelineOrder& order);
 
 }  // namespace orrery::sim

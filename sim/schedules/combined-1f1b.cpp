@@ -7,7 +7,9 @@
 namespace orrery::sim {
 namespace {
 
-PipelineOrder order(const ScheduleParams& params) { return interleaved_order(params, true); }
+PipelineOrder order(const ScheduleParams& params) {
+  return interleaved_order(params, params.stages, true);
+}
 
 double most(const ScheduleParams& params) { return params.stages * (1 + 1.0 / params.chunks); }
 

@@ -7,7 +7,9 @@
 namespace orrery::sim {
 namespace {
 
-PipelineOrder order(const ScheduleParams& params) { return interleaved_order(params, false); }
+PipelineOrder order(const ScheduleParams& params) {
+  return interleaved_order(params, params.stages, false);
+}
 
 double most(const ScheduleParams& params) {
   return params.stages + static_cast<double>(params.stages - 1) / params.chunks;

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // The building block of a V pattern that keeps within a cap of activations and whose run is the
-// shortest for the given times; v-min, v-half and v-zb are such blocks. A few of the longest are
-// run as plain patterns, with as many micro-batches as show warm-up and cool-down.
+// shortest for the given times, as it is emitted: reordered, or the plain pattern. Tried are v-min,
+// v-half and v-zb, which are such blocks, then of every bound of activations within the cap some
+// with the longest ways: more micro-batches in flight are not always better when there are few.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
+#include <utility>
 #include <vector>
 
+#include "sim/orders/order_blocks.hpp"
+#include "sim/orders/order_bound.hpp"
+#include "sim/orders/shortest_order.hpp"
 #include "sim/orders/v_search.hpp"
 #include "sim/orders/zero_bubble.hpp"
 #include "sim/schedule.hpp"
@@ -15,7 +19,7 @@
 namespace orrery::sim {
 namespace {
 
-constexpr std::size_t kTried = 6;
+constexpr std::size_t kOfEachBound = 6;
 
 std::string check(const ScheduleParams& params) {
   ScheduleParams without = params;
@@ -24,22 +28,64 @@ std::string check(const ScheduleParams& params) {
       {check_v_pattern(without), check_cap(params, least_v_peak(params.stages) / 2)});
 }
 
-PipelineOrder order(const ScheduleParams& params) {
-  const double cap = params.cap > 0 ? params.cap : params.stages;
-  const int peak = std::max(static_cast<int>(std::min(2 * cap, 4.0 * params.stages)), 2);
-  ScheduleParams fewer = params;
-  fewer.micro_batches = std::min(params.micro_batches, 4 * params.stages);
-  const std::vector<std::vector<VBlock>> tried = v_blocks_within(params.stages, peak, kTried);
-  std::size_t best = 0;
-  SimTime shortest{std::numeric_limits<std::int64_t>::max()};
-  for (std::size_t k = 0; k < tried.size(); ++k) {
-    const SimTime makespan = plain_v_makespan(fewer, tried[k], shortest);
-    if (makespan < shortest) {
-      shortest = makespan;
-      best = k;
+// Patterns that are made at most: for few stages those of every bound, for many as many as take a
+// tenth of a second.
+std::size_t most_tried(const ScheduleParams& params) {
+  constexpr std::int64_t kUnits = 60'000;  // of a device, with those that move past each other
+  constexpr std::int64_t kAtLeast = 10;
+  const std::int64_t stages = params.stages;
+  return static_cast<std::size_t>(
+      std::max(kUnits / (stages * (params.micro_batches + 2 * stages)), kAtLeast));
+}
+
+// Makes patterns until none can be shorter.
+class Trial {
+ public:
+  // `peak` in activations of a chunk.
+  Trial(const ScheduleParams& params, int peak)
+      : params_(params),
+        shortest_(params, peak / 2.0),
+        bound_(v_placement(params.stages), params, true, peak),
+        most_(most_tried(params)) {}
+
+  bool ended() const {
+    const bool is_best = !params_.decides_all && shortest_.shortest() <= bound_.makespan();
+    return is_best || tried_.size() >= most_;
+  }
+  void add(std::vector<VBlock> blocks) {
+    if (!ended() && std::find(tried_.begin(), tried_.end(), blocks) == tried_.end()) {
+      shortest_.offer(v_pattern(params_, blocks, params_.warm_up == 0));
+      tried_.push_back(std::move(blocks));
     }
   }
-  return v_pattern(params, tried.at(best), params.warm_up == 0);
+  PipelineOrder take() { return shortest_.take("v-cap"); }
+
+ private:
+  const ScheduleParams& params_;
+  ShortestOrder shortest_;
+  OrderBound bound_;
+  std::size_t most_;
+  std::vector<std::vector<VBlock>> tried_;
+};
+
+PipelineOrder order(const ScheduleParams& params) {
+  const int p = params.stages;
+  const double cap = params.cap > 0 ? params.cap : p;
+  const int peak = std::max(static_cast<int>(std::min(2 * cap, 4.0 * p)), 2);
+  Trial trial(params, peak);
+  if (peak >= 2 * p) {
+    trial.add(v_zb_blocks(p));
+  }
+  if (peak / 2 >= (p + 2) / 2) {
+    trial.add(v_half_blocks(p, 0));
+  }
+  trial.add(v_min_blocks(p));
+  for (int bound = peak; bound >= least_v_peak(p) && !trial.ended(); --bound) {
+    for (std::vector<VBlock>& blocks : v_blocks_within(p, bound, kOfEachBound)) {
+      trial.add(std::move(blocks));
+    }
+  }
+  return trial.take();
 }
 
 }  // namespace

@@ -8,13 +8,7 @@ namespace orrery::sim {
 namespace {
 
 PipelineOrder order(const ScheduleParams& params) {
-  const int p = params.stages;
-  const int late = p % 3 == 0 ? 2 : 0;  // keeps the slots of a device apart
-  std::vector<VBlock> blocks;
-  for (int i = 0; i < p; ++i) {
-    blocks.push_back({i, 2 * p - i - 1, 2 * p + late + i, 4 * p + late - i - 1});
-  }
-  return v_pattern(params, blocks, params.warm_up == 0);
+  return v_pattern(params, v_min_blocks(params.stages), params.warm_up == 0);
 }
 
 double most(const ScheduleParams& params) { return (params.stages + 4) / 3; }

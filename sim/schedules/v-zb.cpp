@@ -8,12 +8,7 @@ namespace orrery::sim {
 namespace {
 
 PipelineOrder order(const ScheduleParams& params) {
-  const int p = params.stages;
-  std::vector<VBlock> blocks;
-  for (int i = 0; i < p; ++i) {
-    blocks.push_back({4 * i, 6 * p - 5 - 2 * i, 6 * p - 4 + 4 * i, 12 * p - 9 - 2 * i});
-  }
-  return v_pattern(params, blocks, params.warm_up == 0);
+  return v_pattern(params, v_zb_blocks(params.stages), params.warm_up == 0);
 }
 
 double most(const ScheduleParams& params) { return params.stages; }

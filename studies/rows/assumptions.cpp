@@ -21,6 +21,7 @@
 #include "studies/rows/row_network.hpp"
 #include "studies/rows/row_plan.hpp"
 #include "studies/rows/row_recompute.hpp"
+#include "studies/rows/stated_adapters.hpp"
 #include "studies/rows/stated_optimizer.hpp"
 #include "topologies/cluster.hpp"
 #include "topologies/documents.hpp"
@@ -45,6 +46,9 @@ class Assumptions {
           fmt::format("framework {} as {}",
                       row_.framework.empty() ? "that is not stated" : printable(row_.framework, 60),
                       framework.facts.name));
+    }
+    for (std::string& note : adapter_notes(row_, framework_of(row_).facts)) {
+      notes_.push_back(std::move(note));
     }
     for (std::string& note : gpu_notes(row_.gpu)) {
       notes_.push_back(std::move(note));
@@ -87,7 +91,9 @@ class Assumptions {
     variant();
     counted_flops();
     whole_micro_batches();
-    whole_rounds();
+    if (row_.full) {
+      uneven_rounds();
+    }
   }
 
   std::vector<std::string> run() {
@@ -96,6 +102,7 @@ class Assumptions {
     one_step();
     whole_micro_batches();
     schedule();
+    uneven_rounds();
     recompute();
     return stand_ins();
   }
@@ -128,6 +135,13 @@ class Assumptions {
     notes_.push_back(fmt::format("{} {}", what, value));
   }
 
+  // use_distributed_optimizer of the recipes of NeMo (collections/llm/recipes/optim/adam.py) and
+  // Megatron-Bridge (recipes/utils/optimizer_utils.py), zero1 of InternEvo's (configs/7B_sft.py).
+  bool shards_states() const {
+    return mentions(row_.framework, "NeMo") || mentions(row_.framework, "Megatron-Bridge") ||
+           mentions(row_.framework, "InternEvo");
+  }
+
   void degrees() {
     if (!row_.tp) {
       note("tp", row_.tp, 1);
@@ -142,6 +156,9 @@ class Assumptions {
     }
     if (!row_.zero_stage && row_.dp.value_or(1) > 1 && shards_parameters(row_)) {
       note("zero_stage", row_.zero_stage, 3);
+    }
+    if (!row_.full && !row_.zero_stage && row_.dp.value_or(1) > 1 && shards_states()) {
+      note("zero_stage", row_.zero_stage, 1);
     }
     // NeMo's recipes switch it on with tensor parallelism.
     const bool recipe = mentions(row_.framework, "NeMo") ||
@@ -237,14 +254,14 @@ class Assumptions {
     }
   }
 
-  // The model interleaves multiples of the stages, as Megatron-LM did until 2024; others run a
-  // round of fewer micro-batches, which idles as long.
-  void whole_rounds() {
+  // Which the plan has in groups of more micro-batches than stages.
+  void uneven_rounds() {
     const std::int64_t pp = row_.pp.value_or(1);
     const std::int64_t step = row_.micro_batch.value_or(0) * row_.dp.value_or(0);
     const std::int64_t steps = step > 0 ? row_.global_batch.value_or(0) / step : 0;
     if (row_.schedule == "interleaved" && row_.vpp.value_or(1) > 1 && steps % pp != 0) {
-      note("schedule interleaved as", row_.schedule, "breadth-first");
+      notes_.push_back(fmt::format("schedule interleaved as {}: {} micro-batches on {} stages",
+                                   kUnevenInterleaved, steps, pp));
     }
   }
 
@@ -308,13 +325,10 @@ class Assumptions {
       return;
     }
     const std::int64_t layers = row_.layers.value_or(0);
-    const std::int64_t dp = row_.dp.value_or(0);
-    const bool whole_groups =  // Megatron interleaves multiples of pp micro-batches
-        dp > 0 && row_.global_batch.value_or(0) / (dp * row_.micro_batch.value_or(1)) % pp == 0;
     if (row_.most_chunks && layers > 0) {
       note("vpp", row_.vpp, std::max<std::int64_t>(1, (layers + 2) / pp));
     } else {
-      note("vpp", row_.vpp, whole_groups ? fewest_chunks(layers, pp) : 1);
+      note("vpp", row_.vpp, fewest_chunks(layers, pp));
     }
   }
 

@@ -95,6 +95,17 @@ OptionalCount sequences_in(std::string_view cell, const Measurement& row) {
              : std::nullopt;
 }
 
+// Whole sequences: as many as the counts beside a rounded number of tokens make ("8.4M tokens" of
+// 1 x 64 x 16 sequences), else the nearest number.
+double sequences_of(double tokens_over_length, std::string_view column, const Measurement& row) {
+  constexpr double kRounding = 0.01;  // of two printed digits
+  const std::int64_t steps = row.micro_batch.value_or(0) * row.num_microbatches.value_or(0);
+  const auto counted = static_cast<double>(steps * row.dp.value_or(0));
+  const bool agree = column == "global_batch" && counted > 0 &&
+                     std::abs(tokens_over_length / counted - 1) < kRounding;
+  return agree ? counted : std::max(1.0, std::round(tokens_over_length));
+}
+
 }  // namespace
 
 OptionalCount round_count(const Cells& cells, std::string_view column, std::int64_t max,
@@ -126,7 +137,7 @@ OptionalCount read_batch(const Cells& cells, std::string_view column, Measuremen
     return value == 0 ? std::nullopt : value;
   }
   const auto length = static_cast<double>(row.seq_len.value_or(0));
-  const double sequences = length > 0 ? std::max(1.0, std::round(*tokens / length)) : 0;
+  const double sequences = length > 0 ? sequences_of(*tokens / length, column, row) : 0;
   if (sequences < 1 || sequences > static_cast<double>(limits::kMaxBatch)) {
     row.unknown = length > 0
                       ? fmt::format("{} \"{}\" is too large", column, printable(cell, 60))

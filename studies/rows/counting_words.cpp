@@ -230,7 +230,9 @@ std::optional<FlopCounting> narayanan_formula(const Convention& convention) {
 }
 
 // 6 of the parameters, 8 with the recomputed forward; with attention where it is named.
-std::optional<FlopCounting> parameter_formula(const Convention& convention) {
+// An HFU by a formula that a paper has for MFU counts what the run recomputes, too.
+std::optional<FlopCounting> parameter_formula(const Convention& convention,
+                                              std::string_view metric) {
   constexpr auto kPalm = std::to_array<std::string_view>({"palm", "nanogpt"});
   const bool palm = convention.has_any(kPalm);
   const bool six = convention.has_parameters('6');
@@ -241,10 +243,13 @@ std::optional<FlopCounting> parameter_formula(const Convention& convention) {
   const bool attention = palm || attention_term(convention) || convention.has("attention");
   const bool again =
       eight || convention.has_factor("4/3") || (six && !palm && convention.says(kRecompute));
+  const bool as_run = metric == "hfu" && !six && !convention.denies(kRecompute);
   return FlopCounting{
       .base = CountedBase::Parameters,
       .attention = attention ? counted_attention(convention) : CountedAttention::None,
-      .recompute = again ? CountedRecompute::All : CountedRecompute::None};
+      .recompute = again    ? CountedRecompute::All
+                   : as_run ? CountedRecompute::AsRun
+                            : CountedRecompute::None};
 }
 
 // Of words for the usual ways of counting: "model FLOPs" and MFU count nothing that is recomputed.
@@ -341,7 +346,7 @@ std::optional<FlopCounting> flop_counting(const Measurement& row) {
   if (const auto formula = narayanan_formula(convention)) {
     return formula;
   }
-  if (const auto formula = parameter_formula(convention)) {
+  if (const auto formula = parameter_formula(convention, row.metric)) {
     return formula;
   }
   return counting_in_words(convention, row.metric);

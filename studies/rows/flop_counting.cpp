@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/text.hpp"
 #include "models/blocks.hpp"
@@ -110,7 +111,9 @@ double hardware_flops(const Measurement& row, const Network& network, CountedAtt
 
 double counting_flops(const Measurement& row, const Network& network,
                       const FlopCounting& counting) {
-  const bool all = counting.recompute == CountedRecompute::All;
+  const bool all = counting.recompute == CountedRecompute::All ||
+                   (counting.recompute == CountedRecompute::AsRun && row.recompute == "full" &&
+                    counting.base != CountedBase::Network);
   switch (counting.base) {
     case CountedBase::Narayanan:
       return narayanan(row, all, counting.attention);
@@ -154,33 +157,68 @@ bool names_fp8_peak(const Measurement& row) {
           said.find("fp8 dense peak") != said.npos || said.find("peak of fp8") != said.npos);
 }
 
-// "peak bf16 989e12, fp8 1979e12", "156 TFLOP/s tf32 peak": the rate beside the row's precision,
-// else the first, where a peak is spoken of.
+// A number of a text in lower case that is no part of a word: "989" of "h100 peak 989 tflops".
+struct TextNumber {
+  double value = 0;
+  std::string_view before;  // since the number before it
+  std::string_view behind;  // to the end of the text
+};
+
+std::vector<TextNumber> numbers_in(std::string_view text) {
+  constexpr std::string_view kDigits = "0123456789";
+  std::vector<TextNumber> numbers;
+  std::size_t last = 0;  // end of the number before
+  for (std::size_t at = text.find_first_of(kDigits); at < text.size();) {
+    TextNumber number{0, text.substr(last, at - last), {}};
+    const auto read = std::from_chars(text.data() + at, text.data() + text.size(), number.value);
+    const std::size_t end =
+        std::max<std::size_t>(at + 1, static_cast<std::size_t>(read.ptr - text.data()));
+    if (read.ec == std::errc() && (at == 0 || !is_letter(text[at - 1]))) {
+      number.behind = trim(text.substr(end));
+      numbers.push_back(number);
+      last = end;
+    }
+    at = text.find_first_of(kDigits, end);
+  }
+  return numbers;
+}
+
+// FLOP/s of a number that is a peak: one with a unit, one as large as a peak in a text that speaks
+// of one, and beside the word itself ("peak 989") a number of TFLOP/s.
+double peak_of(const TextNumber& number, bool speaks_of_peak) {
+  constexpr std::string_view kPeak = "peak";
+  const double rate = number.value * rate_unit(number.behind);
+  if (rate >= 1e12 && rate <= 1e17 && (speaks_of_peak || rate != number.value)) {
+    return rate;
+  }
+  const bool beside =
+      number.before.find(kPeak) != number.before.npos || number.behind.starts_with(kPeak);
+  const bool counts = !number.behind.starts_with('%') &&
+                      (number.behind.empty() || !is_letter(number.behind.front()) ||
+                       number.behind.starts_with(kPeak));
+  return beside && counts && number.value >= 50 && number.value <= 10'000 ? number.value * 1e12 : 0;
+}
+
+// "peak bf16 989e12, fp8 1979e12", "156 TFLOP/s tf32 peak", "model FLOPs / 989 TFLOPS": the rate
+// beside the row's precision, else the first.
 std::optional<double> stated_peak(const Measurement& row) {
   const std::string text = without_thousands(to_lower(row.flops_convention));
   const std::string precision = row.precision == "mxfp8" ? "fp8" : row.precision;
-  if (text.find("peak") == text.npos) {
-    return std::nullopt;
-  }
+  const bool speaks_of_peak = text.find("peak") != text.npos;
   std::optional<double> first;
-  std::size_t behind = 0;  // of the rate before
-  for (std::size_t at = text.find_first_of("0123456789"); at < text.size();
-       at = text.find_first_of("0123456789", at)) {
-    double value = 0;
-    const auto read = std::from_chars(text.data() + at, text.data() + text.size(), value);
-    const std::size_t end =
-        std::max<std::size_t>(at + 1, static_cast<std::size_t>(read.ptr - text.data()));
-    const std::string_view unit = trim(std::string_view(text).substr(end));
-    value *= rate_unit(unit);
-    if (read.ec == std::errc() && value >= 1e12 && value <= 1e17) {
-      const std::string_view before = std::string_view(text).substr(behind, at - behind);
+  std::size_t last = 0;  // where the rate before begins
+  for (const TextNumber& number : numbers_in(text)) {
+    const double rate = peak_of(number, speaks_of_peak);
+    const auto end =
+        static_cast<std::size_t>(number.before.data() + number.before.size() - text.data());
+    if (rate > 0) {
+      const std::string_view before = std::string_view(text).substr(last, end - last);
       if (before.find(precision) != before.npos) {
-        return value;
+        return rate;
       }
-      first = first.value_or(value);
-      behind = end;
+      first = first.value_or(rate);
+      last = end;
     }
-    at = end;
   }
   return first;
 }

@@ -3,6 +3,7 @@
 // framework, from its documentation and source, never from measured times.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 
 #include "plan/block/memory_facts.hpp"
@@ -10,6 +11,10 @@
 #include "studies/rows/measurement.hpp"
 
 namespace orrery::studies {
+
+// Whose attention kernel runs where a row names none: the framework's own (`execution`), the one
+// that TransformerEngine chooses for the GPU, or its FlashAttention, told not to use cuDNN's.
+enum class AttentionKernel : std::uint8_t { Own, Engine, EngineFlash };
 
 struct FrameworkFacts {
   std::string_view name;           // found in the `framework` column, by letters and digits
@@ -36,6 +41,7 @@ struct FrameworkFacts {
   bool shared_output_runs_ahead = false;
   // Experts are spread over consecutive ranks, whatever their place in context parallelism.
   bool folds_experts = false;
+  AttentionKernel attention = AttentionKernel::Own;
 };
 
 // Whether a run with `pp` stages shards optimizer states alone, whatever its row says.

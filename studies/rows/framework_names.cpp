@@ -20,8 +20,8 @@ RowFramework framework_of(const Measurement& row) {
       row.tp.value_or(1) > 1 || row.pp.value_or(1) > 1 || row.ep.value_or(1) > 1;
   std::string_view relative = shards_model ? "Megatron-LM" : "PyTorch DDP";
   constexpr auto kCompiledByXla =
-      std::to_array<std::string_view>({"jax", "xla", "pax", "praxis", "flax", "levanter", "easylm",
-                                       "alpa", "gspmd", "pathways", "tensorflow"});
+      std::to_array<std::string_view>({"jax", "xla", "pax", "praxis", "flax", "axlearn", "levanter",
+                                       "easylm", "alpa", "gspmd", "pathways", "tensorflow"});
   if (std::any_of(kCompiledByXla.begin(), kCompiledByXla.end(), says)) {
     relative = "MaxText";
   } else if (says("foundry") || says("mosaic")) {

@@ -14,7 +14,9 @@
 #include "base/text.hpp"
 #include "studies/rows/batch_cells.hpp"
 #include "studies/rows/derived_cells.hpp"
+#include "studies/rows/other_training.hpp"
 #include "studies/rows/recompute_words.hpp"
+#include "studies/rows/remark_cells.hpp"
 #include "studies/rows/row_columns.hpp"
 #include "studies/rows/row_figure.hpp"
 #include "studies/rows/row_words.hpp"
@@ -56,7 +58,7 @@ void read_network(const Cells& cells, Measurement& row) {
   constexpr auto kPlain = std::to_array<std::string_view>({"gelu", "relu", "squared relu"});
   constexpr auto kTied = std::to_array<std::string_view>({"tied"});
   constexpr auto kUntied = std::to_array<std::string_view>({"untied"});
-  row.model_family = to_lower(cells.text("model_family"));
+  row.model_family = to_lower(cells.optional_text("model_family"));
   row.model_name = cells.optional_text("model_name");
   row.params_b = read_parameters(cells, row);
   row.layers = cells.count("layers", limits::kMaxLayers);
@@ -248,34 +250,14 @@ Measurement identity_of(const Cells& cells, std::size_t index, const std::string
   row.source = source;
   row.origin = cells.optional_text("source");
   row.id = cells.text("id");
-  row.config_id = cells.text("config_id");
-  row.full = to_lower(cells.text("confidence")) == "full";
+  // A row by itself is a configuration of its own.
+  const std::string config = cells.optional_text("config_id");
+  row.config_id = config.empty() ? row.id : config;
+  row.full = to_lower(cells.optional_text("confidence")) == "full";
   row.model_name = cells.optional_text("model_name");
   row.gpu = cells.text("gpu");
   row.metric = to_lower(cells.text("measured_metric"));
   return row;
-}
-
-// Whether a row is of serving or of a simulator: nothing that a step of training took.
-bool is_no_training(const Measurement& row, std::string& said) {
-  constexpr auto kServers = std::to_array<std::string_view>(
-      {"vllm", "tensorrt-llm", "trt-llm", "sglang", "text-generation-inference"});
-  constexpr auto kClauses = std::to_array<std::string_view>(
-      {"inference", "inference only", "forward only", "forward pass only", "forward only run",
-       "inference run", "inference throughput", "inference latency", "simulated", "simulation",
-       "simulated run", "simulation result", "simulation results", "simulated results"});
-  const std::string framework = to_lower(row.framework);
-  if (std::ranges::any_of(kServers, [&](auto name) { return framework.starts_with(name); })) {
-    said = framework;
-    return true;
-  }
-  std::vector<std::string> clauses = asserted_clauses(
-      std::string(with_blanks(row.notes)).append("; ").append(with_blanks(row.variant)));
-  const auto found = std::ranges::find_if(clauses, [&](const std::string& clause) {
-    return std::ranges::find(kClauses, trim(clause)) != kClauses.end();
-  });
-  said = found == clauses.end() ? std::string() : std::string(trim(*found));
-  return !said.empty() && !row.metric.starts_with("layer_");
 }
 
 // A row that another one of its file shares the name with: whoever looks it up finds two.
@@ -323,8 +305,9 @@ Measurement read_measurement(const CsvTable& table, std::size_t index, const std
   read_plan(cells, row);
   read_figure(cells, row);
   read_stated_counts(row);
-  if (std::string said; is_no_training(row, said) && row.unknown.empty()) {
-    row.unknown = fmt::format("\"{}\" is no measured training step", printable(said, 60));
+  read_stated_cells(row);
+  if (row.unknown.empty()) {
+    row.unknown = no_plain_training(row);
   }
   return row;
 }

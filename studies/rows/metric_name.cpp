@@ -29,6 +29,10 @@ constexpr auto kSpellings = std::to_array<Spelling>({
     {"samples s", "samples_per_s"},
     {"samples s gpu", "samples_per_s_per_gpu"},
     {"tokens s", "tokens_per_s"},
+    {"ktokens s", "tokens_per_s", 1e3},
+    {"ktokens s gpu", "tokens_per_s_per_gpu", 1e3},
+    {"wps", "tokens_per_s"},  // fairseq's words a second
+    {"wps gpu", "tokens_per_s_per_gpu"},
     {"tokens s gpu", "tokens_per_s_per_gpu"},
     {"tps gpu", "tokens_per_s_per_gpu"},
     {"tgs", "tokens_per_s_per_gpu"},  // tokens a GPU and second
@@ -43,6 +47,10 @@ constexpr auto kSpellings = std::to_array<Spelling>({
     {"peak mem mib", "peak_mem_gib", kMebibyte},
     {"peak mem mb", "peak_mem_gb", kMebibyte},
     {"peak mem bytes", "peak_mem_gib", kByte},
+    {"mem gib", "peak_mem_gib"},
+    {"mem gb", "peak_mem_gb"},
+    {"mem mib", "peak_mem_gib", kMebibyte},
+    {"mem mb", "peak_mem_gb", kMebibyte},
 });
 
 struct Synonym {
@@ -53,11 +61,16 @@ struct Synonym {
 constexpr auto kSynonyms = std::to_array<Synonym>({
     {"per", ""},
     {"time", ""},
+    {"timing", ""},
+    {"in", ""},
+    {"train", ""},
+    {"training", ""},
     {"throughput", ""},
     {"sec", "s"},
     {"secs", "s"},
     {"second", "s"},
     {"seconds", "s"},
+    {"minute", "min"},
     {"msec", "ms"},
     {"millisecond", "ms"},
     {"milliseconds", "ms"},
@@ -80,6 +93,9 @@ constexpr auto kSynonyms = std::to_array<Synonym>({
     {"token", "tokens"},
     {"tok", "tokens"},
     {"toks", "tokens"},
+    {"ktok", "ktokens"},
+    {"ktoks", "ktokens"},
+    {"kilotokens", "ktokens"},
     {"device", "gpu"},
     {"gpus", "gpu"},
     {"chip", "gpu"},
@@ -164,13 +180,15 @@ MetricName metric_name(std::string_view text) {
   const std::string_view counter = take_counter(words);
   if (words.contains("mem")) {
     words.erase("gpu");  // whose else
-  } else if (words.contains("tokens") || words.contains("samples")) {
+  } else if (words.contains("tokens") || words.contains("ktokens") || words.contains("samples")) {
     words.erase("total");
     words.erase("global");
   }
   if (words.contains("iteration") && is_iteration_rate(text)) {
     const bool seconds = words == std::set<std::string>{"iteration", "s"};
-    return {seconds ? "iterations_per_s" : to_lower(text), 1.0, seconds};
+    const bool minutes = words == std::set<std::string>{"iteration", "min"};
+    return {seconds || minutes ? "iterations_per_s" : to_lower(text), minutes ? 1.0 / 60 : 1.0,
+            seconds || minutes};
   }
   for (const Spelling& spelling : kSpellings) {
     const std::vector<std::string_view> own = split(spelling.words, ' ');

@@ -217,11 +217,12 @@ std::string zoo_name_of(const Measurement& row) {
   if (!row.layers && mentions(row.model_name, "layer")) {
     return "";
   }
-  std::string alone = zoo_name(row.model_name);
-  alone = alone.empty() ? zoo_name_with_size(row.model_name) : alone;
-  alone = with_point(row.model_name, alone);
-  const bool size = !row.model_name.empty() && is_digit(row.model_name.front());
-  return alone.empty() && size ? zoo_name(row.model_family + " " + row.model_name) : alone;
+  const std::string stated = with_letter_times(row.model_name);
+  std::string alone = zoo_name(stated);
+  alone = alone.empty() ? zoo_name_with_size(stated) : alone;
+  alone = with_point(stated, alone);
+  const bool size = !stated.empty() && is_digit(stated.front());
+  return alone.empty() && size ? zoo_name(row.model_family + " " + stated) : alone;
 }
 
 // Names are compared without their points, "GPT-1.8B" as "gpt-18b": the size must be that of the

@@ -56,6 +56,38 @@ bool is_no_share(std::string_view text) {
   return states_share(text) && !bare && text.find("layer") == text.npos;
 }
 
+// "every layer", "each transformer block": all of them, where neither a number nor an ordinal
+// counts them ("every 2nd layer", "every other block") and no operator is named.
+bool names_every_layer(std::string_view text) {
+  constexpr auto kEvery = std::to_array<std::string_view>({"every", "each"});
+  constexpr auto kCounted = std::to_array<std::string_view>(
+      {"other", "second", "third", "fourth", "fifth", "two", "three", "four", "five", "few", "n",
+       "nth", "n-th", "k", "kth", "k-th"});
+  constexpr auto kParts = std::to_array<std::string_view>({"attention", "attn", "mlp", "norm"});
+  for (const std::string_view word : kEvery) {
+    const std::size_t at = find_word(text, word);
+    if (at == text.npos || says_any(text, kParts)) {
+      continue;
+    }
+    const std::string_view behind = trim(text.substr(at + word.size()));
+    const std::string_view next = behind.substr(0, behind.find(' '));
+    const bool layers = behind.find("layer") != behind.npos || behind.find("block") != behind.npos;
+    const bool counted = std::find(kCounted.begin(), kCounted.end(), next) != kCounted.end();
+    if (layers && !counted && behind.find_first_of("0123456789") == behind.npos) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// torchtitan's selective checkpointing of operators, "op-level SAC", not that of every n-th layer.
+bool names_operator_sac(std::string_view name) {
+  constexpr auto kWords = std::to_array<std::string_view>({"sac", "op level", "op-level"});
+  return name == "op" || name.starts_with("sac ") ||
+         (has_word(name, kWords) && name.find_first_of("0123456789") == name.npos &&
+          name.find("layer") == name.npos);
+}
+
 // "all 32 layers".
 bool names_all_layers(std::string_view text) {
   constexpr std::string_view kAll = "all ";
@@ -126,6 +158,8 @@ RecomputeWords kind_in_words(std::string_view cell, std::string_view detail) {
                                                       {"100", "full"},  // per cent
                                                       {"100oflayers", "full"},
                                                       {"ac", "full"},
+                                                      {"gc", "full"},
+                                                      {"ckpt", "full"},
                                                       {"uniform", "full"},
                                                       {"fulluniform", "full"},
                                                       {"everylayer", "full"},
@@ -173,13 +207,13 @@ RecomputeWords kind_in_words(std::string_view cell, std::string_view detail) {
   }
   constexpr auto kSome =
       std::to_array<std::string_view>({"selective", "per-op", "per op", "every ", "half of", "%"});
+  constexpr auto kParts = std::to_array<std::string_view>({"selective", "per-op", "per op"});
   constexpr auto kWhole = std::to_array<std::string_view>(
-      {"full", "block", "uniform", "checkpoint", "recomput", "all layers"});
+      {"full", "block", "uniform", "checkpoint", "ckpt", "recomput", "rematerial", "all layers"});
   if (const auto kind = kind_of_flag(name)) {
     return {*kind, std::string(detail), ""};
   }
-  // torchtitan's selective_ac_option op.
-  if (name == "sac" || name.starts_with("sac ") || name == "op" || name == "op sac") {
+  if (const std::string said = undenied(name); names_operator_sac(said)) {
     return {"selective", "per-op; " + std::string(detail), ""};
   }
   const std::string said = undenied(name);
@@ -193,7 +227,7 @@ RecomputeWords kind_in_words(std::string_view cell, std::string_view detail) {
   if (is_no_share(said)) {
     return with("custom");
   }
-  if (names_all_layers(said)) {
+  if (names_all_layers(said) || (names_every_layer(said) && !says_any(said, kParts))) {
     return with("full");
   }
   if (says_any(said, kSome) || states_share(said)) {

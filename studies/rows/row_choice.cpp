@@ -5,12 +5,15 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "plan/simulation/simulate.hpp"
 #include "studies/rows/assumptions.hpp"
+#include "studies/rows/bridge_recipes.hpp"
 #include "studies/rows/framework_facts.hpp"
 #include "studies/rows/row_plan.hpp"
 #include "studies/rows/row_recompute.hpp"
+#include "studies/rows/stated_overlap.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -28,10 +31,12 @@ struct OpenChoices {
                     usual_micro_batches(row) == 0),
         chunks(!row.full && row.schedule == "interleaved" && row.pp.value_or(1) > 1 && !row.vpp &&
                !row.most_chunks),
-        recompute(!row.full && row.recompute.empty()) {}
+        recompute(!row.full && row.recompute.empty()),
+        stage(!row.full && !row.zero_stage) {}
   bool micro_batch;
   bool chunks;
   bool recompute;
+  bool stage;  // of ZeRO
 };
 
 std::vector<std::int64_t> micro_batches(const Measurement& row, const Plan& plan) {
@@ -61,6 +66,9 @@ std::vector<std::int64_t> chunk_counts(const Measurement& row) {
 int most_layers(const Plan& plan) {
   return *std::max_element(plan.stage_blocks.begin(), plan.stage_blocks.end());
 }
+
+// Sizes are chosen such that stages divide the micro-batches, which most versions of Megatron need.
+bool is_uneven(const Plan& plan) { return plan.schedule == kUnevenInterleaved; }
 
 bool fits(const Plan& plan) { return plan::Simulator(plan).fits(plan).fits; }
 
@@ -98,6 +106,29 @@ Choice least_recomputation(const Plan& plan) {
   return choice;
 }
 
+// Operators that the recipe behind a row recomputes, where the row does not say; the line for it.
+std::string follow_recipe(Measurement& row) {
+  const std::optional<BridgeRecipe> recipe = bridge_recipe(row);
+  if (row.full || !row.recompute.empty() || !recipe || recipe->recomputed.empty()) {
+    return "";
+  }
+  row.recompute = "custom";
+  row.recompute_detail = recipe->recomputed;
+  return fmt::format("recompute {} (the recipe's)", recipe->recomputed);
+}
+
+// How the plan hides exchanges between experts, or that it does not what the row says it does.
+std::string hidden_exchanges(const Measurement& row, const Plan& plan) {
+  if (plan.schedule == kJoinedPasses && row.schedule != kJoinedPasses) {
+    return fmt::format("schedule {} as {}: tokens travel beside other passes",
+                       row.schedule.empty() ? "none" : row.schedule, kJoinedPasses);
+  }
+  const bool stated = stated_hidden_exchanges(row).value_or(false);
+  return stated && plan.schedule != kJoinedPasses
+             ? "overlap between experts as not stated: passes cannot join"
+             : "";
+}
+
 // Whole layers a stage that the recipes behind a row recompute. Those of Megatron-Bridge name them;
 // most recompute none, at most operators of little time, and keep memory down by other means
 // (NVIDIA-NeMo/Megatron-Bridge scripts/performance/configs and src/megatron/bridge/perf_recipes,
@@ -129,6 +160,9 @@ class Chooser {
 
   PlanOrReason run() {
     PlanOrReason usual = row_plan(row_);
+    if (usual && open_.stage && !row_.zero_stage) {
+      shard_until_it_fits(*usual);
+    }
     if (!usual || (!open_.micro_batch && !open_.chunks && !open_.recompute)) {
       return usual;
     }
@@ -139,7 +173,7 @@ class Chooser {
     if (tuned) {
       for (const Measurement& other : others(*usual)) {
         const PlanOrReason plan = row_plan(other);
-        if (!plan) {
+        if (!plan || (is_uneven(*plan) && !is_uneven(*usual))) {
           continue;
         }
         Choice choice = complete(*plan, true);
@@ -157,6 +191,31 @@ class Chooser {
   }
 
  private:
+  // With everything recomputed where the row leaves that open.
+  bool may_fit(Plan plan) const {
+    if (open_.recompute) {
+      recompute_first_layers(plan, most_layers(plan));
+    }
+    return fits(plan);
+  }
+
+  // The first stage of ZeRO with which the plan fits; stages of a pipeline share optimizer states
+  // at most, since they would gather parameters for every micro-batch.
+  void shard_until_it_fits(Plan& usual) {
+    const std::int64_t most = usual.dp == 1 || may_fit(usual) ? 0 : usual.pp > 1 ? 1 : 3;
+    for (std::int64_t stage = 1; stage <= most; ++stage) {
+      Measurement sharded = row_;
+      sharded.zero_stage = stage;
+      PlanOrReason plan = row_plan(sharded);
+      if (plan && may_fit(*plan)) {
+        row_.zero_stage = stage;
+        usual = std::move(*plan);
+        assumed_.push_back(fmt::format("zero_stage {} (the first that fits)", stage));
+        return;
+      }
+    }
+  }
+
   Choice complete(const Plan& plan, bool timed) const {
     const std::optional<int> stated = recipe_layers(row_);
     Choice choice = !open_.recompute ? Choice{plan, 0, fits(plan), 0}
@@ -224,7 +283,15 @@ class Chooser {
 }  // namespace
 
 PlanOrReason chosen_plan(Measurement& row, std::vector<std::string>& assumed) {
-  return Chooser(row, assumed).run();
+  const std::string recomputed = follow_recipe(row);
+  PlanOrReason plan = Chooser(row, assumed).run();
+  const std::string hidden = plan ? hidden_exchanges(row, *plan) : std::string();
+  for (const std::string& line : {recomputed, hidden}) {
+    if (!line.empty()) {
+      assumed.push_back(line);
+    }
+  }
+  return plan;
 }
 
 }  // namespace orrery::studies

@@ -109,14 +109,30 @@ std::string network_of(const std::string& gpu, const std::string& text) {
   return std::string(parts.front().substr(0, bracket + 1)).append(chosen);
 }
 
+constexpr auto kEfa = std::to_array<std::string_view>({"efa", "efav2", "efav3"});
+
+std::string model_of(const std::string& gpu) { return gpu.substr(0, gpu.find('-')); }
+
+// "p4d" beside an A100 of 80 GB, which its sibling carries.
+bool names_node_with_efa(const ClusterRequest& request, const std::string& gpu) {
+  const auto texts = std::to_array({&request.gpu, &request.intra_node, &request.inter_node});
+  return std::any_of(texts.begin(), texts.end(), [&](const std::string* text) {
+    const std::string name = topologies::find_node_in_words(*text);
+    return std::any_of(known_nodes().begin(), known_nodes().end(), [&](const KnownNode& node) {
+      return node.name == name && node.network == kEfa.front() &&
+             model_of(node.gpu) == model_of(gpu);
+    });
+  });
+}
+
 // EFA is the network of one cloud: its node of the GPU. "" where there is none.
 std::string node_with_efa(const ClusterRequest& request, const std::string& gpu) {
-  constexpr auto kEfa = std::to_array<std::string_view>({"efa", "efav2", "efav3"});
   const auto has_efa = [&](const KnownNode& node) {
     return node.gpu == gpu && node.network == kEfa.front();
   };
   const auto found = std::find_if(known_nodes().begin(), known_nodes().end(), has_efa);
-  const bool stated = has_word(to_lower(request.inter_node), kEfa);
+  const bool stated =
+      has_word(to_lower(request.inter_node), kEfa) || names_node_with_efa(request, gpu);
   return stated && found != known_nodes().end() ? found->name : std::string();
 }
 
@@ -328,11 +344,10 @@ std::string gpu_of_stated_node(const Measurement& row) {
   const bool says_more = stated.empty() || topologies::stated_gigabytes(row.gpu) > 0 ||
                          !topologies::find_node_in_words(row.gpu).empty() ||
                          says_any(to_lower(row.gpu), kForms);
-  const auto model = [](const std::string& gpu) { return gpu.substr(0, gpu.find('-')); };
   for (const std::string* text : {&row.intra_node, &row.inter_node}) {
     const std::string node = says_more ? "" : topologies::find_node_in_words(*text);
     const std::string carried = node.empty() ? "" : topologies::load_cluster(node + ":1").gpu.name;
-    if (!carried.empty() && carried != stated && model(carried) == model(stated)) {
+    if (!carried.empty() && carried != stated && model_of(carried) == model_of(stated)) {
       return carried;
     }
   }

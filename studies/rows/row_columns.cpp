@@ -19,12 +19,12 @@ namespace {
 
 // Without these a row means nothing; every other column may be absent.
 constexpr auto kRequiredColumns = std::to_array<std::string_view>(
-    {"id", "config_id", "model_family", "layers", "hidden", "heads", "vocab", "seq_len",
-     "precision", "gpu", "gpus", "framework", "tp", "pp", "micro_batch", "measured_metric",
-     "measured_value", "confidence"});
+    {"id", "layers", "hidden", "heads", "vocab", "seq_len", "precision", "gpu", "gpus", "framework",
+     "tp", "pp", "micro_batch", "measured_metric", "measured_value"});
 
 constexpr std::string_view kOtherColumns =
-    "source source_ref year model_name params_b kv_heads head_dim ffn_hidden gated_mlp "
+    "config_id confidence model_family source source_ref year model_name params_b kv_heads "
+    "head_dim ffn_hidden gated_mlp "
     "tied_embeddings experts top_k moe_ffn_hidden shared_expert_ffn first_dense_layers "
     "precision_detail gpus_per_node intra_node inter_node attention_impl cp ep vpp dp "
     "zero_stage sequence_parallel recompute recompute_detail schedule variant "

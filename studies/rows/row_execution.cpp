@@ -10,15 +10,14 @@
 #include <vector>
 
 #include "base/text.hpp"
-#include "calibrate/kernel_words.hpp"
-#include "studies/rows/row_cluster.hpp"
 #include "studies/rows/row_plan.hpp"
 #include "studies/rows/row_words.hpp"
 #include "studies/rows/settings.hpp"
+#include "studies/rows/stated_attention.hpp"
+#include "studies/rows/stated_dispatch.hpp"
 #include "studies/rows/stated_gradients.hpp"
 #include "studies/rows/stated_optimizer.hpp"
 #include "studies/rows/stated_overlap.hpp"
-#include "topologies/cluster.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -61,51 +60,6 @@ void apply_gradients(const Measurement& row, plan::Execution& execution) {
   if (const auto stated = stated_fp32_gradients(row.notes + "; " + row.precision_detail)) {
     execution.fp32_gradients = *stated;
   }
-}
-
-// The version of FlashAttention that a row names, where GPUs have later ones; 0 for those, which
-// are the best kernels of a GPU.
-std::optional<int> stated_flash(std::string_view attention) {
-  const std::optional<int> version = calibrate::flash_version(attention);
-  return version && *version > 2 ? 0 : version;
-}
-
-// FlashAttention came out in May 2022 and needs the tensor cores of Turing.
-bool older_than_flash(const Measurement& row) {
-  const std::string gpu = stated_gpu(row.gpu);
-  const std::string architecture = gpu.empty() ? "" : topologies::load_gpu(gpu).architecture;
-  return row.year.value_or(2022) < 2022 || architecture == "pascal" || architecture == "volta";
-}
-
-// Words for two products with softmax between them; "FA2 (not eager)" denies them. Megatron's fused
-// softmax is a kernel between two products.
-bool names_unfused(const std::string& words) {
-  constexpr auto kUnfused =
-      std::to_array<std::string_view>({"unfused", "not fused", "no flash", "without flash"});
-  constexpr auto kOthers = std::to_array<std::string_view>({"eager", "naive", "materiali"});
-  constexpr auto kSeparate =
-      std::to_array<std::string_view>({"softmax", "standard", "vanilla", "math", "baddbmm"});
-  constexpr auto kKernels =
-      std::to_array<std::string_view>({"cudnn", "fa2", "fa3", "fa4", "xformers", "efficient"});
-  const std::string_view kernel = before_remark(words);  // "cuDNN (standard mask)"
-  const bool fused = says_any(kernel, kKernels);
-  const bool separate = says_any(fused ? kernel : std::string_view(words), kSeparate);
-  return (separate && !mentions(words, "flash")) || says_any(words, kUnfused) ||
-         says_any(undenied(words), kOthers);
-}
-
-bool fused_attention(const Measurement& row, const FrameworkFacts& framework) {
-  const std::string words(before_comparison(to_lower(row.attention_impl)));
-  if (words.empty() && older_than_flash(row)) {
-    return false;
-  }
-  if (mentions(words, "flash") && !mentions(undenied(words), "flash")) {
-    return false;  // "flash disabled"
-  }
-  const bool inferred = mentions(row.inferred, "attention_impl");
-  // attn_impl: torch of llm-foundry (layers/attention.py), --attention-backend local of Megatron.
-  const bool named = words == "torch" || words == "local";
-  return !named && !names_unfused(words) && (framework.execution.fused_attention || !inferred);
 }
 
 // What stands behind the 0 of a release: "12.1" of Megatron-LM 0.12.1, "8.0" of Megatron-Core
@@ -264,13 +218,13 @@ plan::Execution row_execution(const Measurement& row, const FrameworkFacts& fram
   }
   apply_gradients(row, execution);
   apply_resharding(row, execution);
-  execution.flash_version = stated_flash(row.attention_impl).value_or(execution.flash_version);
+  apply_attention(row, framework, execution);
   execution.blocking_launches = row.notes_say("CUDA_LAUNCH_BLOCKING");
-  execution.fused_attention = fused_attention(row, framework);
   if (framework.shared_output_runs_ahead && !row.variant.empty() && row.variant != "redis") {
     execution.synchronised_messages = false;
   }
   apply_compiler(row, framework, execution);
+  apply_dispatch(row, execution);
   if (const auto optimizer = stated_optimizer(row)) {
     execution.optimizer_state_bytes = optimizer->state_bytes;
   }

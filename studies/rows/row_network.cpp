@@ -146,6 +146,16 @@ double capacity_factor(const Measurement& row) {
   return factor > 0 && factor <= kMost ? factor : 0;
 }
 
+OptionalCount stated_window(const Measurement& row) {
+  constexpr auto kNames = std::to_array<std::string_view>(
+      {"sliding window attention", "sliding window size", "sliding window"});
+  constexpr double kMost = 1e9;
+  const double keys = number_set(row.notes + "; " + row.variant, kNames).value_or(0);
+  return keys > 1 && keys <= kMost && keys == std::floor(keys)
+             ? OptionalCount(static_cast<std::int64_t>(keys))
+             : std::nullopt;
+}
+
 std::string_view standing_family(const Measurement& row) {
   const bool known = family_of(row) != nullptr || named_network(row);
   const FamilyFacts* relative = known ? nullptr : relative_of(row);
@@ -203,6 +213,9 @@ tl::expected<NetworkSpec, std::string> whole_network(const Measurement& row,
   if (const std::optional<NetworkSpec> named = named_network(row)) {
     spec.sliding_window = named->sliding_window;
     spec.global_attention_interval = named->global_attention_interval;
+  }
+  if (const OptionalCount window = stated_window(row); window && *window < spec.sequence) {
+    spec.sliding_window = *window;
   }
   return spec;
 }

@@ -23,4 +23,7 @@ std::string_view standing_family(const Measurement& row);
 // Tokens of an expert over its share of them, as remarks state it; 0 (dropless) where they do not.
 double capacity_factor(const Measurement& row);
 
+// Keys that a query sees, as remarks state them ("sliding window 4096").
+OptionalCount stated_window(const Measurement& row);
+
 }  // namespace orrery::studies

@@ -21,10 +21,12 @@
 #include "studies/rows/row_words.hpp"
 #include "studies/rows/settings.hpp"
 #include "studies/rows/stated_adapters.hpp"
+#include "studies/rows/stated_dispatch.hpp"
 #include "studies/rows/stated_experts.hpp"
 #include "studies/rows/stated_groups.hpp"
 #include "studies/rows/stated_offload.hpp"
 #include "studies/rows/stated_optimizer.hpp"
+#include "studies/rows/stated_overlap.hpp"
 #include "studies/rows/stated_stages.hpp"
 
 namespace orrery::studies {
@@ -216,6 +218,10 @@ tl::expected<Plan, std::string> assemble(const Measurement& row, const Framework
   plan.dp = *dp;
   plan.batch = row.global_batch ? *row.global_batch
                                 : *row.micro_batch * row.num_microbatches.value_or(1) * plan.dp;
+  const bool uneven = plan.num_micro_batches() % plan.pp != 0;
+  if (uneven && (schedule == "interleaved" || schedule == kJoinedPasses)) {
+    plan.schedule = plan.chunks > 1 ? kUnevenInterleaved : "1f1b";
+  }
   if (plan::schedule_traits(plan).uses_slices) {
     // Sources count slices of sequences as micro-batches.
     const std::int64_t units = row.num_microbatches.value_or(0);
@@ -239,6 +245,7 @@ tl::expected<Plan, std::string> assemble(const Measurement& row, const Framework
   if (recompute->first > 0) {
     recompute_first_layers(plan, recompute->first);
   }
+  spare_experts(row, plan);
   spread_experts(row, framework, plan);
   plan.execution = row_execution(row, framework);
   plan::check_plan(plan, row.where);
@@ -354,7 +361,8 @@ tl::expected<Plan, std::string> row_plan(const Measurement& row) {
     if (!cluster) {
       return tl::unexpected(cluster.error());
     }
-    return assemble(row, framework, *network, std::move(*cluster), *schedule);
+    return assemble(row, framework, *network, std::move(*cluster),
+                    schedule_with_exchanges(row, *schedule));
   } catch (const Error& error) {
     return tl::unexpected(std::string(error.what()));
   }

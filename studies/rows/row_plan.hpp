@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <tl/expected.hpp>
 
 #include "plan/plan.hpp"
@@ -11,6 +12,9 @@
 #include "studies/rows/measurement.hpp"
 
 namespace orrery::studies {
+
+// What "interleaved" is where the stages do not divide the micro-batches.
+inline constexpr std::string_view kUnevenInterleaved = "interleaved-uneven";
 
 // Or why the row cannot be simulated.
 tl::expected<plan::Plan, std::string> row_plan(const Measurement& row);

@@ -226,6 +226,52 @@ std::vector<BlockRun> recomputed_runs(const StatedRecompute& stated, int length,
   return runs;
 }
 
+namespace {
+
+void add_run(const BlockRun& run, std::vector<BlockRun>& runs) {
+  if (!runs.empty() && runs.back().layout == run.layout) {
+    runs.back().count += run.count;
+  } else {
+    runs.push_back(run);
+  }
+}
+
+plan::OperatorSet without_products(plan::OperatorSet set, bool keeps_activation) {
+  plan::OperatorSet rest;
+  for (const plan::OperatorGroup group : set.groups()) {
+    const bool product =
+        group == plan::OperatorGroup::MlpUp || group == plan::OperatorGroup::MlpDown;
+    if (!product && (keeps_activation || group != plan::OperatorGroup::MlpActivation)) {
+      rest.add(group);
+    }
+  }
+  return rest;
+}
+
+}  // namespace
+
+void spare_experts(const Measurement& row, plan::Plan& plan) {
+  constexpr auto kModule = std::to_array<std::string_view>({"mlp"});
+  const std::string_view framework = framework_of(row).facts.name;
+  const std::string detail = to_lower(row.recompute_detail);
+  const bool of_megatron = mentions(framework, "Megatron") || framework == "NeMo";
+  if (!of_megatron || !has_word(detail, kModule)) {
+    return;
+  }
+  const bool activation = detail.find("moe_act") != detail.npos;
+  std::vector<BlockRun> runs;
+  for (std::size_t position = 0; position < plan.network.chain.size(); ++position) {
+    BlockRun run{1, plan.layout_of(static_cast<int>(position))};
+    const auto block = static_cast<std::size_t>(plan.network.chain[position]);
+    if (plan.network.blocks[block].experts > 0 && run.layout.recompute == Recompute::Operators) {
+      run.layout.recomputed = without_products(run.layout.recomputed, activation);
+      run.layout.recompute = run.layout.recomputed.empty() ? Recompute::None : Recompute::Operators;
+    }
+    add_run(run, runs);
+  }
+  plan.blocks = std::move(runs);
+}
+
 void recompute_first_layers(plan::Plan& plan, int layers) {
   std::vector<BlockRun> runs;
   std::size_t position = 0;
@@ -237,11 +283,7 @@ void recompute_first_layers(plan::Plan& plan, int layers) {
       if (plan.network.blocks[block].kind == models::BlockKind::Layer && done++ < layers) {
         run.layout.recompute = Recompute::Full;
       }
-      if (!runs.empty() && runs.back().layout == run.layout) {
-        ++runs.back().count;
-      } else {
-        runs.push_back(run);
-      }
+      add_run(run, runs);
     }
   }
   plan.blocks = std::move(runs);

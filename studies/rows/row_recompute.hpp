@@ -31,6 +31,10 @@ std::vector<plan::BlockRun> recomputed_runs(const StatedRecompute& stated, int l
                                             const plan::BlockPlan& layout,
                                             const std::string& where);
 
+// Megatron's module "mlp" is that of layers without experts (NVIDIA/Megatron-LM
+// core/transformer/transformer_layer.py): of a row that recomputes it, the others keep theirs.
+void spare_experts(const Measurement& row, plan::Plan& plan);
+
 // The first so many layers of every virtual stage recompute fully.
 void recompute_first_layers(plan::Plan& plan, int layers);
 

@@ -27,6 +27,15 @@ std::string spelling(std::string_view cell, std::span<const WordMeaning> words) 
   return to_lower(cell);
 }
 
+std::string with_letter_times(std::string_view cell) {
+  constexpr std::string_view kTimes = "\xC3\x97";  // in UTF-8
+  std::string text(cell);
+  for (std::size_t at = text.find(kTimes); at != text.npos; at = text.find(kTimes, at)) {
+    text.replace(at, kTimes.size(), "x");
+  }
+  return text;
+}
+
 std::string_view before_remark(std::string_view cell) {
   return trim(cell.substr(0, cell.find('(')));
 }

@@ -19,6 +19,9 @@ using WordMeaning = std::pair<std::string_view, std::string_view>;
 // As plans spell what a cell says in other words; the cell in lower case where it is none of them.
 std::string spelling(std::string_view cell, std::span<const WordMeaning> words);
 
+// "8×7B" as "8x7B".
+std::string with_letter_times(std::string_view cell);
+
 // "1F1B (Megatron)" without its bracket.
 std::string_view before_remark(std::string_view cell);
 

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <set>
 #include <span>
+#include <utility>
 
 #include "base/text.hpp"
 #include "studies/rows/row_words.hpp"
@@ -51,26 +53,110 @@ std::int64_t rank_in(std::string_view text) {
 
 bool says(std::string_view text, std::string_view phrase) { return text.find(phrase) != text.npos; }
 
+// "q,k,v,o,gate,up,down", "q_proj v_proj": the products of a list that begins with the queries.
+std::set<std::string_view> listed_products(std::string_view text) {
+  constexpr auto kProducts =
+      std::to_array<std::string_view>({"q", "k", "v", "o", "gate", "up", "down"});
+  constexpr auto kBetween = std::to_array<std::string_view>({"proj", "and"});
+  constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyz0123456789";
+  std::set<std::string_view> products;
+  for (std::size_t at = text.find_first_of(kLetters); at != text.npos;) {
+    const std::size_t end = std::min(text.size(), text.find_first_not_of(kLetters, at));
+    const std::string_view word = text.substr(at, end - at);
+    const bool product = std::ranges::find(kProducts, word) != kProducts.end();
+    const bool between = std::ranges::find(kBetween, word) != kBetween.end();
+    if (product && (word == "q" || !products.empty())) {
+      products.insert(word);
+    } else if (!between && products.size() > 1) {
+      break;
+    } else if (!between) {
+      products.clear();
+    }
+    at = text.find_first_of(kLetters, end);
+  }
+  return products.size() > 1 ? products : std::set<std::string_view>();
+}
+
 // Of the names that NeMo and Hugging Face give the products; empty where none is named.
 struct Targets {
   bool any = false;
   bool alike = true;  // queries, keys and values are adapted alike, and so are gate and up
 };
 Targets read_targets(std::string_view text, AdapterSpec& adapters) {
+  constexpr auto kAll = std::to_array<std::string_view>(
+      {"all-linear", "all linear", "lora_target_linear: true", "lora_target_linear=true",
+       "lora_target: all", "lora_target=all"});
+  const std::set<std::string_view> listed = listed_products(text);
+  const auto names = [&](std::string_view product) {
+    return listed.contains(product) || says(text, fmt::format("{}_proj", product));
+  };
   AdapterSpec named = adapters;
-  named.qkv = says(text, "qkv") || says(text, "q_proj");
-  named.o = says(text, "linear_proj") || says(text, "o_proj");
-  named.up = says(text, "linear_fc1") || says(text, "up_proj");
-  named.down = says(text, "linear_fc2") || says(text, "down_proj");
+  named.qkv = says(text, "qkv") || names("q");
+  named.o = says(text, "linear_proj") || names("o");
+  named.up = says(text, "linear_fc1") || names("up");
+  named.down = says(text, "linear_fc2") || names("down");
   Targets targets{named.qkv || named.o || named.up || named.down};
   if (targets.any) {
     adapters = named;
   }
-  targets.any = targets.any || says(text, "all-linear") || says(text, "all linear");
-  const bool keys = says(text, "k_proj");
-  targets.alike = says(text, "q_proj") == keys && says(text, "v_proj") == keys &&
-                  says(text, "gate_proj") <= says(text, "up_proj");
+  targets.any = targets.any || says_any(text, kAll);
+  targets.alike =
+      names("q") == names("k") && names("v") == names("k") && (!names("gate") || names("up"));
   return targets;
+}
+
+struct AdapterReading {
+  AdapterSpec adapters;
+  std::string refused;
+  std::vector<std::string> notes;
+};
+
+// LoraConfig of Hugging Face's PEFT (tuners/lora/config.py: r = 8; utils/constants.py: the
+// projections to queries and values).
+void take_defaults(const Targets& targets, AdapterReading& reading) {
+  constexpr std::int64_t kRank = 8;
+  if (reading.adapters.rank == 0) {
+    reading.adapters.rank = kRank;
+    reading.notes.push_back(fmt::format("adapters (LoRA) of rank {}, PEFT's default", kRank));
+  }
+  if (!targets.any) {
+    reading.adapters.o = false;
+    reading.adapters.up = false;
+    reading.adapters.down = false;
+    reading.notes.emplace_back("adapters (LoRA) of queries and values, PEFT's default");
+  }
+  if (!targets.any || !targets.alike) {
+    reading.notes.emplace_back("adapters (LoRA) of some of queries, keys and values as of all");
+  }
+}
+
+AdapterReading read_adapters(const Measurement& row, const FrameworkFacts& framework) {
+  std::string text;  // all remarks of a row that names adapters
+  for (const std::string* cell : {&row.variant, &row.notes, &row.model_name, &row.framework}) {
+    text.append(asserted(to_lower(*cell))).append("; ");
+  }
+  AdapterReading reading;
+  if (has_word(text, kOtherAdapters)) {
+    reading.refused = "adapters other than LoRA on 16-bit weights (QLoRA, DoRA) are not modelled";
+    return reading;
+  }
+  if (!has_word(text, kAdapters)) {
+    return reading;
+  }
+  const std::int64_t stated = rank_in(text);
+  reading.adapters.rank = stated > 0 ? stated : framework.adapter_rank;
+  const Targets targets = read_targets(text, reading.adapters);
+  const bool has_default = framework.adapter_rank > 0;
+  if (!row.full) {
+    take_defaults({targets.any || has_default, targets.alike}, reading);
+  } else if (reading.adapters.rank == 0) {
+    reading.refused = "the rank of its adapters (LoRA) is not stated";
+  } else if (!targets.any && !has_default) {
+    reading.refused = "the products that have adapters (LoRA) are not stated";
+  } else if (!targets.alike) {
+    reading.refused = "adapters (LoRA) of some of the queries, keys and values are not modelled";
+  }
+  return reading;
 }
 
 }  // namespace
@@ -79,32 +165,13 @@ bool names_adapters(std::string_view cell) { return has_word(asserted(to_lower(c
 
 tl::expected<AdapterSpec, std::string> stated_adapters(const Measurement& row,
                                                        const FrameworkFacts& framework) {
-  std::string text;  // all remarks of a row that names adapters
-  for (const std::string* cell : {&row.variant, &row.notes, &row.model_name, &row.framework}) {
-    text.append(asserted(to_lower(*cell))).append("; ");
-  }
-  if (has_word(text, kOtherAdapters)) {
-    return tl::unexpected(
-        std::string("adapters other than LoRA on 16-bit weights (QLoRA, DoRA) are not modelled"));
-  }
-  AdapterSpec adapters;
-  if (!has_word(text, kAdapters)) {
-    return adapters;
-  }
-  const std::int64_t stated = rank_in(text);
-  adapters.rank = stated > 0 ? stated : framework.adapter_rank;
-  if (adapters.rank == 0) {
-    return tl::unexpected(std::string("the rank of its adapters (LoRA) is not stated"));
-  }
-  const Targets targets = read_targets(text, adapters);
-  if (!targets.any && framework.adapter_rank == 0) {
-    return tl::unexpected(std::string("the products that have adapters (LoRA) are not stated"));
-  }
-  if (!targets.alike) {
-    return tl::unexpected(
-        std::string("adapters (LoRA) of some of the queries, keys and values are not modelled"));
-  }
-  return adapters;
+  AdapterReading reading = read_adapters(row, framework);
+  return reading.refused.empty() ? tl::expected<AdapterSpec, std::string>(reading.adapters)
+                                 : tl::unexpected(std::move(reading.refused));
+}
+
+std::vector<std::string> adapter_notes(const Measurement& row, const FrameworkFacts& framework) {
+  return read_adapters(row, framework).notes;
 }
 
 }  // namespace orrery::studies

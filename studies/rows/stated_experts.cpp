@@ -35,7 +35,7 @@ bool names_mixture(std::string_view name) {
   constexpr auto kNetworks =
       std::to_array<std::string_view>({"mixtral", "expert", "dbrx", "grok", "gptoss", "llama4",
                                        "deepseekv2", "deepseekv3", "kimik2", "minimaxm2"});
-  std::string text = to_lower(name);
+  std::string text = to_lower(with_letter_times(name));
   if (text.find("dense") != text.npos) {
     return false;
   }

@@ -15,6 +15,7 @@
 #include "base/text.hpp"
 #include "studies/rows/row_words.hpp"
 #include "studies/rows/settings.hpp"
+#include "studies/rows/stated_dispatch.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -88,14 +89,16 @@ bool apply_phrases(std::string_view clause, plan::Execution& execution) {
   return known;
 }
 
-// "DP+TP", "TP: no", "pp=on": kinds of parallelism and one word for all of them, and nothing else.
+// "DP+TP", "TP: no", "DP RS/AG", "pp=on": kinds of parallelism and one word for all of them, and
+// nothing else.
 bool apply_kinds(std::string_view clause, plan::Execution& execution) {
   constexpr auto kKinds =
       std::to_array<std::string_view>({"dp", "fsdp", "tp", "pp", "p2p", "data", "tensor",
                                        "pipeline", "gradient", "gradients", "parallel"});
   constexpr auto kYes = std::to_array<std::string_view>(
       {"overlap", "overlapped", "overlapping", "hidden", "comm", "communication", "communications",
-       "yes", "on", "true", "enabled", "and", "parallelism", "of", "with", "compute"});
+       "yes", "on", "true", "enabled", "and", "parallelism", "of", "with", "compute", "rs", "ag",
+       "gemm"});
   constexpr auto kNo = std::to_array<std::string_view>(
       {"no", "not", "off", "false", "disabled", "none", "without", "exposed"});
   std::string text(clause);
@@ -152,10 +155,34 @@ bool apply_sharded(std::string_view clause, plan::Execution& execution) {
   return gathers || reductions;
 }
 
+// "EP A2A overlap", "overlap_moe_expert_parallel_comm=True", "1F1B A2A", "expert all-to-all
+// exposed".
+std::optional<bool> of_exchanges(std::string_view clause) {
+  constexpr auto kExchanges = std::to_array<std::string_view>(
+      {"a2a", "all to all", "alltoall", "all2all", "expert parallel", "ep", "dispatch"});
+  constexpr auto kBeside =
+      std::to_array<std::string_view>({"overlap", "hidden", "1f1b", "exposed"});
+  constexpr auto kOthers =
+      std::to_array<std::string_view>({"cp", "context", "ulysses", "shared", "sequence"});
+  const std::string plain = with_blanks(clause);
+  const bool named = has_word(plain, kExchanges) && says_any(plain, kBeside);
+  return named && !has_word(plain, kOthers) ? std::optional(!denies(clause)) : std::nullopt;
+}
+
+// Experts that every token meets, which run while the others wait (moe_shared_expert_overlap).
+bool apply_shared_experts(std::string_view clause, plan::Execution& execution) {
+  const std::string plain = with_blanks(clause);
+  const bool named =
+      plain.find("shared expert") != plain.npos && plain.find("overlap") != plain.npos;
+  execution.overlap_shared_experts = named ? !denies(clause) : execution.overlap_shared_experts;
+  return named;
+}
+
 bool apply_clause(std::string_view clause, bool sharded, plan::Execution& execution) {
   const bool phrases = apply_phrases(clause, execution);
   const bool names = sharded && apply_sharded(clause, execution);
-  return apply_kinds(clause, execution) || phrases || names;
+  const bool experts = apply_shared_experts(clause, execution) || of_exchanges(clause).has_value();
+  return apply_kinds(clause, execution) || phrases || names || experts;
 }
 
 // "all communication overlapped", "no communication overlap": every kind that is modelled; no value
@@ -259,7 +286,7 @@ bool is_no_news(std::string_view clause) {
        "cp all-gather", "post-validation", "vocabulary",     "weight-gradient", "ps all-reduce",
        "async tp",      "shard",           "hsdp",           "across nodes",    "in node",
        "offload",       "ulysses",         "ring",           "async p2p"});
-  return clause.empty() || says_any(clause, kNoNews);
+  return clause.empty() || says_any(clause, kNoNews) || names_dispatch(clause);
 }
 
 // 'did you mean "gradient"?' for the first word that is a known one misspelt.
@@ -277,6 +304,18 @@ std::string likely_word(std::string_view clause) {
 }
 
 }  // namespace
+
+std::optional<bool> stated_hidden_exchanges(const Measurement& row) {
+  constexpr auto kSettings = std::to_array<std::string_view>(
+      {"overlap moe expert parallel comm", "moe a2a overlap", "ep a2a overlap", "a2a overlap"});
+  const std::string text = to_lower(row.overlap);
+  std::optional<bool> stated = is_nothing(text) ? std::optional(false) : std::nullopt;
+  for (const std::string_view clause : clauses_of(text)) {
+    const std::optional<bool> said = of_exchanges(clause);
+    stated = said ? said : stated;
+  }
+  return stated ? stated : switch_set(row.variant + "; " + row.notes, kSettings);
+}
 
 std::vector<std::string> unread_overlap(const Measurement& row) {
   const std::string text = to_lower(row.overlap);

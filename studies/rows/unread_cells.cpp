@@ -9,6 +9,7 @@
 
 #include "base/text.hpp"
 #include "studies/rows/counting_words.hpp"
+#include "studies/rows/other_training.hpp"
 #include "studies/rows/row_cluster.hpp"
 #include "studies/rows/row_recompute.hpp"
 #include "studies/rows/row_words.hpp"
@@ -99,6 +100,7 @@ std::vector<std::string> unread_cells(const Measurement& row) {
   add(lines, unread_experts(row));
   add(lines, unread_groups(row));
   add(lines, unread_stages(row));
+  add(lines, unmodelled_remarks(row));
   return lines;
 }
 

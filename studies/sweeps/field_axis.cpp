@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "studies/sweeps/field_axis.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <cmath>
 
-#include "base/text.hpp"
+#include "base/axis.hpp"
+#include "base/quantity_text.hpp"
+#include "base/svg.hpp"
 #include "studies/sweeps/value_labels.hpp"
 
 namespace orrery::studies {
 namespace {
 
-constexpr double kLabelCharacter = 6.4;  // width of a character, in pixels
-constexpr double kLabelLine = 22;        // between two labels one above the other
-constexpr std::size_t kMostAcross = 24;  // characters of a label below an axis
-constexpr std::size_t kMostBeside = 12;  // characters of a label beside an axis
-constexpr double kNumberAcross = 80;     // pixels between two numbers below an axis
+constexpr double kNumberLine = 22;    // between two numbers one above the other, in pixels
+constexpr double kNumberAcross = 80;  // between two numbers below an axis
+constexpr double kBlank = 8;          // between two values below an axis
 
 }  // namespace
 
@@ -37,6 +36,8 @@ FieldAxis::FieldAxis(const Sweep& sweep, std::size_t field)
       unit_ = unit;
     }
   }
+  texts_ = short_labels(values_);
+  has_names_ = is_listed() && std::any_of(values_.begin(), values_.end(), is_name);
 }
 
 double FieldAxis::place(const std::string& value) const {
@@ -45,40 +46,42 @@ double FieldAxis::place(const std::string& value) const {
              : numbers_.place(number_and_unit(value).first);
 }
 
-std::vector<AxisLabel> FieldAxis::labels_across(double pixels) const {
+AxisLabels FieldAxis::labels_across(double pixels) const {
   if (!is_listed()) {
-    return numbered(kNumberAcross / pixels);
+    return {numbered(kNumberAcross / pixels)};
   }
-  const double width = pixels / static_cast<double>(values_.size());
-  std::size_t longest = 1;
-  for (const std::string& value : values_) {
-    longest = std::max(longest, std::min(short_label(value).size(), kMostAcross));
+  const double each = pixels / static_cast<double>(values_.size());
+  double widest = 0;
+  for (const std::string& text : texts_) {
+    widest = std::max(widest, text_width(text, kAxisFont) + kBlank);
   }
-  const auto stride =
-      static_cast<std::size_t>(kLabelCharacter * static_cast<double>(longest + 1) / width) + 1;
-  return listed(stride,
-                static_cast<std::size_t>(width * static_cast<double>(stride) / kLabelCharacter));
+  const bool slanted = has_names_ && widest > each;
+  return {listed(slanted ? kNameLine : widest, each), slanted};
 }
 
 std::vector<AxisLabel> FieldAxis::labels_up(double pixels) const {
-  const double height = pixels / static_cast<double>(values_.size());
-  return is_listed() ? listed(static_cast<std::size_t>(kLabelLine / height) + 1, kMostBeside)
-                     : numbered(kLabelLine / pixels);
+  return is_listed() ? listed(has_names_ ? kNameLine : kNumberLine,
+                              pixels / static_cast<double>(values_.size()))
+                     : numbered(kNumberLine / pixels);
 }
 
-std::vector<AxisLabel> FieldAxis::listed(std::size_t stride, std::size_t characters) const {
+std::vector<AxisLabel> FieldAxis::listed(double apart, double pixels_each) const {
+  const auto stride =
+      std::max<std::size_t>(1, static_cast<std::size_t>(std::ceil(apart / pixels_each)));
   std::vector<AxisLabel> labels;
   for (std::size_t i = 0; i < values_.size(); i += stride) {
-    labels.push_back({place(values_[i]), printable(short_label(values_[i]),
-                                                   std::max(static_cast<int>(characters), 3))});
+    labels.push_back({place(values_[i]), texts_[i]});
   }
   return labels;
 }
 
 std::vector<AxisLabel> FieldAxis::numbered(double spacing) const {
+  const std::vector<double> ticks = numbers_.ticks(spacing);
+  const std::vector<std::string> texts = tick_labels(
+      ticks, [this](double tick, int more) { return format_number(tick, 3 + more) + unit_; });
   std::vector<AxisLabel> labels;
-  for (const double tick : numbers_.ticks(spacing)) {
-    labels.push_back({numbers_.place(tick), fmt::format("{:.4g}{}", tick, unit_)});
+  for (std::size_t i = 0; i < ticks.size(); ++i) {
+    labels.push_back({numbers_.place(ticks[i]), texts[i]});
   }
   return labels;
 }

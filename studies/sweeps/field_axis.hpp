@@ -11,9 +11,17 @@
 
 namespace orrery::studies {
 
+inline constexpr double kAxisFont = 10;  // of labels
+inline constexpr double kNameLine = 15;  // pixels between names one above the other, or slanted
+
 struct AxisLabel {
   double place = 0;  // 0 to 1 along the axis
   std::string text;
+};
+
+struct AxisLabels {
+  std::vector<AxisLabel> labels;
+  bool slanted = false;  // below the axis: too wide to stand side by side
 };
 
 class FieldAxis {
@@ -23,22 +31,26 @@ class FieldAxis {
   FieldAxis(const Sweep& sweep, std::size_t field);
 
   bool is_listed() const { return scale_ == FieldScale::Listed; }
+  // Whether there are values that no neighbours stand for: each has a label where lines have room.
+  bool has_names() const { return has_names_; }
   // Without repetition, along the axis.
   const std::vector<std::string>& values() const { return values_; }
   std::size_t index(const std::string& value) const { return indices_.at(value); }
   // Of the middle of a value, 0 to 1.
   double place(const std::string& value) const;
   // As many as have room on an axis of so many pixels, beside each other or one above the other.
-  std::vector<AxisLabel> labels_across(double pixels) const;
+  AxisLabels labels_across(double pixels) const;
   std::vector<AxisLabel> labels_up(double pixels) const;
 
  private:
-  // Every `stride`-th value, cut to `characters`.
-  std::vector<AxisLabel> listed(std::size_t stride, std::size_t characters) const;
+  // Of values, those that are so far apart, in pixels, where an axis gives each so many.
+  std::vector<AxisLabel> listed(double apart, double pixels_each) const;
   std::vector<AxisLabel> numbered(double spacing) const;
 
   FieldScale scale_;
   std::vector<std::string> values_;
+  std::vector<std::string> texts_;  // of the values
+  bool has_names_ = false;
   std::map<std::string, std::size_t> indices_;
   PictureScale numbers_;
   std::string unit_;

@@ -8,6 +8,7 @@
 #include <array>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <set>
 
 #include "base/error.hpp"
@@ -27,21 +28,52 @@ constexpr std::array<std::string_view, 2> kScales = {"linear", "log"};
 constexpr std::array<std::string_view, 7> kOwnFields = {
     "network", "cluster", "batch", "sequence", "precision", "profile", "memory_reserve"};
 
+// In full, without an exponent and trailing zeros, to so many decimals.
+std::string plain_number(double value, int decimals) {
+  std::string text = fmt::format("{:.{}f}", value, decimals);
+  if (decimals > 0) {
+    text.erase(text.find_last_not_of('0') + 1);
+    text.erase(text.find_last_not_of('.') + 1);
+  }
+  return text == "-0" ? "0" : text;
+}
+
+// Powers of ten below a number; 0 of 0.
+int decade(double number) {
+  return number == 0 ? 0 : static_cast<int>(std::floor(std::log10(std::abs(number))));
+}
+
 // The values of one field: listed, or between two ends.
 struct Axis {
   std::string field;
   std::vector<std::string> values;
   double from = 0;
   double to = 0;
-  std::string unit;  // behind the number
+  std::array<std::string, 2> ends;  // as stated
+  std::string unit;                 // behind the number
   bool logarithmic = false;
   bool whole = false;
 
   bool is_range() const { return values.empty(); }
+  double number_at(double fraction) const {
+    return logarithmic ? from * std::pow(to / from, fraction) : from + (to - from) * fraction;
+  }
+  // Six digits, of the number and of the distance between the ends, but no more than a double has.
   std::string at(double fraction) const {
-    const double value =
-        logarithmic ? from * std::pow(to / from, fraction) : from + (to - from) * fraction;
-    return whole ? fmt::format("{}", std::llround(value)) : fmt::format("{:.6g}{}", value, unit);
+    if (fraction == 0 || from == to) {
+      return ends[0];
+    }
+    if (fraction == 1) {
+      return ends[1];
+    }
+    constexpr int kDigits = 6;
+    const double value = number_at(fraction);
+    if (whole) {
+      return fmt::format("{}", std::llround(value));
+    }
+    const int least = std::min(decade(value), decade(to - from));
+    const int held = std::numeric_limits<double>::digits10 - 1 - decade(value);
+    return plain_number(value, std::max(0, std::min(kDigits - 1 - least, held))) + unit;
   }
 };
 
@@ -74,6 +106,7 @@ void read_range(ObjectReader& object, Axis& axis) {
   std::string unit;
   std::tie(axis.from, axis.unit) = split_quantity(from);
   std::tie(axis.to, unit) = split_quantity(to);
+  axis.ends = {scalar_text(from), scalar_text(to)};
   if (trim(unit) != trim(axis.unit)) {
     to.fail(fmt::format("the unit \"{}\" differs from \"{}\" of \"from\"", printable(trim(unit)),
                         printable(trim(axis.unit))));
@@ -205,10 +238,21 @@ Seconds read_time_limit(const JsonReader& limit) {
   const bool scalar = limit.json().is_string() || limit.json().is_number();
   const std::string text = scalar ? scalar_text(limit) : "";
   if (!text.empty() && text.find_first_not_of("0123456789.") == std::string::npos) {
+    if (text.find_first_not_of("0.") == std::string::npos) {
+      limit.fail("must be greater than zero");  // with a unit, too
+    }
     // What --time-limit means by it.
     limit.fail(fmt::format("\"{}\" has no unit", text), fmt::format("write \"{} s\"", text));
   }
   return limit.duration(false);
+}
+
+// Beside other schedules asynchronous ones are a search of their own, which a point has not.
+void check_asynchronous(const search::Constraints& constraints, const JsonReader& allowed) {
+  if (constraints.asynchronous() && !constraints.searches_asynchronous()) {
+    allowed.fail("\"asynchronous\" has no effect: no asynchronous schedule is fixed",
+                 "fix one, for example \"fix\": \"schedule=pipedream-2bw\"");
+  }
 }
 
 void read_shared(ObjectReader& object, Sweep& sweep) {
@@ -228,6 +272,9 @@ void read_shared(ObjectReader& object, Sweep& sweep) {
   for_each_text(object, "fix", [&](const std::string& text) { constraints.fix(text); });
   for_each_text(object, "forbid", [&](const std::string& text) { constraints.forbid(text); });
   for_each_text(object, "allow", [&](const std::string& text) { constraints.allow(text); });
+  if (const std::optional<JsonReader> allowed = object.optional("allow")) {
+    check_asynchronous(constraints, *allowed);
+  }
   try {
     constraints.check_contradictions();
   } catch (const Error& error) {

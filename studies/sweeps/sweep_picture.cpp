@@ -5,19 +5,25 @@
 #include <numeric>
 #include <optional>
 
+#include "base/axis.hpp"
 #include "base/quantity_text.hpp"
 #include "base/svg.hpp"
 #include "base/text.hpp"
 #include "studies/label_places.hpp"
 #include "studies/picture_scale.hpp"
 #include "studies/sweeps/picture_panels.hpp"
+#include "studies/sweeps/picture_texts.hpp"
 #include "studies/sweeps/strategy_colours.hpp"
 #include "studies/sweeps/sweep.hpp"
 
 namespace orrery::studies {
 namespace {
 
-constexpr double kLeft = 90;
+constexpr double kLeft = 90;        // of the plots, or more where labels need it
+constexpr double kLabelsFrom = 26;  // beyond the name of the axis
+constexpr double kLabelGap = 6;     // between a label and its axis
+constexpr double kFieldBelow = 40;  // from a plot to the name of its axis
+constexpr double kSlope = 0.7071;   // of slanted labels, both ways
 constexpr double kTitleSize = 12;
 constexpr double kTitleLine = 18;
 constexpr double kPlotWidth = 520;
@@ -26,7 +32,6 @@ constexpr double kPanelRow = 26;     // height of a row of one of several panels
 constexpr double kLeastPanel = 160;  // height
 constexpr double kGap = 80;          // between two plots, for labels
 constexpr double kLegendLine = 18;
-constexpr double kWidth = kLeft + kPlotWidth + 40;
 constexpr double kCellOpacity = 0.55;  // of a map, under numbers; the legend has it, too
 constexpr double kCellCharacter = 6.4;
 constexpr double kOutlined = 15;       // side of a cell that keeps its colour beside an outline
@@ -36,34 +41,6 @@ constexpr std::size_t kMostNumbered = 400;  // points beside which their numbers
 constexpr double kNumberReach = 20;         // pixels between a point and its number
 constexpr double kNumberSize = 10;
 constexpr const char* kNoPlan = "#e8e8e8";
-
-// Lines of XML text.
-std::string hover(const Sweep& sweep, std::size_t index, const SweepPoint& point) {
-  std::string text;
-  for (std::size_t i = 0; i < sweep.fields.size(); ++i) {
-    text += xml_text(fmt::format("{} {}", sweep.fields[i], sweep.points[index][i])) + "\n";
-  }
-  if (point.state != PointState::Found) {
-    return text + xml_text(point.message);
-  }
-  return text + fmt::format("{} tokens/s, {}\n{}", format_count(point.tokens_per_s),
-                            format_duration(Seconds(point.iteration_time_s)),
-                            xml_text(point.layout));
-}
-
-std::string label_of(const SweepPoint& point) {
-  switch (point.state) {
-    case PointState::Found:
-      return format_count(point.tokens_per_s);
-    case PointState::Infeasible:
-      return "none fits";
-    case PointState::Failed:
-      return "failed";
-    case PointState::Pending:
-      break;
-  }
-  return "not searched";
-}
 
 // Plots and the legend, top down.
 class Picture {
@@ -82,14 +59,47 @@ class Picture {
       std::iota(drawn.begin(), drawn.end(), 0U);
     }
     colours_.emplace(points, drawn);
+    make_labels();
   }
 
   std::string svg() {
-    text(kLeft, 22, "start", printable(sweep_.name, 60), " font-size=\"15\" font-weight=\"bold\"");
+    draw();
+    if (!has_numbers_) {  // nothing had room for those that the heading speaks of
+      says_numbers_ = false;
+      body_.clear();
+      draw();
+    }
+    return svg_document(left_ + kPlotWidth + 40, bottom_ + 14, body_);
+  }
+
+ private:
+  // Those below the plots and beside them, and the room that they take.
+  void make_labels() {
+    across_ = panels_.axis(0).labels_across(kPlotWidth);
+    rates_ = rate_.ticks(kTickSpacing);
+    rate_texts_ = tick_labels(rates_, format_count);
+    std::vector<std::string> beside = rate_texts_;
+    if (!is_line()) {
+      for (const AxisLabel& label : panels_.axis(1).labels_up(map_height())) {
+        beside.push_back(label.text);
+      }
+    }
+    for (const std::string& label : beside) {
+      left_ = std::max(left_, kLabelsFrom + text_width(label, kAxisFont) + kLabelGap);
+    }
+    for (const AxisLabel& label : across_.labels) {
+      const double reach = across_.slanted ? kSlope * text_width(label.text, kAxisFont) : 0;
+      left_ = std::max(left_, reach + kLabelGap - kPlotWidth * label.place);
+      field_below_ = std::max(field_below_, reach + 30);
+    }
+  }
+
+  void draw() {
+    text(left_, 22, "start", printable(sweep_.name, 60), " font-size=\"15\" font-weight=\"bold\"");
     bottom_ = 42;
-    for (const std::string& paragraph : {printable(subject(), 90), explanation()}) {
+    for (const std::string& paragraph : {printable(subject_of(sweep_), 90), explanation()}) {
       for (const std::string& line : text_lines(paragraph, kPlotWidth + 40, kTitleSize)) {
-        text(kLeft, bottom_, "start", line, " fill=\"#555\"");
+        text(left_, bottom_, "start", line, " fill=\"#555\"");
         bottom_ += kTitleLine;
       }
     }
@@ -102,10 +112,8 @@ class Picture {
     }
     edge();
     legend();
-    return svg_document(kWidth, bottom_ + 14, body_);
   }
 
- private:
   bool is_line() const { return sweep_.fields.size() == 1; }
   bool has_edge() const { return !cost_.is_point(); }
 
@@ -114,40 +122,24 @@ class Picture {
     body_ += svg_text(x, y, anchor, content, style);
   }
 
-  // What the points share, as far as the document says it: "llama3-8b on hgx-h100:1, batch 64".
-  std::string subject() const {
-    std::string said;
-    for (const auto& [member, before] :
-         {std::pair("network", ""), std::pair("cluster", "on "), std::pair("batch", "batch "),
-          std::pair("sequence", "sequence ")}) {
-      const Json* value = sweep_.document.find(member);
-      const bool swept =
-          std::find(sweep_.fields.begin(), sweep_.fields.end(), member) != sweep_.fields.end();
-      if (value != nullptr && !swept && (value->is_string() || value->is_integer())) {
-        const bool on = *before == 'o';
-        said += said.empty() ? "" : on ? " " : ", ";
-        said += (said.empty() && on ? "" : before) +
-                (value->is_string() ? value->as_string() : value->dump());
-      }
-    }
-    return said;
-  }
-
   // What the picture shows of its points.
   std::string explanation() const {
     if (is_line()) {
       return "colours: strategy of the fastest plan; x: no plan";
     }
     const std::string remark = panels_.remark();
-    return "colours: strategy of the fastest plan; numbers: tokens/s; light grey: no plan" +
+    return std::string("colours: strategy of the fastest plan; ") +
+           (says_numbers_ ? "numbers: tokens/s; " : "") + "light grey: no plan" +
            (remark.empty() ? remark : "; " + remark);
   }
 
-  void frame(double top, double height, const std::string& below, const std::string& beside) {
+  // The names of its axes stand `under` it and beside it.
+  void frame(double top, double height, double under, const std::string& below,
+             const std::string& beside) {
     body_ += fmt::format(
         "<rect x=\"{}\" y=\"{:.1f}\" width=\"{}\" height=\"{}\" fill=\"none\" stroke=\"#888\"/>\n",
-        kLeft, top, kPlotWidth, height);
-    text(kLeft + kPlotWidth / 2, top + height + 40, "middle", below);
+        left_, top, kPlotWidth, height);
+    text(left_ + kPlotWidth / 2, top + height + under, "middle", below);
     text(16, top + height / 2, "middle", beside,
          fmt::format(" transform=\"rotate(-90 16 {:.1f})\"", top + height / 2));
   }
@@ -158,7 +150,7 @@ class Picture {
     body_ += fmt::format(
         "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{}\" fill=\"{}\"{}><title>{}</title></circle>\n",
         x, y, radius, found ? colours_->colour(point.layout) : kNoPlan,
-        found ? "" : " stroke=\"#999\"", hover(sweep_, index, point));
+        found ? "" : " stroke=\"#999\"", hover_text(sweep_, index, point));
   }
 
   double rate_y(double top, double rate) const {
@@ -166,31 +158,37 @@ class Picture {
   }
 
   void rate_labels(double top) {
-    for (const double rate : rate_.ticks(kTickSpacing)) {
-      body_ += fmt::format("<path d=\"M{} {:.1f}h{}\" stroke=\"#ddd\"/>\n", kLeft,
-                           rate_y(top, rate), kPlotWidth);
-      text(kLeft - 6, rate_y(top, rate) + 4, "end", format_count(rate), " font-size=\"10\"");
+    for (std::size_t i = 0; i < rates_.size(); ++i) {
+      const double y = rate_y(top, rates_[i]);
+      body_ += fmt::format("<path d=\"M{} {:.1f}h{}\" stroke=\"#ddd\"/>\n", left_, y, kPlotWidth);
+      text(left_ - kLabelGap, y + 4, "end", rate_texts_[i], " font-size=\"10\"");
     }
   }
 
   void field_labels(double bottom) {
-    for (const AxisLabel& label : panels_.axis(0).labels_across(kPlotWidth)) {
-      text(kLeft + kPlotWidth * label.place, bottom + 16, "middle", label.text,
-           " font-size=\"10\"");
+    for (const AxisLabel& label : across_.labels) {
+      const double x = left_ + kPlotWidth * label.place;
+      if (across_.slanted) {
+        text(x + 4, bottom + 12, "end", label.text,
+             fmt::format(" font-size=\"10\" transform=\"rotate(-45 {:.1f} {:.1f})\"", x + 4,
+                         bottom + 12));
+      } else {
+        text(x, bottom + 16, "middle", label.text, " font-size=\"10\"");
+      }
     }
   }
 
   // One field: throughput over its values.
   void line() {
     const double top = bottom_;
-    frame(top, kPlotHeight, sweep_.fields[0], "tokens/s");
+    frame(top, kPlotHeight, field_below_, sweep_.fields[0], "tokens/s");
     rate_labels(top);
     std::string before;
     double before_x = 0;
     for (const std::string& value : panels_.axis(0).values()) {
       const std::size_t index = first_point_with(value);
       const SweepPoint& point = points_[index];
-      const double x = kLeft + kPlotWidth * panels_.axis(0).place(value);
+      const double x = left_ + kPlotWidth * panels_.axis(0).place(value);
       if (point.state != PointState::Found) {
         text(x, top + kPlotHeight - 6, "middle", "x", " fill=\"#a00\"");
         continue;
@@ -205,7 +203,7 @@ class Picture {
       dot(x, rate_y(top, point.tokens_per_s), index, kPointRadius);
     }
     field_labels(top + kPlotHeight);
-    bottom_ = top + kPlotHeight + kGap;
+    bottom_ = top + kPlotHeight + kGap - kFieldBelow + field_below_;
   }
 
   // Points of equal values have equal results.
@@ -216,14 +214,19 @@ class Picture {
     return static_cast<std::size_t>(found - sweep_.points.begin());
   }
 
+  double map_height() const {
+    const auto rows = static_cast<double>(panels_.axis(1).values().size());
+    const double height =
+        panels_.size() > 1 ? std::clamp(kPanelRow * rows, kLeastPanel, kPlotHeight) : kPlotHeight;
+    return panels_.axis(1).has_names() ? std::max(height, kNameLine * rows) : height;
+  }
+
   // Two fields or more: over the first two, the third in panels.
   void map(std::size_t panel) {
-    double height = kPlotHeight;
+    const double height = map_height();
     if (panels_.size() > 1) {
-      height = std::clamp(kPanelRow * static_cast<double>(panels_.axis(1).values().size()),
-                          kLeastPanel, kPlotHeight);
       bottom_ += panel == 0 ? kTitleLine : 0;
-      text(kLeft, bottom_ - 8, "start", panels_.title(panel), " font-weight=\"bold\"");
+      text(left_, bottom_ - 8, "start", panels_.title(panel), " font-weight=\"bold\"");
     }
     const double top = bottom_;
     if (panels_.has_cells()) {
@@ -231,12 +234,13 @@ class Picture {
     } else {
       scatter(panels_.points(panel), top, height);
     }
-    frame(top, height, sweep_.fields[0], sweep_.fields[1]);
+    frame(top, height, field_below_, sweep_.fields[0], sweep_.fields[1]);
     field_labels(top + height);
     for (const AxisLabel& label : panels_.axis(1).labels_up(height)) {
-      text(kLeft - 6, top + height * (1 - label.place) + 4, "end", label.text, " font-size=\"10\"");
+      text(left_ - kLabelGap, top + height * (1 - label.place) + 4, "end", label.text,
+           " font-size=\"10\"");
     }
-    bottom_ = top + height + kGap;
+    bottom_ = top + height + kGap - kFieldBelow + field_below_;
   }
 
   void cells(const std::vector<std::size_t>& indices, double top, double plot_height) {
@@ -252,17 +256,18 @@ class Picture {
           "fill-opacity=\"{}\"{}><title>{}</title></rect>\n",
           x, y, width, height, found ? colours_->colour(point.layout) : kNoPlan,
           found ? kCellOpacity : 1, std::min(width, height) > kOutlined ? " stroke=\"#fff\"" : "",
-          hover(sweep_, index, point));
-      const std::string label = label_of(point);
+          hover_text(sweep_, index, point));
+      const std::string label = cell_label(point);
       if (height >= 13 && width >= kCellCharacter * static_cast<double>(label.size())) {
         text(x + width / 2, y + height / 2 + 4, "middle", label, " font-size=\"11\"");
+        has_numbers_ |= found;
       }
     }
   }
 
   // Every point where its numbers are, with its throughput beside it where there is room.
   void scatter(const std::vector<std::size_t>& indices, double top, double height) {
-    LabelPlaces places({kLeft, top, kLeft + kPlotWidth, top + height});
+    LabelPlaces places({left_, top, left_ + kPlotWidth, top + height});
     for (const std::size_t index : indices) {
       const double x = x_of(index);
       const double y = y_of(index, top, height);
@@ -278,6 +283,7 @@ class Picture {
       const std::string number = format_count(points_[index].tokens_per_s);
       if (const auto place =
               places.place(x, y, text_width(number, kNumberSize), kNumberSize, kNumberReach)) {
+        has_numbers_ = true;
         body_ += label_line(x, y, *place);
         text((place->left + place->right) / 2, place->bottom - 1, "middle", number,
              " font-size=\"10\"");
@@ -286,7 +292,7 @@ class Picture {
   }
 
   double x_of(std::size_t index) const {
-    return kLeft + kPlotWidth * panels_.axis(0).place(sweep_.points[index][0]);
+    return left_ + kPlotWidth * panels_.axis(0).place(sweep_.points[index][0]);
   }
   double y_of(std::size_t index, double top, double height) const {
     return top + height * (1 - panels_.axis(1).place(sweep_.points[index][1]));
@@ -298,14 +304,16 @@ class Picture {
       return;
     }
     const double top = bottom_;
-    const auto x = [&](double value) { return kLeft + kPlotWidth * cost_.place(value); };
-    frame(top, kPlotHeight, all_priced(points_) ? "USD per hour" : "GPUs", "tokens/s");
+    const auto x = [&](double value) { return left_ + kPlotWidth * cost_.place(value); };
+    frame(top, kPlotHeight, kFieldBelow, all_priced(points_) ? "USD per hour" : "GPUs", "tokens/s");
     rate_labels(top);
-    text(kLeft, top - 8, "start", "frontier", " font-weight=\"bold\"");
-    for (const double value : cost_.ticks(kTickSpacing)) {
-      body_ += fmt::format("<path d=\"M{:.1f} {:.1f}v{}\" stroke=\"#ddd\"/>\n", x(value), top,
+    text(left_, top - 8, "start", "frontier", " font-weight=\"bold\"");
+    const std::vector<double> costs = cost_.ticks(kTickSpacing);
+    const std::vector<std::string> cost_texts = tick_labels(costs, format_count);
+    for (std::size_t i = 0; i < costs.size(); ++i) {
+      body_ += fmt::format("<path d=\"M{:.1f} {:.1f}v{}\" stroke=\"#ddd\"/>\n", x(costs[i]), top,
                            kPlotHeight);
-      text(x(value), top + kPlotHeight + 16, "middle", format_count(value), " font-size=\"10\"");
+      text(x(costs[i]), top + kPlotHeight + 16, "middle", cost_texts[i], " font-size=\"10\"");
     }
     std::string path;
     for (const std::size_t i : frontier(points_)) {
@@ -328,9 +336,9 @@ class Picture {
       body_ += fmt::format(
           "<rect x=\"{}\" y=\"{:.1f}\" width=\"12\" height=\"12\" fill=\"{}\" "
           "fill-opacity=\"{}\"/>\n",
-          kLeft, bottom_, kPictureColours[i], opacity);
+          left_, bottom_, kPictureColours[i], opacity);
       for (const std::string& line : text_lines(colours_->label(i), kPlotWidth, 12)) {
-        text(kLeft + 20, bottom_ + 10.5, "start", line);
+        text(left_ + 20, bottom_ + 10.5, "start", line);
         bottom_ += kLegendLine;
       }
     }
@@ -343,6 +351,13 @@ class Picture {
   std::optional<StrategyColours> colours_;
   PictureScale rate_;
   PictureScale cost_;
+  AxisLabels across_;
+  std::vector<double> rates_;  // of the axis of throughput
+  std::vector<std::string> rate_texts_;
+  double left_ = kLeft;
+  double field_below_ = kFieldBelow;  // from a plot of fields to the name of its axis
+  bool has_numbers_ = false;
+  bool says_numbers_ = true;
   std::string body_;
   double bottom_ = 0;
 };

@@ -9,8 +9,12 @@
 
 namespace orrery::studies {
 
-// "132.082 GB" as "132 GB"; short values and names stay as they are.
-std::string short_label(const std::string& value);
+// "132.082 GB" as "132 GB", with more digits where values would look alike; whole and short numbers
+// stay as they are, and names as far as they have room.
+std::vector<std::string> short_labels(const std::vector<std::string>& values);
+
+// Whether it is not a number with or without a unit.
+bool is_name(std::string_view value);
 
 // The number of a value and what stands behind it (" GB"); 0 and the whole of a name.
 std::pair<double, std::string_view> number_and_unit(std::string_view value);

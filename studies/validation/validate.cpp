@@ -11,9 +11,6 @@ namespace {
 
 CsvTable table_of(const std::string& path) {
   CsvTable table = read_csv_file(path);
-  if (table.num_rows() == 0) {
-    bad_input(path, "there are no rows below the names of the columns");
-  }
   if (!is_measurement_table(table) && !is_collective_table(table) && !is_kernel_table(table)) {
     bad_input(path, "the columns are not those of a table of measurements",
               "training runs have measured_metric; collectives have collective, bytes, time_us; "
@@ -35,15 +32,24 @@ std::vector<RowResult> predict(const CsvTable& table, const std::string& source,
 
 Validation validate_files(const std::vector<std::string>& paths, const ValidateOptions& options) {
   std::vector<CsvTable> tables;  // all are read before any takes time
+  std::vector<std::string> empty;
   for (const std::string& path : paths) {
     tables.push_back(table_of(path));
+    if (tables.back().num_rows() == 0) {
+      empty.push_back(path);
+    }
+  }
+  if (!empty.empty() && empty.size() == paths.size()) {
+    bad_input(empty.front(), "there are no rows below the names of the columns");
   }
   std::vector<RowResult> rows;
   for (std::size_t index = 0; index < paths.size(); ++index) {
     std::vector<RowResult> of_file = predict(tables[index], stem(paths[index]), options);
     std::move(of_file.begin(), of_file.end(), std::back_inserter(rows));
   }
-  return summarise(std::move(rows));
+  Validation validation = summarise(std::move(rows));
+  validation.empty_files = std::move(empty);
+  return validation;
 }
 
 }  // namespace orrery::studies

@@ -86,7 +86,8 @@ struct Validation {
   std::map<std::string, SourceSummary> sources;
   std::map<std::string, ErrorSummary> groups;
   ErrorSummary small_messages;
-  std::vector<RowResult> rows;  // in the order of the files
+  std::vector<RowResult> rows;           // in the order of the files
+  std::vector<std::string> empty_files;  // with a header alone, beside others
 };
 
 struct ValidateOptions {

@@ -46,7 +46,7 @@ mpi 2 $search
 [ $status -eq 0 ] || fail "per block on 2 ranks: exit $status: $(head -c 500 stderr)"
 without_time stdout >several
 same several alone 'per block on 2 ranks'
-mpi 2 $search --time-limit 0.2 --checkpoint per-block-state
+mpi 2 $search --time-limit 0.05 --checkpoint per-block-state
 [ $status -eq 0 ] || fail "a time limit on 2 ranks: exit $status: $(head -c 500 stderr)"
 [ "$(value_of stdout timed_out)" = true ] || fail "a time limit that ended nothing"
 mpi 4 $search --resume per-block-state

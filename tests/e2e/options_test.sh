@@ -54,6 +54,11 @@ expect 2 validate blank.csv
 grep -q 'blank.csv: no row was simulated, 2 rows skipped (the first: measured_value' stderr ||
   fail "no row simulated: $(cat stderr)"
 grep -q 'skipped because' stdout || fail 'no reasons of skipped rows'
+# A folder is made for pictures alone, and one that cannot be is found before the rows are read.
+rejects 4 'missing.csv' validate missing.csv --plot unused
+expect 2 validate blank.csv --plot unused
+[ ! -e unused ] || fail 'validate without pictures makes their folder'
+rejects 4 'blank.csv: is a file, not a folder' validate missing.csv --plot blank.csv/pictures
 expect 0 validate blank.csv "$runs"
 expect 0 validate "$runs" --groups --assumed --worst 2 --markdown table.md --html page.html --plot plots
 sed -n '/^worst rows/,$p' stdout | grep '_bytes ' | grep -qv ' [KMGT]iB ' && fail 'bytes without a unit'

@@ -94,8 +94,13 @@ grep -q '^nestpipe  *-  *- .* 0  *1  *3.75 s$' stdout || fail "time from batch t
 grep -q 'asynchronous' stdout && fail "nestpipe is synchronous: $(cat stdout)"
 expect 0 schedule --compare nestpipe 1f1b --stages 2 --microbatches 4 --json
 [ "$(grep -c '"iterations": 6' stdout)" -eq 1 ] || fail "batches of nestpipe alone: $(cat stdout)"
+expect 0 schedule nestpipe --stages 2 --microbatches 4 --svg streams.svg
+grep -q '>worker 0, prefetch<' streams.svg && grep -q '>worker 1, dense network<' streams.svg ||
+  fail "streams of nestpipe without names"
+expect 0 schedule --compare nestpipe 1f1b --stages 1 --microbatches 4 --svg streams.svg
+grep -q '>lookups<' streams.svg && grep -q '>stage 0<' streams.svg || fail "streams beside stages"
 # With too many passes to read the time from batch to batch, none is set against another's.
-expect 0 schedule --compare nestpipe 1f1b --stages 64 --microbatches 64
+expect 0 schedule --compare nestpipe 1f1b --stages 64 --microbatches 192
 grep -q '^nestpipe  *-  *- .* -$' stdout || fail "six batches as one: $(cat stdout)"
 grep -q '^1f1b  *[0-9.]* s  *[0-9.]* %' stdout || fail "a single batch: $(cat stdout)"
 
@@ -133,6 +138,12 @@ for other in "interleaved --chunks 2" v-half; do
   awk -v a="$chosen" -v b="$(sed -n 's/^  "makespan": \(.*\),$/\1/p' stdout)" \
     'BEGIN { exit !(a > 0 && a <= b) }' || fail "flexpipe $chosen is longer than $other"
 done
+printf '%s\n' stage,forward_s,input_grad_s,weight_grad_s 0,1,2,3 1,1,1,2 2,3,3,1 3,3,2,2 4,1,0.5,0.5 >devices.csv
+expect 0 schedule --compare flexpipe interleaved v-half --stages 5 --microbatches 15 --chunks 2 \
+  --costs devices.csv --cap 10
+awk '$1 ~ /^(flexpipe|interleaved|v-half)$/ { time[$1] = $2 }
+  END { exit !(time["flexpipe"] > 0 && time["flexpipe"] <= time["interleaved"] && time["flexpipe"] <= time["v-half"]) }' \
+  stdout || fail "flexpipe with times by device: $(cat stdout)"
 
 # Slices in a comparison are those of the schedules that have some, one a stage unless given.
 expect 0 schedule --compare 1f1b slimpipe seq1f1b --stages 4 --microbatches 8

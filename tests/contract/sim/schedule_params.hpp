@@ -34,6 +34,8 @@ inline void draw_rare_fields(const Schedule& schedule, ScheduleParams& params) {
       std::swap(params.*field, drawn);
     }
   };
+  keep_if_allowed(&ScheduleParams::micro_batches,
+                  params.micro_batches + *rc::gen::inRange(0, params.stages));
   keep_if_allowed(&ScheduleParams::replicas, *rc::gen::inRange(1, 5));
   keep_if_allowed(&ScheduleParams::iterations, *rc::gen::inRange(0, 5));
   std::vector<int> slices;

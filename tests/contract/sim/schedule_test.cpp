@@ -219,7 +219,7 @@ TEST(ScheduleTable, IsSortedAndComplete) {
       "interlaced chimera bitpipe hanayo dualpipe terapipe dualpipe-v seq1f1b slimpipe "
       "helixpipe infinipipe dynapipe dip crosspipe tessel diffusionpipe flexpipe "
       "nestpipe pipeoffload flexsp zou-ps-ring chimera-doubling v-cap "
-      "diffusionpipe-cascaded slimpipe-vocab";
+      "diffusionpipe-cascaded slimpipe-vocab interleaved-uneven";
   for (const std::string_view name : split(kAll, ' ')) {
     EXPECT_EQ(names.count(name), 1U) << name;
   }

@@ -115,16 +115,14 @@ TEST(PlannerTwins, HetPipeEqualsBruteForce) {
       text += fmt::format(R"({}{{"gpus": {}, "speed": {}, "memory": "{} MB"}})", n == 0 ? "" : ",",
                           per_node, kinds.back().speed, kinds.back().memory);
     }
+    // No worker's clock runs away from another's: all are as fast as the slowest, which may be one
+    // that fits nothing.
     const auto rate_of = [&](const Workers& workers) {
-      double rate = 0;
+      double slowest = kNever;
       for (const std::vector<TinyGpu>& worker : workers) {
-        const double of_worker = best_worker(layers, worker, in_flight, inside, between);
-        if (of_worker == 0) {
-          return 0.0;
-        }
-        rate += 1000 * of_worker;
+        slowest = std::min(slowest, best_worker(layers, worker, in_flight, inside, between));
       }
-      return rate;
+      return 1000 * slowest * static_cast<double>(workers.size());
     };
     std::vector<double> rates = {rate_of(by_node(kinds, per_node)),
                                  rate_of(Workers(static_cast<std::size_t>(per_node), kinds))};

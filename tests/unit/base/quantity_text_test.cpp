@@ -104,6 +104,25 @@ TEST(FormatTest, ThreeOrFourSignificantDigits) {
   EXPECT_EQ(format_count(0.25), "0.25");
 }
 
+TEST(FormatTest, MoreDigitsThanUsual) {
+  EXPECT_EQ(format_bytes(Bytes(12.456 * 0x1p30), 1), "12.46 GiB");
+  EXPECT_EQ(format_bytes(Bytes(12.5 * 0x1p30), 3), "12.5 GiB");
+  EXPECT_EQ(format_duration(Seconds(0.9996), 0), "1 s");
+  EXPECT_EQ(format_duration(Seconds(0.9996), 1), "999.6 ms");
+  EXPECT_EQ(format_count(0.12345, 1), "0.1235");
+}
+
+TEST(FormatTest, WholePartsOfNumbersAreInFull) {
+  EXPECT_EQ(format_number(1'048'576, 3), "1048576");
+  EXPECT_EQ(format_number(999'999.7, 3), "1000000");
+  EXPECT_EQ(format_number(132.082, 3), "132");
+  EXPECT_EQ(format_number(3.3514, 4), "3.351");
+  EXPECT_EQ(format_number(-99.96, 3), "-100");
+  EXPECT_EQ(format_number(0, 3), "0");
+  EXPECT_EQ(format_number(0.00012, 3), "0.00012");
+  EXPECT_EQ(format_number(1e300, 3), "1e+300");
+}
+
 TEST(FormatTest, NonFiniteValuesDoNotCrash) {
   const double infinity = std::numeric_limits<double>::infinity();
   EXPECT_EQ(format_duration(Seconds(infinity)), "inf");

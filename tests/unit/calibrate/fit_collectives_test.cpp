@@ -113,6 +113,48 @@ TEST(CollectiveLogsTest, ForcedAlgorithmsAndUnknownNetworksAreLeftOut) {
   EXPECT_TRUE(collect_logs(std::vector<SampleFile>{forced}).logs.empty());
 }
 
+TEST(CollectiveLogsTest, ForcedProtocolsAreLeftOut) {
+  SampleFile forced = sample_file(LaunchMode::ProcessPerGpu, {9, 10, 20});
+  forced.header.notes = {"NCCL_PROTO=LL"};
+  EXPECT_TRUE(collect_logs(std::vector<SampleFile>{forced}).logs.empty());
+}
+
+// What is only moved takes as long in any format.
+TEST(CollectiveLogsTest, SumsOfOneByteAreLeftOut) {
+  const auto logs_of = [](const std::string& type, sim::CommKind kind) {
+    SampleFile file = sample_file(LaunchMode::ProcessPerGpu, {9, 10, 20});
+    for (Sample& sample : file.samples) {
+      sample.implementation = type;
+      std::get<CollectiveSample>(sample.shape).kind = kind;
+    }
+    SampleFile other = file;
+    for (Sample& sample : other.samples) {
+      sample.source = "b.txt";
+    }
+    return collect_logs(std::vector<SampleFile>{file, other});
+  };
+  for (const char* type : {"int8", "uint8", "fp8_e4m3", "f8e5m2"}) {
+    const CollectiveLogs sums = logs_of(type, sim::CommKind::AllReduce);
+    EXPECT_TRUE(sums.logs.empty()) << type;
+    EXPECT_EQ(sums.remarks, std::vector<std::string>{
+                                "left out: sums of one byte an element, which NCCL adds more "
+                                "slowly: a.txt and 1 more"});
+    EXPECT_EQ(logs_of(type, sim::CommKind::AllGather).logs.size(), 2U) << type;
+  }
+  EXPECT_EQ(logs_of("half", sim::CommKind::ReduceScatter).logs.size(), 2U);
+}
+
+TEST(CollectiveLogsTest, GroupsAtOnceAreLeftOut) {
+  SampleFile file = sample_file(LaunchMode::ProcessPerGpu, {9, 10, 20});
+  for (Sample& sample : file.samples) {
+    std::get<CollectiveSample>(sample.shape).concurrent_groups = 2;
+  }
+  const CollectiveLogs collected = collect_logs(std::vector<SampleFile>{file});
+  EXPECT_TRUE(collected.logs.empty());
+  EXPECT_EQ(collected.remarks,
+            std::vector<std::string>{"left out: times of several groups at once: a.txt"});
+}
+
 TEST(CollectiveLogsTest, NetworksThatLogsDoNotStateAreSaid) {
   SampleFile open = sample_file(LaunchMode::ProcessPerGpu, {9, 10, 20});
   EXPECT_TRUE(collect_logs(std::vector<SampleFile>{open}).remarks.empty());  // one node

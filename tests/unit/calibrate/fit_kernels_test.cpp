@@ -52,9 +52,11 @@ std::vector<Sample> gemm_samples(const Profile& profile, int count, double noise
   return samples;
 }
 
+// On a base without tables, so that nothing but the samples speaks (few_samples_test.cpp: with).
 KernelFit fitted(const std::vector<Sample>& samples, std::uint64_t seed = 1) {
-  return fit_kernels(h100(), costmodel::load_profile("", h100()), samples, "a test of the fit",
-                     seed);
+  Profile base = costmodel::load_profile("", h100());
+  base.kernels = {};
+  return fit_kernels(h100(), base, samples, "a test of the fit", seed);
 }
 
 std::vector<costmodel::KernelAccuracy> errors_of(const Profile& profile, std::string_view kernel) {
@@ -167,7 +169,8 @@ TEST(FitKernelsTest, FewSamplesKeepTheFormulaOfTheBase) {
 // Measuring 16-bit GEMMs says nothing of attention and fp8: there the profile stays what it was.
 TEST(FitKernelsTest, WhatIsNotMeasuredStaysAsInTheBase) {
   const Profile base = costmodel::load_profile("", h100());
-  const Profile fit = fitted(gemm_samples(truth(), 60, 0.02)).profile;
+  const Profile fit =
+      fit_kernels(h100(), base, gemm_samples(truth(), 60, 0.02), "a test of the fit", 1).profile;
   const DeviceModel before(h100(), base);
   const DeviceModel after(h100(), fit);
   const costmodel::AttentionShape attention{
@@ -330,7 +333,13 @@ TEST(FitPlotTest, DrawsEveryClassAndEscapesItsTitle) {
   EXPECT_THAT(svg, HasSubstr("gemm bf16 tn burst: median error 10.0 %, 1 point<"));
   EXPECT_THAT(svg, HasSubstr("memory copy"));
   EXPECT_THAT(svg, HasSubstr("</svg>"));
-  EXPECT_THAT(fit_plot({}, "nothing"), HasSubstr("</svg>"));
+}
+
+TEST(FitPlotTest, SaysThatNoPointsWereTested) {
+  const std::string svg = fit_plot({}, "nothing");
+  EXPECT_THAT(svg, HasSubstr("no points were tested"));
+  EXPECT_THAT(svg, ::testing::Not(HasSubstr("shaded")));
+  EXPECT_THAT(svg, HasSubstr("</svg>"));
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layouts as the versions of NVIDIA/nccl-tests print them (src/common.cu and src/util.cu of 1.x,
-// 2.0 and 2.19), and their JSON.
+// 2.0 and 2.19).
 #include <gmock/gmock.h>
 
 #include <map>
@@ -268,64 +268,34 @@ TEST_F(NcclTests, PartialUsesTheSoundRows) {
   EXPECT_EQ(reading.remarks.size(), 2U);
 }
 
-std::string nccl_json(const std::string& version, const std::string& time, const std::string& wrong,
-                      const std::string& end) {
-  return R"({"version": )" + version + R"(, "start_time": "x",
-"args": ["/opt/build/all_gather_perf", "-J", "out.json"], "env": [], "nccl_version": 22809,
-"config": {"nthreads": 1, "ngpus": 1, "devices": [
- {"rank": 0, "hostname": "a", "device_info": "NVIDIA B200"},
- {"rank": 1, "hostname": "b", "device_info": "NVIDIA B200"}]},
-"results": [{"size": 4096, "count": 1024, "type": "float", "redop": "none", "root": "    -1",
- "out_of_place": {"time": )" +
-         time + R"(, "alg_bw": 0.431158, "bus_bw": 0.215579, "nwrong": )" + wrong + R"(},
- "in_place": {"time": 8.0, "alg_bw": "nan", "bus_bw": 1, "nwrong": null},
- "in_place_per_iter": {"times_us": [7.0, 8.0, 9.0, 10.0, 6.0]}}],
-"out_of_bounds": {"count": 0, "okay": "true"})" +
-         end + "}";
-}
-
-TEST_F(NcclTests, JsonDocuments) {
-  const std::string end = R"(, "errors": [], "end_time": "y")";
-  const Reading reading = read(write("j.json", nccl_json("3", "9.5", "0.0", end)));
-  const SampleFile& file = reading.files.front();
-  EXPECT_EQ(file.header.gpu, "b200-sxm-180gb");
-  EXPECT_EQ(launch_mode(file.header), LaunchMode::ProcessPerGpu);
-  ASSERT_EQ(file.samples.size(), 2U);
-  EXPECT_EQ(std::get<CollectiveSample>(file.samples[0].shape),
-            (CollectiveSample{.kind = sim::CommKind::AllGather,
-                              .bytes = 4096,
+// Split ranks (NCCL_TESTS_SPLIT): the times are those of each of the groups at once.
+TEST_F(NcclTests, SplitRanksAreGroupsAtOnce) {
+  std::string split = replaced(text(), "Rank  1 Group  0", "Rank  1 Group  1");
+  split = replaced(split, "Rank  3 Group  0", "Rank  3 Group  1");
+  const std::string rows =
+      "        1024           256     float     sum      -1    12.50    0.08    0.08      0    "
+      "11.00"
+      "    0.09    0.09      0\n        4096          1024     float     sum      -1    14.50    "
+      "0.28    0.28      0    13.00    0.32    0.32      0\n";
+  split = split.substr(0, split.find("        1024")) + rows + kFooter;
+  const std::vector<Sample> all = samples(split);
+  ASSERT_EQ(all.size(), 4U);
+  EXPECT_EQ(std::get<CollectiveSample>(all.front().shape),
+            (CollectiveSample{.kind = sim::CommKind::AllReduce,
+                              .bytes = 1024,
                               .ranks = 2,
                               .ranks_per_node = 1,
-                              .nodes = 2}));
-  EXPECT_DOUBLE_EQ(file.samples[0].time.median.value(), 9.5e-6);
-  EXPECT_DOUBLE_EQ(file.samples[1].time.p75.value(), 9e-6);
-  const auto refused = [&](const std::string& text) { return message_of(write("b.json", text)); };
-  EXPECT_THAT(refused(nccl_json("9", "9.5", "0.0", end)), HasSubstr("version 9"));
-  EXPECT_THAT(refused(nccl_json("3", "9.5", "2.0", end)),
-              testing::AllOf(HasSubstr("/results/0/out_of_place"), HasSubstr("2 wrong")));
-  EXPECT_THAT(refused(nccl_json("3", "0.0", "0.0", end)), HasSubstr("not possible"));
-  EXPECT_THAT(refused(nccl_json("3", "9.5", "0.0", "")), HasSubstr("did not end"));
-  const auto changed = [&](const std::string& from, const std::string& to) {
-    std::string text = nccl_json("3", "9.5", "0.0", end);
-    return refused(text.replace(text.find(from), from.size(), to));
-  };
-  EXPECT_THAT(changed(R"("count": 0, "okay": "true")", R"("count": 12, "okay": "false")"),
-              HasSubstr("12 wrong results"));
-  EXPECT_THAT(changed("0.431158", "4.311579"),
-              HasSubstr("/results/0/out_of_place: algbw 4.31 GB/s, but 4 KiB in 9.5e-06 s"));
-  EXPECT_THAT(changed("0.215579", "0.862316"),
-              HasSubstr("/results/0/out_of_place: busbw 0.86 GB/s, but algbw 0.43 GB/s"));
-  EXPECT_THAT(changed("\"count\": 1024", "\"count\": 1000"),
-              HasSubstr("/results/0: size 4096, but 1000 elements of type float are 4000 bytes"));
-  EXPECT_THAT(
-      changed("\"b\", \"device_info\": \"NVIDIA B200", "\"b\", \"device_info\": \"NVIDIA GB200"),
-      HasSubstr("/config/devices/1: a rank is on a NVIDIA GB200, but the first one on a "
-                "NVIDIA B200"));
-  EXPECT_THAT(changed("[7.0, 8.0", "[0, 8.0"), HasSubstr("not possible"));
-  EXPECT_THAT(changed("[7.0, 8.0, 9.0, 10.0, 6.0]", "[1e6]"), HasSubstr("where the mean is 8 us"));
-  EXPECT_THAT(refused(nccl_json("3", "9.5", "0.0", R"(, "end_time": "y", "errors": ["oops"])")),
-              HasSubstr("oops"));
-  EXPECT_THAT(refused(nccl_json("3", "9.5", "0.0", end).substr(0, 300)), HasSubstr("b.json"));
+                              .nodes = 2,
+                              .concurrent_groups = 2}));
+  EXPECT_THAT(refused(replaced(split, "Rank  3 Group  1", "Rank  3 Group  0")),
+              HasSubstr("the ranks are split into unequal groups"));
+}
+
+TEST_F(NcclTests, ForcedAlgorithmsAreNoted) {
+  const std::string line = "n1:11:20 [0] NCCL INFO NCCL_ALGO set by environment to Ring.\n";
+  const Reading reading = read(write("x.log", line + line + text()));
+  const std::vector<std::string>& notes = reading.files.front().header.notes;
+  EXPECT_EQ(std::count(notes.begin(), notes.end(), "NCCL_ALGO=Ring"), 1);
 }
 
 // The published rows, found again in the logs they were taken from.

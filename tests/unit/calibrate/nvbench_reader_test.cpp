@@ -45,6 +45,37 @@ TEST_F(NvbenchReader, States) {
   EXPECT_THAT(message_of(write("z.json", nvbench("1", "[]", "-1"))), HasSubstr("not possible"));
 }
 
+std::string product_axes(const std::string& more) {
+  return R"([{"name": "M", "value": "64"}, {"name": "N", "value": "32"},
+ {"name": "K", "value": "16"}, )" +
+         more + "]";
+}
+
+TEST_F(NvbenchReader, ProductsOfUnknownTypesAreLeftOut) {
+  const std::string axes = product_axes(R"({"name": "T", "value": "I8"})");
+  const Reading reading = read(write("i.json", nvbench("1", axes, "1e-05")));
+  EXPECT_TRUE(reading.files.empty());
+  EXPECT_THAT(reading.remarks, testing::Contains(HasSubstr("1 x product of type I8")));
+}
+
+TEST_F(NvbenchReader, BatchesAreMarked) {
+  const std::string axes = product_axes(R"({"name": "Batch", "value": "8"})");
+  const Reading reading = read(write("b.json", nvbench("1", axes, "1e-05")));
+  EXPECT_EQ(std::get<GemmSample>(reading.files.front().samples.front().shape),
+            (GemmSample{.m = 64, .n = 32, .k = 16, .groups = 8, .batched = true}));
+  EXPECT_THAT(message_of(write("c.json", nvbench("1", product_axes(R"({"name": "Batch",
+ "value": "x"})"),
+                                                 "1e-05"))),
+              HasSubstr("a batch of \"x\" is not a positive whole number"));
+}
+
+TEST_F(NvbenchReader, BenchmarksMayHaveNoStates) {
+  std::string text = nvbench("1", "[]", "1e-05");
+  const std::string empty = R"({"name": "none", "axes": [], "states": null}, )";
+  text.insert(text.find(R"({"name": "bench")"), empty);
+  EXPECT_EQ(read(write("e.json", text)).files.front().samples.size(), 1U);
+}
+
 TEST_F(NvbenchReader, StatesThatAreMalformedAreNamed) {
   EXPECT_THAT(message_of(write("t.json", nvbench("1", "[]", "fast"))),
               HasSubstr("/benchmarks/0/states/0: the time \"fast\" is not a number"));

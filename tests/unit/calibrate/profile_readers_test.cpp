@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Readers of what profilers write: Kineto and Nsight Systems. The files are made here in the form
-// those programs write.
+// Traces of PyTorch's profiler (Kineto), made here in the form that it writes.
 #include <gmock/gmock.h>
-#include <sqlite3.h>
 #include <sys/stat.h>
 #include <zlib.h>
 
@@ -21,17 +19,6 @@ using testing::HasSubstr;
 
 class ProfileReaders : public ReaderFiles {
  protected:
-  // A database of the statements.
-  std::string database(const std::string& name, const std::string& sql) const {
-    const std::string path = (folder_ / name).string();
-    sqlite3* handle = nullptr;
-    EXPECT_EQ(sqlite3_open(path.c_str(), &handle), SQLITE_OK);
-    char* message = nullptr;
-    EXPECT_EQ(sqlite3_exec(handle, sql.c_str(), nullptr, nullptr, &message), SQLITE_OK) << message;
-    sqlite3_close(handle);
-    return path;
-  }
-
   std::string zipped(const std::string& name, const std::string& text) const {
     const std::string path = (folder_ / name).string();
     gzFile file = gzopen(path.c_str(), "wb");
@@ -87,6 +74,24 @@ TEST_F(ProfileReaders, KernelsFindTheShapesOfTheirOperators) {
   EXPECT_TRUE(gemm_seen);
   ASSERT_EQ(reading.kernels.size(), 1U);
   EXPECT_EQ(reading.kernels.front().name, "relu");
+}
+
+// Operands are recorded as fp32 whether tensor cores multiply them or not.
+TEST_F(ProfileReaders, KernelsTellProductsInTf32) {
+  const auto product = [&](const std::string& type, const std::string& kernel) {
+    const std::string text = std::string(kTraceBegin) +
+                             R"({"ph":"X","cat":"cpu_op","name":"aten::bmm","dur":1,"args":
+{"External id": 7, "Input Dims": [[3, 8, 4], [3, 4, 2]], "Input type": [")" +
+                             type + "\", \"" + type + R"("]}}, {"ph":"X","cat":"kernel","name":")" +
+                             kernel + R"(","dur":3,"args":{"External id": 7}}]})";
+    const Reading reading = read(write("trace.json", text));
+    return std::get<GemmSample>(reading.files.front().samples.front().shape);
+  };
+  EXPECT_EQ(product("float", "ampere_sgemm_128x64_tn").dtype, DType::Fp32);
+  EXPECT_EQ(product("float", "sm80_xmma_gemm_f32f32_tf32f32_f32_tn").dtype, DType::Tf32);
+  EXPECT_EQ(product("float", "cutlass_80_tensorop_s1688gemm_128x128").dtype, DType::Tf32);
+  EXPECT_EQ(product("c10::Half", "turing_fp16_s1688gemm_fp16").dtype, DType::Fp16);
+  EXPECT_TRUE(product("float", "ampere_sgemm_128x64_tn").batched);
 }
 
 TEST_F(ProfileReaders, OperandStridesTellTheLayout) {
@@ -295,68 +300,6 @@ TEST_F(ProfileReaders, WhatTracesHoldBeyondSamplesIsSaid) {
   EXPECT_THAT(shared.remarks.front(), HasSubstr("External id is that of several operators"));
   EXPECT_THAT(message_of(write("none.json", std::string(kTraceBegin) + R"({"cat": "cpu_op"}]})")),
               HasSubstr("no kernels of a GPU among its 1 events"));
-}
-
-constexpr const char* kTables =
-    "CREATE TABLE StringIds (id INTEGER, value TEXT);"
-    "INSERT INTO StringIds VALUES (1, 'ampere_gemm'), (2, 'relu');"
-    "CREATE TABLE TARGET_INFO_GPU (name TEXT);"
-    "INSERT INTO TARGET_INFO_GPU VALUES ('NVIDIA A100-SXM4-80GB');"
-    "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, \"end\" INTEGER, shortName INTEGER,"
-    " correlationId INTEGER);"
-    "CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INTEGER, \"end\" INTEGER, bytes INTEGER,"
-    " copyKind INTEGER, srcKind INTEGER, dstKind INTEGER);"
-    "CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER, \"end\" INTEGER, globalTid INTEGER,"
-    " correlationId INTEGER);"
-    "CREATE TABLE NVTX_EVENTS (start INTEGER, \"end\" INTEGER, text TEXT, globalTid INTEGER,"
-    " textId INTEGER);";
-
-TEST_F(ProfileReaders, NsightExports) {
-  const std::string path = database(
-      "report.sqlite",
-      std::string(kTables) +
-          "INSERT INTO NVTX_EVENTS VALUES (100, 200, 'aten::mm, op_id = 3, sizes = [[64, 32], "
-          "[32, 16]]', 9, NULL);"
-          "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (150, 160, 9, 41), (250, 260, 9, 42);"
-          "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (1000, 6000, 1, 41), (7000, 9000, 2, 42);"
-          "INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (0, 1000, 4096, 2, 0, 1);");
-  const Reading reading = read(path);
-  const SampleFile& file = reading.files.front();
-  EXPECT_EQ(file.header.gpu, "a100-sxm4-80gb");
-  ASSERT_EQ(file.samples.size(), 2U);
-  EXPECT_EQ(std::get<GemmSample>(file.samples[0].shape), (GemmSample{.m = 64, .n = 16, .k = 32}));
-  EXPECT_DOUBLE_EQ(file.samples[0].time.median.value(), 5e-6);
-  EXPECT_EQ(
-      std::get<HostCopySample>(file.samples[1].shape),
-      (HostCopySample{.bytes = 4096, .direction = CopyDirection::DeviceToHost, .pinned = false}));
-  ASSERT_EQ(reading.kernels.size(), 1U);
-  EXPECT_EQ(reading.kernels.front().name, "relu");
-}
-
-TEST_F(ProfileReaders, NsightFaults) {
-  const std::string negative = database(
-      "neg.sqlite",
-      std::string(kTables) + "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (9000, 7000, 2, 42);");
-  EXPECT_THAT(message_of(negative),
-              testing::AllOf(HasSubstr("CUPTI_ACTIVITY_KIND_KERNEL row 1"), HasSubstr("possible")));
-  EXPECT_THAT(message_of(database("none.sqlite", "CREATE TABLE t (a);")),
-              HasSubstr("neither kernels nor copies"));
-  EXPECT_THAT(message_of(database("columns.sqlite",
-                                  "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER);")),
-              HasSubstr("CUPTI_ACTIVITY_KIND_KERNEL: has no column \"end\""));
-  const std::string kinds = database(
-      "kinds.sqlite", std::string(kTables) +
-                          "INSERT INTO TARGET_INFO_GPU VALUES ('NVIDIA H100 80GB HBM3');"
-                          "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (1, 7000, 2, 42);");
-  EXPECT_THAT(message_of(kinds), HasSubstr("TARGET_INFO_GPU: GPUs of several kinds"));
-  EXPECT_EQ(read(kinds, true).kernels.size(), 1U);
-  const std::string whole =
-      database("cut.sqlite", std::string(kTables) +
-                                 "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (1, 7000, 2, 42);");
-  std::filesystem::resize_file(whole, 3000);
-  EXPECT_THAT(message_of(whole), HasSubstr("cut.sqlite"));
-  EXPECT_THAT(message_of(write("fake.sqlite", "SQLite format 3" + std::string(200, '\x7f'))),
-              HasSubstr("fake.sqlite"));
 }
 
 TEST_F(ProfileReaders, EventsOfTracesThatAreMalformedAreNamed) {

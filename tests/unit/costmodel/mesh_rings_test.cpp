@@ -22,8 +22,21 @@ TEST(MeshRingsTest, CubeMeshSubsetsMatchTheMeasuredBusBandwidths) {
   EXPECT_EQ(mesh_ring_channels(kCubeMesh, 8), 6);
 }
 
+// Five GPUs have no ring of direct links, as GPU 4 has a neighbour but GPU 0: the way goes through
+// that one (PATH_NVB), on both of its links. Where there is a ring, none goes through third GPUs.
+TEST(MeshRingsTest, RingsMayGoThroughAThirdGpu) {
+  EXPECT_EQ(mesh_ring_channels(kCubeMesh, 5, true), 2);
+  for (const int ranks : {2, 3, 4, 6, 7, 8}) {
+    EXPECT_EQ(mesh_ring_channels(kCubeMesh, ranks, true), mesh_ring_channels(kCubeMesh, ranks));
+  }
+  EXPECT_EQ(mesh_ring_channels({{0, 1, 1}, {1, 2, 1}}, 3), 0);
+  EXPECT_EQ(mesh_ring_channels({{0, 1, 1}, {1, 2, 1}}, 3, true), 1);  // there and back
+  EXPECT_EQ(mesh_ring_channels({{0, 1, 1}, {2, 3, 1}}, 4, true), 0);
+}
+
 TEST(MeshRingsTest, OddInputHasNoRings) {
   EXPECT_EQ(mesh_ring_channels({}, 4), 0);
+  EXPECT_EQ(mesh_ring_channels({}, 4, true), 0);
   EXPECT_EQ(mesh_ring_channels(kCubeMesh, 1), 0);
   EXPECT_EQ(mesh_ring_channels(kCubeMesh, 9), 0);
   EXPECT_EQ(mesh_ring_channels({{0, 0, 3}, {-1, 2, 3}, {0, 99, 3}}, 3), 0);

@@ -26,6 +26,11 @@ TEST(ProfileTest, PicksTheGpuThenTheArchitectureThenTheGenericProfile) {
   EXPECT_EQ(load_profile("", topologies::load_gpu("h100-pcie-80gb")).name, "default-hopper");
   EXPECT_EQ(load_profile("", topologies::load_gpu("tpu-v4")).name, "default-generic");
   EXPECT_EQ(load_profile("a100-sxm4-80gb", h100()).name, "a100-sxm4-80gb");
+  // Blackwell without HBM is another chip.
+  EXPECT_EQ(load_profile("", topologies::load_gpu("rtx-5090-32gb")).name, "default-blackwell-pcie");
+  topologies::Gpu other = topologies::load_gpu("b200-sxm-180gb");
+  other.name = "my-chip";
+  EXPECT_EQ(load_profile("", other).name, "default-blackwell");
 }
 
 TEST(ProfileTest, TheEnergyOfAFlopBelongsToTheRealChip) {

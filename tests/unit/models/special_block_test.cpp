@@ -239,5 +239,20 @@ TEST(VitBlocks, ProjectPatchesAndClassifyOneToken) {
   EXPECT_FALSE(block_named(network, "dense").attention.causal);
 }
 
+// Neither pixels nor the features of a frozen encoder have a gradient.
+TEST(EmbeddingBlock, DataHaveNoGradient) {
+  const Network vit = build_network(small_spec(Family::Vit), "test");
+  const Block& patches = vit.blocks[static_cast<std::size_t>(vit.chain.front())];
+  EXPECT_FALSE(gives_input_gradient(patches, operator_named(patches, "patch_projection")));
+  EXPECT_TRUE(gives_weight_gradient(patches, operator_named(patches, "patch_projection")));
+  for (const bool frozen : {false, true}) {
+    const Network network =
+        build_network(behind_encoder(small_spec(Family::Llama), 2, 1, frozen), "test");
+    const Block& embedding = block_named(network, "embedding");
+    EXPECT_NE(gives_input_gradient(embedding, operator_named(embedding, "projector_up")), frozen);
+    EXPECT_TRUE(gives_weight_gradient(embedding, operator_named(embedding, "projector_up")));
+  }
+}
+
 }  // namespace
 }  // namespace orrery::models

@@ -166,6 +166,17 @@ TEST(Routing, ShowsThePublishedBalance) {
   EXPECT_NEAR(mean.autocorrelation, 0.26, 0.05);
 }
 
+// Also one that rounding keeps from being the mean of its steps.
+TEST(Routing, AConstantLoadHasNoAutocorrelation) {
+  for (const double load : {524'288.0, 0.1, 1.0 / 3}) {
+    const BalanceStatistics balance =
+        balance_statistics(std::vector<std::vector<double>>(20, {load, load}));
+    EXPECT_EQ(balance.autocorrelation, 0) << load;
+    EXPECT_EQ(balance.max_over_mean, 1) << load;
+    EXPECT_EQ(balance.variation, 0) << load;
+  }
+}
+
 TEST(Routing, BinomialsHaveTheirMeanAndVariance) {
   Random random(4);
   using Case = std::pair<std::int64_t, double>;

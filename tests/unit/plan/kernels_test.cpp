@@ -5,6 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <tuple>
+
 #include "plan/block/attention_kernels.hpp"
 #include "plan/block/cost.hpp"
 #include "plan/simulation/simulate.hpp"
@@ -117,6 +120,36 @@ TEST(KernelsTest, AttentionCopiesMoveQueriesKeysAndValues) {
             at_full_bandwidth(plan, 2 * 4 * stream));
   EXPECT_EQ(copied.forward.launches, direct.forward.launches + 4);
   EXPECT_EQ(copied.backward.launches, direct.backward.launches + 2);
+}
+
+// In the projection's order values are copied, and the gradient of q, k and v is joined; queries of
+// groups are copied, too. Without rotary positions nothing is.
+TEST(KernelsTest, ProjectionCopiesMoveValuesAndJoinGradients) {
+  const auto more = [](std::int64_t kv_heads, models::PositionKind position) {
+    models::NetworkSpec spec = small_spec();
+    spec.kv_heads = kv_heads;
+    spec.position = position;
+    Plan plan = one_gpu(spec);
+    const BlockCost direct = cost_of(plan, kLayer);
+    plan.execution.projection_copies = true;
+    const BlockCost copied = cost_of(plan, kLayer);
+    return std::tuple(copied.forward.launches - direct.forward.launches,
+                      copied.backward.launches - direct.backward.launches,
+                      seconds(copied.forward) - seconds(direct.forward),
+                      seconds(copied.backward) - seconds(direct.backward));
+  };
+  const std::int64_t heads = small_spec().heads;
+  const auto [forward, backward, time, joined] = more(heads, models::PositionKind::Rotary);
+  EXPECT_EQ(forward, 1);
+  EXPECT_EQ(backward, 1);
+  const auto [grouped, back, grouped_time, narrower] = more(2, models::PositionKind::Rotary);
+  EXPECT_EQ(grouped, 2);
+  EXPECT_EQ(back, 1);
+  EXPECT_GT(grouped_time, time);  // whole queries, and fewer values
+  EXPECT_LT(narrower, joined);
+  const auto [none, nor_back, no_time, nor_joined] = more(heads, models::PositionKind::Learned);
+  EXPECT_EQ(none + nor_back, 0);
+  EXPECT_EQ(no_time + nor_joined, 0.0);
 }
 
 TEST(KernelsTest, SoftmaxFitsItsKernelOnlyInMultiplesOfFour) {

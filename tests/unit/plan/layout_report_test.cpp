@@ -2,11 +2,13 @@
 // Reports of layouts against what the simulation of the plan counts.
 #include "plan/simulation/layout_report.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "plan/serving/cost.hpp"
@@ -23,6 +25,7 @@ using sim::PassKind;
 using testing::Contains;
 using testing::Field;
 using testing::HasSubstr;
+using testing::UnorderedElementsAre;
 
 double gradient_bytes(const Plan& plan) {
   double bytes = 0;
@@ -32,6 +35,18 @@ double gradient_bytes(const Plan& plan) {
     }
   }
   return bytes;
+}
+
+// Every tensor rank is handed the ids of all tokens.
+TEST(LayoutReport, TokenIdsAreNotGathered) {
+  for (const char* network : {"llama3-8b", "t5-3b"}) {
+    const BlockPlan layout{.tp = 4, .sequence_parallel = true};
+    for (const BlockReport& block : report_layouts(one_stage_plan(layout, network))) {
+      for (const ReportedCollective& one : block.collectives) {
+        EXPECT_THAT(one.tensor, testing::Not(testing::EndsWith("tokens"))) << network;
+      }
+    }
+  }
 }
 
 // Where one stage holds the embedding and the head, a tied table is one gradient.
@@ -101,6 +116,20 @@ TEST(LayoutReport, WeightsAreShardsBetweenPasses) {
   EXPECT_EQ(layout_of("w_q"), "replicated");
 }
 
+// BERT's pooler reads one token, which no two context ranks have: its weight is no sum over them.
+TEST(LayoutReport, ShardsAreOverTheRanksThatReduceAWeight) {
+  BlockPlan layout{.tp = 2, .cp = 2, .zero_stage = 3};
+  const std::vector<BlockReport> blocks = report_layouts(one_stage_plan(layout, "bert-base"));
+  std::vector<std::string> layouts;
+  for (const HeldTensor& one : blocks.back().tensors) {
+    if (one.name == "w_pooled" || one.name == "w_transformed") {
+      layouts.push_back(one.layout);
+    }
+  }
+  EXPECT_THAT(layouts, testing::ElementsAre(testing::EndsWith("in 4 shards on dp"),
+                                            testing::EndsWith("in 8 shards on cp x dp")));
+}
+
 // A slice gathers its own tokens: twice as many collectives of half the size, and as many bytes.
 TEST(LayoutReport, SlicesAreCountedEach) {
   Plan plan = small_plan();
@@ -128,7 +157,7 @@ TEST(LayoutReport, SaysWhatLeavesTheDevice) {
 }
 
 // A device holds a shard of embedding and head, one of a tied table, and waits for the collectives
-// over the stages that the passes wait for.
+// over the stages that the passes wait for; its two tensor ranks cut the shard once more.
 TEST(LayoutReport, EmbeddingAndHeadOverAllStagesAreShards) {
   models::NetworkSpec spec = small_spec();
   spec.tied_embeddings = true;
@@ -140,19 +169,28 @@ TEST(LayoutReport, EmbeddingAndHeadOverAllStagesAreShards) {
                 Contains(Field(&HeldTensor::layout, HasSubstr("the token table"))));
     EXPECT_EQ(8 * blocks.front().tensors.front().bytes.value(), 2 * spec.vocab * spec.hidden);
     std::vector<SimTime> waits;
+    std::vector<std::string> within;
     BlockCosts costs(plan);
     const auto group = costmodel::make_group(plan.pp, 2, plan.cluster.node.gpus);
     for (const BlockReport* block : {&blocks.front(), &blocks.back()}) {
       EXPECT_THAT(block->layout, HasSubstr("over all 4 stages"));
       for (const ReportedCollective& one : block->collectives) {
+        if (one.axes == "tp") {
+          EXPECT_EQ(one.ranks, 2);
+          within.push_back(fmt::format("{} of {}", to_text(one.kind), one.tensor));
+          continue;
+        }
         EXPECT_EQ(one.axes, "stages");
         waits.push_back(to_sim_time(costs.collectives().time(one.kind, one.bytes, group)));
       }
     }
     ASSERT_EQ(waits.size(), 5u) << schedule;
+    EXPECT_THAT(within, UnorderedElementsAre("all-reduce of token_embedding",
+                                             "all-reduce of statistics of the loss",
+                                             "all-reduce of gradient of hidden"));
     const ShardTimes input = shared_input_times(plan, 0, costs);
-    EXPECT_EQ(waits[0], to_sim_time(input.forward));
-    EXPECT_EQ(waits[1], to_sim_time(input.backward));
+    EXPECT_EQ(waits[0], to_sim_time(input.forward - input.tensor_forward));
+    EXPECT_EQ(waits[1], to_sim_time(input.backward - input.tensor_backward));
     OrderCache orders(costs);
     const Bytes boundary = costs.of(plan.network.chain[1], plan.layout_of(1), 1).boundary.bytes();
     const auto latencies = shard_latencies(plan, orders.order_of(plan), boundary, costs);

@@ -3,6 +3,7 @@
 // every recomputation, and with adapters that experts share.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string_view>
 #include <vector>
 
@@ -108,6 +109,47 @@ TEST(SharedAdapters, KeepAndHold) {
     if (recompute != Recompute::Products) {  // which counts the products of matrices alone
       EXPECT_EQ(saved.front(), saved.back());
     }
+  }
+}
+
+// The fp32 logits of a cube are kept as its loss reads them, not once for each part of their sums.
+TEST(MeshMemory, LossesKeepTheLogitsThatTheyRead) {
+  Plan plan = one_stage_plan(mesh_block(TensorMesh::ThreeD, false));
+  plan.micro_batch = 16;
+  const BlockPlan& layout = plan.blocks.front().layout;
+  BlockCosts costs(plan);
+  const BlockContext context =
+      costs.block_context(plan.network.chain.back(), layout, plan.micro_batch);
+  const std::int64_t logits =
+      4 * plan.micro_batch * plan.sequence * plan.network.spec.vocab / layout.tp;
+  const BlockMemory memory = block_memory(context, {}, false);
+  const auto largest = std::max_element(
+      memory.forward.begin(), memory.forward.end(),
+      [](const MemoryEvent& one, const MemoryEvent& other) { return one.bytes < other.bytes; });
+  EXPECT_EQ(largest->bytes, logits);
+}
+
+// Where a tensor rank has whole experts and every rank all tokens, the experts keep those of
+// theirs.
+TEST(ExpertInputs, AreKeptByTheRanksThatReadThem) {
+  for (const Recompute recompute : {Recompute::None, Recompute::Full, Recompute::Products}) {
+    BlockPlan layout;
+    layout.tp = layout.ep = 4;
+    layout.expert_tp = 1;
+    layout.recompute = recompute;
+    Plan plan = one_stage_plan(layout, "mixtral-8x7b");
+    expect_balanced(plan, {}, 1);
+    BlockCosts costs(plan);
+    const models::Block& block =
+        plan.network.blocks[static_cast<std::size_t>(plan.network.chain[1])];
+    const BlockRules rules = rules_of(layout, plan.execution.vocab_parallel);
+    const auto products = std::find_if(
+        block.operators.begin(), block.operators.end(),
+        [](const models::Operator& op) { return op.kind == models::OpKind::GroupedGemm; });
+    const std::vector<Layout> produced = produced_layouts(block, rules);
+    const int tokens = products->inputs.front();
+    EXPECT_TRUE(produced[static_cast<std::size_t>(tokens)][Axis::Tensor].is_replicated());
+    EXPECT_TRUE(saved_layout(block, rules, *products, tokens, produced)[Axis::Tensor].is_sharded());
   }
 }
 

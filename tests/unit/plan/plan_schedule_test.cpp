@@ -3,6 +3,7 @@
 // backwards and schedules that never flush.
 #include "plan/stage/plan_schedule.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -243,7 +244,15 @@ TEST(ScheduleDocuments, BadOnesNameTheConstraint) {
   EXPECT_THAT(
       problem(with_document(pipeline("1f1b"),
                             R"("passes": [[{"pass": "F", "stage": 0, "micro_batch": 0}]])")),
-      HasSubstr("set stages to 1"));
+      HasSubstr("set pp to 1"));
+  std::string lists;
+  for (int stage = 0; stage < 4; ++stage) {
+    lists += fmt::format(R"({}[{{"pass": "F", "stage": {}, "micro_batch": 0}},
+                            {{"pass": "BW", "stage": {}, "micro_batch": 0}}])",
+                         stage > 0 ? ", " : "", stage, stage);
+  }
+  EXPECT_THAT(problem(with_document(pipeline("1f1b"), fmt::format(R"("passes": [{}])", lists))),
+              HasSubstr("lists of 1 micro-batch do not fit 16: set micro_batch to 16"));
   EXPECT_THAT(problem(with_document(pipeline("1f1b", 2),
                                     R"("placement": "loop", "traversal": "depth", "warm_up": 1)")),
               HasSubstr("deadlock"));

@@ -297,5 +297,64 @@ TEST(SharedOutput, StagesAreNoSequenceParallelRanks) {
   }
 }
 
+// Tensor ranks cut the vocabulary once more, and wait for one another in the passes.
+TEST(SharedOutput, TensorRanksExchangeWithinTheirStage) {
+  const auto plan_of = [](int tp, bool scattered) {
+    Plan plan = in_pipeline(small_plan(small_spec(), "dgx-a100:1"), "vocab-1",
+                            {.pp = 8 / tp, .dp = 1, .tp = tp, .micro_batches = 32});
+    plan.blocks.front().layout.sequence_parallel = scattered;
+    check_plan(plan, "test");
+    return plan;
+  };
+  const auto group = costmodel::make_group(4, 1, 8);
+  const Bytes hidden(2.0 * kHiddenElements);
+  const Bytes statistics(8.0 * 2048);
+  for (const bool scattered : {false, true}) {
+    const Plan plan = plan_of(4, scattered);
+    const BlockCosts costs(plan);
+    const auto time = [&](sim::CommKind kind, Bytes bytes) {
+      return costs.collectives().time(kind, bytes, group).value();
+    };
+    const sim::CommKind sum = scattered ? sim::CommKind::ReduceScatter : sim::CommKind::AllReduce;
+    const double gather = scattered ? time(sim::CommKind::AllGather, hidden) : 0.0;
+    const ShardTimes output = shared_output_times(plan, 2, costs);
+    EXPECT_NEAR(output.tensor_forward.value(), gather + time(sim::CommKind::AllReduce, statistics),
+                1e-12);
+    EXPECT_NEAR(output.tensor_backward.value(), time(sum, hidden), 1e-12);
+    const ShardTimes input = shared_input_times(plan, 2, costs);
+    EXPECT_NEAR(input.tensor_forward.value(), time(sum, hidden), 1e-12);
+    EXPECT_NEAR(input.tensor_backward.value(), gather, 1e-12);
+    EXPECT_GT(output.forward, output.tensor_forward);
+    EXPECT_GT(simulate(plan).breakdown.exposed_communication.at("tp"),
+              (output.tensor_backward + input.tensor_forward) * 32.0);
+  }
+  const Plan alone = plan_of(1, false);
+  EXPECT_EQ(shared_output_times(alone, 2, BlockCosts(alone)).tensor_backward, Seconds());
+  for (const ShardCollective& one : shard_collectives(alone, models::BlockKind::Head)) {
+    EXPECT_FALSE(one.of_tensor_ranks);
+  }
+}
+
+// A stage alone shares with nobody, so that its head and embedding take what they take elsewhere.
+TEST(SharedOutput, OneStageWaitsForItsTensorRanks) {
+  const auto simulated = [](const std::string& schedule) {
+    Plan plan = in_pipeline(small_plan(small_spec(), "dgx-a100:1"), schedule,
+                            {.pp = 1, .dp = 1, .tp = 8, .micro_batches = 8});
+    plan.execution.overlap_tp = false;
+    return simulate(plan);
+  };
+  const Simulation plain = simulated("1f1b");
+  for (const char* schedule : {"vocab-1", "vocab-2", "interlaced"}) {
+    const Simulation shared = simulated(schedule);
+    EXPECT_NEAR(shared.breakdown.exposed_communication.at("tp").value(),
+                plain.breakdown.exposed_communication.at("tp").value(),
+                0.02 * plain.breakdown.exposed_communication.at("tp").value())
+        << schedule;
+    EXPECT_NEAR(shared.iteration_time.value(), plain.iteration_time.value(),
+                0.01 * plain.iteration_time.value())
+        << schedule;
+  }
+}
+
 }  // namespace
 }  // namespace orrery::plan

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "plan/block/memory.hpp"
 #include "plan/replay/memory_replay.hpp"
 #include "plan/simulation/simulate.hpp"
 #include "plan/stage/stage.hpp"
@@ -81,6 +82,28 @@ TEST(LateWeightGradients, AreMadeByW) {
   const auto replayed = static_cast<double>(replay_memory(plan)[1].allocated.value());
   EXPECT_NEAR(replayed, static_cast<double>(counted.allocated().value()),
               0.08 * static_cast<double>(counted.allocated().value()));
+}
+
+// The weight gradient of a product whose result was scattered reads the whole gradient of it: B
+// gathers, and what it gathered stays to W.
+TEST(LateWeightGradients, ReadWhatBGathered) {
+  Plan plan = split_pipeline("zb-h1", 1, DType::Bf16);
+  BlockPlan& layout = plan.blocks.front().layout;
+  layout.tp = 2;
+  for (const bool scattered : {false, true}) {
+    layout.sequence_parallel = scattered;
+    BlockCosts costs(plan);
+    const BlockMemory memory = block_memory(
+        costs.block_context(plan.network.chain[1], layout, plan.micro_batch), {}, false);
+    const std::int64_t whole = 2 * plan.micro_batch * plan.sequence * plan.network.spec.hidden;
+    const std::vector<std::int32_t>& read = memory.for_weight_grads;
+    const auto gathered = std::count_if(
+        memory.backward.begin(), memory.backward.end(), [&](const MemoryEvent& event) {
+          return event.bytes == whole &&
+                 std::find(read.begin(), read.end(), event.buffer) != read.end();
+        });
+    EXPECT_EQ(gathered, scattered ? 2 : 0) << "of attention and of the feed-forward network";
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Schedules, CutBackwards,

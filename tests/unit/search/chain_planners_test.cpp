@@ -85,5 +85,18 @@ TEST(LayerPipePlanner, IsNeverSlowerThanWholeLayers) {
   EXPECT_TRUE(answer.find("whole_layers")->as_bool());
 }
 
+// Every cut has the last stage's 45 ms as bottleneck; the one behind the second layer would send
+// its 50 MB.
+TEST(BaPipePlanner, AvoidsTransfersAmongEqualBottlenecks) {
+  const Json answer = solve("bapipe", R"({"schema": "orrery-problem", "version": 1,
+      "layers": [{"forward": "1 ms", "backward": "1 ms", "output": "0 MB"},
+                 {"forward": "1 ms", "backward": "1 ms", "output": "50 MB"},
+                 {"forward": "0 ms", "backward": "0 ms", "output": "0 MB"},
+                 {"forward": "5 ms", "backward": "40 ms", "output": "0 MB"}],
+      "devices": [{"count": 2}], "bandwidth": "10 GB/s", "micro_batches": 5})");
+  EXPECT_EQ(answer.find("stages")->as_array().front().find("last")->as_integer(), 3);
+  EXPECT_NEAR(number(answer, "time_s"), 6 * 0.045, 1e-12);
+}
+
 }  // namespace
 }  // namespace orrery::search

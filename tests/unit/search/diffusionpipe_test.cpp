@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "sim/orders/self_conditioning.hpp"
 #include "sim/pipeline/share_costs.hpp"
 #include "tests/unit/search/planner_answers.hpp"
 
@@ -92,6 +94,60 @@ TEST(DiffusionPipePlanner, TheScheduleTakesAsLong) {
     EXPECT_GE(run, planned * (1 - 1e-9));
     EXPECT_LE(run, planned * 1.02 + portion / 1000) << p << " " << one.frozen;
   }
+}
+
+// On one device an extra forward of each micro-batch is all that an iteration takes longer. On
+// four, too: 33 s and 8 x 1 s, as the extra forwards of the first micro-batches fill the time in
+// which the last stages idled. The estimate counts 14 slots of 4 s.
+TEST(DiffusionPipePlanner, SelfConditioningRunsEveryMicroBatchForwardTwice) {
+  const auto answer = [](int devices, int micro_batches) {
+    return solve("diffusionpipe", fmt::format(R"({{"schema": "orrery-problem", "version": 1,
+        "layers": [{{"forward": "1 s", "backward": "2 s", "count": 4}}],
+        "frozen_layers": ["4 s"], "devices": {0}, "stages": {0}, "micro_batches": {1},
+        "bandwidth": "1 GB/s", "self_conditioning": 0.5}})",
+                                              devices, micro_batches));
+  };
+  const Json one = answer(1, 4);
+  EXPECT_NEAR(number(one, "iteration_s"), 4 * 12 + 4, 1e-9);
+  EXPECT_NEAR(number(*one.find("with_self_conditioning"), "iteration_s"), 4 * 16 + 4, 1e-9);
+  EXPECT_NEAR(number(one, "mean_iteration_s"), 4 * 14 + 4, 1e-9);
+  const Json four = answer(4, 8);
+  const Json& with = *four.find("with_self_conditioning");
+  EXPECT_NEAR(number(four, "backbone_s"), 33, 1e-9);
+  EXPECT_NEAR(number(with, "backbone_s"), 41, 1e-9);
+  EXPECT_NEAR(number(with, "estimate_s"), 56, 1e-9);
+  EXPECT_NEAR(number(with, "iteration_s"), 41, 1e-9);  // the frozen layer fits
+  EXPECT_NEAR(number(four, "mean_iteration_s"), 37, 1e-9);
+  EXPECT_NEAR(number(four, "mean_iteration_without_filling_s"), 38, 1e-9);
+}
+
+// Tasks of 2 s forward, 2 s and 3 s backward: stages of 4 s and 3 s, but of 4 s and 5 s where the
+// forward runs twice in every iteration.
+TEST(DiffusionPipePlanner, CutsForTheExtraForward) {
+  for (const auto& [share, last] : {std::pair{0, 2}, {1, 1}}) {
+    const Json answer = solve("diffusionpipe", fmt::format(R"({{"schema": "orrery-problem",
+        "version": 1, "layers": [{{"forward": "2 s"}}, {{"backward": "2 s"}},
+                                 {{"backward": "3 s"}}],
+        "devices": 2, "stages": 2, "micro_batches": 4, "bandwidth": "1 GB/s",
+        "self_conditioning": {}}})",
+                                                           share));
+    EXPECT_EQ(answer.find("stages")->as_array().front().find("last")->as_integer(), last);
+  }
+}
+
+// What the last stage makes goes back before a micro-batch's forward: 1 + 1 s forward, 1 s of
+// messages between the stages and 5 s back, then the micro-batch itself.
+TEST(DiffusionPipePlanner, SelfConditioningSendsTheResultBack) {
+  const Json answer = solve("diffusionpipe", R"({"schema": "orrery-problem", "version": 1,
+      "layers": [{"forward": "1 s", "backward": "2 s", "output": "1 GB"},
+                 {"forward": "1 s", "backward": "2 s", "output": "5 GB"}],
+      "devices": 2, "stages": 2, "micro_batches": 1, "bandwidth": "1 GB/s",
+      "self_conditioning": 1})");
+  EXPECT_NEAR(number(answer, "backbone_s"), 8, 1e-9);
+  EXPECT_NEAR(number(*answer.find("with_self_conditioning"), "backbone_s"), 16, 1e-9);
+  EXPECT_NEAR(number(answer, "mean_iteration_s"), 16, 1e-9);
+  const sim::PipelineOrder order = sim::self_conditioned_1f1b(3, 5, true);
+  EXPECT_EQ(sim::check_order(order, order.micro_batches), "");
 }
 
 }  // namespace

@@ -122,5 +122,54 @@ TEST(DocumentSearches, OneStageRunsWhatDoesLess) {
   EXPECT_LT(both.best->simulation.iteration_time, again);
 }
 
+// What is wrong with lists whatever the plan is said before the search, not blamed on sizes.
+TEST(DocumentSearches, WrongListsAreNamedBeforeTheSearch) {
+  const std::string good = updating(sim::Versions::Flush);
+  const std::string pass = R"({"pass": "BW", "direction": 0, "stage": 1, "micro_batch": 2})";
+  const std::string other = R"({"pass": "BW", "direction": 0, "stage": 1, "micro_batch": 1})";
+  const std::string file = testing::TempDir() + "wrong.json";
+  const auto error_with = [&](const std::string& instead) -> std::string {
+    std::string text = good;
+    text.replace(text.find(pass), pass.size(), instead);
+    write_file_atomically(file, text);
+    try {
+      Constraints().choose_schedule(file);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(error_with(pass), "no error");
+  EXPECT_THAT(error_with(pass + ", " + pass),
+              testing::HasSubstr("doubled pass: BW of stage 1, micro-batch 2"));
+  EXPECT_THAT(error_with(other), testing::HasSubstr("doubled pass: BW of stage 1, micro-batch 1"));
+}
+
+std::string reason_of(const plan::Plan& base, const std::string& fix, const std::string& text) {
+  const std::string file = testing::TempDir() + "reason.json";
+  write_file_atomically(file, text);
+  Options options;
+  options.jobs = 1;
+  options.constraints = fixed(fix);
+  options.constraints.choose_schedule(file);
+  try {
+    (void)search(base, options);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+// Of the groups of a space those are asked that have as many micro-batches as the lists.
+TEST(DocumentSearches, ReasonsAreThoseOfPlansThatFitTheLists) {
+  models::NetworkSpec spec = small_spec(8);
+  spec.tied_embeddings = true;
+  const plan::Plan base = base_plan({spec, "dgx-a100:1", {"node.gpus=4"}, 16, 512});
+  const std::string text = updating(sim::Versions::Flush);
+  EXPECT_THAT(reason_of(base, "pp=4,cp=1", text), testing::HasSubstr("tied table"));
+  EXPECT_THAT(reason_of(base, "pp=4,cp=1,micro_batch=1", text),
+              testing::HasSubstr("lists of 4 micro-batches do not fit 16: set micro_batch to 4"));
+}
+
 }  // namespace
 }  // namespace orrery::search

@@ -60,5 +60,23 @@ TEST(PlannerRules, APartWithoutAnAnswerLeavesTheProblemWithoutOne) {
   EXPECT_NE(answer.find("modules"), nullptr);
 }
 
+// Longest slices within a gap of each other count as one, but a gap of 10 us between neighbours
+// does not chain all of them together: with 48 stages that would be the whole sequence, 9 times as
+// long.
+TEST(PlannerRules, TeraPipeSkipsLongestSlicesWithinAGapOnly) {
+  const auto answer = [](std::string_view gap) {
+    return solve("terapipe", fmt::format(R"({{"schema": "orrery-problem", "version": 1,
+        "stages": 48, "sequence": 2048, "quantum": 8, "floor": "0.5 ms", "per_token": "3 us",
+        "per_pair": "0.0011 us", "gap": "{}"}})",
+                                         gap));
+  };
+  const double least = number(answer("0 s"), "time_s");
+  EXPECT_LT(least, 0.033);
+  EXPECT_LE(number(answer("10 us"), "time_s"), least + 47 * 10e-6);
+  // All as one: without slices.
+  const Json one = answer("1 s");
+  EXPECT_LE(number(one, "time_s"), number(one, "time_without_slices_s"));
+}
+
 }  // namespace
 }  // namespace orrery::search

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "tests/unit/sim/sizes.hpp"
 
 namespace orrery::sim {
@@ -70,6 +72,29 @@ TEST(CachingAllocator, ExpandableSegmentsGrowAtTheirEnd) {
   fixed.release(fixed.allocate(60 * kMiB));
   fixed.allocate(100 * kMiB);
   EXPECT_EQ(fixed.reserved(), 160 * kMiB);
+}
+
+// So many that they are in several runs, in one segment each of a size of its own.
+TEST(CachingAllocator, FindsTheBestFitAmongManyFreeBlocks) {
+  constexpr int kBlocks = 1000;
+  constexpr int kStep = 617;  // every number once, in no order
+  CachingAllocator allocator;
+  std::vector<CachingAllocator::BlockId> blocks;
+  for (int index = 0; index < kBlocks; ++index) {
+    blocks.push_back(allocator.allocate((10 + 2 * (index * kStep % kBlocks)) * kMiB));
+  }
+  const std::int64_t reserved = allocator.reserved();
+  for (const auto block : blocks) {
+    allocator.release(block);
+  }
+  for (int index = 0; index < kBlocks; ++index) {  // each fits one of them alone, and leaves none
+    const std::int64_t size = (10 + 2 * (index * 389 % kBlocks)) * kMiB;
+    const std::int64_t before = allocator.allocated();
+    allocator.allocate(size);
+    ASSERT_EQ(allocator.allocated() - before, size) << index;
+  }
+  EXPECT_EQ(allocator.allocated(), reserved);
+  EXPECT_EQ(allocator.reserved(), reserved);
 }
 
 }  // namespace

@@ -42,6 +42,21 @@ TEST(ListedUpdates, SayHowManyDivideTheMicroBatches) {
   EXPECT_EQ(message_of_lists(all + update(0) + ", " + update(1)), "");
 }
 
+TEST(ListedUpdates, NameWhatIsMissingOrDoubled) {
+  const std::string all = forward_and_backward(0) + forward_and_backward(1) +
+                          forward_and_backward(2) + forward_and_backward(3);
+  EXPECT_THAT(message_of_lists(all + update(3)),
+              testing::HasSubstr("missing pass: U of stage 0, update 0"));
+  EXPECT_THAT(message_of_lists(all + update(0) + ", " + update(2)),
+              testing::HasSubstr("missing pass: U of stage 0, update 1"));
+  for (const std::string& last : {update(0), update(1) + ", " + update(0)}) {
+    EXPECT_THAT(message_of_lists(all + update(0) + ", " + last),
+                testing::HasSubstr("doubled pass: U of stage 0, update 0 is listed twice"));
+  }
+  EXPECT_THAT(message_of_lists(all + update(1) + ", " + update(0)),
+              testing::HasSubstr("update 1 of stage 0 is not in turn: update 0 comes next"));
+}
+
 TEST(ListedUpdates, SayAfterWhichBackwards) {
   EXPECT_THAT(
       message_of_lists(forward_and_backward(0) + update(0) + ", " + forward_and_backward(1) +

@@ -68,6 +68,23 @@ TEST(ScheduleOracles, Combined1f1b) {
   }
 }
 
+// No device waits longer than with groups of p, and where p divides the micro-batches it is that.
+TEST(ScheduleOracles, InterleavedUneven) {
+  for (const int p : {1, 2, 4, 7}) {
+    for (const int v : {1, 2, 3}) {
+      const ScheduleParams even{p, 3 * p, v, 0};
+      EXPECT_EQ(run_of("interleaved-uneven", even, 3, 3, 3).order.passes,
+                run_of("interleaved", even, 3, 3, 3).order.passes);
+      for (int m = p; m < 4 * p; ++m) {
+        const Outcome run = run_of("interleaved-uneven", {p, m, v, 0}, 3, 3, 3);
+        EXPECT_DOUBLE_EQ(run.idle_of_all(), (p - 1) * 9.0 / v) << p << " " << m << " " << v;
+      }
+    }
+  }
+  // 17 on 4 devices: groups of 5, 5 and 7 would end with 2; 6, 6 and 5 do not.
+  EXPECT_DOUBLE_EQ(run_of("interleaved-uneven", {4, 17, 2, 0}, 3, 3, 3).largest_peak(), 6.5);
+}
+
 // O10.
 TEST(ScheduleOracles, Chimera) {
   for (const int d : {4, 6, 8, 12}) {

@@ -256,5 +256,30 @@ TEST(ControllableMemoryOracles, PatternsWithinAnyCap) {
   }
 }
 
+// Few micro-batches: a block that is longer as a plain pattern can be shorter reordered, and one
+// that holds less than the cap allows shorter than those that hold more.
+TEST(ControllableMemoryOracles, NoNamedPatternIsShorterWithFewMicroBatches) {
+  const Times equal{2, 2, 2, 0};
+  for (const int p : {2, 3, 5, 8, 12}) {
+    for (const int m : {1, 3, 5, 8, 13, 24}) {
+      const ScheduleParams own{p, m, 2, 0};
+      std::int64_t before = std::numeric_limits<std::int64_t>::max();
+      for (int halves = 2 * ((p + 4) / 3); halves <= 2 * p; ++halves) {
+        ScheduleParams params = own;
+        params.cap = halves / 2.0;
+        const PipelineResult run = run_of("v-cap", params, equal);
+        EXPECT_LE(largest_peak(run), halves) << p << " " << m;
+        EXPECT_LE(run.makespan.ps, before) << p << " " << m << " " << halves;
+        before = run.makespan.ps;
+        for (const char* name : {"v-min", "v-half", "v-zb"}) {
+          if (find_schedule(name, "test").most_activations(own) <= params.cap) {
+            EXPECT_LE(run.makespan, run_of(name, own, equal).makespan) << name << p << " " << m;
+          }
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace orrery::sim

@@ -239,10 +239,11 @@ TEST(ScheduleLists, VersionsOfTheFirstStageNeedItOnTheFirstDevice) {
       HasSubstr("several directions run one iteration"));
 }
 
-TEST(ScheduleLists, UpdatesOutOfTurnAreNamed) {
+TEST(ScheduleLists, WrongUpdatesAreNamed) {
   const ScheduleParams params{.stages = 2, .micro_batches = 2, .iterations = 3};
   const std::string update = R"({"pass": "U", "direction": 0, "stage": 0, "update": 1}, )";
-  EXPECT_THAT(error_of_change("pipedream", params, update, ""), HasSubstr("not in turn"));
+  EXPECT_THAT(error_of_change("pipedream", params, update, ""),
+              HasSubstr("missing pass: U of stage 0, update 1"));
   EXPECT_THAT(
       error_of_change("pipedream", params, R"("versions": "stashed")", R"("versions": "flush")"),
       HasSubstr("is listed after a forward that uses its parameters"));

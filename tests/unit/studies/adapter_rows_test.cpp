@@ -15,6 +15,7 @@ namespace {
 using testing::Changes;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using testing::predicted;
 using testing::row_of;
 
 models::AdapterSpec adapters(const Changes& changes) {
@@ -80,6 +81,31 @@ TEST(AdapterRows, KeepTheGatheredInputsOfNemosAdapters) {
   EXPECT_TRUE(keeps({{"framework", "NeMo"}, {"variant", "LoRA"}}));
   EXPECT_FALSE(keeps({{"framework", "NeMo"}}));
   EXPECT_FALSE(keeps({{"notes", "LoRA of all linear layers, rank 4"}}));
+}
+
+TEST(AdapterRows, ListsOfLetters) {
+  EXPECT_EQ(adapters({{"notes", "LoRA r=16 on q,k,v,o,gate,up,down"}}),
+            (models::AdapterSpec{.rank = 16}));
+  EXPECT_EQ(adapters({{"notes", "LoRA r=16 (q, k, v and o)"}}),
+            (models::AdapterSpec{.rank = 16, .up = false, .down = false}));
+  EXPECT_EQ(adapters({{"notes", "LoRA r=16, lora_target_linear: true"}}),
+            (models::AdapterSpec{.rank = 16}));
+  EXPECT_THAT(skipped({{"notes", "LoRA r=16, up and down the scale"}}), HasSubstr("products"));
+}
+
+// LoraConfig of PEFT, for rows that need not state everything.
+TEST(AdapterRows, HavePeftsDefaultsInPart) {
+  const auto partial = [](const std::string& notes) {
+    return adapters({{"notes", notes}, {"confidence", "partial"}});
+  };
+  const models::AdapterSpec queries = {.rank = 8, .o = false, .up = false, .down = false};
+  EXPECT_EQ(partial("LoRA"), queries);
+  EXPECT_EQ(partial("LoRA rank 8 on q_proj and v_proj"), queries);
+  EXPECT_EQ(partial("LoRA, all linear layers"), (models::AdapterSpec{.rank = 8}));
+  EXPECT_EQ(partial("full fine-tuning").rank, 0);
+  EXPECT_THAT(predicted({{"notes", "LoRA"}, {"confidence", "partial"}}).assumed,
+              ::testing::IsSupersetOf({"adapters (LoRA) of rank 8, PEFT's default",
+                                       "adapters (LoRA) of queries and values, PEFT's default"}));
 }
 
 TEST(AdapterRows, SayWhyTheyAreSkipped) {

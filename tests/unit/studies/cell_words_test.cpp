@@ -32,6 +32,16 @@ TEST(CellWords, BatchesInTokens) {  // of 2048
   EXPECT_EQ(batch("128 x 2,048 (tokens)"), 128);
   EXPECT_THAT(row_of({{"global_batch", "3.2M tokens"}}).remarks,
               ElementsAre("global_batch 3.2M tokens as 1563 sequences"));
+  // Rounded tokens of the counts beside them, and of others.
+  const auto of_long = [](const std::string& cell, const std::string& steps) {
+    return row_of({{"seq_len", "8192"},
+                   {"dp", "16"},
+                   {"num_microbatches", steps},
+                   {"global_batch", cell}})
+        .global_batch;
+  };
+  EXPECT_EQ(of_long("8.4M tokens", "64"), 1024);
+  EXPECT_EQ(of_long("8.4M tokens", "60"), 1025);
   EXPECT_THROW(batch("128 x 4096"), std::exception);  // another length
   EXPECT_THROW(batch("4M tokens of text"), std::exception);
 }

@@ -29,6 +29,7 @@ TEST(FrameworkNames, AreOneHoweverTheyAreSpelt) {
   };
   EXPECT_TRUE(compiled("torchtitan (FSDP2)"));
   EXPECT_TRUE(compiled("torch titan"));
+  EXPECT_EQ(framework_of(row_of({{"framework", "AXLearn (v0.1)"}})).facts.name, "MaxText");
 }
 
 }  // namespace

@@ -94,6 +94,18 @@ TEST(MetricTest, RecomputationThatIsNotCounted) {
   EXPECT_DOUBLE_EQ(counted("SC21 formula, not including recompute"), counted("72*B*l*s*h^2"));
 }
 
+// The metric's name says that they are counted, whatever paper has the formula.
+TEST(MetricTest, HardwareUtilisationCountsWhatIsRecomputed) {
+  const auto time = [](const std::string& metric, const std::string& recompute) {
+    return seconds({{"measured_metric", metric},
+                    {"measured_value", "0.5"},
+                    {"recompute", recompute},
+                    {"flops_convention", "PaLM appendix B"}});
+  };
+  EXPECT_DOUBLE_EQ(time("hfu", "full"), 4.0 / 3.0 * time("mfu", "full"));
+  EXPECT_DOUBLE_EQ(time("hfu", "none"), time("mfu", "none"));
+}
+
 // 6 N + 12 L h s a token: 6e9 + 12 x 24 x 2048 x 2048 = 7.207959552e9; 32,768 tokens a step.
 TEST(MetricTest, SixNConventionCountsTheStatedParameters) {
   const Changes row = {{"measured_metric", "mfu"},
@@ -185,6 +197,15 @@ TEST(MetricTest, PeaksAsTheyAreStated) {
   EXPECT_NEAR(of("H100-80GB-SXM", "mxfp8", "MFU; peak bf16 989e12, fp8 1979e12") * 1979, h100,
               1e-9 * h100);
   EXPECT_NEAR(of("H100-80GB-SXM", "bf16", "MFU, fp8 peak not used") * 989, h100, 1e-9 * h100);
+  for (const std::string words :
+       {"model FLOPs / 1979 TFLOPS", "model FLOPs over 1.979 PFLOP/s", "MFU; H100 peak 1979",
+        "MFU, peak of 1,979", "MFU against 1979 peak"}) {
+    EXPECT_NEAR(of("H100-80GB-SXM", "fp8", words) * 1979, h100, 1e-9 * h100) << words;
+  }
+  for (const std::string words :
+       {"MFU, 93% of peak", "MFU, peak of 8 H100", "MFU, sequence 2048"}) {
+    EXPECT_NEAR(of("H100-80GB-SXM", "fp8", words) * 989, h100, 1e-9 * h100) << words;
+  }
 }
 
 TEST(MetricTest, MemoryIsCountedInBinaryUnits) {
@@ -226,6 +247,13 @@ TEST(MetricTest, MetricsHoweverTheyAreSpelt) {
   EXPECT_EQ(named("TFLOP/s/GPU").first, "tflops_per_gpu");
   EXPECT_EQ(named("max_memory_mib"), std::pair(std::string("peak_mem_gib"), 1.0 / 1024.0));
   EXPECT_EQ(named("total_mem_gib").first, "total_mem_gib");
+  EXPECT_EQ(named("ktokens/s"), std::pair(std::string("tokens_per_s"), 1e3));
+  EXPECT_EQ(named("wps"), std::pair(std::string("tokens_per_s"), 1.0));
+  EXPECT_EQ(named("steps/min"), std::pair(std::string("iterations_per_s"), 1.0 / 60));
+  EXPECT_EQ(named("train_step_timing in s"), std::pair(std::string("iteration_s"), 1.0));
+  EXPECT_EQ(named("train_samples_per_second").first, "samples_per_s");
+  EXPECT_EQ(named("gpu_mem_gb").first, "peak_mem_gb");
+  EXPECT_EQ(named("mem_per_gpu_gib").first, "peak_mem_gib");
   EXPECT_EQ(row_of({{"measured_metric", "step_time_ms"}, {"measured_value", "250"}}).value, 0.25);
   EXPECT_EQ(predicted({{"measured_metric", "samples_pers"}}).skipped_because,
             "metric \"samples_pers\" cannot be compared (did you mean \"samples_per_s\"?)");

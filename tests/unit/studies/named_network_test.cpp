@@ -46,6 +46,9 @@ TEST(NamedNetwork, NamesAsPublishersWriteThem) {
   EXPECT_EQ(found("Qwen2.5-3B"), "qwen2.5-3b");
   EXPECT_EQ(found("Phi-4 14B"), "phi-4");
   EXPECT_EQ(found("Granite 3.0 8B"), "granite3-8b");
+  EXPECT_EQ(found("Mixtral 8\xC3\x97"
+                  "7B"),
+            "mixtral-8x7b");
   EXPECT_EQ(found("Phi-4 7B"), "");
   EXPECT_EQ(found("DBRX 30B"), "");
   EXPECT_EQ(found("llama3-9b"), "");

@@ -148,8 +148,8 @@ TEST(OverlapRows, WordsThatNobodyKnowsAreRemarked) {
   EXPECT_THAT(unread("grad RS overlap; gradeint sync"),
               ElementsAre("overlap \"gradeint sync\" as not stated (did you mean \"gradient\"?)"));
   EXPECT_THAT(
-      unread("some; EP A2A overlap"),
-      ElementsAre("overlap \"some\" as not stated", "overlap \"ep a2a overlap\" as not stated"));
+      unread("some; router overlap"),
+      ElementsAre("overlap \"some\" as not stated", "overlap \"router overlap\" as not stated"));
   for (const std::string known :
        {"", "none (TP overlap, grad/param overlap and p2p overlap all off)", "framework defaults",
         "XLA latency hiding; FSDP in node, DP across nodes", "+misc", "yes", "DP=yes, TP=no",

@@ -52,6 +52,33 @@ TEST(ParetoPictureTest, LabelsOfTheAxisDiffer) {
   EXPECT_FALSE(labels.empty());
 }
 
+// Plans that differ by a thousandth of their time, too.
+TEST(ParetoPictureTest, LabelsOfTimesDiffer) {
+  search::ParetoFrontier frontier = frontier_of_memory();
+  frontier.points.erase(frontier.points.begin() + 2, frontier.points.end());
+  frontier.points.front().found.simulation.iteration_time = Seconds(35.78);
+  frontier.points.back().found.simulation.iteration_time = Seconds(35.82);
+  const std::string svg = pareto_svg(frontier);
+  std::set<std::string> labels;
+  const std::string tick = "text-anchor=\"end\" font-size=\"10\">";
+  for (std::size_t at = svg.find(tick); at != std::string::npos; at = svg.find(tick, at + 1)) {
+    const std::size_t begin = at + tick.size();
+    EXPECT_TRUE(labels.insert(svg.substr(begin, svg.find('<', begin) - begin)).second);
+  }
+  EXPECT_GE(labels.size(), 5U);
+  EXPECT_TRUE(labels.contains("35.79 s"));
+}
+
+TEST(ParetoPictureTest, TimesOfMinutesHaveRoundLabels) {
+  search::ParetoFrontier frontier = frontier_of_memory();
+  frontier.points.erase(frontier.points.begin() + 2, frontier.points.end());
+  frontier.points.front().found.simulation.iteration_time = Seconds(290);
+  frontier.points.back().found.simulation.iteration_time = Seconds(3700);
+  const std::string svg = pareto_svg(frontier);
+  EXPECT_NE(svg.find(">40 min<"), std::string::npos);
+  EXPECT_EQ(svg.find(">33.3 min<"), std::string::npos);
+}
+
 // Once beside its dot, once in the list; a line leads to those that have no room at their dot.
 TEST(ParetoPictureTest, EveryCrowdedDotHasItsNumber) {
   search::ParetoFrontier frontier = frontier_of_memory();

@@ -142,6 +142,18 @@ TEST(RecomputeRows, WhatWordsLeaveOpenIsRemarked) {
   }
 }
 
+TEST(RecomputeRows, EveryLayerIsAllOfThem) {
+  for (const char* words :
+       {"checkpoint every layer", "recompute every layer", "every block",
+        "checkpointing every transformer layer", "each layer", "GC", "ckpt", "rematerialization"}) {
+    EXPECT_EQ(recomputed_layers(plan_of(words, "")), 24) << words;
+  }
+  EXPECT_EQ(recomputed_layers(plan_of("checkpoint every 2nd layer", "")), 12);
+  EXPECT_EQ(recomputed_layers(plan_of("every other layer", "")), 12);
+  EXPECT_EQ(operators_of("attention of every layer", ""), "selective");
+  EXPECT_EQ(operators_of("op-level SAC", ""), "products");
+}
+
 TEST(RecomputeRows, ListsOfOtherWords) {
   EXPECT_EQ(operators_of("norms+rotary", ""), "norms+rotary");
   EXPECT_EQ(operators_of("attention+mlp", ""), "attention-core+mlp-up+mlp-activation+mlp-down");

@@ -181,6 +181,27 @@ TEST(ScheduleCosts, TheWeightGradientFreesItsPartOfTheActivations) {
   EXPECT_GT(part.peak_activations.front(), whole.peak_activations.front());
 }
 
+// The times of a table by device are those of one placement: on another flexpipe would choose by
+// wrong ones.
+TEST(ScheduleCosts, FlexpipeKeepsToThePlacementThatWasTimed) {
+  const CostTable table = read_cost_table(
+      file("devices.csv",
+           "stage,forward_s,input_grad_s,weight_grad_s\n0,1,2,3\n1,1,1,2\n2,3,3,1\n3,3,2,2\n"
+           "4,1,0.5,0.5\n"));
+  for (const char* name : {"interleaved", "v-half"}) {
+    sim::ScheduleParams params{.stages = 5, .micro_batches = 15, .chunks = 2};
+    const sim::PipelineOrder placed = sim::find_schedule(name, "test").order(params);
+    params.cap = 10;
+    plan_with_table(placed, table, params);
+    const sim::PipelineOrder order = sim::find_schedule("flexpipe", "test").order(params);
+    EXPECT_EQ(order.device_of, placed.device_of) << name;
+    const auto makespan = [&](const sim::PipelineOrder& of) {
+      return sim::evaluate_pipeline(of, table_costs(of, table).costs).makespan;
+    };
+    EXPECT_LE(makespan(order), makespan(placed)) << name;
+  }
+}
+
 // Of two stages the first predicts, once in each of four iterations but the first.
 TEST(ScheduleCosts, PredictionsAreThoseOfTheTable) {
   const sim::PipelineOrder order =

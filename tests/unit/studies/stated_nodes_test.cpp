@@ -66,6 +66,9 @@ TEST(StatedNodes, HaveTheNetworkOfTheirCloud) {
   };
   EXPECT_EQ(node("H100-80GB-SXM", "EFA").name, "p5");
   EXPECT_EQ(node("A100-80GB-SXM", "EFA 400 Gbps").name, "p4de");
+  EXPECT_EQ(node("A100-80GB-SXM", "AWS p4d").name, "p4de");  // whose sibling that is
+  EXPECT_EQ(node("A100-40GB-SXM", "AWS p4d").name, "p4d");
+  EXPECT_EQ(node("H100-80GB-SXM", "AWS p4d").name, "hgx-h100");
   EXPECT_EQ(node("H100-80GB-SXM", "InfiniBand").name, "hgx-h100");
   EXPECT_EQ(node("RTX-3090", "EFA").name, "rtx-3090-8");  // which that cloud does not have
 }

@@ -245,7 +245,8 @@ TEST(StatedWords, RoundsOfFewerMicroBatchesThanStages) {
                        {"global_batch", "12"}};
   const RowResult result = predicted(odd);
   EXPECT_GT(result.predicted, 0) << result.skipped_because;
-  EXPECT_THAT(result.assumed, Contains("schedule interleaved as breadth-first"));
+  EXPECT_THAT(result.assumed,
+              Contains("schedule interleaved as interleaved-uneven: 6 micro-batches on 4 stages"));
 }
 
 TEST(StatedWords, GpusThatDoNotFillTheirNodes) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 #include "studies/sweeps/sweep.hpp"
 #include "tests/unit/base/testing.hpp"
@@ -11,6 +12,7 @@
 namespace orrery::studies {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 Sweep sweep_of_axes(const std::string& axes, const std::string& more = "") {
@@ -62,6 +64,57 @@ TEST(SweepAxesTest, ATimeLimitWithoutUnitMeansSeconds) {
   EXPECT_THAT(error_of_axes(kTwoBatches, R"(, "time_limit": [5])"),
               HasSubstr("expected a quantity"));
   EXPECT_EQ(sweep_of_axes(kTwoBatches, R"(, "time_limit": "2 min")").time_limit, Seconds(120));
+}
+
+TEST(SweepAxesTest, NoUnitIsSuggestedForATimeLimitOfZero) {
+  for (const char* limit : {"0", "\"0\"", "0.0", "\"0 s\""}) {
+    EXPECT_THAT(error_of_axes(kTwoBatches, std::string(R"(, "time_limit": )") + limit),
+                HasSubstr("s.json: /time_limit: must be greater than zero"))
+        << limit;
+  }
+}
+
+std::vector<std::string> values_of_axis(const std::string& axis) {
+  std::vector<std::string> values;
+  for (const auto& point : sweep_of_axes(axis).points) {
+    values.push_back(point[0]);
+  }
+  return values;
+}
+
+TEST(SweepAxesTest, TheEndsOfARangeAreAsStated) {
+  EXPECT_THAT(values_of_axis(R"({"field": "gpu.memory", "from": "17179869184 B",
+                                 "to": "34359738368 B", "count": 3})"),
+              ElementsAre("17179869184 B", "25769803776 B", "34359738368 B"));
+  EXPECT_THAT(values_of_axis(R"({"field": "gpu.memory", "from": "16.0 GiB", "to": "1e2 GiB",
+                                 "count": 2})"),
+              ElementsAre("16.0 GiB", "1e2 GiB"));
+  EXPECT_THAT(error_of_axes(R"({"field": "gpu.memory", "from": "80 GB", "to": "80.0 GB",
+                                "count": 2})"),
+              HasSubstr("2 values, but 1"));
+}
+
+TEST(SweepAxesTest, BetweenTheEndsStandAsManyDigitsAsAreNeeded) {
+  EXPECT_THAT(
+      values_of_axis(R"({"field": "gpu.memory", "from": "40 GB", "to": "80 GB", "count": 4})"),
+      ElementsAre("40 GB", "53.3333 GB", "66.6667 GB", "80 GB"));
+  EXPECT_THAT(
+      values_of_axis(R"({"field": "gpu.memory", "from": "80 GB", "to": "80.0001 GB", "count": 3})"),
+      ElementsAre("80 GB", "80.00005 GB", "80.0001 GB"));
+  // Without an exponent, however small.
+  EXPECT_THAT(values_of_axis(R"({"field": "node.nvlink.latency", "from": "0.00001 s",
+                                 "to": "0.00003 s", "count": 3})"),
+              ElementsAre("0.00001 s", "0.00002 s", "0.00003 s"));
+}
+
+TEST(SweepAxesTest, AsynchronousSchedulesAreAllowedWhereOneIsFixed) {
+  const std::string allow = R"(, "allow": ["asynchronous"])";
+  EXPECT_THAT(error_of_axes(kTwoBatches, allow),
+              HasSubstr("s.json: /allow: \"asynchronous\" has no effect: no asynchronous schedule "
+                        "is fixed (fix one, for example \"fix\": \"schedule=pipedream-2bw\")"));
+  EXPECT_THAT(error_of_axes(kTwoBatches, allow + R"(, "fix": "schedule=1f1b")"),
+              HasSubstr("has no effect"));
+  EXPECT_EQ(error_of_axes(kTwoBatches, allow + R"(, "fix": "schedule=pipedream-2bw")"), "");
 }
 
 }  // namespace

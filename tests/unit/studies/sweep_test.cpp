@@ -15,7 +15,6 @@
 #include "base/csv.hpp"
 #include "base/error.hpp"
 #include "base/files.hpp"
-#include "studies/sweeps/value_labels.hpp"
 #include "tests/unit/studies/pictures.hpp"
 
 namespace orrery::studies {
@@ -342,23 +341,6 @@ TEST(SweepTest, FailuresSpeakOfMembersOfTheDocument) {
   EXPECT_THAT(
       error_of(document(kBatches, R"(, "set": ["layers"])")),
       testing::AllOf(HasSubstr("s.json: /set/0: \"layers\" has no value"), Not(HasSubstr("--"))));
-}
-
-TEST(ValueLabelsTest, LongNumbersAreShortenedAndNamesAreNot) {
-  EXPECT_EQ(short_label("132.082 GB"), "132 GB");
-  EXPECT_EQ(short_label("80 GB"), "80 GB");
-  EXPECT_EQ(short_label("1234567"), "1.23e+06");
-  EXPECT_EQ(short_label("1f1b-interleaved"), "1f1b-interleaved");
-  EXPECT_EQ(short_label(""), "");
-}
-
-TEST(ValueLabelsTest, SortsNumbersOfOneUnitOnly) {
-  std::vector<std::string> memory = {"182 GB", "46.5 GB", "90 GB"};
-  sort_by_number(memory);
-  EXPECT_THAT(memory, ElementsAre("46.5 GB", "90 GB", "182 GB"));
-  std::vector<std::string> mixed = {"2 TB", "46.5 GB"};
-  sort_by_number(mixed);
-  EXPECT_THAT(mixed, ElementsAre("2 TB", "46.5 GB"));
 }
 
 TEST(SweepTest, RepeatedRandomValuesShareAColumnOfThePicture) {

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Interleaved 1F1B for numbers of micro-batches that p does not divide: groups of p or a few more,
+// so that the last group has at least p, too, since devices would wait in a smaller one. Each
+// micro-batch more of a group keeps (v - 1) / v activations more on every device.
+#include <algorithm>
+
+#include "sim/orders/interleaved.hpp"
+
+namespace orrery::sim {
+namespace {
+
+// Micro-batches that take a chunk one behind the other: all, where there are fewer than devices.
+int group_of(const ScheduleParams& params) {
+  int group = std::min(params.stages, params.micro_batches);
+  while (params.micro_batches % group != 0 && params.micro_batches % group < params.stages) {
+    ++group;
+  }
+  return group;
+}
+
+std::string check(const ScheduleParams& params) {
+  return first_broken({check_basics(params), check_own_warm_up(params)});
+}
+
+PipelineOrder order(const ScheduleParams& params) {
+  return interleaved_order(params, group_of(params), false);
+}
+
+double most(const ScheduleParams& params) {
+  const int passes = 2 * (params.stages - 1) + (params.chunks - 1) * group_of(params) + 1;
+  return std::min<double>(params.micro_batches, static_cast<double>(passes) / params.chunks);
+}
+
+}  // namespace
+
+extern const Schedule schedule_interleaved_uneven = {
+    .name = "interleaved-uneven",
+    .description = "interleaved in groups of p micro-batches or more, the last one smaller",
+    .constraints = "none",
+    .source =
+        "NVIDIA, Megatron-LM, megatron/core/pipeline_parallel/schedules.py, get_schedule_table, "
+        "microbatch_group_size_per_vp_stage",
+    .splits_backward = false,
+    .uses_chunks = true,
+    .synchronous = true,
+    .check = check,
+    .order = order,
+    .most_activations = most,
+    .in_plans = true,
+};
+
+}  // namespace orrery::sim

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "studies/rows/other_training.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "base/text.hpp"
+#include "studies/rows/named_network.hpp"
+#include "studies/rows/row_network.hpp"
+#include "studies/rows/row_words.hpp"
+#include "studies/rows/settings.hpp"
+#include "studies/rows/stated_adapters.hpp"
+
+namespace orrery::studies {
+namespace {
+
+std::string remarks_of(const Measurement& row) {
+  return with_blanks(row.notes + "; " + row.variant + "; " + row.framework);
+}
+
+// Of serving.
+bool is_server(const std::string& framework) {
+  constexpr auto kServers = std::to_array<std::string_view>(
+      {"vllm", "tensorrt-llm", "trt-llm", "sglang", "text-generation-inference"});
+  return std::ranges::any_of(kServers, [&](auto name) { return framework.starts_with(name); });
+}
+
+// Of serving or of a simulator.
+std::string untrained(const Measurement& row) {
+  constexpr auto kClauses = std::to_array<std::string_view>(
+      {"inference", "inference only", "forward only", "forward pass only", "forward only run",
+       "inference run", "inference throughput", "inference latency", "simulated", "simulation",
+       "simulated run", "simulation result", "simulation results", "simulated results"});
+  for (const std::string& clause : asserted_clauses(with_blanks(row.notes + "; " + row.variant))) {
+    if (std::ranges::find(kClauses, trim(clause)) != kClauses.end()) {
+      return std::string(trim(clause));
+    }
+  }
+  return "";
+}
+
+// Steps of several models, or of several passes.
+std::string_view objective_in(std::string_view said) {
+  constexpr auto kObjectives = std::to_array<std::string_view>(
+      {"dpo", "ppo", "grpo", "kto", "orpo", "rloo", "rlhf", "reward model", "reward modeling",
+       "reward modelling", "distillation", "knowledge distillation"});
+  const auto* const found = std::ranges::find_if(
+      kObjectives, [said](auto word) { return find_word(said, word) != said.npos; });
+  return found == kObjectives.end() ? std::string_view() : *found;
+}
+
+// "first 16 layers frozen", "only head trained"; adapters are modelled, and their other weights
+// frozen.
+std::string frozen_in(const Measurement& row, const std::string& remarks) {
+  constexpr auto kFrozen = std::to_array<std::string_view>({"frozen", "freeze", "freezing"});
+  constexpr auto kOthers = std::to_array<std::string_view>({"gc", "clock", "clocks", "garbage"});
+  constexpr auto kAlone = std::to_array<std::string_view>(
+      {"only head trained", "only the head", "head only", "linear probe", "linear probing"});
+  const bool adapters = names_adapters(row.variant) || names_adapters(row.notes) ||
+                        names_adapters(row.model_name) || names_adapters(row.framework);
+  for (const std::string& clause : asserted_clauses(remarks)) {
+    const bool frozen = !adapters && has_word(clause, kFrozen) && !has_word(clause, kOthers);
+    if (frozen || has_word(clause, kAlone)) {
+      return std::string(trim(clause));
+    }
+  }
+  return "";
+}
+
+struct Unmodelled {
+  std::string_view word;
+  std::string_view line;
+};
+constexpr std::string_view kPrediction = "multi-token prediction is left out";
+constexpr std::string_view kPacked =
+    "documents of a sequence as one: their tokens all see each other";
+constexpr std::string_view kCompressed = "compressed gradients as whole ones";
+constexpr std::string_view kPlus = "ZeRO++ as ZeRO: messages in full width over all ranks";
+constexpr std::string_view kPower = "a limit of power as the GPU's own";
+constexpr std::string_view kClocks = "locked clocks as the GPU's own";
+constexpr std::string_view kNoPeers = "messages through host memory (NCCL_P2P_DISABLE) as direct";
+constexpr auto kUnmodelled = std::to_array<Unmodelled>({{"mtp", kPrediction},
+                                                        {"multi token prediction", kPrediction},
+                                                        {"packed", kPacked},
+                                                        {"packing", kPacked},
+                                                        {"variable length", kPacked},
+                                                        {"varlen", kPacked},
+                                                        {"document mask", kPacked},
+                                                        {"document masking", kPacked},
+                                                        {"powersgd", kCompressed},
+                                                        {"1 bit adam", kCompressed},
+                                                        {"1 bit lamb", kCompressed},
+                                                        {"gradient compression", kCompressed},
+                                                        {"zero++", kPlus},
+                                                        {"hpz", kPlus},
+                                                        {"qwz", kPlus},
+                                                        {"qgz", kPlus},
+                                                        {"power capped", kPower},
+                                                        {"power cap", kPower},
+                                                        {"power limit", kPower},
+                                                        {"power limited", kPower},
+                                                        {"locked clocks", kClocks},
+                                                        {"clocks locked", kClocks},
+                                                        {"clock locked", kClocks},
+                                                        {"nccl p2p disable", kNoPeers}});
+
+}  // namespace
+
+std::string no_plain_training(const Measurement& row) {
+  const std::string framework = to_lower(row.framework);
+  const bool serves = is_server(framework);
+  if (!serves && row.metric.starts_with("layer_")) {  // a pass of one is what it is
+    return "";
+  }
+  if (const std::string said = serves ? framework : untrained(row); !said.empty()) {
+    return fmt::format("\"{}\" is no measured training step", printable(said, 60));
+  }
+  const std::string remarks = remarks_of(row);
+  std::string said(objective_in(asserted(remarks)));
+  if (said.empty()) {
+    said = frozen_in(row, remarks);
+  }
+  return said.empty() ? ""
+                      : fmt::format(
+                            "\"{}\": only training of all weights, or of adapters, on one "
+                            "pass over a batch is modelled",
+                            printable(said, 60));
+}
+
+std::vector<std::string> unmodelled_remarks(const Measurement& row) {
+  const std::string said = asserted(remarks_of(row) + "; " + with_blanks(row.zero_detail));
+  std::vector<std::string> lines;
+  for (const Unmodelled& one : kUnmodelled) {
+    const bool known = !lines.empty() && lines.back() == one.line;
+    if (!known && find_word(said, one.word) != said.npos) {
+      lines.emplace_back(one.line);
+    }
+  }
+  constexpr std::string_view kWindow = "sliding window";
+  if (find_word(said, kWindow) != said.npos && !stated_window(row)) {
+    const auto named = named_network(row);
+    if (!named || named->sliding_window == 0) {
+      lines.emplace_back("a sliding window of unknown size as attention over the whole sequence");
+    }
+  }
+  return lines;
+}
+
+}  // namespace orrery::studies

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "studies/rows/stated_dispatch.hpp"
+
+#include <array>
+#include <optional>
+
+#include "base/text.hpp"
+#include "studies/rows/bridge_recipes.hpp"
+#include "studies/rows/row_words.hpp"
+#include "studies/rows/settings.hpp"
+#include "studies/rows/stated_overlap.hpp"
+
+namespace orrery::studies {
+namespace {
+
+// Libraries that send a token once to each node, which passes it on: DeepEP (deepseek-ai/DeepEP,
+// README) and its successor in Megatron-LM's flex dispatcher (core/transformer/moe/fused_a2a.py).
+constexpr auto kOnceANode = std::to_array<std::string_view>(
+    {"deepep", "deep ep", "hybridep", "hybrid ep", "deduplicated", "deduplicates", "dedup",
+     "node limited routing", "node limited", "flex dispatcher"});
+constexpr auto kEightBitTokens = std::to_array<std::string_view>(
+    {"fp8 dispatch", "fp8 all to all", "fp8 a2a", "dispatch in fp8", "fp8 token dispatch",
+     "quantised dispatch", "quantized dispatch", "8 bit dispatch"});
+
+bool has_experts(const Measurement& row) {
+  return row.experts.value_or(0) > 1 && row.ep.value_or(1) > 1;
+}
+
+// DeepSeek-V3's report on its framework: tokens travel in fp8 and once to each of four nodes at
+// most (arXiv 2412.19437, sections 3.2.2 and 3.3.2).
+bool is_hai_llm(const Measurement& row) {
+  return mentions(row.framework, "HAI-LLM") && row.precision == "fp8";
+}
+
+}  // namespace
+
+std::string schedule_with_exchanges(const Measurement& row, const std::string& schedule) {
+  if (!has_experts(row) || (schedule != "1f1b" && schedule != "interleaved")) {
+    return schedule;
+  }
+  const std::optional<bool> stated = stated_hidden_exchanges(row);
+  const std::optional<BridgeRecipe> recipe = bridge_recipe(row);
+  // Megatron-LM asks for model chunks (megatron/core/transformer/transformer_config.py).
+  const bool chunks = row.pp.value_or(1) == 1 || row.vpp.value_or(1) > 1;
+  const bool hides = stated.value_or(recipe && recipe->hides_exchanges && chunks);
+  return hides ? std::string(kJoinedPasses) : schedule;
+}
+
+void apply_dispatch(const Measurement& row, plan::Execution& execution) {
+  if (!has_experts(row)) {
+    return;
+  }
+  const std::optional<BridgeRecipe> recipe = bridge_recipe(row);
+  execution.deduplicated_dispatch |= is_hai_llm(row) || (recipe && recipe->deduplicates);
+  execution.quantised_dispatch |= is_hai_llm(row);
+  for (const std::string* cell : {&row.framework, &row.overlap, &row.variant, &row.notes}) {
+    const std::string said = asserted_with_blanks(*cell);
+    execution.deduplicated_dispatch |= has_word(said, kOnceANode);
+    execution.quantised_dispatch |= has_word(said, kEightBitTokens);
+  }
+}
+
+bool names_dispatch(std::string_view clause) {
+  const std::string plain = with_blanks(clause);
+  return has_word(plain, kOnceANode) || has_word(plain, kEightBitTokens);
+}
+
+}  // namespace orrery::studies
