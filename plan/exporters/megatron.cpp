@@ -12,6 +12,7 @@
 #include "plan/launch_script/megatron_conditions.hpp"
 #include "plan/launch_script/megatron_network.hpp"
 #include "plan/launch_script/megatron_patterns.hpp"
+#include "sim/orders/interleaved.hpp"
 
 namespace orrery::plan {
 namespace {
@@ -81,6 +82,12 @@ class MegatronExport {
   }
 
  private:
+  // Groups have p micro-batches or more (core/pipeline_parallel/schedules.py,
+  // forward_backward_pipelining_with_interleaving).
+  bool in_uneven_groups() const {
+    return plan_.schedule == "interleaved-uneven" && plan_.chunks > 1 &&
+           plan_.num_micro_batches() >= plan_.pp;
+  }
   bool combined() const { return plan_.schedule == "combined-1f1b"; }
   void add(const char* flag, std::string value = {}) { flags_.emplace_back(flag, value); }
   void add_if(bool condition, const char* flag) {
@@ -96,7 +103,8 @@ class MegatronExport {
       require(layout == layout_, "blocks with different layouts");
     }
     const bool schedule = plan_.schedule == (plan_.chunks > 1 ? "interleaved" : "1f1b");
-    require(schedule || combined() || plan_.pp == 1, fmt::format("the schedule {}", plan_.schedule),
+    require(schedule || in_uneven_groups() || combined() || plan_.pp == 1,
+            fmt::format("the schedule {}", plan_.schedule),
             "search with --schedule 1f1b --schedule interleaved");
     const Execution& execution = plan_.execution;
     if (const auto conflict = megatron_conflict(plan_)) {
@@ -151,6 +159,10 @@ class MegatronExport {
       add("--pipeline-model-parallel-layout", pipeline_layout_text(plan_.stage_blocks));
     } else if (plan_.chunks > 1) {
       add("--num-layers-per-virtual-pipeline-stage", text_of(layers / num_stages));
+    }
+    if (in_uneven_groups()) {
+      add("--microbatch-group-size-per-virtual-pipeline-stage",
+          text_of(sim::uneven_group(plan_.pp, static_cast<int>(plan_.num_micro_batches()))));
     }
   }
 

@@ -12,6 +12,7 @@
 #include "plan/launch_script/megatron_conditions.hpp"
 #include "plan/launch_script/megatron_network.hpp"
 #include "plan/launch_script/megatron_patterns.hpp"
+#include "sim/orders/interleaved.hpp"
 
 namespace orrery::plan {
 namespace {
@@ -124,9 +125,14 @@ class MegatronImport {
         arguments_.integer("--num-virtual-stages-per-pipeline-rank", 1, limits::kMaxLayers);
     const auto group = arguments_.integer("--microbatch-group-size-per-virtual-pipeline-stage", 1,
                                           limits::kMaxBatch);
-    if (group.value_or(plan_.pp) != plan_.pp) {
-      fail("--microbatch-group-size-per-virtual-pipeline-stage",
-           "groups of another size than the pipeline are not modelled");
+    const auto micro_batches = static_cast<int>(plan_.num_micro_batches());
+    const bool in_uneven_groups = group.has_value() && micro_batches % plan_.pp != 0 &&
+                                  *group == sim::uneven_group(plan_.pp, micro_batches);
+    if (group.value_or(plan_.pp) != plan_.pp && !in_uneven_groups) {
+      fail(
+          "--microbatch-group-size-per-virtual-pipeline-stage",
+          "groups of another size than the pipeline are modelled for numbers of micro-batches that "
+          "it does not divide alone, and then the smallest that Megatron-LM takes");
     }
     if (layout.has_value()) {
       plan_.stage_blocks =
@@ -156,7 +162,9 @@ class MegatronImport {
         fail("--delay-wgrad-compute", "a postponed weight gradient is not modelled",
              fmt::format("remove it, or add {}", kCombined));
       }
-      plan_.schedule = plan_.chunks > 1 ? "interleaved" : "1f1b";
+      plan_.schedule = plan_.chunks == 1  ? "1f1b"
+                       : in_uneven_groups ? "interleaved-uneven"
+                                          : "interleaved";
       return;
     }
     plan_.schedule = "combined-1f1b";

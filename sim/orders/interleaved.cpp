@@ -28,6 +28,14 @@ Turn turn_of(int k, int group, const ScheduleParams& params) {
 
 }  // namespace
 
+int uneven_group(int stages, int micro_batches) {
+  int group = std::min(stages, micro_batches);
+  while (micro_batches % group != 0 && micro_batches % group < stages) {
+    ++group;
+  }
+  return group;
+}
+
 PipelineOrder interleaved_order(const ScheduleParams& params, int group, bool joins) {
   const int p = params.stages;
   const int v = params.chunks;

@@ -13,6 +13,10 @@ namespace orrery::sim {
 // What the order cannot do with these parameters; empty if nothing.
 std::string check_interleaved(const ScheduleParams& params);
 
+// Micro-batches of a group where p does not divide them: the least from p on that leaves a last
+// group of none or of p at least; all of them, where there are fewer than devices.
+int uneven_group(int stages, int micro_batches);
+
 // `group`: micro-batches that take a chunk one behind the other; the last group may be smaller.
 // `joins`: one more forward ahead, so that a forward and the backward after it, of different
 // micro-batches, run as one block (Megatron-LM, combined_1f1b.py).

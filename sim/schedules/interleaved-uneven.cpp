@@ -9,13 +9,8 @@
 namespace orrery::sim {
 namespace {
 
-// Micro-batches that take a chunk one behind the other: all, where there are fewer than devices.
 int group_of(const ScheduleParams& params) {
-  int group = std::min(params.stages, params.micro_batches);
-  while (params.micro_batches % group != 0 && params.micro_batches % group < params.stages) {
-    ++group;
-  }
-  return group;
+  return uneven_group(params.stages, params.micro_batches);
 }
 
 std::string check(const ScheduleParams& params) {
@@ -35,7 +30,7 @@ double most(const ScheduleParams& params) {
 
 extern const Schedule schedule_interleaved_uneven = {
     .name = "interleaved-uneven",
-    .description = "interleaved in groups of p micro-batches or more, the last one smaller",
+    .description = "interleaved for any number of micro-batches, in groups of p or a few more",
     .constraints = "none",
     .source =
         "NVIDIA, Megatron-LM, megatron/core/pipeline_parallel/schedules.py, get_schedule_table, "

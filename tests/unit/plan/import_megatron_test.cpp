@@ -255,6 +255,21 @@ TEST(MegatronImport, DerivesStages) {
   EXPECT_EQ(layout.stage_blocks, (std::vector<int>{7, 3}));
 }
 
+// Ten micro-batches on four stages travel in two groups of five, there and back.
+TEST(MegatronImport, ReadsBackUnevenGroups) {
+  const std::string shape =
+      "--num-layers 8 --hidden-size 1024 --num-attention-heads 16 --seq-length 2048 --bf16 "
+      "--micro-batch-size 1 --global-batch-size 40 --vocab-size 50000 "
+      "--pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 1 "
+      "--microbatch-group-size-per-virtual-pipeline-stage ";
+  const Plan plan = import(shape + "5");
+  EXPECT_EQ(plan.schedule, "interleaved-uneven");
+  const std::string written = find_exporter("megatron").write(plan);
+  EXPECT_THAT(written, HasSubstr("--microbatch-group-size-per-virtual-pipeline-stage 5"));
+  EXPECT_EQ(import(written).schedule, "interleaved-uneven");
+  EXPECT_THAT(problem(shape + "6"), HasSubstr("groups of another size"));
+}
+
 TEST(MegatronImport, RecomputesTheFirstLayersOfEveryStage) {
   const Plan plan = import(kBase +
                            "--pipeline-model-parallel-size 2 --recompute-granularity full "
