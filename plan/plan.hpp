@@ -165,6 +165,7 @@ struct Execution {
       true;                        // ZeRO-3 frees gathered parameters between forward and backward
   Seconds host_per_block;          // host time to issue one pass of a layer; bounds small layers
   bool blocking_launches = false;  // CUDA_LAUNCH_BLOCKING: the host waits for every kernel
+  bool cuda_graphs = false;        // a pass of a layer without experts is one launch of the host's
   // ZeRO-3, and parameters that live elsewhere: whole blocks not yet freed; 0: any number.
   int gathers_in_flight = 2;
   int fetched_together = 1;  // of them, where parameters live elsewhere

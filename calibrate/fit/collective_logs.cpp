@@ -98,12 +98,12 @@ std::string why_not_fitted(const SampleHeader& header, const CollectiveSample& s
   if (shape.nodes > 1 && mentions(header.fabric, "nic not stated")) {
     return "the network is not stated";
   }
+  const auto forces = [&](const std::string& text) {
+    return mentions(text, "nccl_algo") || mentions(text, "nccl_proto");
+  };
   const bool forced =
-      mentions(header.fabric, "nccl_algo") ||
-      std::any_of(header.notes.begin(), header.notes.end(), [&](const std::string& note) {
-        return mentions(note, "nccl_algo") || mentions(note, "nccl_proto");
-      });
-  return forced ? "NCCL's algorithm was forced" : "";
+      forces(header.fabric) || std::any_of(header.notes.begin(), header.notes.end(), forces);
+  return forced ? "NCCL's algorithm or protocol was forced" : "";
 }
 
 bool is_unnamed_network(const SampleHeader& header, const CollectiveLog& log) {

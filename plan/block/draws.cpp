@@ -87,9 +87,8 @@ void check_range(std::initializer_list<SimTime> passes, std::size_t blocks) {
 }  // namespace
 
 void BlockCosts::time_passes(const Key& key, const BlockSteps& steps, BlockCost& cost) const {
-  const bool layer =
-      network_.blocks[static_cast<std::size_t>(key.block)].kind == models::BlockKind::Layer;
-  const Seconds host = layer ? execution_.host_per_block : Seconds();
+  const Seconds host =
+      host_of_pass(execution_, network_.blocks[static_cast<std::size_t>(key.block)]);
   // Replaying the attention core alone is a few kernels, not a pass.
   const Seconds replay_host = key.layout.recompute == Recompute::Full ? host : Seconds();
   const PassCost forward = queue(steps.forward, host);

@@ -18,8 +18,7 @@ void expose_host(const BlockContext& context, std::vector<Step>& steps) {
   for (const Step& step : steps) {
     launches += step.collective ? 1 : step.launches;
   }
-  const Seconds host =
-      context.block.kind == models::BlockKind::Layer ? context.execution.host_per_block : Seconds();
+  const Seconds host = host_of_pass(context.execution, context.block);
   const Seconds each = std::max(context.device.profile().kernel_launch,
                                 host / static_cast<double>(std::max(1, launches)));
   for (Step& step : steps) {
@@ -27,7 +26,27 @@ void expose_host(const BlockContext& context, std::vector<Step>& steps) {
   }
 }
 
+void launch_once(std::vector<Step>& steps) {
+  bool is_first = true;
+  for (Step& step : steps) {
+    if (!step.collective) {
+      step.launches = is_first ? 1 : 0;
+      is_first = false;
+    }
+  }
+}
+
 }  // namespace
+
+bool is_recorded(const Execution& execution, const models::Block& block) {
+  return execution.cuda_graphs && !execution.blocking_launches && block.experts == 0 &&
+         block.kind == models::BlockKind::Layer;
+}
+
+Seconds host_of_pass(const Execution& execution, const models::Block& block) {
+  const bool issues = block.kind == models::BlockKind::Layer && !is_recorded(execution, block);
+  return issues ? execution.host_per_block : Seconds();
+}
 
 BlockSteps lower_block(const BlockContext& context) {
   const Lowering lowering(context);
@@ -36,6 +55,9 @@ BlockSteps lower_block(const BlockContext& context) {
   if (context.block.frozen || context.forward_only) {
     if (context.execution.blocking_launches) {
       expose_host(context, steps.forward);
+    }
+    if (is_recorded(context.execution, context.block)) {
+      launch_once(steps.forward);
     }
     return steps;
   }
@@ -53,6 +75,11 @@ BlockSteps lower_block(const BlockContext& context) {
   if (context.execution.blocking_launches) {
     for (std::vector<Step>* list : {&steps.forward, &steps.recompute, &steps.backward}) {
       expose_host(context, *list);
+    }
+  }
+  if (is_recorded(context.execution, context.block)) {
+    for (std::vector<Step>* list : {&steps.forward, &steps.recompute, &steps.backward}) {
+      launch_once(*list);
     }
   }
   return steps;

@@ -36,6 +36,12 @@ struct Step {
 // Tokens travel to their experts or back.
 inline bool is_routed(const Step& step) { return step.collective && step.axis == Axis::Expert; }
 
+// Whether the passes of a block are replayed from a CUDA graph, so that its kernels are one launch
+// (Megatron-LM, --enable-cuda-graph). The host must know how many tokens experts got.
+bool is_recorded(const Execution& execution, const models::Block& block);
+// What the framework's own code takes the host for a pass of a block, in which it issues kernels.
+Seconds host_of_pass(const Execution& execution, const models::Block& block);
+
 struct BlockSteps {
   std::vector<Step> forward;
   std::vector<Step> backward;

@@ -44,6 +44,7 @@ constexpr std::array kFlags = {
     Flag{"attention_copies", &Execution::attention_copies},
     Flag{"projection_copies", &Execution::projection_copies},
     Flag{"blocking_launches", &Execution::blocking_launches},
+    Flag{"cuda_graphs", &Execution::cuda_graphs},
     Flag{"eager_optimizer", &Execution::eager_optimizer},
     Flag{"vocab_parallel", &Execution::vocab_parallel},
     Flag{"overlap_grad_reduce", &Execution::overlap_grad_reduce},

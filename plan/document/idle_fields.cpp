@@ -26,6 +26,7 @@ struct FlagRule {
 
 constexpr std::string_view kTraining = "a training plan";
 constexpr std::string_view kWaits = "a training plan with pp > 1, without overlap_p2p and slices";
+constexpr std::string_view kRecorded = "layers without experts in training, not blocking_launches";
 constexpr std::string_view kZero3 = "zero_stage = 3 over several data-parallel ranks";
 constexpr std::string_view kGathers =
     "zero_stage = 3 over several data-parallel ranks, or offload.parameters";
@@ -46,6 +47,15 @@ bool splits_projection(const PlanUses& uses) {
   const Execution& execution = uses.plan.execution;
   return uses.training && execution.fused_attention && !execution.attention_copies &&
          uses.plan.network.spec.position == models::PositionKind::Rotary;
+}
+
+// Layers with experts are launched kernel by kernel.
+bool records_layers(const PlanUses& uses) {
+  const std::vector<models::Block>& blocks = uses.plan.network.blocks;
+  return uses.training && !uses.plan.execution.blocking_launches &&
+         std::any_of(blocks.begin(), blocks.end(), [](const models::Block& block) {
+           return block.kind == models::BlockKind::Layer && block.experts == 0;
+         });
 }
 
 // A flag that is not listed does something in every plan.
@@ -202,6 +212,7 @@ constexpr std::array kFlagRules = {
              },
              "zero_stage 1 or 2 over several data-parallel ranks without "
              "overlap_param_gather"},
+    FlagRule{"cuda_graphs", &Execution::cuda_graphs, records_layers, kRecorded},
     FlagRule{
         "ships_weights", &Execution::ships_weights,
         [](const PlanUses& u) { return u.training && schedule_traits(u.plan).spreads_attention; },

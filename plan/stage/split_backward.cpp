@@ -129,7 +129,7 @@ const SplitBackwards::Split& SplitBackwards::of(const StagePiece& piece, const P
   const BlockContext context = costs.block_context(piece.block, layout, micro_batch);
   const BlockSteps steps = costs.steps_of(piece.block, layout, micro_batch);
   split.layer = context.block.kind == models::BlockKind::Layer;
-  const Seconds host = split.layer ? costs.execution().host_per_block : Seconds();
+  const Seconds host = host_of_pass(costs.execution(), context.block);
   const SplitSteps lists = split_steps(steps.backward);
   const auto queued = [&](const std::vector<Step>& list, double share) {
     return queue_steps(list, costs.device(), host * share);

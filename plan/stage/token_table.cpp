@@ -23,9 +23,12 @@ bool shares_table(const models::Network& network) {
   });
 }
 
+bool holds_table(const models::Block& block) {
+  return block.kind == models::BlockKind::Embedding || uses_table(block);
+}
+
 bool holds_table(const Plan& plan, const StagePiece& piece) {
-  return kind_of(piece, plan.network) == models::BlockKind::Embedding ||
-         uses_table(block_of(plan, piece));
+  return holds_table(block_of(plan, piece));
 }
 
 bool trains_table(const models::Network& network) {
@@ -87,7 +90,7 @@ void share_table(const Plan& plan, const std::vector<std::uint16_t>& device_of,
   }
   std::vector<bool> with_table;  // by block: their tensors are many, and so are the pieces
   for (const models::Block& block : plan.network.blocks) {
-    with_table.push_back(block.kind == models::BlockKind::Embedding || uses_table(block));
+    with_table.push_back(holds_table(block));
   }
   std::vector<std::pair<int, const StagePiece*>> held;
   for (const bool embeds : {true, false}) {

@@ -2,10 +2,9 @@
 // DiffusionPipe: cut the trainable backbone of a diffusion model into stages on equal numbers of
 // replicas, minimising (M + 2 S - 2) x the longest stage or transfer + gradient synchronisation;
 // with self-conditioning, an extra forward of every micro-batch in some of the iterations, the mean
-// of both kinds of iterations;
-// then fill the bubbles of the 1F1B pipeline (intervals with a set of idle devices) with the frozen
-// layers of the next iteration, whole layers at the full local batch first, a part of the batch
-// where only that fits.
+// of both kinds of iterations; then fill the bubbles of the 1F1B pipeline (intervals with a set of
+// idle devices) with the frozen layers of the next iteration, whole layers at the full local batch
+// first, a part of the batch where only that fits.
 #include <algorithm>
 #include <array>
 #include <limits>

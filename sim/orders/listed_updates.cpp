@@ -131,9 +131,8 @@ class UpdateCheck {
       const std::uint32_t needed = needed_by(pass, pass.micro_batch / each);
       if (stage.done < needed) {
         wrong_ = fmt::format(
-            "update {} of {} is listed after a forward that uses its parameters: list it earlier, "
-            "or "
-            "state other \"versions\"",
+            "update {} of {} is listed after a forward that uses its parameters: list it "
+            "earlier, or state other \"versions\"",
             needed - 1, stage_text(s));
       }
     } else if (pass.kind == PassKind::WeightGrad || pass.kind == PassKind::Backward) {

@@ -183,16 +183,31 @@ std::vector<TextNumber> numbers_in(std::string_view text) {
   return numbers;
 }
 
-// FLOP/s of a number that is a peak: one with a unit, one as large as a peak in a text that speaks
-// of one, and beside the word itself ("peak 989") a number of TFLOP/s.
+// Whether what stands before a rate divides by it: "model FLOPs / 989 TFLOPS", not "163 TFLOP/s
+// achieved".
+bool is_divided_by(std::string_view before) {
+  constexpr auto kWords = std::to_array<std::string_view>({"over", "by", "against", "vs", "vs."});
+  before = trim(before);
+  const std::string_view word = before.substr(before.find_last_of(" (") + 1);
+  return before.ends_with('/') || std::find(kWords.begin(), kWords.end(), word) != kWords.end();
+}
+
+// Whether a number belongs to the word before it: "peak of 989", not "over peak; sequence 2048".
+bool is_behind_peak(std::string_view before, std::string_view peak) {
+  const std::size_t at = before.rfind(peak);
+  return at != before.npos && before.find_first_of(",;", at) == before.npos;
+}
+
+// FLOP/s of a number that is a peak: one with a unit that FLOPs are divided by, one as large as a
+// peak in a text that speaks of one, and beside the word itself ("peak 989") a number of TFLOP/s.
 double peak_of(const TextNumber& number, bool speaks_of_peak) {
   constexpr std::string_view kPeak = "peak";
   const double rate = number.value * rate_unit(number.behind);
-  if (rate >= 1e12 && rate <= 1e17 && (speaks_of_peak || rate != number.value)) {
+  const bool is_divisor = rate != number.value && is_divided_by(number.before);
+  if (rate >= 1e12 && rate <= 1e17 && (speaks_of_peak || is_divisor)) {
     return rate;
   }
-  const bool beside =
-      number.before.find(kPeak) != number.before.npos || number.behind.starts_with(kPeak);
+  const bool beside = is_behind_peak(number.before, kPeak) || number.behind.starts_with(kPeak);
   const bool counts = !number.behind.starts_with('%') &&
                       (number.behind.empty() || !is_letter(number.behind.front()) ||
                        number.behind.starts_with(kPeak));

@@ -130,6 +130,10 @@ const std::vector<FrameworkFacts>& framework_table() {
       launched("Megatron-Core 24.07", nemo_launcher()),
       engine(facts("Megatron-Core 24.09", nemo_launcher(), true, true)),
       launched("Megatron-Core 24.0", nemo_early_launcher()),
+      with_t5_scripts(launched("NeMo 24.01", nemo_early_launcher())),
+      with_t5_scripts(launched("NeMo 24.03", nemo_early_launcher())),
+      with_t5_scripts(launched("NeMo 24.05", nemo_early_launcher())),
+      with_t5_scripts(launched("NeMo 24.07", nemo_launcher())),
       engine(with_adapters(with_t5_scripts(folding(facts("NeMo", nemo(), true, true))))),
       engine(folding(facts("Megatron-Core", nemo(), true, false))),
       // Releases of Megatron-Core, whose versions begin with 0.

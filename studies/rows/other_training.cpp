@@ -18,7 +18,7 @@ namespace orrery::studies {
 namespace {
 
 std::string remarks_of(const Measurement& row) {
-  return with_blanks(row.notes + "; " + row.variant + "; " + row.framework);
+  return row.notes + "; " + row.variant + "; " + row.framework;
 }
 
 // Of serving.
@@ -54,16 +54,25 @@ std::string_view objective_in(std::string_view said) {
 
 // "first 16 layers frozen", "only head trained"; adapters are modelled, and their other weights
 // frozen.
-std::string frozen_in(const Measurement& row, const std::string& remarks) {
-  constexpr auto kFrozen = std::to_array<std::string_view>({"frozen", "freeze", "freezing"});
-  constexpr auto kOthers = std::to_array<std::string_view>({"gc", "clock", "clocks", "garbage"});
-  constexpr auto kAlone = std::to_array<std::string_view>(
-      {"only head trained", "only the head", "head only", "linear probe", "linear probing"});
+std::string frozen_in(const Measurement& row) {
+  constexpr auto kFrozen =
+      std::to_array<std::string_view>({"frozen layers", "frozen", "freeze", "freezing"});
+  constexpr auto kOthers =
+      std::to_array<std::string_view>({"gc", "clock", "clocks", "garbage", "nothing", "software",
+                                       "container", "code", "version", "versions", "tokenizer"});
+  constexpr auto kAlone =
+      std::to_array<std::string_view>({"only head trained", "linear probe", "linear probing"});
+  constexpr auto kHead = std::to_array<std::string_view>({"only the head", "head only"});
+  constexpr auto kTrained = std::to_array<std::string_view>(
+      {"train", "trains", "trained", "training", "tuned", "tuning", "updated"});
   const bool adapters = names_adapters(row.variant) || names_adapters(row.notes) ||
                         names_adapters(row.model_name) || names_adapters(row.framework);
-  for (const std::string& clause : asserted_clauses(remarks)) {
-    const bool frozen = !adapters && has_word(clause, kFrozen) && !has_word(clause, kOthers);
-    if (frozen || has_word(clause, kAlone)) {
+  for (const std::string& said : asserted_clauses(remarks_of(row))) {
+    const std::string clause = with_blanks(said);
+    const bool frozen =
+        !adapters && switch_set(clause, kFrozen) == true && !has_word(clause, kOthers);
+    const bool head = has_word(clause, kHead) && has_word(clause, kTrained);
+    if (frozen || head || has_word(clause, kAlone)) {
       return std::string(trim(clause));
     }
   }
@@ -118,10 +127,9 @@ std::string no_plain_training(const Measurement& row) {
   if (const std::string said = serves ? framework : untrained(row); !said.empty()) {
     return fmt::format("\"{}\" is no measured training step", printable(said, 60));
   }
-  const std::string remarks = remarks_of(row);
-  std::string said(objective_in(asserted(remarks)));
+  std::string said(objective_in(asserted_with_blanks(remarks_of(row))));
   if (said.empty()) {
-    said = frozen_in(row, remarks);
+    said = frozen_in(row);
   }
   return said.empty() ? ""
                       : fmt::format(
@@ -131,7 +139,7 @@ std::string no_plain_training(const Measurement& row) {
 }
 
 std::vector<std::string> unmodelled_remarks(const Measurement& row) {
-  const std::string said = asserted(remarks_of(row) + "; " + with_blanks(row.zero_detail));
+  const std::string said = asserted_with_blanks(remarks_of(row) + "; " + row.zero_detail);
   std::vector<std::string> lines;
   for (const Unmodelled& one : kUnmodelled) {
     const bool known = !lines.empty() && lines.back() == one.line;

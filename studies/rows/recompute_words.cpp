@@ -208,6 +208,8 @@ RecomputeWords kind_in_words(std::string_view cell, std::string_view detail) {
   constexpr auto kSome =
       std::to_array<std::string_view>({"selective", "per-op", "per op", "every ", "half of", "%"});
   constexpr auto kParts = std::to_array<std::string_view>({"selective", "per-op", "per op"});
+  constexpr auto kModules =
+      std::to_array<std::string_view>({"recompute_modules", "recompute-modules"});
   constexpr auto kWhole = std::to_array<std::string_view>(
       {"full", "block", "uniform", "checkpoint", "ckpt", "recomput", "rematerial", "all layers"});
   if (const auto kind = kind_of_flag(name)) {
@@ -230,7 +232,8 @@ RecomputeWords kind_in_words(std::string_view cell, std::string_view detail) {
   if (names_all_layers(said) || (names_every_layer(said) && !says_any(said, kParts))) {
     return with("full");
   }
-  if (says_any(said, kSome) || states_share(said)) {
+  const bool modules = says_any(said, kModules) && said.find("full") == said.npos;
+  if (modules || says_any(said, kSome) || states_share(said)) {
     return with("selective");
   }
   const bool layers = is_digit(said.front()) && said.find("layer") != said.npos;  // "8 layers"

@@ -16,9 +16,9 @@
 namespace orrery::studies {
 namespace {
 
-// The clauses about this run, denials and all, with blanks as settings have them.
+// The clauses about this run, denials and all, in lower case.
 std::vector<std::string> clauses_of(const Measurement& row) {
-  std::string text = with_blanks(about_this_run(row.notes + "; " + row.variant));
+  std::string text = about_this_run(row.notes + "; " + row.variant);
   std::replace_if(
       text.begin(), text.end(),
       [](char c) { return std::string_view(",()\n").find(c) != std::string_view::npos; }, ';');
@@ -31,9 +31,9 @@ std::vector<std::string> clauses_of(const Measurement& row) {
 
 // Whether a clause is about what somebody counts, guesses or does not know.
 bool is_no_statement(std::string_view clause) {
-  constexpr auto kWords =
-      std::to_array<std::string_view>({"flop", "mfu", "hfu", "count", "formula", "stated", "given",
-                                       "known", "inferred", "assum", "clear", "may be"});
+  constexpr auto kWords = std::to_array<std::string_view>(
+      {"flop", "mfu", "hfu", "count", "formula", "stated", "given", "known", "inferred", "assum",
+       "clear", "may be", "overhead", "avoid"});
   return says_any(clause, kWords);
 }
 
@@ -43,7 +43,7 @@ void read_recompute(const std::string& clause, Measurement& row) {
        "activation recomputation", "activation recompute", "recompute granularity",
        "recompute activations", "recomputation", "recompute", "rematerialization", "remat",
        "full ac", "selective ac", "sac"});
-  if (!has_word(clause, kNames)) {
+  if (!has_word(with_blanks(clause), kNames)) {
     return;
   }
   const bool denied = switch_set(clause, kNames) == false;
@@ -62,55 +62,75 @@ void read_attention(const std::string& clause, Measurement& row) {
        "flash attention", "flash attn", "sdpa", "attn implementation", "attn impl",
        "attention implementation", "eager attention", "naive attention", "unfused attention",
        "cudnn attention", "xformers"});
-  if (!has_word(clause, kNames)) {
+  // Without these, attention is two products with softmax between them; "no FA3" leaves it open.
+  constexpr auto kFused =
+      std::to_array<std::string_view>({"flashattention", "flash attention", "flash attn", "sdpa"});
+  const std::string plain = with_blanks(clause);
+  if (!has_word(plain, kNames)) {
     return;
   }
-  const bool denied = trim(asserted(clause)).empty();
-  row.attention_impl = denied ? "unfused: " + clause : clause;
+  const bool denied = trim(asserted(plain)).empty();
+  if (denied && !has_word(plain, kFused)) {
+    return;
+  }
+  row.attention_impl = denied ? "unfused: " + plain : plain;
   row.remarks.push_back(fmt::format("attention_impl {}", printable(row.attention_impl, 60)));
 }
 
-void read_stage(const std::string& clause, Measurement& row) {
+OptionalCount numbered_stage(const std::string& clause) {
   constexpr auto kStages =
       std::to_array<std::string_view>({"zero stage", "zero", "deepspeed stage"});
+  const double stage = number_set(clause, kStages).value_or(-1);
+  return stage >= 0 && stage <= 3 && stage == std::floor(stage)
+             ? OptionalCount(static_cast<std::int64_t>(stage))
+             : std::nullopt;
+}
+
+OptionalCount named_stage(const std::string& clause) {
   constexpr auto kSharded = std::to_array<std::string_view>(
       {"fsdp", "fsdp2", "hsdp", "fully sharded", "fully shard", "zero3"});
   constexpr auto kDistributed = std::to_array<std::string_view>(
       {"use distributed optimizer", "distributed optimizer", "zero1"});
   constexpr auto kTwo = std::to_array<std::string_view>({"zero2"});
-  const double stage = number_set(clause, kStages).value_or(-1);
-  const std::string said = asserted(clause);
-  if (stage >= 0 && stage <= 3 && stage == std::floor(stage)) {
-    row.zero_stage = static_cast<std::int64_t>(stage);
-  } else if (has_word(said, kSharded)) {
-    row.zero_stage = 3;
-  } else if (has_word(said, kTwo)) {
-    row.zero_stage = 2;
-  } else if (const auto on = switch_set(clause, kDistributed)) {
-    row.zero_stage = *on ? 1 : 0;
-  } else {
-    return;
+  const std::string said = asserted_with_blanks(clause);
+  if (has_word(said, kSharded)) {
+    return 3;
   }
-  row.remarks.push_back(
-      fmt::format("zero_stage {} (\"{}\")", *row.zero_stage, printable(clause, 60)));
+  if (has_word(said, kTwo)) {
+    return 2;
+  }
+  const std::optional<bool> on = switch_set(clause, kDistributed);
+  return on ? OptionalCount(*on ? 1 : 0) : std::nullopt;
+}
+
+// A number counts before a name: "FSDP (ZeRO-2)".
+void read_stage(const std::vector<std::string>& clauses, Measurement& row) {
+  for (const auto stage_in : {numbered_stage, named_stage}) {
+    for (const std::string& clause : clauses) {
+      if (const OptionalCount stage = stage_in(clause)) {
+        row.zero_stage = stage;
+        row.remarks.push_back(fmt::format("zero_stage {} (\"{}\")", *stage, printable(clause, 60)));
+        return;
+      }
+    }
+  }
 }
 
 }  // namespace
 
 void read_stated_cells(Measurement& row) {
-  for (const std::string& clause : clauses_of(row)) {
-    if (is_no_statement(clause)) {
-      continue;
-    }
+  std::vector<std::string> clauses = clauses_of(row);
+  std::erase_if(clauses, is_no_statement);
+  for (const std::string& clause : clauses) {
     if (row.recompute.empty() && row.recompute_detail.empty()) {
       read_recompute(clause, row);
     }
     if (row.attention_impl.empty()) {
       read_attention(clause, row);
     }
-    if (!row.zero_stage && row.zero_detail.empty()) {
-      read_stage(clause, row);
-    }
+  }
+  if (!row.zero_stage && row.zero_detail.empty()) {
+    read_stage(clauses, row);
   }
 }
 

@@ -199,6 +199,13 @@ void apply_compiler(const Measurement& row, const FrameworkFacts& framework,
 
 }  // namespace
 
+bool names_graphs(const Measurement& row) {
+  constexpr auto kNames = std::to_array<std::string_view>({"cuda graph", "cudagraph"});
+  const std::string remarks =
+      row.notes + "; " + row.framework + "; " + row.variant + "; " + row.overlap;
+  return says_any(asserted_with_blanks(remarks), kNames);
+}
+
 plan::Execution row_execution(const Measurement& row, const FrameworkFacts& framework) {
   plan::Execution execution = framework.execution;
   apply_precision(row, framework, execution);
@@ -220,6 +227,7 @@ plan::Execution row_execution(const Measurement& row, const FrameworkFacts& fram
   apply_resharding(row, execution);
   apply_attention(row, framework, execution);
   execution.blocking_launches = row.notes_say("CUDA_LAUNCH_BLOCKING");
+  execution.cuda_graphs = names_graphs(row) && row.experts.value_or(0) == 0;
   if (framework.shared_output_runs_ahead && !row.variant.empty() && row.variant != "redis") {
     execution.synchronised_messages = false;
   }

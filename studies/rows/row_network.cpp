@@ -149,9 +149,10 @@ double capacity_factor(const Measurement& row) {
 OptionalCount stated_window(const Measurement& row) {
   constexpr auto kNames = std::to_array<std::string_view>(
       {"sliding window attention", "sliding window size", "sliding window"});
+  constexpr double kFewest = 64;  // half of gpt-oss's; less is a ratio ("5:1") or in units ("4K")
   constexpr double kMost = 1e9;
   const double keys = number_set(row.notes + "; " + row.variant, kNames).value_or(0);
-  return keys > 1 && keys <= kMost && keys == std::floor(keys)
+  return keys >= kFewest && keys <= kMost && keys == std::floor(keys)
              ? OptionalCount(static_cast<std::int64_t>(keys))
              : std::nullopt;
 }

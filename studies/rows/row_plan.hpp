@@ -29,6 +29,9 @@ std::vector<std::string> unread_variant(const Measurement& row);
 // Whether context ranks exchange heads for sequences, as Ulysses does, in place of a ring.
 bool exchanges_heads(const Measurement& row);
 
+// Whether a row says that kernels are replayed from CUDA graphs.
+bool names_graphs(const Measurement& row);
+
 // Execution choices: the framework's, changed by what the row says about overlap, attention,
 // precision and kernels.
 plan::Execution row_execution(const Measurement& row, const FrameworkFacts& framework);

@@ -125,7 +125,7 @@ void apply_attention(const Measurement& row, const FrameworkFacts& framework,
   apply_usual(row, framework, gpu, execution);
   const bool engine = framework.attention != AttentionKernel::Own;
   const std::string asserted_words = undenied(words);
-  if (const std::optional<int> version = stated_flash(row.attention_impl)) {
+  if (const std::optional<int> version = stated_flash(asserted_words)) {
     execution.flash_version = *version;
     execution.attention_copies |= engine;
     execution.projection_copies &= !engine;

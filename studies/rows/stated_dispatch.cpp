@@ -16,8 +16,8 @@ namespace {
 // Libraries that send a token once to each node, which passes it on: DeepEP (deepseek-ai/DeepEP,
 // README) and its successor in Megatron-LM's flex dispatcher (core/transformer/moe/fused_a2a.py).
 constexpr auto kOnceANode = std::to_array<std::string_view>(
-    {"deepep", "deep ep", "hybridep", "hybrid ep", "deduplicated", "deduplicates", "dedup",
-     "node limited routing", "node limited", "flex dispatcher"});
+    {"deepep", "deep ep", "hybridep", "hybrid ep", "deduplicated dispatch", "dedup dispatch",
+     "node limited", "flex dispatcher"});
 constexpr auto kEightBitTokens = std::to_array<std::string_view>(
     {"fp8 dispatch", "fp8 all to all", "fp8 a2a", "dispatch in fp8", "fp8 token dispatch",
      "quantised dispatch", "quantized dispatch", "8 bit dispatch"});

@@ -11,6 +11,7 @@
 #include "studies/rows/counting_words.hpp"
 #include "studies/rows/other_training.hpp"
 #include "studies/rows/row_cluster.hpp"
+#include "studies/rows/row_plan.hpp"
 #include "studies/rows/row_recompute.hpp"
 #include "studies/rows/row_words.hpp"
 #include "studies/rows/settings.hpp"
@@ -77,13 +78,10 @@ void unread_attention(const Measurement& row, Lines& lines) {
   }
 }
 
-// No plan replays kernels from a graph: each is launched.
+// Plans replay layers without experts from graphs.
 void unread_graphs(const Measurement& row, Lines& lines) {
-  constexpr auto kNames = std::to_array<std::string_view>({"cuda graph", "cudagraph"});
-  const std::string remarks =
-      row.notes + "; " + row.framework + "; " + row.variant + "; " + row.overlap;
-  if (says_any(asserted_with_blanks(remarks), kNames)) {
-    lines.emplace_back("CUDA graphs as kernels launched one by one");
+  if (names_graphs(row) && row.experts.value_or(0) > 0) {
+    lines.emplace_back("CUDA graphs beside experts as kernels launched one by one");
   }
 }
 

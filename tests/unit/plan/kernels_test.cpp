@@ -218,6 +218,29 @@ TEST(KernelsTest, BlockingLaunchesAddHostAndDevice) {
   EXPECT_LT(queued.forward.time, blocking.forward.time);
 }
 
+// A graph is one launch, whatever the framework's own code takes; layers with experts have none.
+TEST(KernelsTest, GraphsTakeTheHostOneLaunch) {
+  Plan plan = one_gpu();
+  plan.execution.host_per_block = Seconds(20e-3);
+  const BlockCost issued = cost_of(plan, kLayer);
+  plan.execution.cuda_graphs = true;
+  const BlockCost replayed = cost_of(plan, kLayer);
+  EXPECT_EQ(replayed.forward.launches, 1);
+  EXPECT_EQ(replayed.forward.host, plan.profile.kernel_launch);
+  EXPECT_EQ(replayed.forward.device, issued.forward.device);
+  EXPECT_EQ(to_seconds(issued.forward.time).value(), 20e-3);
+  EXPECT_LT(replayed.forward.time, issued.forward.time);
+  EXPECT_LT(replayed.backward.time, issued.backward.time);
+  models::NetworkSpec spec = small_spec();
+  spec.moe.experts = 4;
+  spec.moe.top_k = 2;
+  spec.moe.ffn_hidden = spec.ffn_hidden;
+  plan = one_gpu(spec);
+  const int launches = cost_of(plan, kLayer).forward.launches;
+  plan.execution.cuda_graphs = true;
+  EXPECT_EQ(cost_of(plan, kLayer).forward.launches, launches);
+}
+
 // Two context ranks: a causal kernel on the own half and one that sees half of the other.
 TEST(KernelsTest, RingAttentionRunsAKernelForEveryPart) {
   Plan plan = small_plan(small_spec(), "dgx-a100:1");

@@ -81,6 +81,7 @@ TEST(ExpertExchanges, LibrariesSendOnceToANode) {
   EXPECT_TRUE(execution_of(mixture({{"notes", "node-limited routing"}})).deduplicated_dispatch);
   EXPECT_TRUE(execution_of(mixture({{"notes", "HybridEP"}})).deduplicated_dispatch);
   EXPECT_FALSE(execution_of(mixture({{"notes", "without DeepEP"}})).deduplicated_dispatch);
+  EXPECT_FALSE(execution_of(mixture({{"notes", "deduplicated data"}})).deduplicated_dispatch);
   EXPECT_FALSE(execution_of({{"notes", "DeepEP"}}).deduplicated_dispatch);  // no experts
 }
 

@@ -26,13 +26,14 @@ constexpr const char* kAmpere = "A100-80GB-SXM";
 
 TEST(FrameworkAttention, TheLauncherOfNemoTurnsCudnnOff) {
   for (const char* release : {"NeMo/Megatron-Core launcher (2024)", "NeMo/Megatron-Core 24.03.01",
-                              "NeMo/Megatron-Core 24.07"}) {
+                              "NeMo/Megatron-Core 24.07", "NeMo 24.05"}) {
     EXPECT_EQ(version(run_of(release, kHopper, "flash (TE)")), 2) << release;
     EXPECT_TRUE(copies(run_of(release, kHopper, "flash (TE)"))) << release;
   }
-  const std::string later = "NeMo/Megatron-Core 24.09";
-  EXPECT_EQ(version(run_of(later, kHopper, "flash (TE)")), 0);
-  EXPECT_FALSE(copies(run_of(later, kHopper, "flash (TE)")));
+  for (const char* later : {"NeMo/Megatron-Core 24.09", "NeMo 24.09"}) {
+    EXPECT_EQ(version(run_of(later, kHopper, "flash (TE)")), 0) << later;
+    EXPECT_FALSE(copies(run_of(later, kHopper, "flash (TE)"))) << later;
+  }
 }
 
 TEST(FrameworkAttention, AStatedKernelWins) {
@@ -77,6 +78,7 @@ TEST(FrameworkAttention, CudnnAndTransformerEngineAreTheBestKernel) {
     }
   }
   EXPECT_EQ(version(run_of("PyTorch FSDP", kHopper, "FA2 (not cuDNN)")), 2);
+  EXPECT_EQ(version(run_of("PyTorch FSDP", kHopper, "cuDNN (not FA2)")), 0);
 }
 
 TEST(FrameworkAttention, FrameworksChangedTheirKernels) {

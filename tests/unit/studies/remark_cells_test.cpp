@@ -27,14 +27,18 @@ TEST(RemarkCells, Recomputation) {
                             "recompute_granularity: full", "with activation checkpointing"}) {
     EXPECT_EQ(kind(notes), "full") << notes;
   }
-  EXPECT_EQ(kind("selective recompute; GAS 4"), "selective");
+  for (const char* notes :
+       {"selective recompute; GAS 4", "--recompute-activations", "recompute_modules=core_attn"}) {
+    EXPECT_EQ(kind(notes), "selective") << notes;
+  }
   for (const char* notes :
        {"no activation recompute", "gradient checkpointing: off", "recompute=None"}) {
     EXPECT_EQ(kind(notes), "none") << notes;
   }
   for (const char* notes :
        {"recompute not stated", "TFLOPs count recomputation", "an earlier run with full recompute",
-        "async checkpointing", "checkpoint every 500 steps", "recompute may be on"}) {
+        "async checkpointing", "checkpoint every 500 steps", "recompute may be on",
+        "recomputation overhead 20%", "FlashAttention avoids recomputation"}) {
     EXPECT_EQ(kind(notes), "") << notes;
   }
   EXPECT_EQ(row_of({{"notes", "full recompute"}}).recompute, "none");  // as its cell says
@@ -48,6 +52,9 @@ TEST(RemarkCells, AttentionKernels) {
   EXPECT_EQ(kernel("attn_implementation=eager"), "attn implementation=eager");
   EXPECT_EQ(kernel("FlashAttention not stated"), "");
   EXPECT_EQ(kernel("an earlier run with FlashAttention"), "");
+  for (const char* notes : {"no FA3", "cuDNN attention disabled", "no eager attention"}) {
+    EXPECT_EQ(kernel(notes), "") << notes;
+  }
   const auto fused = [](const std::string& notes) {
     return execution_of({{"attention_impl", ""}, {"notes", notes}}).fused_attention;
   };
@@ -64,6 +71,7 @@ TEST(RemarkCells, StagesOfZero) {
   EXPECT_EQ(stage("DeepSpeed, zero stage 1"), 1);
   EXPECT_EQ(stage("zero_stage=3; bf16"), 3);
   EXPECT_EQ(stage("FSDP full shard"), 3);
+  EXPECT_EQ(stage("FSDP (ZeRO-2)"), 2);
   EXPECT_EQ(stage("use_distributed_optimizer=True"), 1);
   EXPECT_EQ(stage("no distributed optimizer"), 0);
   for (const char* notes : {"ZeRO-2 in an earlier run", "zero bubble", "no FSDP", "zero 12"}) {
@@ -76,12 +84,15 @@ TEST(RemarkCells, OtherObjectivesAreSkipped) {
        {std::pair("notes", "DPO"), std::pair("notes", "GRPO, 8 rollouts"),
         std::pair("notes", "reward model training"), std::pair("framework", "TRL DPO"),
         std::pair("notes", "knowledge distillation from 70B"),
-        std::pair("notes", "first 16 layers frozen"), std::pair("notes", "only head trained")}) {
+        std::pair("notes", "first 16 layers frozen"), std::pair("notes", "frozen layers: 16"),
+        std::pair("notes", "only head trained"), std::pair("notes", "head only training")}) {
     EXPECT_THAT(predicted({{column, text}}).skipped_because, HasSubstr("only training of all"))
         << text;
   }
   for (const char* notes : {"no distillation", "no frozen layers", "DPO in an earlier run",
-                            "LoRA rank 4, all linear, base weights frozen"}) {
+                            "LoRA rank 4, all linear, base weights frozen", "frozen_layers=0",
+                            "frozen layers: 0", "nothing frozen", "software frozen at v2.1",
+                            "fp32 for the LM head only", "loss on only the head stage"}) {
     EXPECT_THAT(predicted({{"notes", notes}}).skipped_because, IsEmpty()) << notes;
   }
 }
@@ -109,6 +120,8 @@ TEST(RemarkCells, WindowsOfAttention) {
   EXPECT_EQ(window("sliding_window=512"), 512);
   EXPECT_EQ(window("sliding window 4096"), 0);  // longer than the sequence
   EXPECT_EQ(window("no sliding window"), 0);
+  EXPECT_EQ(window("sliding window 4K"), 0);  // not 4 keys
+  EXPECT_EQ(window("sliding window 5:1"), 0);
 }
 
 // What collectives are called says nothing more of which they are.

@@ -149,11 +149,13 @@ TEST(RemarkSettings, LossesAndShardsThatStay) {
   EXPECT_TRUE(frees(""));
 }
 
-TEST(RemarkSettings, GraphsAreLaunchedKernelByKernel) {
-  const std::string line = "CUDA graphs as kernels launched one by one";
-  EXPECT_THAT(predicted({{"notes", "full CUDA graph enabled"}}).assumed, Contains(line));
-  EXPECT_THAT(predicted({{"framework", "Megatron-LM + CUDA graphs"}}).assumed, Contains(line));
-  EXPECT_THAT(predicted({{"notes", "no CUDA graphs"}}).assumed, Not(Contains(line)));
+TEST(RemarkSettings, GraphsAreReplayedWithoutExperts) {
+  EXPECT_TRUE(execution_of({{"notes", "full CUDA graph enabled"}}).cuda_graphs);
+  EXPECT_TRUE(execution_of({{"framework", "Megatron-LM + CUDA graphs"}}).cuda_graphs);
+  EXPECT_FALSE(execution_of({{"notes", "no CUDA graphs"}}).cuda_graphs);
+  EXPECT_FALSE(execution_of({}).cuda_graphs);
+  EXPECT_FALSE(
+      execution_of({{"notes", "CUDA graphs"}, {"experts", "8"}, {"top_k", "2"}}).cuda_graphs);
 }
 
 // The scales of blocks stay, whichever cell names them.
