@@ -126,13 +126,13 @@ class MegatronImport {
     const auto group = arguments_.integer("--microbatch-group-size-per-virtual-pipeline-stage", 1,
                                           limits::kMaxBatch);
     const auto micro_batches = static_cast<int>(plan_.num_micro_batches());
-    const bool in_uneven_groups = group.has_value() && micro_batches % plan_.pp != 0 &&
+    const bool in_uneven_groups = group.has_value() && micro_batches > plan_.pp &&
+                                  micro_batches % plan_.pp != 0 &&
                                   *group == sim::uneven_group(plan_.pp, micro_batches);
     if (group.value_or(plan_.pp) != plan_.pp && !in_uneven_groups) {
-      fail(
-          "--microbatch-group-size-per-virtual-pipeline-stage",
-          "groups of another size than the pipeline are modelled for numbers of micro-batches that "
-          "it does not divide alone, and then the smallest that Megatron-LM takes");
+      fail("--microbatch-group-size-per-virtual-pipeline-stage",
+           "groups of another size than the pipeline are modelled only where the pipeline does not "
+           "divide the micro-batches, and then only the smallest ones that Megatron-LM takes");
     }
     if (layout.has_value()) {
       plan_.stage_blocks =

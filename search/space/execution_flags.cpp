@@ -13,11 +13,12 @@ struct Flag {
   bool plan::Execution::*member;
 };
 
-constexpr std::array<Flag, 24> kFlags = {{
+constexpr std::array<Flag, 25> kFlags = {{
     {"fused_attention", &plan::Execution::fused_attention},
     {"fused_kernels", &plan::Execution::fused_kernels},
     {"fused_cross_entropy", &plan::Execution::fused_cross_entropy},
     {"eager_loss", &plan::Execution::eager_loss},
+    {"cuda_graphs", &plan::Execution::cuda_graphs},
     {"vocab_parallel", &plan::Execution::vocab_parallel},
     {"overlap_grad_reduce", &plan::Execution::overlap_grad_reduce},
     {"overlap_param_gather", &plan::Execution::overlap_param_gather},
