@@ -14,6 +14,7 @@
 #include "calibrate/collective_log.hpp"
 #include "calibrate/gpu_names.hpp"
 #include "calibrate/reading_builder.hpp"
+#include "topologies/cluster.hpp"
 
 namespace orrery::calibrate {
 namespace {
@@ -90,12 +91,20 @@ class Runner {
  private:
   bool leads() const { return team_.rank() == 0; }
 
+  // Without words about the network the node that carries the GPU as a rule, not the one whose logs
+  // were published.
+  std::string likely_node(const std::string& gpu) const {
+    const std::string usual =
+        gpu.empty() || !options_.fabric.empty() ? "" : topologies::load_gpu(gpu).usual_node;
+    return usual.empty() ? node_of(gpu, options_.fabric) : usual;
+  }
+
   SampleHeader header() {
     const DeviceFacts facts = device_.facts();
     SampleHeader header;
     header.device = facts.name;
     header.gpu = gpu_of(facts.name);
-    header.node = options_.node.empty() ? node_of(header.gpu, options_.fabric) : options_.node;
+    header.node = options_.node.empty() ? likely_node(header.gpu) : options_.node;
     header.fabric = options_.fabric;
     header.driver = facts.driver;
     header.cuda = facts.cuda;

@@ -346,7 +346,9 @@ Json plan(ObjectReader& reader) {
 
 extern const Planner planner_diffusionpipe = {
     .name = "diffusionpipe",
-    .description = "stages of a diffusion backbone, and its bubbles filled with frozen layers",
+    .description =
+        "stages of a diffusion backbone, and its bubbles filled with frozen layers; "
+        "\"self_conditioning\": the share of iterations with one more forward",
     .source = "Tian et al., DiffusionPipe, MLSys 2024 (arXiv 2405.01248), sections 4 and 5",
     .example = R"({"schema": "orrery-problem", "version": 1,
   "layers": [{"forward": "20 ms", "backward": "40 ms", "output": "10 MB", "parameters": "50 MB",

@@ -61,6 +61,30 @@ TEST(PassCosts, MessagesShorterThanAPassAreHidden) {
   EXPECT_NEAR(hidden, seconds(plan), 0.02 * hidden);
 }
 
+// What holds a message up is the part of a backward before it: a cut one is no shorter than its
+// message, however long its weight gradients are.
+TEST(PassCosts, InputGradientsWaitForTheLink) {
+  Plan plan = slow_plan("zb-h1", "100 Gbit/s", "1 us");
+  plan.batch = 4;
+  const auto micros = [](std::int64_t count) { return SimTime{count * 1'000'000}; };
+  std::vector<StageCost> stages(4);
+  for (StageCost& stage : stages) {
+    stage.forward = micros(20);
+    stage.backward = stage.last_backward = micros(12);
+  }
+  const std::vector<SimTime> sends(3, micros(11));
+  BlockCosts costs(plan);
+  for (const std::int64_t weight_grad : {1, 8, 30}) {
+    const std::vector<SplitTimes> splits(4, {micros(4), micros(weight_grad)});
+    const sim::PipelineCosts passes = separate_costs(plan, costs, stages, sends, splits);
+    EXPECT_EQ(passes.input_grad[1], micros(10));
+    EXPECT_EQ(passes.weight_grad[1], micros(weight_grad));
+    EXPECT_EQ(passes.send_backward[0], micros(5));
+    EXPECT_EQ(passes.input_grad[0], micros(4));  // sends none
+  }
+  EXPECT_EQ(separate_costs(plan, costs, stages, sends, {}).backward[1], micros(12));
+}
+
 // All stages gather their parameters from the start of the step on: the first forward of a stage
 // ends with its parameters or a pass after its input, and waits of earlier stages are time for the
 // later ones' parameters.
