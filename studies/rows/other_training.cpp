@@ -47,9 +47,17 @@ std::string_view objective_in(std::string_view said) {
   constexpr auto kObjectives = std::to_array<std::string_view>(
       {"dpo", "ppo", "grpo", "kto", "orpo", "rloo", "rlhf", "reward model", "reward modeling",
        "reward modelling", "distillation", "knowledge distillation"});
-  const auto* const found = std::ranges::find_if(
-      kObjectives, [said](auto word) { return find_word(said, word) != said.npos; });
-  return found == kObjectives.end() ? std::string_view() : *found;
+  // Of a step that comes before or after this run's, or of somebody's paper.
+  constexpr auto kElsewhere = std::to_array<std::string_view>(
+      {"before", "prior to", "then", "followed by", "stage of", "paper", "as in", "later"});
+  for (const std::string_view clause : split(said, ';')) {
+    const auto* const found = std::ranges::find_if(
+        kObjectives, [clause](auto word) { return find_word(clause, word) != clause.npos; });
+    if (found != kObjectives.end() && !has_word(clause, kElsewhere)) {
+      return *found;
+    }
+  }
+  return {};
 }
 
 // "first 16 layers frozen", "only head trained"; adapters are modelled, and their other weights

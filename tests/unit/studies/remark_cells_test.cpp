@@ -89,10 +89,12 @@ TEST(RemarkCells, OtherObjectivesAreSkipped) {
     EXPECT_THAT(predicted({{column, text}}).skipped_because, HasSubstr("only training of all"))
         << text;
   }
-  for (const char* notes : {"no distillation", "no frozen layers", "DPO in an earlier run",
-                            "LoRA rank 4, all linear, base weights frozen", "frozen_layers=0",
-                            "frozen layers: 0", "nothing frozen", "software frozen at v2.1",
-                            "fp32 for the LM head only", "loss on only the head stage"}) {
+  for (const char* notes :
+       {"no distillation", "no frozen layers", "DPO in an earlier run",
+        "LoRA rank 4, all linear, base weights frozen", "frozen_layers=0", "frozen layers: 0",
+        "nothing frozen", "software frozen at v2.1", "fp32 for the LM head only",
+        "loss on only the head stage", "SFT before DPO", "SFT stage of RLHF",
+        "as in the InstructGPT PPO paper"}) {
     EXPECT_THAT(predicted({{"notes", notes}}).skipped_because, IsEmpty()) << notes;
   }
 }
