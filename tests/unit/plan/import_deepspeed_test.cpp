@@ -227,5 +227,67 @@ TEST(Exporters, SayWhatTheTrainingScriptHasToDo) {
               ElementsAre(HasSubstr("must call deepspeed.checkpointing.checkpoint")));
 }
 
+TEST(DeepSpeedImport, ReadsZeroAndBatch) {
+  const models::Network network = small_plan().network;
+  const auto read = [&](const std::string& text) {
+    return find_importer("deepspeed")
+        .read(text, "ds.json", topologies::load_cluster("dgx-a100:2"), &network);
+  };
+  const Plan plan = read(
+      R"({"train_batch_size": 64, "gradient_accumulation_steps": 2, "bf16": {"enabled": true},
+          "zero_optimization": {"stage": 3, "reduce_bucket_size": 5e7, "mics_shard_size": 8},
+          "optimizer": {"type": "Adam"}, "steps_per_print": 10})");
+  EXPECT_EQ(plan.dp, 16);
+  EXPECT_EQ(plan.micro_batch, 2);
+  EXPECT_EQ(plan.layout_of(0).zero_stage, 3);
+  EXPECT_EQ(plan.layout_of(0).shard_degree, 8);
+  EXPECT_EQ(plan.execution.bucket_bytes, 100'000'000);  // of gradients in bf16
+  for (const char* bad :
+       {"{}", "[]", "{", R"({"train_batch_size": 63})", R"({"train_batch_size": "auto"})",
+        R"({"train_batch_size": 64, "train_batch_size": 64})",
+        R"({"train_batch_size": 64, "zero_optimization": {"stage": 4}})",
+        R"({"train_batch_size": 64, "zero_optimization": {"offload_param": {"device": "cpu"}}})",
+        R"({"train_batch_size": 64, "zero_optimization": {"zero_hpz_partition_size": 4}})",
+        R"({"train_batch_size": 64, "fp16": {"enabled": true}, "bf16": {"enabled": true}})"}) {
+    EXPECT_THROW((void)read(bad), Error) << bad;
+  }
+}
+
+TEST(DeepSpeedImport, MisspeltKeysAreErrors) {
+  const models::Network network = small_plan().network;
+  const auto message = [&](const std::string& members) -> std::string {
+    try {
+      const Plan plan = find_importer("deepspeed")
+                            .read(R"({"train_batch_size": 64, )" + members + "}", "ds.json",
+                                  topologies::load_cluster("dgx-a100:2"), &network);
+      return plan.layout_of(0).offload.parameters == Tier::Host ? "parameters on the host" : "";
+    } catch (const Error& error) {
+      return error.what();
+    }
+  };
+  EXPECT_THAT(message(R"("zero_optimization": {"stag": 3})"), HasSubstr("did you mean \"stage\""));
+  EXPECT_THAT(message(R"("zero_optimisation": {"stage": 3})"),
+              HasSubstr("did you mean \"zero_optimization\""));
+  EXPECT_THAT(message(R"("zero_optimization": {"zenflow": {}})"), HasSubstr("not modelled"));
+  EXPECT_THAT(message(R"("zero_optimization": {"stage": 3, "offload_optimizer":
+                        {"device": "cpu", "ratio": 0.5}})"),
+              HasSubstr("not modelled"));
+  EXPECT_EQ(message(R"("zero_optimization": {"stage": 3, "cpu_offload_param": true,
+                                              "cpu_offload": true})"),
+            "parameters on the host");
+  EXPECT_EQ(message(R"("wall_clock_breakdown": false, "zero_optimization":
+                      {"stage": 3, "stage3_max_live_parameters": 1e9, "sub_group_size": 1e9})"),
+            "");
+}
+
+TEST(DeepSpeedImport, SaysHowToGiveTheNetwork) {
+  try {
+    (void)find_importer("deepspeed").read("{}", "ds.json", topologies::load_cluster("dgx-a100:2"));
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("--network"));
+  }
+}
+
 }  // namespace
 }  // namespace orrery::plan
