@@ -57,6 +57,7 @@ Constraints without_slices(Constraints constraints);
 class PerBlockSpace {
  public:
   PerBlockSpace(const plan::Plan& base, const Constraints& constraints);
+  PerBlockSpace(const plan::Plan& base, Constraints&& constraints) = delete;
 
   const Space& homogeneous() const { return space_; }
   const std::vector<StageMesh>& meshes() const { return meshes_; }

@@ -49,7 +49,8 @@ TEST(ContextMix, EndsAreRingAndUlysses) {
 }
 
 Seconds attention_time(const BlockPlan& layout) {
-  const BlockSteps steps = Layer(gpt(1024, 16), layout, 1, 1, 32768).steps();
+  const Layer layer(gpt(1024, 16), layout, 1, 1, 32768);  // steps have its names
+  const BlockSteps steps = layer.steps();
   for (const Step& step : steps.forward) {
     if (!step.collective && step.name == "attention") {
       return step.time;
@@ -103,11 +104,15 @@ double exchanged(const std::vector<Step>& steps) {
   return bytes;
 }
 
-// A layer's steps with tokens in 16 bits, and in 8 on their way to experts.
-std::pair<BlockSteps, BlockSteps> plain_and_narrow(int ep) {
+Layer spread_experts(int ep) {
   BlockPlan layout;
   layout.ep = ep;
-  Layer layer(mixture(64, 8), layout, 16, 4, 4096);
+  return {mixture(64, 8), layout, 16, 4, 4096};
+}
+
+// The steps of a layer, which has their names, with tokens in 16 bits, and in 8 on their way to
+// experts.
+std::pair<BlockSteps, BlockSteps> plain_and_narrow(Layer& layer) {
   BlockSteps plain = layer.steps();
   layer.execution().quantised_dispatch = true;
   return {std::move(plain), layer.steps()};
@@ -116,7 +121,8 @@ std::pair<BlockSteps, BlockSteps> plain_and_narrow(int ep) {
 // One byte and 1/32 of a scale instead of two: of the two exchanges of a pass, the one that goes to
 // the experts.
 TEST(QuantisedDispatch, SendsTokensAndGradientsToExpertsInEightBits) {
-  const auto [plain, narrow] = plain_and_narrow(16);
+  Layer layer = spread_experts(16);
+  const auto [plain, narrow] = plain_and_narrow(layer);
   const double share = (1.03125 / 2 + 1.0) / 2;
   EXPECT_NEAR(exchanged(narrow.forward) / exchanged(plain.forward), share, 1e-6);
   EXPECT_NEAR(exchanged(narrow.backward) / exchanged(plain.backward), share, 1e-6);
@@ -132,7 +138,8 @@ Seconds kernel_time(const std::vector<Step>& steps, std::string_view name) {
 
 // Tokens are cast by the kernel that sends them, gradients by the one that takes results together.
 TEST(QuantisedDispatch, CastsWhereTokensStart) {
-  const auto [plain, narrow] = plain_and_narrow(16);
+  Layer layer = spread_experts(16);
+  const auto [plain, narrow] = plain_and_narrow(layer);
   EXPECT_GT(kernel_time(narrow.forward, "permute"), kernel_time(plain.forward, "permute"));
   EXPECT_EQ(kernel_time(narrow.forward, "combine"), kernel_time(plain.forward, "combine"));
   EXPECT_GT(kernel_time(narrow.backward, "combine"), kernel_time(plain.backward, "combine"));
@@ -141,7 +148,8 @@ TEST(QuantisedDispatch, CastsWhereTokensStart) {
 
 // On one rank nothing travels, and nothing is cast.
 TEST(QuantisedDispatch, DoesNothingWithoutExpertParallelism) {
-  const auto [plain, narrow] = plain_and_narrow(1);
+  Layer layer = spread_experts(1);
+  const auto [plain, narrow] = plain_and_narrow(layer);
   EXPECT_EQ(pass_time(narrow.forward), pass_time(plain.forward));
   EXPECT_EQ(pass_time(narrow.backward), pass_time(plain.backward));
 }

@@ -71,7 +71,8 @@ TEST(PerBlockDraft, NoSingleBlockOfFewCanBeFaster) {
                                           .overrides = {"node.gpus=2"},
                                           .batch = 4,
                                           .sequence = 1024});
-  const PerBlockSpace space(base, fixed("pp=1,schedule=1f1b,micro_batch=2"));
+  const Constraints constraints = fixed("pp=1,schedule=1f1b,micro_batch=2");
+  const PerBlockSpace space(base, constraints);
   PerBlockTools tools(space);
   for (const StageMesh& mesh : space.meshes()) {
     const Pipeline pipeline = space.pipelines(mesh).front();

@@ -84,8 +84,9 @@ void expect_bound_of_mixed_stages(const std::string& schedule, const std::string
   Shape shape = slow_adapters(bandwidth, 32, 4);
   shape.spec.vocab = 512;  // so that little is reduced in every pass
   const plan::Plan base = base_plan(shape);
-  const PerBlockSpace space(
-      base, fixed("pp=2,tp=1,cp=1,recompute=none,micro_batch=1,schedule=" + schedule));
+  const Constraints constraints =
+      fixed("pp=2,tp=1,cp=1,recompute=none,micro_batch=1,schedule=" + schedule);
+  const PerBlockSpace space(base, constraints);
   const StageMesh& mesh = space.meshes().front();
   const Pipeline pipeline = space.pipelines(mesh).front();
   MeshCosts costs = BlockPricer(space).price(mesh);
