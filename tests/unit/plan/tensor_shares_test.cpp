@@ -182,8 +182,9 @@ TEST(TensorShares, RanksHoldAllOfEveryWeight) {
   // Vectors (norms and biases after a sum) are on every rank, all else on one.
   Plan whole = plan;
   whole.blocks.front().layout = {};
+  const BlockReport held_whole = report_layouts(whole).at(1);
   ByteCount all;
-  for (const HeldTensor& tensor : report_layouts(whole).at(1).tensors) {
+  for (const HeldTensor& tensor : held_whole.tensors) {
     all += tensor.kind == HeldKind::Weight ? tensor.bytes : ByteCount();
   }
   ByteCount held;
