@@ -44,7 +44,8 @@ BlockSteps steps_of(const Plan& plan) {
 double attention_time(const std::vector<Step>& steps) {
   double time = 0;
   for (const Step& step : steps) {
-    time += !step.collective && step.name == "attention" ? step.time.value() : 0.0;
+    const bool attends = !step.collective && step.cost_class == CostClass::Attention;
+    time += attends ? step.time.value() : 0.0;
   }
   return time;
 }
@@ -136,7 +137,9 @@ TEST(ContextRingTest, OtherCollectivesOfContextRanksWait) {
   Plan plan = ring_plan();
   const auto times = [&](bool overlap) {
     plan.execution.overlap_context = overlap;
-    const BlockSteps steps = steps_of(plan);
+    const BlockCosts costs(plan);  // steps have its names
+    const BlockSteps steps =
+        costs.steps_of(plan.network.chain[1], plan.layout_of(1), plan.micro_batch);
     std::map<std::string, double> by_tensor;
     for (const Step& step : steps.forward) {
       if (step.collective && step.axis == Axis::Context) {
