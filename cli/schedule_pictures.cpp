@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "cli/command/command.hpp"
 #include "plan/recommender/pipeline.hpp"
+#include "sim/orders/nest_streams.hpp"
 #include "studies/schedule_run.hpp"
 #include "traces/adapters.hpp"
 
@@ -37,16 +38,10 @@ std::vector<std::string> list_names(const PicturedRun& run) {
     return names;
   }
   names.resize(run.order->passes.size());
-  const std::size_t of_model = 2;
-  const std::size_t of_worker = 6;
-  const std::size_t workers = names.size() / of_worker;
+  const std::size_t workers = names.size() / sim::kNestStreams;
   for (std::size_t stage = 0; stage < run.order->device_of.size(); ++stage) {
-    const std::size_t prepares = of_worker - of_model;
-    const std::size_t later = stage - of_model * workers;
-    const bool is_model = stage < of_model * workers;
-    const std::size_t worker = is_model ? stage / of_model : later / prepares;
-    const std::string_view name =
-        plan::nested_stage_name(is_model ? stage % of_model : of_model + later % prepares);
+    const auto [worker, stream] = sim::nest_stream(stage, workers);
+    const std::string_view name = plan::nested_stage_name(stream);
     names[run.order->device_of[stage]] =
         workers > 1 ? fmt::format("worker {}, {}", worker, name) : std::string(name);
   }

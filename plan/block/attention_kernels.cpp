@@ -133,7 +133,7 @@ void add_projection_copies(const Block& block, const AttentionShape& shape,
   };
   const std::int64_t values = shape.kv_heads * shape.value_head_dim;
   const std::int64_t queries = shape.heads * shape.head_dim;
-  const bool latent = shape.head_dim != shape.value_head_dim;  // keys have positions of their own
+  const bool latent = shape.head_dim != shape.value_head_dim;  // as models::AttentionInfo says
   add(cost.forward, values);
   if (!latent && shape.kv_heads < shape.heads) {
     add(cost.forward, queries);

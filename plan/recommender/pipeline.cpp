@@ -11,6 +11,7 @@
 #include "plan/recommender/model.hpp"
 #include "plan/recommender/table_placement.hpp"
 #include "plan/stage/offload_time.hpp"
+#include "sim/orders/nest_streams.hpp"
 
 namespace orrery::plan {
 
@@ -19,8 +20,9 @@ namespace {
 constexpr int kBatches = 8;  // simulated; the middle ones are steady
 constexpr Bytes kDenseFeature(4);
 
-// Virtual stages of one worker, as the schedule numbers them.
+// Virtual stages of one worker, as the schedule numbers them (sim/orders/nest_streams.hpp).
 enum Stage : std::size_t { kExchange, kDense, kPrefetch, kCopy, kRouting, kRetrieval, kStages };
+static_assert(kStages == sim::kNestStreams && kPrefetch == sim::kModelStreams);
 
 // Tables keep their places; a micro-batch has a part of the samples.
 RecommenderCost cost_of_micro_batch(const Recommender& network) {

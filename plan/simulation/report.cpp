@@ -90,21 +90,31 @@ Flops counted_forward(const Plan& plan, const models::Block& block, const models
   return total;
 }
 
-Flops recompute_flops(const Plan& plan, BlockCosts& costs) {
+// Of a block, for all sequences of an iteration.
+Flops recomputed_in(int index, const BlockPlan& layout, const Plan& plan, BlockCosts& costs) {
+  const models::Block& block = plan.network.blocks[static_cast<std::size_t>(index)];
+  if (layout.recompute == Recompute::None || block.frozen) {
+    return {};
+  }
+  const std::vector<double> shares = shares_run_again(costs.block_context(
+      index, layout, plan.micro_batch_of(layout, index), slices_of(plan).front()));
   Flops total;
-  const Slice slice = slices_of(plan).front();
-  for (std::size_t position = 0; position < plan.network.chain.size(); ++position) {
+  for (std::size_t op = 0; op < shares.size(); ++op) {
+    total += counted_forward(plan, block, block.operators[op]) * shares[op];
+  }
+  return total;
+}
+
+Flops recompute_flops(const Plan& plan, BlockCosts& costs) {
+  const std::vector<int>& chain = plan.network.chain;
+  Flops total;
+  Flops each;  // of neighbours that are alike
+  for (std::size_t position = 0; position < chain.size(); ++position) {
     const BlockPlan& layout = plan.layout_of(static_cast<int>(position));
-    const int index = plan.network.chain[position];
-    const models::Block& block = plan.network.blocks[static_cast<std::size_t>(index)];
-    if (layout.recompute == Recompute::None || block.frozen) {
-      continue;
-    }
-    const std::vector<double> shares = shares_run_again(
-        costs.block_context(index, layout, plan.micro_batch_of(layout, index), slice));
-    for (std::size_t op = 0; op < shares.size(); ++op) {
-      total += counted_forward(plan, block, block.operators[op]) * shares[op];
-    }
+    const bool alike = position > 0 && chain[position] == chain[position - 1] &&
+                       &layout == &plan.layout_of(static_cast<int>(position) - 1);
+    each = alike ? each : recomputed_in(chain[position], layout, plan, costs);
+    total += each;
   }
   return total;
 }
@@ -177,6 +187,10 @@ Flops repeated_forwards(const Plan& plan, const std::vector<StageCost>& stages) 
   std::size_t position = 0;
   for (std::size_t stage = 0; stage < stages.size(); ++stage) {
     position = stage % chain == 0 ? 0 : position;  // a copy of the network begins
+    if (stages[stage].forwards == 1) {
+      position += static_cast<std::size_t>(plan.stage_blocks[stage % chain]);
+      continue;
+    }
     for (int block = 0; block < plan.stage_blocks[stage % chain]; ++block, ++position) {
       const models::Block& here =
           plan.network.blocks[static_cast<std::size_t>(plan.network.chain[position])];

@@ -58,24 +58,11 @@ std::string micro_batch_advice(const Plan& plan, int micro_batches) {
                            micro_batches);
 }
 
-// Sizes that lists ask for, in the fields of plans.
-std::string in_words_of_plans(const Plan& plan, std::string broken) {
-  const auto listed = sim::listed_sizes(*plan.schedule_document);
-  if (!listed) {
-    return broken;
-  }
-  const auto replace_advice = [&](const std::string& advice, const std::string& other) {
-    if (broken.ends_with(advice)) {
-      broken.replace(broken.size() - advice.size(), advice.size(), other);
-    }
-  };
-  replace_advice(fmt::format("set stages to {}", listed->stages),
-                 fmt::format("set pp to {}", listed->stages));
-  if (listed->micro_batches > 0) {
-    replace_advice(fmt::format("set microbatches to {}", listed->micro_batches),
-                   micro_batch_advice(plan, listed->micro_batches));
-  }
-  return broken;
+// A size that lists ask for, in the fields of plans.
+std::string set_field(const Plan& plan, std::string_view size, int to) {
+  return size == "stages"         ? sim::set_parameter("pp", to)
+         : size == "microbatches" ? micro_batch_advice(plan, to)
+                                  : sim::set_parameter(size, to);
 }
 
 std::string problem_of_document(const Plan& plan) {
@@ -85,7 +72,8 @@ std::string problem_of_document(const Plan& plan) {
     return broken;
   }
   const sim::ScheduleParams params = schedule_params(plan);
-  broken = in_words_of_plans(plan, sim::check_document(document, params));
+  broken = sim::check_document(
+      document, params, [&](std::string_view size, int to) { return set_field(plan, size, to); });
   broken = broken.empty() ? prediction_problem(plan) : broken;
   if (broken.empty()) {
     // Throws when the lists are wrong or cannot go on.

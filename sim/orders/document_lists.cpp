@@ -209,23 +209,29 @@ std::string check_numbers(const ScheduleLists& lists, std::int64_t asked) {
 
 }  // namespace
 
-std::string check_listed_sizes(const ScheduleLists& lists, const ScheduleParams& params) {
+std::string set_parameter(std::string_view size, int to) {
+  return fmt::format("set {} to {}", size, to);
+}
+
+std::string check_listed_sizes(const ScheduleLists& lists, const ScheduleParams& params,
+                               const SetSize& set_size) {
   const ListedSizes listed = sizes_of(lists);
-  const auto differs = [](int written, int given, const std::string& of, std::string_view field) {
+  const auto differs = [&](int written, int given, const std::string& of, std::string_view field) {
     return written == given
                ? ""
-               : fmt::format("lists of {} do not fit {}: set {} to {}", of, given, field, written);
+               : fmt::format("lists of {} do not fit {}: {}", of, given, set_size(field, written));
   };
   return first_broken(
-      {params.stages == listed.stages ? ""
-                                      : fmt::format("lists of {} do not fit {}: set stages to {}",
-                                                    counted(listed.stages, "device"),
-                                                    counted(params.stages, "stage"), listed.stages),
+      {params.stages == listed.stages
+           ? ""
+           : fmt::format("lists of {} do not fit {}: {}", counted(listed.stages, "device"),
+                         counted(params.stages, "stage"), set_size("stages", listed.stages)),
        params.chunks <= listed.chunks  // with too few, a pass that is in none is named
            ? ""
-           : fmt::format("lists of {} on {} have {} per device, not {}: set chunks to {}",
+           : fmt::format("lists of {} on {} have {} per device, not {}: {}",
                          counted(num_stages(lists), "stage"), counted(listed.stages, "device"),
-                         counted(listed.chunks, "model chunk"), params.chunks, listed.chunks),
+                         counted(listed.chunks, "model chunk"), params.chunks,
+                         set_size("chunks", listed.chunks)),
        check_numbers(lists, std::int64_t{params.micro_batches} * listed.iterations),
        differs(listed.micro_batches > 0 ? listed.micro_batches : params.micro_batches,
                params.micro_batches, counted(listed.micro_batches, "micro-batch", "micro-batches"),

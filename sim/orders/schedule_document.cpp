@@ -108,7 +108,8 @@ int fewest_chunks(const ScheduleDocument& document) {
 
 namespace {
 
-std::string check_common(const ScheduleDocument& document, const ScheduleParams& params) {
+std::string check_common(const ScheduleDocument& document, const ScheduleParams& params,
+                         const SetSize& set_size = set_parameter) {
   ScheduleParams all = params;  // of all iterations
   if (document.lists) {
     const std::int64_t most = std::numeric_limits<int>::max();
@@ -120,19 +121,21 @@ std::string check_common(const ScheduleDocument& document, const ScheduleParams&
        check_equal_slices(params),
        document.rule
            ? first_broken({check_own_iterations(params), check_rule(*document.rule, params)})
-           : first_broken({check_no_cap(params), check_listed_sizes(*document.lists, params)})});
+           : first_broken(
+                 {check_no_cap(params), check_listed_sizes(*document.lists, params, set_size)})});
 }
 
 }  // namespace
 
-std::string check_document(const ScheduleDocument& document, const ScheduleParams& params) {
+std::string check_document(const ScheduleDocument& document, const ScheduleParams& params,
+                           const SetSize& set_size) {
   if (!document.lists) {
     return check_common(document, params);
   }
   const int chunks = fewest_chunks(document);
   const int listed = num_stages(*document.lists);
   return first_broken(
-      {check_common(document, params), check_chunks(params, chunks),
+      {check_common(document, params, set_size), check_chunks(params, chunks),
        listed % params.stages == 0
            ? std::string()
            : fmt::format("{} stages are listed, and a plan has as many on each of {} devices: list "

@@ -76,7 +76,8 @@ ScheduleDocument read_schedule_document(const Json& document, const std::string&
 
 // "" when the document allows the parameters, else the broken constraint. Whether lists are
 // complete and run is found by order_of.
-std::string check_document(const ScheduleDocument& document, const ScheduleParams& params);
+std::string check_document(const ScheduleDocument& document, const ScheduleParams& params,
+                           const SetSize& set_size = set_parameter);
 
 // Whether input and weight gradients are passes of their own.
 bool splits_backward(const ScheduleDocument& document);

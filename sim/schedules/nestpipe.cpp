@@ -6,14 +6,13 @@
 // pass of the all-to-all is the synchronisation of keys that two batches share: without it the next
 // batch would see old embeddings. A step takes the longest of one preparation stage and the dense
 // passes plus one all-to-all of N (forward and gradient) and the synchronisation.
+#include "sim/orders/nest_streams.hpp"
 #include "sim/orders/order_blocks.hpp"
 #include "sim/schedule.hpp"
 
 namespace orrery::sim {
 namespace {
 
-constexpr int kPreparations = 4;  // prefetch, copy, routing, retrieval
-constexpr int kStreams = kPreparations + 2;
 constexpr int kMaxWorkers = 64;  // all-to-all: edges between all pairs
 constexpr int kBatches = 6;
 
@@ -23,7 +22,7 @@ int batches_of(const ScheduleParams& params) {
 
 std::string check(const ScheduleParams& params) {
   ScheduleParams all = params;
-  all.chunks = kStreams * batches_of(params);
+  all.chunks = kNestStreams * batches_of(params);
   return first_broken(
       {check_sizes(params), check_one_slice(params), check_no_cap(params),
        check_one_replica(params), check_own_warm_up(params), check_one_chunk(params),
@@ -53,18 +52,19 @@ PipelineOrder order(const ScheduleParams& params) {
   const int workers = params.stages;
   const int batches = batches_of(params);
   const int units = batches * params.micro_batches;
-  PipelineOrder result = bare_order(kStreams * workers, 1);
+  PipelineOrder result = bare_order(kNestStreams * workers, 1);
   result.extended = true;
   result.iterations = batches;
-  const auto exchange = [](int w) { return 2 * w; };
-  const auto dense = [](int w) { return 2 * w + 1; };
-  const auto retrieval = [=](int w) { return 2 * workers + kPreparations * (w + 1) - 1; };
+  const auto exchange = [](int w) { return kModelStreams * w; };
+  const auto dense = [](int w) { return kModelStreams * w + 1; };
+  const auto retrieval = [=](int w) { return last_preparation(w, workers); };
   for (int w = 0; w < workers; ++w) {
-    add_chain(result, device_run(kStreams * w + kPreparations, 2), {.units = units});
+    add_chain(result, device_run(kNestStreams * w + kPreparations, kModelStreams),
+              {.units = units});
     add_passes(result, exchange(w), batches, params.micro_batches);
   }
   for (int w = 0; w < workers; ++w) {
-    const int first = add_services(result, kStreams * w, kPreparations, batches);
+    const int first = add_services(result, kNestStreams * w, kPreparations, batches);
     for (int s = first; s < retrieval(w); ++s) {
       add_edge(result, Lane::Forward, s + 1, Lane::Forward, s, 2);  // two batches ago it was read
     }

@@ -135,13 +135,6 @@ class Assumptions {
     notes_.push_back(fmt::format("{} {}", what, value));
   }
 
-  // use_distributed_optimizer of the recipes of NeMo (collections/llm/recipes/optim/adam.py) and
-  // Megatron-Bridge (recipes/utils/optimizer_utils.py), zero1 of InternEvo's (configs/7B_sft.py).
-  bool shards_states() const {
-    return mentions(row_.framework, "NeMo") || mentions(row_.framework, "Megatron-Bridge") ||
-           mentions(row_.framework, "InternEvo");
-  }
-
   void degrees() {
     if (!row_.tp) {
       note("tp", row_.tp, 1);
@@ -157,7 +150,8 @@ class Assumptions {
     if (!row_.zero_stage && row_.dp.value_or(1) > 1 && shards_parameters(row_)) {
       note("zero_stage", row_.zero_stage, 3);
     }
-    if (!row_.full && !row_.zero_stage && row_.dp.value_or(1) > 1 && shards_states()) {
+    if (!row_.full && !row_.zero_stage && row_.dp.value_or(1) > 1 &&
+        framework_of(row_).facts.shards_states) {
       note("zero_stage", row_.zero_stage, 1);
     }
     // NeMo's recipes switch it on with tensor parallelism.

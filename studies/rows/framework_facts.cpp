@@ -48,6 +48,14 @@ FrameworkFacts vocabulary_v_half() {
   return row;
 }
 
+// use_distributed_optimizer of the recipes of NeMo (collections/llm/recipes/optim/adam.py) and
+// Megatron-Bridge (recipes/common.py), distributed_fused_adam of NeMo's launcher
+// (launcher_scripts/conf/training), zero1 of InternEvo's (configs/7B_sft.py).
+FrameworkFacts sharding(FrameworkFacts row) {
+  row.shards_states = true;
+  return row;
+}
+
 // PyTorch's pipeline stages reshard and reduce in the last backward of a step alone
 // (torch/distributed/pipelining/stage.py, backward_maybe_with_nosync); torchtitan (apply_fsdp) and
 // Llama 3's trainer (arXiv 2407.21783, 3.3.2) do not reshard after forwards where they pipeline.
@@ -125,16 +133,17 @@ const std::vector<FrameworkFacts>& framework_table() {
       sailor(),
       facts("Megatron-DeepSpeed", deepspeed(), true, true, deepspeed_memory()),
       facts("Megatron-Kwai", megatron(), true, true),
-      engine(with_adapters(folding(facts("Megatron-Bridge", megatron_bridge(), true, false)))),
+      sharding(
+          engine(with_adapters(folding(facts("Megatron-Bridge", megatron_bridge(), true, false))))),
       launched("launcher (2024)", nemo_early_launcher()),
       launched("Megatron-Core 24.07", nemo_launcher()),
       engine(facts("Megatron-Core 24.09", nemo_launcher(), true, true)),
       launched("Megatron-Core 24.0", nemo_early_launcher()),
-      with_t5_scripts(launched("NeMo 24.01", nemo_early_launcher())),
-      with_t5_scripts(launched("NeMo 24.03", nemo_early_launcher())),
-      with_t5_scripts(launched("NeMo 24.05", nemo_early_launcher())),
-      with_t5_scripts(launched("NeMo 24.07", nemo_launcher())),
-      engine(with_adapters(with_t5_scripts(folding(facts("NeMo", nemo(), true, true))))),
+      sharding(with_t5_scripts(launched("NeMo 24.01", nemo_early_launcher()))),
+      sharding(with_t5_scripts(launched("NeMo 24.03", nemo_early_launcher()))),
+      sharding(with_t5_scripts(launched("NeMo 24.05", nemo_early_launcher()))),
+      sharding(with_t5_scripts(launched("NeMo 24.07", nemo_launcher()))),
+      sharding(engine(with_adapters(with_t5_scripts(folding(facts("NeMo", nemo(), true, true)))))),
       engine(folding(facts("Megatron-Core", nemo(), true, false))),
       // Releases of Megatron-Core, whose versions begin with 0.
       with_t5_scripts(engine(facts("Megatron-LM 0.", transformer_engine(), true, true))),
@@ -157,10 +166,11 @@ const std::vector<FrameworkFacts>& framework_table() {
       facts("PyTorch DDP", pytorch_ddp(), false, false),
       pipelined(facts("Meta internal 4D", fsdp(), false, false)),
       // What was published in 2024 may have run before; versions from 0.3 on have not.
-      facts("InternEvo 0.3", intern_evo(2), false, false, intern_evo_memory()),
-      facts("InternEvo v0.3", intern_evo(2), false, false, intern_evo_memory()),
-      in_years(2025, 0, facts("InternEvo", intern_evo(2), false, false, intern_evo_memory())),
-      facts("InternEvo", intern_evo(1), false, false, intern_evo_memory()),
+      sharding(facts("InternEvo 0.3", intern_evo(2), false, false, intern_evo_memory())),
+      sharding(facts("InternEvo v0.3", intern_evo(2), false, false, intern_evo_memory())),
+      sharding(
+          in_years(2025, 0, facts("InternEvo", intern_evo(2), false, false, intern_evo_memory()))),
+      sharding(facts("InternEvo", intern_evo(1), false, false, intern_evo_memory())),
       facts("Hetu-Galvatron", fsdp(), false, false),
       facts("MaxText", xla(), false, false),
       facts("Paxml", xla(), false, false),

@@ -42,6 +42,7 @@ struct FrameworkFacts {
   // Experts are spread over consecutive ranks, whatever their place in context parallelism.
   bool folds_experts = false;
   AttentionKernel attention = AttentionKernel::Own;
+  bool shards_states = false;  // over data ranks, as ZeRO-1, where a row does not state it
 };
 
 // Whether a run with `pp` stages shards optimizer states alone, whatever its row says.

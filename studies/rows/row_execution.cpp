@@ -227,7 +227,7 @@ plan::Execution row_execution(const Measurement& row, const FrameworkFacts& fram
   apply_resharding(row, execution);
   apply_attention(row, framework, execution);
   execution.blocking_launches = row.notes_say("CUDA_LAUNCH_BLOCKING");
-  execution.cuda_graphs = names_graphs(row) && row.experts.value_or(0) == 0;
+  execution.cuda_graphs = names_graphs(row);
   if (framework.shared_output_runs_ahead && !row.variant.empty() && row.variant != "redis") {
     execution.synchronised_messages = false;
   }
