@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/interrupt.hpp"
 #include "base/text.hpp"
 
 namespace orrery {
@@ -72,8 +74,26 @@ void write_all(int number, std::string_view content, const std::string& path) {
   }
 }
 
-void write_directly(const std::string& path, std::string_view content) {
-  Descriptor file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+constexpr int kLookEvery = 50;  // milliseconds, between two looks whether a wait is to end
+
+// Opening a pipe waits for who reads it, which Ctrl-C may end.
+int open_device(const std::string& path, bool is_pipe) {
+  int number = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK);
+  while (number < 0 && errno == ENXIO && is_pipe) {
+    if (interrupted()) {
+      fail(path, "open for writing: nobody reads this pipe", EINTR);
+    }
+    ::poll(nullptr, 0, kLookEvery);
+    number = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK);
+  }
+  if (number >= 0) {
+    ::fcntl(number, F_SETFL, ::fcntl(number, F_GETFL) & ~O_NONBLOCK);
+  }
+  return number;
+}
+
+void write_directly(const std::string& path, std::string_view content, bool is_pipe) {
+  Descriptor file(open_device(path, is_pipe));
   if (file.number() < 0) {
     fail(path, "open for writing", errno);
   }
@@ -89,6 +109,16 @@ void flush_folder(const fs::path& folder) {
   if (descriptor.number() >= 0) {
     ::fsync(descriptor.number());
   }
+}
+
+// In the same folder, so that it can be renamed; short where the name is nearly as long as can be.
+std::string temporary_beside(const std::string& target) {
+  constexpr std::size_t kLongName = 200;  // of the 255 bytes that file systems take
+  static std::atomic<unsigned> counter = 0;
+  const fs::path path(target);
+  const std::string suffix = fmt::format(".tmp-{}-{}", ::getpid(), counter++);
+  return path.filename().string().size() < kLongName ? target + suffix
+                                                     : (path.parent_path() / suffix).string();
 }
 
 void write_temporary(const std::string& temporary, const std::string& path,
@@ -114,13 +144,32 @@ void write_temporary(const std::string& temporary, const std::string& path,
   }
 }
 
+// Opening a pipe does not wait for who writes it; wait_for_bytes() does.
+int open_to_read(const std::string& path) {
+  struct stat status = {};
+  const bool is_pipe = ::stat(path.c_str(), &status) == 0 && S_ISFIFO(status.st_mode);
+  return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | (is_pipe ? O_NONBLOCK : 0));
+}
+
+// Of a pipe or a terminal, which Ctrl-C may end.
+void wait_for_bytes(int number, const std::string& shown) {
+  pollfd file = {number, POLLIN, 0};
+  int ready = 0;
+  do {
+    if (interrupted()) {
+      fail(shown, "read", EINTR);
+    }
+    ready = ::poll(&file, 1, kLookEvery);
+  } while (ready == 0 || (ready < 0 && errno == EINTR));
+}
+
 }  // namespace
 
 std::string read_file(const std::string& path, std::int64_t max_bytes) {
   check_path(path);
   const bool is_stdin = path == "-";
   const std::string shown = is_stdin ? "standard input" : path;
-  const Descriptor file(is_stdin ? STDIN_FILENO : ::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const Descriptor file(is_stdin ? STDIN_FILENO : open_to_read(path));
   struct stat status = {};
   if (file.number() < 0 || ::fstat(file.number(), &status) != 0) {
     fail(shown, "read", errno);
@@ -135,9 +184,12 @@ std::string read_file(const std::string& path, std::int64_t max_bytes) {
   std::string content;
   while (true) {
     const std::size_t old_size = content.size();
+    if (!S_ISREG(status.st_mode)) {
+      wait_for_bytes(file.number(), shown);
+    }
     content.resize(old_size + kChunk);
     const ssize_t count = ::read(file.number(), content.data() + old_size, kChunk);
-    if (count < 0 && errno != EINTR) {
+    if (count < 0 && errno != EINTR && errno != EAGAIN) {
       fail(shown, "read", errno);
     }
     content.resize(old_size + static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
@@ -162,16 +214,14 @@ void write_file_atomically(const std::string& path, std::string_view content) {
     fail(path, "write", EISDIR);
   }
   if (exists && !S_ISREG(status.st_mode)) {
-    write_directly(path, content);
+    write_directly(path, content, S_ISFIFO(status.st_mode));
     return;
   }
   std::error_code ignored;
   const fs::path resolved = exists ? fs::canonical(path, ignored) : fs::path(path);
   const std::string target = resolved.empty() ? path : resolved.string();
-  static std::atomic<unsigned> counter = 0;
-  const std::string temporary = fmt::format("{}.tmp-{}-{}", target, ::getpid(), counter++);
-  write_temporary(temporary, target, content, exists ? status.st_mode & 0777U : 0U);
   const fs::path folder = fs::path(target).parent_path();
+  write_temporary(temporary_beside(target), target, content, exists ? status.st_mode & 0777U : 0U);
   flush_folder(folder.empty() ? "." : folder);
 }
 

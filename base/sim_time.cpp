@@ -17,8 +17,8 @@ SimTime to_sim_time(Seconds seconds) {
   }
   const double picoseconds = value * 1e12;
   if (picoseconds >= 0x1p63) {
-    bad_input("", fmt::format("a time of {} s is beyond simulated time", value),
-              "at most 106 days can be simulated");
+    throw BeyondSimulatedTime("", fmt::format("a time of {} s is beyond simulated time", value),
+                              "at most 106 days can be simulated");
   }
   // 1e-12 has no exact double: a product within rounding error of an integer is that integer, so
   // that to_sim_time(to_seconds(t)) == t.

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "base/error.hpp"
 #include "base/units.hpp"
 
 namespace orrery {
@@ -28,9 +29,17 @@ struct SimTime {
   friend constexpr SimTime operator*(SimTime a, std::int64_t n) { return {a.ps * n}; }
 };
 
+// What was asked for takes, or could take, longer than simulated time reaches. A search passes over
+// such plans.
+class BeyondSimulatedTime : public Error {
+ public:
+  BeyondSimulatedTime(std::string_view where, std::string_view message, std::string_view hint)
+      : Error(ErrorKind::BadInput, where, message, hint) {}
+};
+
 // The one conversion from costs to simulated time: rounds up to the next picosecond, except
 // that a value within rounding error of a whole picosecond is that picosecond.
-// Throws Error for NaN, negative values and anything beyond 106 days.
+// Throws Error for NaN and negative values, BeyondSimulatedTime for anything beyond 106 days.
 SimTime to_sim_time(Seconds seconds);
 
 constexpr Seconds to_seconds(SimTime time) { return Seconds(static_cast<double>(time.ps) * 1e-12); }

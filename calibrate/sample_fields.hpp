@@ -57,6 +57,7 @@ void fields(Io& io, AttentionSample& attention) {
   io.required("dtype", attention.dtype, kDTypeNames);
   io.required("backward", attention.backward);
   io.optional("both_passes", attention.both_passes);
+  io.optional("in_16_bits_s", attention.in_16_bits_s, 0, 1e6);
 }
 
 template <class Io>

@@ -50,6 +50,8 @@ struct AttentionSample {
   DType dtype = DType::Bf16;
   bool backward = false;
   bool both_passes = false;  // forward and backward together (`backward` is false)
+  // fp8: seconds of the same call by the same software in 16 bits; 0: not known.
+  double in_16_bits_s = 0;
   bool operator==(const AttentionSample&) const = default;
 };
 

@@ -155,6 +155,9 @@ void check_shape(const Shape& shape, const JsonReader& where) {
     if (attention->backward && attention->both_passes) {
       where.fail("\"backward\" says one pass, \"both_passes\" two", "one of them");
     }
+    if (attention->in_16_bits_s > 0 && !is_quantised(attention->dtype)) {
+      where.fail("\"in_16_bits_s\" beside a time in 16 bits", "of fp8 alone");
+    }
   } else if (const auto* memory = std::get_if<MemorySample>(&shape)) {
     if (memory->bytes_read + memory->bytes_written == 0) {
       where.fail("a kernel that moves no bytes");

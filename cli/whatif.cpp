@@ -55,6 +55,12 @@ constexpr std::array<const char*, 3> kSuffixes = {".json", ".csv", ".svg"};
 std::string stem_of(const WhatifOptions& options) {
   std::filesystem::path path = options.output_path;
   std::error_code error;
+  const bool is_device =
+      std::filesystem::exists(path, error) && std::filesystem::is_other(path, error);
+  if (path == "-" || is_device) {
+    bad_input("--output", fmt::format("{} takes one file, and a sweep writes three", path.string()),
+              "a name without suffix: --output results");
+  }
   const bool folder =
       options.output_path.ends_with('/') || std::filesystem::is_directory(path, error);
   if (!path.empty() && !folder) {

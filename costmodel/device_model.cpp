@@ -7,20 +7,19 @@
 
 #include "base/error.hpp"
 #include "base/math.hpp"
+#include "costmodel/attention_work.hpp"
 
 namespace orrery::costmodel {
 
 namespace {
 
 constexpr double kGroupedTileRows = 128;
-constexpr double kAttentionTile = 128;
 // What the kernels that find the scale of a tensor and cast it take for each row, however long: the
 // fp8 tables of B200, H100 and L40S, fitted apart, say 4.9, 5.0 and 5.2 ns.
 constexpr double kCastOfRow = 5e-9;
 // A block of threads takes a row, so rows and bytes bind together, not one after the other: the
 // exponent of their smooth maximum (1.5 and 2 leave the same error on the three tables).
 constexpr double kCastOverlap = 1.5;
-constexpr double kBackwardFlops = 2.5;  // five matrix products against two
 // Keys' worth of work that FlashAttention-2 loses a row: its figures on H100 and on A100 (60 rows
 // of 512 to 16,384 tokens, arXiv 2307.08691 and 2407.08608) say 76 to 190, whatever the mask and
 // head.
@@ -40,22 +39,6 @@ double smooth_max(double a, double b, double exponent) {
   return high * std::pow(1 + std::pow(low / high, exponent), 1 / exponent);
 }
 
-// Sum over the query rows of the keys each of them sees.
-double visible_pairs(const AttentionShape& shape) {
-  const double rows = as_double(shape.q_len);
-  const double keys = as_double(shape.kv_len);
-  const double window = shape.window > 0 ? std::min(keys, as_double(shape.window)) : keys;
-  if (!shape.causal) {
-    return rows * window;
-  }
-  // Row i (from the end) sees keys - i keys, at most `window` and at least 0.
-  const double seeing = std::min(rows, keys);
-  const double first = keys - seeing;  // the first seeing row sees first + 1 keys
-  const double limited = std::clamp(keys - window, 0.0, seeing);
-  const double growing = seeing - limited;  // rows that see fewer than `window` keys or equal
-  return growing * (first + (growing + 1) / 2) + limited * window;
-}
-
 // Rate of FlashAttention-2 over the best kernel, which it is itself on GPUs before Hopper.
 double flash2_share(const AttentionParameters& parameters, int version, bool backward) {
   return version == 0 ? 1.0
@@ -67,54 +50,6 @@ double flash2_share(const AttentionParameters& parameters, int version, bool bac
 // (FlashAttention-2, arXiv 2307.08691, section 4.1).
 double slower_than_flash2(int version, bool backward) {
   return version != 1 ? 1.0 : backward ? 2.0 : 1.4;
-}
-
-// With what the zeros of a shape stand for.
-AttentionShape completed(AttentionShape shape) {
-  shape.kv_heads = shape.kv_heads > 0 ? shape.kv_heads : shape.heads;
-  shape.value_head_dim = shape.value_head_dim > 0 ? shape.value_head_dim : shape.head_dim;
-  shape.window = shape.window > 0 ? std::min(shape.window, shape.kv_len) : shape.kv_len;
-  return shape;
-}
-
-double head_widths(const AttentionShape& shape) {
-  return as_double(shape.head_dim) + as_double(shape.value_head_dim);
-}
-
-struct AttentionWork {
-  double needed_flops = 0;  // of the visible pairs
-  double flops = 0;         // with whole tiles, the ends of rows and lost waves
-  double bytes = 0;         // of HBM
-};
-
-// `row_overhead` in keys; of a completed shape.
-AttentionWork work_of(const AttentionShape& shape, bool backward, double row_overhead,
-                      double idle_waves) {
-  const double dims = head_widths(shape);
-  const double lanes = as_double(shape.batch) * as_double(shape.heads);
-  const double rows = as_double(shape.q_len);
-  const double visible = visible_pairs(shape);
-  const double flop_factor = backward ? kBackwardFlops : 1;
-  // Whole tiles are computed along the diagonal, and a row of tiles has a start and an end.
-  const double extra = (shape.causal ? (kAttentionTile - 1) / 2 : 0) + row_overhead;
-  const double keys = as_double(shape.window);
-  const double mean_keys = shape.causal ? std::min(keys, as_double(shape.kv_len) / 2) : keys;
-  // The waves lost count once, not for each of the products of the backward pass.
-  const double pairs = flop_factor * lanes * (visible + rows * extra) +
-                       idle_waves * kAttentionTile * (mean_keys + extra);
-  // Backward reads what forward read and wrote plus the output gradient, writes three gradients.
-  const double bytes =
-      (backward ? 2.5 : 1) * bytes_per_element(shape.dtype) * as_double(shape.batch) * dims *
-      (as_double(shape.heads) * rows + as_double(shape.kv_heads) * as_double(shape.kv_len));
-  return {flop_factor * 2 * dims * lanes * visible, 2 * dims * pairs, bytes};
-}
-
-// Share of peak rate that the GPU's best kernel reaches at a head size.
-double attention_share(const AttentionParameters& parameters, double dims, bool backward) {
-  const double by_head = std::pow(dims / 256, parameters.head_dim_exponent);
-  // Larger heads than 128 do not speed up the backward pass, which runs out of registers.
-  return parameters.forward_fraction *
-         (backward ? parameters.backward_rate_fraction * std::min(1.0, by_head) : by_head);
 }
 
 KernelSizes sizes_of(const AttentionShape& shape) {
@@ -296,7 +231,12 @@ Seconds DeviceModel::attention(const AttentionShape& stated, bool backward) cons
       stated.head_dim <= 0) {
     return Seconds(0);
   }
-  const AttentionShape shape = completed(stated);
+  AttentionShape shape = completed(stated);
+  // In fp8 the forward pass is that of 16 bits with faster products. Nothing is known of a backward
+  // pass in fp8: it is taken to be the one in 16 bits.
+  const bool in_fp8 = is_quantised(shape.dtype) && !backward;
+  const DType products = in_fp8 ? shape.dtype : unquantised(shape.dtype);
+  shape.dtype = unquantised(shape.dtype);
   const AttentionParameters& parameters = profile_.attention;
   const double flash2 = flash2_share(parameters, shape.flash_version, backward);
   const bool best = flash2 == 1;  // the kernel that the profile describes, or Triton's beside it
@@ -306,7 +246,8 @@ Seconds DeviceModel::attention(const AttentionShape& stated, bool backward) cons
   const double peak_rate = peak(shape.dtype).value();
   const double share =
       std::min(1.0, attention_share(parameters, head_widths(shape), backward) * flash2) /
-      slower_than_flash2(shape.flash_version, backward);
+      slower_than_flash2(shape.flash_version, backward) *
+      (in_fp8 ? fp8_attention_rate(parameters, head_widths(shape)) : 1.0);
   const double bandwidth = gpu_.hbm_bandwidth.value();
   const double memory =
       work.bytes /
@@ -324,7 +265,7 @@ Seconds DeviceModel::attention(const AttentionShape& stated, bool backward) cons
     time *= measured_factor(key, sizes);
   }
   if (load_ == Load::Sustained) {
-    if (const double powered = powered_rate(shape.dtype); powered > 0) {
+    if (const double powered = powered_rate(products); powered > 0) {
       time = std::max(time, work.needed_flops / powered);
     }
   }
@@ -332,7 +273,8 @@ Seconds DeviceModel::attention(const AttentionShape& stated, bool backward) cons
     key.load = Load::Sustained;
     time *= measured_factor(key, sizes);
   }
-  return Seconds(std::max({time, work.needed_flops / peak_rate, work.bytes / bandwidth}));
+  return Seconds(
+      std::max({time, work.needed_flops / peak(products).value(), work.bytes / bandwidth}));
 }
 
 Seconds DeviceModel::attention_forward(const AttentionShape& shape) const {

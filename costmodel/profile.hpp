@@ -48,6 +48,10 @@ struct AttentionParameters {
   // Rate of FlashAttention-2 on this GPU over that of the best kernel.
   double flash2_forward_fraction = 1.0;
   double flash2_backward_fraction = 1.0;
+  // Forward in fp8: rate of its products over that in 16 bits at head size 128, and at others times
+  // (d / 128)^x; 0: not measured, as fast as in 16 bits.
+  double fp8_forward_rate = 0;
+  double fp8_head_dim_exponent = 0;
   bool operator==(const AttentionParameters&) const = default;
 };
 

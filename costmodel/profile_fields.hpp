@@ -32,6 +32,8 @@ void visit(V& v, AttentionParameters& p) {
   v.number("backward_rate_fraction", p.backward_rate_fraction, kMinFraction, 1);
   v.number("flash2_forward_fraction", p.flash2_forward_fraction, kMinFraction, 1);
   v.number("flash2_backward_fraction", p.flash2_backward_fraction, kMinFraction, 1);
+  v.optional_number("fp8_forward_rate", p.fp8_forward_rate, 0, 2);
+  v.optional_number("fp8_head_dim_exponent", p.fp8_head_dim_exponent, 0, 1);
 }
 
 template <class V>

@@ -145,29 +145,39 @@ void write_adapters(Json& json, const AdapterSpec& adapters) {
   json.set("adapters", std::move(object));
 }
 
+// An empty part would silently be none; one without its size is refused by the rules between
+// fields.
+ObjectReader part_of(const JsonReader& value, std::string_view size) {
+  ObjectReader part = value.object();
+  if (part.keys().empty()) {
+    (void)part.required(size);
+  }
+  return part;
+}
+
 void read_parts(ObjectReader& reader, NetworkSpec& spec) {
   if (const auto value = reader.optional("moe")) {
-    ObjectReader moe = value->object();
+    ObjectReader moe = part_of(*value, "experts");
     read_fields(moe, spec.moe, moe_integer_fields(), moe_number_fields(), moe_flag_fields());
     moe.finish();
   }
   if (const auto value = reader.optional("mla")) {
-    ObjectReader mla = value->object();
+    ObjectReader mla = part_of(*value, "kv_lora_rank");
     read_fields(mla, spec.mla, mla_integer_fields(), {}, {});
     mla.finish();
   }
   if (const auto value = reader.optional("encoder")) {
-    ObjectReader encoder = value->object();
+    ObjectReader encoder = part_of(*value, "layers");
     read_fields(encoder, spec.encoder, encoder_integer_fields(), {}, encoder_flag_fields());
     encoder.finish();
   }
   if (const auto value = reader.optional("cascade")) {
-    ObjectReader cascade = value->object();
+    ObjectReader cascade = part_of(*value, "layers");
     read_fields(cascade, spec.cascade, cascade_integer_fields(), {}, {});
     cascade.finish();
   }
   if (const auto value = reader.optional("adapters")) {
-    ObjectReader adapters = value->object();
+    ObjectReader adapters = part_of(*value, "rank");
     read_fields(adapters, spec.adapters, adapter_integer_fields(), adapter_number_fields(),
                 adapter_flag_fields());
     read_targets(adapters, spec.adapters);

@@ -50,7 +50,10 @@ TensorFactors tensor_factors(const BlockPlan& layout) {
       factors.depth = layout.tp_depth > 0 ? layout.tp_depth : factors.rows;
       break;
   }
-  factors.columns = std::max(1, layout.tp / (factors.rows * factors.depth));
+  // A cube has equal sides, unless they are stated.
+  const bool cube =
+      layout.tensor_parallel == TensorMesh::ThreeD && layout.tp_rows == 0 && layout.tp_depth == 0;
+  factors.columns = cube ? factors.rows : std::max(1, layout.tp / (factors.rows * factors.depth));
   return factors;
 }
 
@@ -234,6 +237,13 @@ Layout stream_layout(const BlockRules& rules) {
     }
   }
   return layout;
+}
+
+bool replicates_stream(const BlockPlan& layout) {
+  const Layout stream = stream_layout(rules_of(layout, false));
+  const Mesh mesh = mesh_of(layout, expert_replicas(layout));
+  return std::all_of(kTensorAxes.begin(), kTensorAxes.end(),
+                     [&](Axis axis) { return mesh.of(axis) == 1 || stream[axis].is_replicated(); });
 }
 
 namespace {

@@ -66,6 +66,8 @@ BlockRules rules_of(const BlockPlan& layout, bool vocab_parallel);
 
 // Layout of the residual stream {batch, seq, hidden} between blocks.
 Layout stream_layout(const BlockRules& rules);
+// Whether each tensor-parallel rank holds all of what one without tensor parallelism does.
+bool replicates_stream(const BlockPlan& layout);
 
 // The group spanned by several axes together: how many of its ranks stand on one node.
 costmodel::GroupShape group_of(const Mesh& mesh, const std::vector<Axis>& axes, int gpus_per_node);

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "plan/stages.hpp"
+
 namespace orrery::plan {
 
 namespace {
@@ -27,12 +29,17 @@ models::Network run_of(const models::Network& network, int first, int count) {
   return part;
 }
 
-std::vector<int> cut_run(const models::Network& network, std::int64_t sequence, int count,
-                         bool balanced) {
-  if (count > layers_of(network)) {
+// `count` positions from `first` on into stages; `work` of the whole chain, or none.
+std::vector<int> cut_run(const models::Network& network, int first, int count, int stages,
+                         std::span<const std::int64_t> work) {
+  const models::Network run = run_of(network, first, count);
+  if (stages > layers_of(run)) {
     return {};
   }
-  return balanced ? balanced_stages(network, sequence, count) : even_stages(network, count);
+  return work.empty() ? even_stages(run, stages)
+                      : balanced_stages(work.subspan(static_cast<std::size_t>(first),
+                                                     static_cast<std::size_t>(count)),
+                                        stages);
 }
 
 double forward_work(const models::Network& network, std::int64_t sequence) {
@@ -229,14 +236,13 @@ ModuleCut module_cut(const sim::Schedule& schedule, const models::Network& netwo
 namespace {
 
 // As many stages of each; empty where one has too few layers.
-std::vector<int> cut_backbones(const models::Network& network, std::int64_t sequence, int pp,
-                               bool balanced) {
+std::vector<int> cut_backbones(const models::Network& network, int pp,
+                               std::span<const std::int64_t> work) {
   const int begin = encoder_positions(network);
   const int second = second_backbone(network);
   const auto length = static_cast<int>(network.chain.size());
-  std::vector<int> stages = cut_run(run_of(network, begin, second - begin), sequence, pp, balanced);
-  const std::vector<int> others =
-      cut_run(run_of(network, second, length - second), sequence, pp, balanced);
+  std::vector<int> stages = cut_run(network, begin, second - begin, pp, work);
+  const std::vector<int> others = cut_run(network, second, length - second, pp, work);
   if (stages.empty() || others.empty()) {
     return {};
   }
@@ -248,29 +254,30 @@ std::vector<int> cut_backbones(const models::Network& network, std::int64_t sequ
 }  // namespace
 
 std::vector<int> cut_stages(const models::Network& network, std::int64_t sequence, int pp,
-                            int chunks, ModuleCut cut, bool balanced) {
+                            int chunks, ModuleCut cut, std::span<const std::int64_t> work) {
+  const auto length = static_cast<int>(network.chain.size());
   if (cut == ModuleCut::OneChain) {
-    return cut_run(network, sequence, pp * chunks, balanced);
+    return cut_run(network, 0, length, pp * chunks, work);
   }
   const int positions = encoder_positions(network);
   if (cut == ModuleCut::Cascaded) {
-    return chunks == 2 ? cut_backbones(network, sequence, pp, balanced) : std::vector<int>();
+    return chunks == 2 ? cut_backbones(network, pp, work) : std::vector<int>();
   }
-  const models::Network encoder = run_of(network, 0, positions);
-  const models::Network decoder =
-      run_of(network, positions, static_cast<int>(network.chain.size()) - positions);
   if (cut == ModuleCut::FrozenApart) {
-    std::vector<int> stages = cut_run(decoder, sequence, pp * chunks, balanced);
+    std::vector<int> stages = cut_run(network, positions, length - positions, pp * chunks, work);
     if (!stages.empty()) {
       stages.front() += positions;
     }
     return stages;
   }
-  const int segments = segments_for_encoder(encoder, decoder, sequence, pp, chunks);
-  std::vector<int> stages = cut_run(encoder, sequence, pp * segments, balanced);
+  const int segments =
+      segments_for_encoder(run_of(network, 0, positions),
+                           run_of(network, positions, length - positions), sequence, pp, chunks);
+  std::vector<int> stages = cut_run(network, 0, positions, pp * segments, work);
   const std::vector<int> others =
-      chunks > segments ? cut_run(decoder, sequence, pp * (chunks - segments), balanced)
-                        : std::vector<int>();
+      chunks > segments
+          ? cut_run(network, positions, length - positions, pp * (chunks - segments), work)
+          : std::vector<int>();
   if (stages.empty() || others.empty()) {
     return {};
   }

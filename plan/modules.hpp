@@ -10,6 +10,7 @@
 // after the other.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -57,8 +58,9 @@ enum class ModuleCut : std::uint8_t {
 };
 ModuleCut module_cut(const Plan& plan);
 ModuleCut module_cut(const sim::Schedule& schedule, const models::Network& network);
-// Chain positions per virtual stage, even or balanced; empty where there is no such cut.
+// Chain positions per virtual stage; empty where there is no such cut. Even, or balanced by `work`
+// of each position of the chain (plan/stages.hpp).
 std::vector<int> cut_stages(const models::Network& network, std::int64_t sequence, int pp,
-                            int chunks, ModuleCut cut, bool balanced);
+                            int chunks, ModuleCut cut, std::span<const std::int64_t> work = {});
 
 }  // namespace orrery::plan

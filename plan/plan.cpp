@@ -113,6 +113,11 @@ std::string_view to_text(Fp8Scaling scaling) {
   return kNames[static_cast<std::size_t>(scaling)];
 }
 
+std::string_view to_text(GraphScope scope) {
+  constexpr std::array<std::string_view, 4> kNames = {"dense", "router", "attention", "layer"};
+  return kNames[static_cast<std::size_t>(scope)];
+}
+
 std::string_view to_text(AmaxRanks ranks) {
   constexpr std::array<std::string_view, 3> kNames = {"none", "model", "all"};
   return kNames[static_cast<std::size_t>(ranks)];
@@ -204,6 +209,12 @@ ExpertsInside parse_experts_inside(std::string_view text, std::string_view where
 Fp8Scaling parse_fp8_scaling(std::string_view text, std::string_view where) {
   return parse_value(text, where, "scaling",
                      {Fp8Scaling::Delayed, Fp8Scaling::Current, Fp8Scaling::Blocks});
+}
+
+GraphScope parse_graph_scope(std::string_view text, std::string_view where) {
+  return parse_value(
+      text, where, "scope of graphs",
+      {GraphScope::Dense, GraphScope::Router, GraphScope::Attention, GraphScope::Layer});
 }
 
 AmaxRanks parse_amax_ranks(std::string_view text, std::string_view where) {

@@ -52,6 +52,9 @@ enum class Fp8Scaling : std::uint8_t { Delayed, Current, Blocks };
 // Ranks that, with delayed scaling, find largest magnitudes together after every pass: none, those
 // of the model (tensor and context ranks, tp_only_amax_red of Megatron-Core), or all of a stage.
 enum class AmaxRanks : std::uint8_t { None, Model, All };
+// Which parts of a layer with experts `cuda_graphs` replays beside layers without: none, its router
+// with the norm before it, those and its attention, or all of it, where shapes are static.
+enum class GraphScope : std::uint8_t { Dense, Router, Attention, Layer };
 
 // Variables that an axis of this block takes instead of those that its degree stands for, in order
 // of preference; packed, because plans are copied and compared by the million. Zero: as usual.
@@ -139,6 +142,7 @@ struct Execution {
   bool norms_cast = true;          // fp8: norms write what fp8 products alone read
   bool casts_weights = false;      // fp8: for every micro-batch, not once a step
   bool fp8_inputs = true;          // fp8: products keep their inputs as they were cast
+  bool fp8_attention = false;      // fp8: the forward of fused attention computes in fp8, too
   // Router weights multiply the activations inside the experts; else what experts give back, which
   // is then kept for the weights' gradient.
   bool weighted_activations = true;
@@ -166,6 +170,7 @@ struct Execution {
   Seconds host_per_block;          // host time to issue one pass of a layer; bounds small layers
   bool blocking_launches = false;  // CUDA_LAUNCH_BLOCKING: the host waits for every kernel
   bool cuda_graphs = false;        // a pass of a layer without experts is one launch of the host's
+  GraphScope graph_scope = GraphScope::Dense;  // of layers with experts
   // ZeRO-3, and parameters that live elsewhere: whole blocks not yet freed; 0: any number.
   int gathers_in_flight = 2;
   int fetched_together = 1;  // of them, where parameters live elsewhere
@@ -178,11 +183,18 @@ struct Execution {
   bool eager_optimizer = false;         // Adam as PyTorch's kernels, a pass each, instead of one
   int gradient_passes = 0;              // over the gradient buffer a step: cleared, scaled, checked
   bool overlap_shared_experts = false;  // shared experts run while routed tokens travel
-  bool deduplicated_dispatch =
-      false;                        // a token goes once to each node, whatever experts it has there
-  bool quantised_dispatch = false;  // tokens, and gradients of what experts give back, travel to
-                                    // the experts in 8 bits (DeepSeek-V3)
-  bool quantised_gather = false;    // ZeRO++: parameters are gathered in 8 bits
+  bool deduplicated_dispatch = false;   // a token goes once to each node and rank, whatever experts
+                                        // it has there, and is copied for them on arrival
+  bool fused_permutation = false;    // the kernels that send and return tokens order them by expert
+  double routing_imbalance = 1;      // tokens of the rank that gets most over the mean of the ranks
+  bool expert_kernels = false;       // products and casts of experts: kernels for each of them
+  bool expert_padding = false;       // fp8: copies of tokens to padded rows of experts, and back
+  bool eager_expert_bias = false;    // what experts give back gets its bias by PyTorch's kernels
+  bool fused_experts = false;        // gate and casts between experts' products are in the products
+  bool fused_router = false;         // TransformerEngine's kernels of the router
+  bool quantised_dispatch = false;   // tokens, and gradients of what experts give back, travel to
+                                     // the experts in 8 bits (DeepSeek-V3)
+  bool quantised_gather = false;     // ZeRO++: parameters are gathered in 8 bits
   bool hierarchical_gather = false;  // ZeRO++: a second shard inside the node serves the backward
   bool quantised_reduce = false;     // ZeRO++: gradients are reduced in 4 bits by all-to-all
   bool ships_weights = false;        // attention on other devices gets the weights of queries, keys
@@ -248,6 +260,9 @@ struct Plan {
   std::vector<BlockRun> blocks;   // counts sum to the chain length
   Execution execution;
   ByteCount memory_reserve;  // kept free on every device
+  // GPUs like these in the job, where the cluster is a pool of it; 0: those of the cluster. No part
+  // of a document.
+  int gpus_alike = 0;
   // Set: the plan serves requests. dp counts replicas, pp pipelines of iterations; batch, schedule
   // and micro_batch do not matter and `sequence` is the longest request.
   std::shared_ptr<const Serving> serving;
@@ -273,11 +288,6 @@ void check_plan(const Plan& plan, const std::string& where);
 // first, embedding with the first and head with the last stage.
 std::vector<int> even_stages(const models::Network& network, int num_virtual_stages);
 
-// Cut that balances the forward FLOPs of the virtual stages, embedding and head included: the
-// smallest possible largest stage, then as even as a left-to-right filling gives.
-std::vector<int> balanced_stages(const models::Network& network, std::int64_t sequence,
-                                 int num_virtual_stages);
-
 // The document ("schema": "orrery-plan", "version": 1).
 Json to_json(const Plan& plan);
 Plan read_plan(const Json& document, const std::string& where);
@@ -290,7 +300,9 @@ std::string_view to_text(ExpertsInside inside);   // "dp", "cp", "tp"
 std::string_view to_text(Broadcasts broadcasts);  // "pipelined", "binomial"
 std::string_view to_text(Fp8Scaling scaling);     // "delayed", "current", "blocks"
 std::string_view to_text(AmaxRanks ranks);        // "none", "model", "all"
-std::string_view to_text(models::Var var);        // "batch", "seq", ..., as in a plan
+std::string_view to_text(GraphScope scope);       // "dense", "router", "attention", "layer"
+GraphScope parse_graph_scope(std::string_view text, std::string_view where);
+std::string_view to_text(models::Var var);  // "batch", "seq", ..., as in a plan
 Fp8Scaling parse_fp8_scaling(std::string_view text, std::string_view where);
 AmaxRanks parse_amax_ranks(std::string_view text, std::string_view where);
 ContextParallel parse_context(std::string_view text, std::string_view where);

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "plan/stages.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -45,59 +47,198 @@ std::vector<int> even_stages(const models::Network& network, int num_virtual_sta
 
 namespace {
 
-// Fills stages from the left up to `capacity`; empty when the chain needs more of them. Every stage
-// gets at least one position.
-std::vector<int> fill(const std::vector<double>& work, double capacity, std::size_t num_stages) {
-  std::vector<int> stages;
-  double load = 0;
-  int count = 0;
-  for (std::size_t position = 0; position < work.size(); ++position) {
-    const std::size_t left = work.size() - position;
-    const bool must_cut = count > 0 && left == num_stages - stages.size() - 1;
-    if (count > 0 && (load + work[position] > capacity || must_cut)) {
-      stages.push_back(count);
-      load = 0;
-      count = 0;
+// Sums of whole numbers, so that equal stages are equal.
+class ChainCutter {
+ public:
+  ChainCutter(std::span<const std::int64_t> work, std::size_t num_stages)
+      : length_(work.size()), num_stages_(num_stages), until_{0}, latest_(num_stages) {
+    for (const std::int64_t one : work) {
+      until_.push_back(until_.back() + one);
+      largest_ = std::max(largest_, one);
     }
-    if (stages.size() == num_stages) {
-      return {};
-    }
-    load += work[position];
-    ++count;
   }
-  stages.push_back(count);
-  return stages.size() == num_stages ? stages : std::vector<int>{};
+
+  std::vector<int> cut() {
+    const std::int64_t most = least_largest();
+    std::int64_t low = 0;
+    std::int64_t high = until_.back() / static_cast<std::int64_t>(num_stages_);
+    std::vector<int> best;
+    std::vector<int> trial(num_stages_);
+    fill(low, most, trial);  // there is such a cut
+    best = trial;
+    while (low < high) {
+      const std::int64_t middle = low + (high - low + 1) / 2;
+      if (fill(middle, most, trial)) {
+        best = trial;
+        low = std::max(middle, smallest_);
+      } else {
+        high = middle - 1;
+      }
+    }
+    return best;
+  }
+
+ private:
+  std::int64_t work(std::size_t begin, std::size_t end) const {
+    return until_[end] - until_[begin];
+  }
+
+  // Bisection that steps over sums no stage has.
+  std::int64_t least_largest() const {
+    const auto stages = static_cast<std::int64_t>(num_stages_);
+    std::int64_t low = std::max(largest_, (until_.back() + stages - 1) / stages);
+    std::int64_t high = until_.back();
+    while (low < high) {
+      const std::int64_t middle = low + (high - low) / 2;
+      const Filling filling = fill_up_to(middle);
+      if (filling.stages <= num_stages_) {
+        high = std::max(low, filling.largest);
+      } else {
+        low = filling.next;
+      }
+    }
+    return high;
+  }
+
+  // Stages that are as long as `most` allows: how many, the largest, and the smallest work above
+  // `most` that would have let one be longer.
+  struct Filling {
+    std::size_t stages = 1;
+    std::int64_t largest = 0;
+    std::int64_t next = 0;
+  };
+  Filling fill_up_to(std::int64_t most) const {
+    Filling filling;
+    filling.next = until_.back();
+    std::size_t begin = 0;
+    for (std::size_t end = 1; end <= length_; ++end) {
+      if (work(begin, end) > most) {
+        filling.next = std::min(filling.next, work(begin, end));
+        filling.largest = std::max(filling.largest, work(begin, end - 1));
+        ++filling.stages;
+        begin = end - 1;
+      }
+    }
+    filling.largest = std::max(filling.largest, work(begin, length_));
+    return filling;
+  }
+
+  // Where a stage begins at the latest so that those from it on have `least` each. False where
+  // positions are lacking.
+  bool find_latest(std::int64_t least) {
+    std::size_t end = length_;
+    for (std::size_t stage = num_stages_; stage-- > 1;) {
+      std::size_t begin = end - 1;
+      while (begin > stage && work(begin, end) < least) {
+        --begin;
+      }
+      if (begin < stage || work(begin, end) < least) {
+        return false;
+      }
+      latest_[stage] = end = begin;
+    }
+    return work(0, end) >= least;
+  }
+
+  // From the left, every stage as long as `most`, and `least` for those after it, allow. Misses a
+  // cut where the largest stages lead to positions from which there is none, which needs blocks of
+  // unlike work.
+  bool fill(std::int64_t least, std::int64_t most, std::vector<int>& stages) {
+    if (!find_latest(least)) {
+      return false;
+    }
+    smallest_ = until_.back();
+    std::size_t begin = 0;
+    for (std::size_t stage = 0; stage < num_stages_; ++stage) {
+      const std::size_t limit = stage + 1 < num_stages_ ? latest_[stage + 1] : length_;
+      std::size_t end = begin;
+      while (end < limit && (end == begin || work(begin, end + 1) <= most)) {
+        ++end;
+      }
+      if (end == begin || work(begin, end) > most || work(begin, end) < least) {
+        return false;
+      }
+      smallest_ = std::min(smallest_, work(begin, end));
+      stages[stage] = static_cast<int>(end - begin);
+      begin = end;
+    }
+    return begin == length_;
+  }
+
+  std::size_t length_;
+  std::size_t num_stages_;
+  std::vector<std::int64_t> until_;  // of all positions before one
+  std::vector<std::size_t> latest_;
+  std::int64_t largest_ = 0;   // of one position
+  std::int64_t smallest_ = 0;  // stage of the last filling
+};
+
+}  // namespace
+
+std::vector<int> balanced_stages(std::span<const std::int64_t> work, int num_virtual_stages) {
+  ORRERY_CHECK(num_virtual_stages >= 1, "a pipeline has at least one stage");
+  const auto num_stages = static_cast<std::size_t>(num_virtual_stages);
+  return num_stages > work.size() ? std::vector<int>() : ChainCutter(work, num_stages).cut();
+}
+
+namespace {
+
+std::vector<std::int64_t> device_loads(std::span<const std::int64_t> work,
+                                       std::span<const std::uint16_t> device_of,
+                                       const std::vector<int>& stages) {
+  std::vector<std::int64_t> loads(
+      device_of.empty() ? stages.size()
+                        : *std::max_element(device_of.begin(), device_of.end()) + 1UL);
+  std::size_t position = 0;
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    std::int64_t& load = loads[device_of.empty() ? stage : device_of[stage]];
+    for (int index = 0; index < stages[stage]; ++index) {
+      load += work[position++];
+    }
+  }
+  return loads;
 }
 
 }  // namespace
 
-std::vector<int> balanced_stages(const models::Network& network, std::int64_t sequence,
-                                 int num_virtual_stages) {
-  const auto num_stages = static_cast<std::size_t>(num_virtual_stages);
-  std::vector<double> by_block;
-  for (const models::Block& block : network.blocks) {
-    by_block.push_back(models::forward_flops(block, {1, sequence}, true).value());
-  }
-  std::vector<double> work;
-  double low = 0;
-  double high = 0;
-  for (const int block : network.chain) {
-    work.push_back(by_block[static_cast<std::size_t>(block)]);
-    low = std::max(low, work.back());
-    high += work.back();
-  }
-  std::vector<int> best = fill(work, high, num_stages);
-  for (int step = 0; step < 50 && low < high; ++step) {  // to rounding
-    const double middle = 0.5 * (low + high);
-    std::vector<int> cut = fill(work, middle, num_stages);
-    if (cut.empty()) {
-      low = middle;
-    } else {
-      high = middle;
-      best = std::move(cut);
+std::int64_t largest_load(std::span<const std::int64_t> work,
+                          std::span<const std::uint16_t> device_of,
+                          const std::vector<int>& stages) {
+  const std::vector<std::int64_t> loads = device_loads(work, device_of, stages);
+  return *std::max_element(loads.begin(), loads.end());
+}
+
+std::vector<int> balance_devices(std::span<const std::int64_t> work,
+                                 std::span<const std::uint16_t> device_of,
+                                 std::vector<int> stages) {
+  std::vector<std::int64_t> loads = device_loads(work, device_of, stages);
+  for (std::size_t move = 0; loads.size() < stages.size() && move < stages.size(); ++move) {
+    const auto most = std::max_element(loads.begin(), loads.end());
+    const auto least = std::min_element(loads.begin(), loads.end());
+    int* from = nullptr;
+    int* to = nullptr;
+    for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+      int& count = stages[stage];
+      if (device_of[stage] == most - loads.begin() && (from == nullptr || count > *from)) {
+        from = &count;
+      } else if (device_of[stage] == least - loads.begin() && (to == nullptr || count < *to)) {
+        to = &count;
+      }
     }
+    if (from == nullptr || to == nullptr || *from == 1) {
+      break;
+    }
+    --*from;
+    ++*to;
+    std::vector<std::int64_t> after = device_loads(work, device_of, stages);
+    if (*std::max_element(after.begin(), after.end()) >= *most) {
+      ++*from;
+      --*to;
+      break;
+    }
+    loads = std::move(after);
   }
-  return best.empty() ? even_stages(network, num_virtual_stages) : best;
+  return stages;
 }
 
 }  // namespace orrery::plan

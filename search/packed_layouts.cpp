@@ -6,17 +6,20 @@
 
 #include "plan/heads.hpp"
 #include "plan/packs.hpp"
+#include "plan/stage/chain_work.hpp"
+#include "plan/stages.hpp"
 
 namespace orrery::search {
 namespace {
 
 // `plan` has its schedule and degrees but tp.
-void add_layouts(plan::Plan plan, int tp, std::initializer_list<int> zero_stages,
-                 const Constraints& constraints, std::vector<plan::Plan>& plans) {
+void add_layouts(plan::Plan plan, int tp, const std::vector<std::int64_t>& work,
+                 std::initializer_list<int> zero_stages, const Constraints& constraints,
+                 std::vector<plan::Plan>& plans) {
   const auto chain = static_cast<int>(plan.network.chain.size());
   plan.chunks = 1;
   plan.micro_batch = 1;
-  plan.stage_blocks = plan::balanced_stages(plan.network, plan.sequence, plan.pp);
+  plan.stage_blocks = plan::balanced_stages(work, plan.pp);
   plan::BlockPlan layout;
   constraints.apply(layout);
   layout.tp = tp;
@@ -45,6 +48,7 @@ void add_layouts(plan::Plan plan, int tp, std::initializer_list<int> zero_stages
 std::vector<plan::Plan> pipeline_layouts(const plan::Plan& base, const Constraints& constraints,
                                          const std::string& schedule) {
   std::vector<plan::Plan> plans;
+  const std::vector<std::int64_t> work = plan::work_of_chain(base);
   const int gpus = base.cluster.num_gpus();
   for (int tp = 1; tp <= base.cluster.node.gpus; tp *= 2) {
     for (int pp = 1; tp * pp <= gpus && pp <= base.network.spec.layers; ++pp) {
@@ -58,7 +62,7 @@ std::vector<plan::Plan> pipeline_layouts(const plan::Plan& base, const Constrain
       plan.schedule = schedule;
       plan.dp = dp;
       plan.pp = pp;
-      add_layouts(std::move(plan), tp, {0, 1}, constraints, plans);
+      add_layouts(std::move(plan), tp, work, {0, 1}, constraints, plans);
     }
   }
   return plans;
@@ -66,6 +70,7 @@ std::vector<plan::Plan> pipeline_layouts(const plan::Plan& base, const Constrain
 
 std::vector<plan::Plan> group_layouts(const plan::Plan& base, const Constraints& constraints) {
   std::vector<plan::Plan> plans;
+  const std::vector<std::int64_t> work = plan::work_of_chain(base);
   const int gpus = base.cluster.num_gpus();
   for (int tp = 1; tp <= base.cluster.node.gpus; tp *= 2) {
     const int dp = gpus / tp;
@@ -77,7 +82,7 @@ std::vector<plan::Plan> group_layouts(const plan::Plan& base, const Constraints&
     plan.schedule = "flexsp";
     plan.dp = dp;
     plan.pp = 1;
-    add_layouts(std::move(plan), tp, {0, 1, 2, 3}, constraints, plans);
+    add_layouts(std::move(plan), tp, work, {0, 1, 2, 3}, constraints, plans);
   }
   return plans;
 }

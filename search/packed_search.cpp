@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <iterator>
 #include <numeric>
 #include <optional>
@@ -179,7 +181,7 @@ class Tries {
  public:
   Tries(const std::vector<plan::Plan>& layouts, const std::vector<std::int64_t>& lengths,
         bool pipelines)
-      : layouts_(layouts), lengths_(lengths), found_(layouts.size()) {
+      : layouts_(layouts), lengths_(lengths), found_(layouts.size()), asked_(layouts.size(), 0) {
     if (pipelines) {
       samples_ = samples_of(lengths);
       for (const plan::Plan& layout : layouts) {
@@ -188,16 +190,20 @@ class Tries {
     }
   }
 
-  // The first plan of each.
-  void begin(const Options& options) {
+  // The first plan of each, until `ends(whether any was found)`.
+  void begin(const Options& options, const std::function<bool(bool)>& ends) {
+    std::atomic<bool> any = false;
     const std::vector<std::vector<std::size_t>> groups = like_layouts();
     parallel_for(groups.size(), options.jobs, [&](std::size_t group) {
       plan::Simulator simulator(layouts_[groups[group].front()]);
       for (const std::size_t index : groups[group]) {
-        if (!options.stop || !options.stop()) {
-          found_[index] = has_pipelines() ? packs_[index].next(simulator)
-                                          : LayoutSearch(layouts_[index], lengths_).run();
+        if (ends(any)) {
+          return;
         }
+        found_[index] = has_pipelines() ? packs_[index].next(simulator)
+                                        : LayoutSearch(layouts_[index], lengths_).run();
+        asked_[index] = 1;
+        any = any || found_[index].has_value();
       }
     });
   }
@@ -223,9 +229,10 @@ class Tries {
     }
   }
 
+  std::int64_t unexplored() const { return std::count(asked_.begin(), asked_.end(), 0); }
   // Layouts without a plan that fits, as far as asked.
   std::int64_t infeasible() const {
-    return std::count(found_.begin(), found_.end(), std::nullopt) - taken_;
+    return std::count(found_.begin(), found_.end(), std::nullopt) - taken_ - unexplored();
   }
 
  private:
@@ -259,6 +266,7 @@ class Tries {
   std::vector<Sample> samples_;
   std::vector<PipelinePacks> packs_;         // of pipelines; empty: groups of ranks
   std::vector<std::optional<Found>> found_;  // by layout
+  std::vector<char> asked_;                  // the same
   std::int64_t taken_ = 0;
 };
 
@@ -287,9 +295,13 @@ Outcome search_packed(const plan::Plan& base, const Options& options,
               "take a smaller cluster, or leave out constraints on tp, pp, dp, zero and recompute");
   }
   Tries tries(layouts, lengths, !pipeline.empty());
-  tries.begin(options);
+  const auto is_interrupted = [&] { return options.stop && options.stop(); };
+  tries.begin(options, [&](bool found) {  // a limit on time waits for a first plan
+    return is_interrupted() ||
+           (found && options.time_limit.value() > 0 && elapsed() > options.time_limit);
+  });
   Outcome outcome;
-  outcome.interrupted = options.stop && options.stop();
+  outcome.interrupted = is_interrupted();
   std::vector<Found> fitting;
   while (static_cast<int>(fitting.size()) <= options.top) {
     std::optional<Found> next = tries.take_fastest(base.memory_reserve, options.jobs);
@@ -300,7 +312,9 @@ Outcome search_packed(const plan::Plan& base, const Options& options,
   }
   outcome.plans = static_cast<std::int64_t>(layouts.size());
   outcome.infeasible = outcome.pruned = tries.infeasible();
-  outcome.simulated = outcome.plans - outcome.infeasible;
+  outcome.unexplored = tries.unexplored();
+  outcome.timed_out = outcome.unexplored > 0 && !outcome.interrupted;
+  outcome.simulated = outcome.plans - outcome.infeasible - outcome.unexplored;
   Drawing drawing(options, elapsed());
   parallel_for(fitting.size(), options.jobs, [&](std::size_t index) {
     Found& one = fitting[index];

@@ -133,12 +133,16 @@ class Search {
     return Seconds(std::chrono::duration<double>(Clock::now() - start_).count());
   }
 
+  bool is_interrupted() const { return interrupted() || (search_.stop && search_.stop()); }
+  bool is_out_of_time() const {
+    return search_.time_limit.value() > 0 && elapsed() > search_.time_limit;
+  }
+
   // Whether no further plan is taken. A limit on time waits for the first one.
   bool stops() {
     if (!ended_) {
-      outcome_.interrupted = interrupted() || (search_.stop && search_.stop());
-      outcome_.timed_out = !outcome_.interrupted && next_ > 0 && search_.time_limit.value() > 0 &&
-                           elapsed() > search_.time_limit;
+      outcome_.interrupted = is_interrupted();
+      outcome_.timed_out = !outcome_.interrupted && next_ > 0 && is_out_of_time();
       ended_ = outcome_.interrupted || outcome_.timed_out;
     }
     return ended_;
@@ -177,7 +181,9 @@ class Search {
       }
       return;
     }
-    const Seconds bound = plan::serving_bound(plan, model, requests_);
+    // Bounds of all plans may take longer than there is time for.
+    const bool bounds = !interrupted() && !is_out_of_time();
+    const Seconds bound = bounds ? plan::serving_bound(plan, model, requests_) : Seconds();
     candidates_.push_back({std::move(plan), bound});
   }
 

@@ -106,7 +106,7 @@ void add_layout(const Plan& base, const Degrees& degrees, std::vector<Plan>& pla
   layout.tp = static_cast<int>(degrees.tp);
   layout.cp = static_cast<int>(degrees.cp);
   layout.ep = static_cast<int>(degrees.ep);
-  layout.expert_tp = degrees.ep > 1 ? 1 : 0;
+  layout.expert_tp = degrees.ep > 1 && degrees.tp > 1 ? 1 : 0;
   const std::string problem = broken(plan);
   if (problem.empty()) {
     plans.push_back(std::move(plan));
@@ -238,19 +238,27 @@ std::vector<ServingOptions> serving_options(const ServingOptions& base, const Se
 
 std::vector<plan::Routing> serving_routings(int replicas, const ServingFixes& fixed,
                                             bool has_prefixes) {
-  if (replicas == 1) {
-    return {plan::Routing::InTurn};
-  }
   const auto entry = fixed.find("routing");
   if (entry == fixed.end()) {
-    return has_prefixes ? std::vector{plan::Routing::InTurn, plan::Routing::Prefix}
-                        : std::vector{plan::Routing::InTurn};
+    return has_prefixes && replicas > 1 ? std::vector{plan::Routing::InTurn, plan::Routing::Prefix}
+                                        : std::vector{plan::Routing::InTurn};
+  }
+  if (replicas == 1) {  // all are the same
+    return {plan::routing_of(entry->second.front())};
   }
   std::vector<plan::Routing> routings;
   for (const std::string& value : entry->second) {
     routings.push_back(plan::routing_of(value));
   }
   return routings;
+}
+
+std::vector<std::string> idle_serving_fixes(const Plan& found, const ServingFixes& fixed) {
+  std::vector<std::string> idle;
+  if (fixed.contains("routing") && found.dp == 1) {
+    idle.emplace_back("routing has no effect: dp = 1");
+  }
+  return idle;
 }
 
 }  // namespace orrery::search

@@ -36,5 +36,7 @@ std::vector<plan::ServingOptions> serving_options(const plan::ServingOptions& ba
 // Which replica gets a request: in turn, and where prompts begin alike by what replicas hold.
 std::vector<plan::Routing> serving_routings(int replicas, const ServingFixes& fixed,
                                             bool has_prefixes);
+// What was fixed without effect in the plan found, and why.
+std::vector<std::string> idle_serving_fixes(const plan::Plan& found, const ServingFixes& fixed);
 
 }  // namespace orrery::search

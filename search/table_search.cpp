@@ -130,10 +130,9 @@ class Tables {
       return true;
     }
     ++steps_;
-    const bool looks = steps_ % 256 == 0;
-    outcome_.timed_out = steps_ > search_.most_steps || (looks && search_.time_limit.value() > 0 &&
-                                                         elapsed() >= search_.time_limit);
-    outcome_.interrupted = looks && search_.stop && search_.stop();
+    outcome_.timed_out = steps_ > search_.most_steps ||
+                         (search_.time_limit.value() > 0 && elapsed() >= search_.time_limit);
+    outcome_.interrupted = search_.stop && search_.stop();
     ended_ = outcome_.timed_out || outcome_.interrupted;
     return ended_;
   }

@@ -30,8 +30,7 @@ void set_chunks(int chunks, plan::ModuleCut before, plan::Plan& plan) {
     return;
   }
   plan.chunks = chunks;
-  plan.stage_blocks = plan::cut_stages(plan.network, plan.sequence, plan.pp, chunks, cut,
-                                       /*balanced=*/false);
+  plan.stage_blocks = plan::cut_stages(plan.network, plan.sequence, plan.pp, chunks, cut);
   if (plan.stage_blocks.empty()) {
     plan.stage_blocks = plan::even_stages(plan.network, plan.pp * chunks);
   }

@@ -266,10 +266,7 @@ Cluster read_cluster(const Json& document, const std::string& where) {
   cluster.num_nodes = static_cast<int>(nodes.integer(1, limits::kMaxNodesOfCluster));
   cluster.name = object.string_or("name", "cluster");
   cluster.overrides = read_overrides(object);
-  if (const auto sources = object.optional("sources")) {
-    sources->object().ignore_rest();
-  }
-  object.string_or("note", "");
+  read_sources(object);
   object.finish();
   check_size(cluster, nodes);
   in_file(where, [&] { check_fabric(cluster); });

@@ -58,20 +58,6 @@ std::vector<std::string> read_pci_devices(ObjectReader& object) {
   return devices;
 }
 
-// Where the numbers come from: member or topic to text. Read for its form only.
-void read_sources(ObjectReader& object) {
-  if (const auto sources = object.optional("sources")) {
-    ObjectReader entries = sources->object();
-    for (const std::string& key : entries.keys()) {
-      if (trim(entries.required(key).string()).empty()) {
-        sources->fail(fmt::format("source \"{}\" is empty", printable(key)));
-      }
-    }
-    entries.finish();
-  }
-  object.string_or("note", "");
-}
-
 std::string builder_name(const JsonReader& value, BuilderKind kind) {
   std::vector<std::string_view> names;
   for (const TopologyBuilder* builder : builder_table()) {
@@ -201,6 +187,19 @@ void require_keys(const ObjectReader& object, std::span<const std::string_view> 
   if (missing.size() > 1) {
     object.value().fail(fmt::format("missing keys {}", fmt::join(missing, ", ")));
   }
+}
+
+void read_sources(ObjectReader& object) {
+  if (const auto sources = object.optional("sources")) {
+    ObjectReader entries = sources->object();
+    for (const std::string& key : entries.keys()) {
+      if (trim(entries.required(key).string()).empty()) {
+        sources->fail(fmt::format("source \"{}\" is empty", printable(key)));
+      }
+    }
+    entries.finish();
+  }
+  object.string_or("note", "");
 }
 
 Gpu read_gpu(const JsonReader& value) {

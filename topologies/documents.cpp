@@ -219,16 +219,43 @@ Json node_document(const std::string& name, const std::string& where) {
   return load("topologies/nodes", found);
 }
 
+namespace {
+
+// A node's usual GPU or fabric, in its own place: a cluster that states another one drops it.
+void check_usual(const Json& usual, const char* key, const std::string& where) {
+  const bool is_gpu = std::string_view(key) == "gpu";
+  if (is_gpu && usual.is_string()) {
+    (void)gpu_document(usual.as_string(), where + ": /node/gpu");
+    return;
+  }
+  Json node = Json::object();
+  node.set(key, usual);
+  Json document = Json::object();
+  document.set("node", std::move(node));
+  ObjectReader cluster = JsonReader(document, where).object();
+  ObjectReader members = cluster.required("node").object();
+  is_gpu ? (void)read_gpu(members.required(key)) : (void)read_fabric(members.required(key));
+  members.finish();
+  cluster.finish();
+}
+
+}  // namespace
+
 void complete(Json& cluster, const std::string& where) {
   if (!cluster.is_object()) {
     return;
   }
+  const Json* stated = cluster.find("node");
+  const bool is_own_node = stated != nullptr && stated->is_object();
   inline_name(cluster, "node", where, node_document);
   if (Json* node = cluster.find("node"); node != nullptr && node->is_object()) {
     for (const char* key : {"gpu", "fabric"}) {
       const Json* usual = node->find(key);
       if (usual == nullptr) {
         continue;
+      }
+      if (is_own_node && !usual->is_null()) {
+        check_usual(*usual, key, where);
       }
       Json value = *usual;
       remove_member(*node, key);

@@ -21,6 +21,8 @@ namespace orrery::topologies {
 Gpu read_gpu(const JsonReader& value);
 Node read_node(const JsonReader& value);
 Fabric read_fabric(const JsonReader& value);
+// Where the numbers come from: member or topic to text, and a note. Read for its form only.
+void read_sources(ObjectReader& object);
 
 // Error naming all of these members that an object lacks, where it lacks several.
 void require_keys(const ObjectReader& object, std::span<const std::string_view> keys);

@@ -55,6 +55,17 @@ bool is_number(std::string_view word) {
          std::ranges::all_of(word, [](unsigned char c) { return std::isdigit(c) != 0; });
 }
 
+bool is_damaged_row(const std::vector<std::string_view>& words, std::size_t columns) {
+  constexpr std::ptrdiff_t kWords = 4;  // of a row that are none: type, redop, "N/A"
+  const auto is_figure = [](std::string_view word) {
+    return word.find_first_not_of("0123456789.e+-") == std::string_view::npos;
+  };
+  const std::ptrdiff_t figures = std::ranges::count_if(words, is_figure);
+  return words.size() + 1 >= columns && words.size() <= columns && words.size() > 1 &&
+         !is_number(words[0]) && is_number(words[1]) &&
+         figures + kWords >= static_cast<std::ptrdiff_t>(words.size());
+}
+
 std::string_view without_stamp(std::string_view line) {
   constexpr std::string_view kPattern = "dddd-dd-dd?dd:dd:dd";
   if (line.size() < kPattern.size()) {

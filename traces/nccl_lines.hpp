@@ -9,6 +9,8 @@ namespace orrery::traces {
 
 std::vector<std::string_view> words_of(std::string_view line);
 bool is_number(std::string_view word);  // digits only
+// As many words as a row has, a count and nearly all others numbers, but no size in front.
+bool is_damaged_row(const std::vector<std::string_view>& words, std::size_t columns);
 // A line without the time, and the stream, that collectors of logs put before it:
 // "2025-06-01T12:00:00.123Z stdout F ...".
 std::string_view without_stamp(std::string_view line);

@@ -82,6 +82,9 @@ class LogReader {
         fail("a row of another rank than the header's", "keep the output of one rank");
       }
       read_row(words);
+    } else if (!columns_.empty() && !ended_ && is_damaged_row(words, columns_.size())) {
+      fail(fmt::format("\"{}\" is no size of a row", printable(words.front())),
+           "the file is damaged");
     } else {
       read_fact(words);
     }

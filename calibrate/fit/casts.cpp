@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "base/quantile.hpp"
 #include "base/random.hpp"
 #include "calibrate/fit/folds.hpp"
+#include "calibrate/fit/kernel_errors.hpp"
 #include "calibrate/fit/memory.hpp"
 #include "calibrate/fit/robust_fit.hpp"
 #include "calibrate/statistics.hpp"
@@ -91,11 +91,6 @@ CastParameters fitted(const topologies::Gpu& gpu, const Casts& casts, CastScale 
     }
     return errors;
   }));
-}
-
-double rounded_quantile(std::vector<double> values, double share) {
-  std::sort(values.begin(), values.end());
-  return rounded(nearest_quantile(values, share), 1e4);
 }
 
 void cross_validate(const topologies::Gpu& gpu, const Casts& casts, CastScale scale,

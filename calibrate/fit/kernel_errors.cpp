@@ -53,6 +53,10 @@ double spread_of(double p90) { return rounded(std::hypot(p90 / 1.645, kSoftwareS
 
 }  // namespace
 
+double rounded_quantile(std::vector<double> values, double share) {
+  return rounded(nearest_of(std::move(values), share), 1e4);
+}
+
 void KernelErrors::add(const KernelPointOf& point, double predicted) {
   const double error = std::abs(predicted / point.seconds - 1);
   Errors& of = by_class_[class_name(point)];

@@ -15,6 +15,9 @@ namespace orrery::calibrate {
 // Medians of the same shapes under three inference stacks differ by 0.01 to 0.05 (repeat tables).
 inline constexpr double kSoftwareSpread = 0.04;
 
+// As profiles state errors: four digits.
+double rounded_quantile(std::vector<double> values, double share);
+
 class KernelErrors {
  public:
   // `predicted` seconds by a fit without the point.

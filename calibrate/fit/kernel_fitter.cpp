@@ -76,6 +76,13 @@ class Fitter {
     return profile;
   }
 
+  Profile fit_forward_attention(const KernelPoints& points,
+                                std::vector<std::string>* remarks) const {
+    Profile profile = base_;
+    fit_attention(points, profile, remarks);
+    return profile;
+  }
+
  private:
   // Attention as training calls it, whose sets come last.
   static bool is_of_plans(const KernelPointOf& point) {
@@ -266,7 +273,10 @@ class Fitter {
     }
     double& fraction = profile.gemm[static_cast<std::size_t>(key.dtype)].grouped_fraction;
     if (fit_rate(members, fraction, profile) && key.dtype == DType::Bf16) {
-      profile.gemm[static_cast<std::size_t>(DType::Fp16)].grouped_fraction = fraction;
+      // Experts in formats without a table lose as much beside plain products.
+      for (const DType other : {DType::Fp16, DType::Tf32, DType::Fp8, DType::Nvfp4}) {
+        profile.gemm[static_cast<std::size_t>(other)].grouped_fraction = fraction;
+      }
     }
   }
 
@@ -314,6 +324,11 @@ class Fitter {
 Profile KernelFitter::fit(const KernelPoints& points, const Anchors& anchors,
                           std::vector<std::string>* remarks) const {
   return Fitter(gpu_, base_, source_).fit(points, anchors, remarks);
+}
+
+Profile KernelFitter::fit_forward_attention(const KernelPoints& points,
+                                            std::vector<std::string>* remarks) const {
+  return Fitter(gpu_, base_, source_).fit_forward_attention(points, remarks);
 }
 
 }  // namespace orrery::calibrate

@@ -22,6 +22,10 @@ class KernelFitter {
   // `remarks`, if any, take what is odd about the parameters.
   costmodel::Profile fit(const KernelPoints& points, const Anchors& anchors,
                          std::vector<std::string>* remarks = nullptr) const;
+  // The formula of attention's forward pass alone, under the residual sets of the base: those of a
+  // relative, which are ratios. As in the base where the points do not tell it.
+  costmodel::Profile fit_forward_attention(const KernelPoints& points,
+                                           std::vector<std::string>* remarks = nullptr) const;
 
  private:
   const topologies::Gpu& gpu_;

@@ -118,6 +118,9 @@ std::optional<KernelPointOf> point_of(const Sample& sample, const topologies::Gp
     why_not = best ? "best of many shapes" : "products of a batch, which may not be experts";
   } else if (const auto* attention = std::get_if<AttentionSample>(&sample.shape)) {
     const Load load = load_of(sample, power_limited(base));
+    if (attention->in_16_bits_s > 0) {
+      return std::nullopt;  // fp8_attention.hpp
+    }
     if (is_older_kernel(sample.implementation, gpu, base.attention)) {
       why_not = "attention by " + sample.implementation;
     } else if (attention->both_passes && load == Load::Burst) {

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
@@ -16,6 +17,7 @@
 #include "calibrate/fit/memory.hpp"
 #include "calibrate/fit/own_collectives.hpp"
 #include "calibrate/fit/plot.hpp"
+#include "calibrate/fit/relative_attention.hpp"
 #include "cli/calibrate/fit_samples.hpp"
 #include "cli/command/command.hpp"
 #include "cli/command/command_line.hpp"
@@ -187,6 +189,17 @@ bool is_memory_bound_alone(const FitSamples& samples) {
          });
 }
 
+// Attention on the kernels of a relative is fitted to what these are there.
+std::vector<Sample> taken_attention(std::vector<Sample>& samples) {
+  const auto is_attention = [](const Sample& sample) {
+    return std::holds_alternative<calibrate::AttentionSample>(sample.shape);
+  };
+  std::vector<Sample> attention;
+  std::copy_if(samples.begin(), samples.end(), std::back_inserter(attention), is_attention);
+  std::erase_if(samples, is_attention);
+  return attention;
+}
+
 int run_fit(const FitCommandOptions& options) {
   const topologies::Gpu gpu = topologies::load_gpu(options.gpu);
   std::vector<std::string> inputs = options.files;
@@ -201,6 +214,8 @@ int run_fit(const FitCommandOptions& options) {
   note_all(calibrate::drop_impossible(samples.collectives.logs, base, options.partial),
            options.common);
   const std::string source = source_text(options, samples);
+  const std::vector<Sample> on_relative =
+      options.kernels_from.empty() ? std::vector<Sample>() : taken_attention(samples.wanted);
   KernelFit fit;
   fit.profile = base;
   if (!samples.wanted.empty()) {
@@ -224,6 +239,7 @@ int run_fit(const FitCommandOptions& options) {
   if (!options.kernels_from.empty()) {
     const Profile from = costmodel::load_profile(options.kernels_from, gpu);
     calibrate::transfer_kernels(from, fit.profile);
+    calibrate::fit_relative_attention(gpu, on_relative, source, options.seed, fit);
     relative = fmt::format("{} (--kernels-from), spreads {} times wider", from.name,
                            costmodel::kSpreadWidening);
   }

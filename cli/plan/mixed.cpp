@@ -146,7 +146,8 @@ std::string outcome_text(const search::MixedOutcome& outcome) {
       counted(outcome.infeasible, "does not fit", "do not fit"), outcome.simulated,
       outcome.unexplored > 0 ? fmt::format(", {} not reached", outcome.unexplored) : "");
   const std::string proof =
-      outcome.gap_fraction == 0
+      !outcome.whole_space ? "time ended before all plans of the space were listed"
+      : outcome.gap_fraction == 0
           ? "no plan in this space is faster"
           : fmt::format("no plan in this space takes less than {} ({} below the best found)",
                         format_duration(outcome.lower_bound), percent(outcome.gap_fraction, 2));
@@ -159,11 +160,9 @@ std::string outcome_text(const search::MixedOutcome& outcome) {
 }
 
 Json space_json(const search::MixedOutcome& outcome) {
-  return Json::Object{{"plans", outcome.plans},
-                      {"pruned", outcome.pruned},
-                      {"infeasible", outcome.infeasible},
-                      {"unexplored", outcome.unexplored},
-                      {"simulated", outcome.simulated}};
+  return Json::Object{{"plans", outcome.plans},           {"pruned", outcome.pruned},
+                      {"infeasible", outcome.infeasible}, {"unexplored", outcome.unexplored},
+                      {"simulated", outcome.simulated},   {"whole", outcome.whole_space}};
 }
 
 Json outcome_json(const search::MixedOutcome& outcome) {

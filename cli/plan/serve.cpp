@@ -16,6 +16,7 @@
 #include "cli/report/serving_report.hpp"
 #include "plan/serving/serving.hpp"
 #include "search/serving_search.hpp"
+#include "search/serving_space.hpp"
 
 namespace orrery::cli {
 namespace {
@@ -66,7 +67,9 @@ std::string table_of(const std::vector<ServingFound>& found) {
     table.add_row({fmt::format("{:.1f}", simulation.tokens_per_second_per_gpu),
                    fmt::format("{:.2f}", simulation.requests_per_second),
                    format_duration(simulation.first_token.p99),
-                   format_duration(simulation.per_output_token.p99),
+                   simulation.per_output_token.count == 0
+                       ? "-"
+                       : format_duration(simulation.per_output_token.p99),
                    percent(simulation.kv_peak_fraction), serving_layout_text(entry.plan)});
   }
   return table.text();
@@ -90,12 +93,14 @@ Json outcome_json(const ServingOutcome& outcome) {
   Json others = Json::array();
   for (std::size_t index = 1; index < outcome.found.size(); ++index) {
     const ServingFound& entry = outcome.found[index];
-    others.push(Json::Object{
-        {"layout", serving_layout_text(entry.plan)},
-        {"tokens_per_s_per_gpu", entry.simulation.tokens_per_second_per_gpu},
-        {"makespan_s", entry.simulation.makespan.value()},
-        {"time_to_first_token_p99_s", entry.simulation.first_token.p99.value()},
-        {"time_per_output_token_p99_s", entry.simulation.per_output_token.p99.value()}});
+    const plan::Percentiles& per_token = entry.simulation.per_output_token;
+    others.push(
+        Json::Object{{"layout", serving_layout_text(entry.plan)},
+                     {"tokens_per_s_per_gpu", entry.simulation.tokens_per_second_per_gpu},
+                     {"makespan_s", entry.simulation.makespan.value()},
+                     {"time_to_first_token_p99_s", entry.simulation.first_token.p99.value()},
+                     {"time_per_output_token_p99_s",
+                      per_token.count == 0 ? Json() : Json(per_token.p99.value())}});
   }
   document.set("alternatives", std::move(others));
   return document;
@@ -169,6 +174,9 @@ int plan_serving(plan::Plan base, const ServeOptions& options, search::ServingSe
   const std::string text = table_of(outcome.found) + "\n" + order_text(outcome) + "\n\n" +
                            space_text(outcome) + "\n\nThe best plan:\n\n" +
                            serving_text(best.plan, best.simulation);
+  for (const std::string& idle : search::idle_serving_fixes(best.plan, how.fixed)) {
+    note("orrery: " + idle);
+  }
   if (output.json) {
     print_json(outcome_json(outcome));
   } else {

@@ -45,13 +45,45 @@ std::string communication_name(const std::string& key) {
   return "data-parallel communication";
 }
 
-// How many ranks a group has and how many nodes it spans.
+// How many ranks a group has, so far from one another, and how many nodes it spans.
+std::string ranks_text(const plan::Plan& plan, std::int64_t degree, std::string_view ranks,
+                       std::int64_t stride) {
+  const std::int64_t span = stride * degree;
+  const int gpus = plan.cluster.node.gpus;
+  const bool aligned = gpus % span == 0 || plan.cluster.num_nodes == 1;
+  return fmt::format("{} {} {}", degree, ranks,
+                     span > gpus ? "across nodes"
+                     : aligned   ? "in one node"
+                                 : "in one node, but of some groups across two");
+}
+
+// Context ranks hold the same parameters as data ranks. Replicas of groups that shard the states
+// add up the gradients of their shards. Where nothing is replicated, tensor ranks still add up the
+// gradients of parameters that each of them has whole.
+std::string data_group_text(const plan::Plan& plan) {
+  const plan::BlockPlan& layout = plan.blocks.front().layout;
+  const std::int64_t copies = std::int64_t{layout.cp} * plan.dp;
+  if (copies == 1 && layout.tp > 1) {
+    return ranks_text(plan, layout.tp, "tensor-parallel ranks", 1);
+  }
+  const bool sharded = layout.shard_degree > 0 && layout.shard_degree < copies;
+  const std::int64_t shards = sharded ? layout.shard_degree : copies;
+  std::string text = ranks_text(plan, shards, "ranks", layout.tp);
+  if (sharded) {
+    text += ", " + ranks_text(plan, copies / shards, "replicas of them", layout.tp * shards);
+  }
+  return text;
+}
+
 // Axes of tensor and context ranks, of which each has a key of its own.
 constexpr std::ptrdiff_t kBlockAxes = 5;
 
 std::string group_text(const plan::Plan& plan, const std::string& key) {
   if (key == "offload") {
     return "";
+  }
+  if (key == "dp") {
+    return data_group_text(plan);
   }
   const plan::BlockPlan& layout = plan.blocks.front().layout;
   const plan::Mesh mesh = plan::mesh_of(layout, plan::expert_replicas(layout));
@@ -65,11 +97,6 @@ std::string group_text(const plan::Plan& plan, const std::string& key) {
   } else if (key == "ep") {
     degree = layout.ep;
     stride = plan::expert_span(layout) / degree;
-  } else if (key == "dp" || key == "dp-replica") {  // context ranks hold the same parameters
-    const std::int64_t copies = std::int64_t{layout.cp} * plan.dp;
-    const std::int64_t shards = layout.shard_degree > 0 ? layout.shard_degree : copies;
-    stride = key == "dp" ? layout.tp : layout.tp * shards;
-    degree = key == "dp" ? shards : copies / shards;
   } else if (key == "amax") {
     degree = std::int64_t{layout.tp} * layout.cp *
              (plan.execution.amax_ranks == plan::AmaxRanks::All ? plan.dp : 1);
@@ -77,13 +104,7 @@ std::string group_text(const plan::Plan& plan, const std::string& key) {
     stride = std::int64_t{layout.tp} * layout.cp * plan.dp;
     degree = plan.pp;
   }
-  const std::int64_t span = stride * degree;
-  const int gpus = plan.cluster.node.gpus;
-  const bool aligned = gpus % span == 0 || plan.cluster.num_nodes == 1;
-  return fmt::format("{} ranks {}", degree,
-                     span > gpus ? "across nodes"
-                     : aligned   ? "in one node"
-                                 : "in one node, but of some groups across two");
+  return ranks_text(plan, degree, "ranks", stride);
 }
 
 std::string interconnect_note(const plan::Plan& plan, const TimeShare& share,

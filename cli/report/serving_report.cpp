@@ -25,6 +25,10 @@ std::string latency_table(const ServingSimulation& simulation) {
                    {"p90", Align::Right},
                    {"p99", Align::Right}});
   const auto row = [&](const char* name, const Percentiles& values) {
+    if (values.count == 0) {
+      table.add_row({name, "-", "-", "-", "-"});
+      return;
+    }
     table.add_row({name, format_duration(values.mean), format_duration(values.p50),
                    format_duration(values.p90), format_duration(values.p99)});
   };

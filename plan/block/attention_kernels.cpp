@@ -161,8 +161,10 @@ void add_exchange_copies(const AttentionShape& shape, const KernelContext& conte
   }
 }
 
-OperatorCost fused_kernel(const AttentionShape& shape, const KernelContext& context) {
+OperatorCost fused_kernel(AttentionShape shape, const KernelContext& context) {
   const Flops flops = attention_flops(shape);
+  const bool in_fp8 = context.execution.fp8_attention && is_quantised(context.precision);
+  shape.dtype = in_fp8 ? DType::Fp8 : shape.dtype;
   OperatorCost cost;
   cost.forward = {context.device.attention_forward(shape), flops, 1, CostClass::Attention};
   if (!context.forward_only) {

@@ -21,7 +21,10 @@ using models::Operator;
 using models::Tensor;
 
 // Replicas that serve wait for nobody else: each is taken for typical.
-int chips_in_step(const Plan& plan) { return plan.serving ? 1 : plan.cluster.num_gpus(); }
+int chips_in_step(const Plan& plan) {
+  const int all = plan.gpus_alike > 0 ? plan.gpus_alike : plan.cluster.num_gpus();
+  return plan.serving ? 1 : all;
+}
 
 std::vector<StateGroup::Repeated> repeated_heads(const Tensor& weight, const Layout& stored,
                                                  const Mesh& mesh, std::int64_t elements) {

@@ -38,20 +38,28 @@ bool writes_mask(const models::Block& block, const Operator& op) {
 
 }  // namespace
 
+EagerForm eager_form(const Operator& op, const Execution& execution) {
+  if (execution.eager_elementwise && op.kind == OpKind::Norm && op.weights.size() == 1) {
+    return EagerForm::RmsNorm;  // no bias
+  }
+  const bool gated = op.kind == OpKind::Elementwise && !op.pointwise && op.inputs.size() == 2;
+  return gated && (execution.eager_elementwise || !execution.fused_kernels) ? EagerForm::Gated
+                                                                            : EagerForm::None;
+}
+
 EagerPasses eager_passes(const models::Block& block, const Operator& op,
                          const Execution& execution) {
-  if (execution.eager_elementwise) {
-    if (op.kind == OpKind::Norm && op.weights.size() == 1) {  // RMS: no bias
+  switch (eager_form(op, execution)) {
+    case EagerForm::RmsNorm:
       return kRmsNorm;
-    }
-    if (op.kind == OpKind::Elementwise && op.pointwise && op.inputs.size() == 1 &&
-        op.role == models::OpRole::Rotary) {
-      return kRotary;
-    }
+    case EagerForm::Gated:
+      return kGated;
+    case EagerForm::None:
+      break;
   }
-  if ((execution.eager_elementwise || !execution.fused_kernels) && op.kind == OpKind::Elementwise &&
-      !op.pointwise && op.inputs.size() == 2) {
-    return kGated;
+  if (execution.eager_elementwise && op.kind == OpKind::Elementwise && op.pointwise &&
+      op.inputs.size() == 1 && op.role == models::OpRole::Rotary) {
+    return kRotary;
   }
   const bool split = op.pointwise && !execution.fused_kernels && writes_mask(block, op);
   return split ? kWithDropout : EagerPasses{};

@@ -4,6 +4,8 @@
 // autograd runs, 16-bit activations that are computed with in fp32.
 #pragma once
 
+#include <cstdint>
+
 #include "models/operators.hpp"
 #include "plan/plan.hpp"
 
@@ -15,6 +17,10 @@ struct EagerPasses {
   int forward_kernels = 1;
   int backward_kernels = 1;
 };
+
+// Operators of which PyTorch's kernels keep other tensors than a fused one.
+enum class EagerForm : std::uint8_t { None, RmsNorm, Gated };
+EagerForm eager_form(const models::Operator& op, const Execution& execution);
 
 EagerPasses eager_passes(const models::Block& block, const models::Operator& op,
                          const Execution& execution);

@@ -2,6 +2,7 @@
 #include "plan/block/gemm_kernels.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "base/math.hpp"
@@ -28,6 +29,7 @@ struct GemmExtents {
   std::int64_t n = 0;
   std::int64_t k = 1;
   std::int64_t groups = 1;
+  double imbalance = 1;               // of m, on the rank that most tokens are routed to
   std::vector<std::int64_t> columns;  // of each weight; n is their sum
   // fp8: shares of the input and of the output's gradient that this device casts.
   double cast_input = 1;
@@ -37,20 +39,41 @@ struct GemmExtents {
   bool quantised_gradient = false;  // of the output, has arrived so
 };
 
+bool is_permuted(const Block& block, const std::vector<int> Operator::*list, int tensor) {
+  return std::any_of(block.operators.begin(), block.operators.end(), [&](const Operator& other) {
+    return other.kind == OpKind::Permute &&
+           std::find((other.*list).begin(), (other.*list).end(), tensor) != (other.*list).end();
+  });
+}
+
 // Tokens arrive at experts in 8 bits, and so do the gradients of what experts give back.
 void set_arriving(const Block& block, const Operator& op, const KernelContext& context,
                   GemmExtents& gemm) {
   if (!context.execution.quantised_dispatch || context.expert_ranks == 1) {
     return;
   }
-  const auto permutes = [&](const std::vector<int> Operator::*list, int tensor) {
-    return std::any_of(block.operators.begin(), block.operators.end(), [&](const Operator& other) {
-      return other.kind == OpKind::Permute &&
-             std::find((other.*list).begin(), (other.*list).end(), tensor) != (other.*list).end();
-    });
-  };
-  gemm.quantised_input = permutes(&Operator::outputs, op.inputs.front());
-  gemm.quantised_gradient = permutes(&Operator::inputs, op.outputs.front());
+  gemm.quantised_input = is_permuted(block, &Operator::outputs, op.inputs.front());
+  gemm.quantised_gradient = is_permuted(block, &Operator::inputs, op.outputs.front());
+}
+
+// Experts in one kernel: the first product writes what the second one reads with its gate and in
+// 8 bits, and so do gradients on their way back (Megatron-Bridge cutedsl_fused_grouped_mlp;
+// TransformerEngine pytorch/ops/fused/forward_grouped_mlp.py, backward_grouped_mlp.py).
+void set_fused(const Block& block, const Operator& op, const KernelContext& context,
+               GemmExtents& gemm) {
+  if (op.kind != OpKind::GroupedGemm || !context.execution.fused_experts) {
+    return;
+  }
+  for (const Operator& other : block.operators) {
+    if (!is_between_experts(block, other)) {
+      continue;
+    }
+    const auto has = [](const std::vector<int>& list, int tensor) {
+      return std::find(list.begin(), list.end(), tensor) != list.end();
+    };
+    gemm.cast_input = has(other.outputs, op.inputs.front()) ? 0 : gemm.cast_input;
+    gemm.cast_gradient = has(other.inputs, op.outputs.front()) ? 0 : gemm.cast_gradient;
+  }
 }
 
 GemmExtents gemm_extents(const Block& block, const Operator& op, const Assignment& assignment,
@@ -88,17 +111,27 @@ GemmExtents gemm_extents(const Block& block, const Operator& op, const Assignmen
   }
   const std::int64_t rows = ceil_div(gemm.m, copy_shards(input_layout, context.mesh));
   gemm.m = std::max<std::int64_t>(1, rows / gemm.groups);
+  if (op.kind == OpKind::GroupedGemm && imbalance_of(context) > 1) {
+    const auto even = static_cast<double>(gemm.m);
+    gemm.m = std::llround(even * imbalance_of(context));
+    gemm.imbalance = static_cast<double>(gemm.m) / even;
+  }
   if (context.sequence_parallel && context.execution.fp8_gathers) {
     // What is gathered in fp8 was cast before.
     const auto& sharded = assignment[static_cast<std::size_t>(Axis::Tensor)];
     const bool sums = sharded && is_reduced(op, *sharded);
     (sums ? gemm.cast_gradient : gemm.cast_input) /= context.mesh.of(Axis::Tensor);
   }
+  set_fused(block, op, context, gemm);
   return gemm;
 }
 
+// TransformerEngine issues a product for every expert, on four streams (common/gemm/
+// cublaslt_gemm.cu, multi_stream_cublas_gemm), which what is measured of grouped products has with
+// what lies between them: here they only take the host longer.
 KernelCost gemm_kernel(const GemmShape& shape, const KernelContext& context) {
-  return {context.device.gemm(shape), costmodel::flops_of(shape), 1, CostClass::Gemm};
+  const int launches = context.execution.expert_kernels ? static_cast<int>(shape.groups) : 1;
+  return {context.device.gemm(shape), costmodel::flops_of(shape), launches, CostClass::Gemm};
 }
 
 // Bytes that SUMMA reads and writes beside a product: the blocks that are sent are copied into
@@ -149,6 +182,27 @@ bool next_kernel_adds_bias(const Block& block, const Operator& op) {
   });
 }
 
+// Megatron-LM core/transformer/moe/experts.py, TEGroupedMLP._apply_bias: for every expert t + b p,
+// then one torch.cat. Bytes an element of 16 bits, with probabilities p of 16 bits: product 2,
+// addition 6 and copy 4; backward, gradients of b and p: two products of 4 and their sums of 2
+// each, and what torch.cat gives back 4. Probabilities of fp32, which flex dispatchers ask for
+// (token_dispatcher.py, _DeepepManager), widen all of it: 4, 10, 8 and a cast of 6; backward twice
+// the products of 10 and the sums of 4, gradients cast 6 and copied 6.
+void add_eager_bias(const GemmExtents& gemm, const KernelContext& context, OperatorCost& cost) {
+  const bool wide = context.execution.deduplicated_dispatch;
+  const double elements =
+      static_cast<double>(gemm.m) * static_cast<double>(gemm.n) * static_cast<double>(gemm.groups);
+  const auto add = [&](KernelCost& pass, double bytes, double kernels) {
+    pass.time +=
+        context.device.memory_bound(Bytes(bytes * elements / kernels), MemoryKernel::Elementwise) *
+        kernels;
+    pass.launches += static_cast<int>(kernels);
+  };
+  const auto experts = static_cast<double>(gemm.groups);
+  add(cost.forward, wide ? 28 : 12, 2 * experts + (wide ? 2 : 1));
+  add(cost.input_grad, wide ? 40 : 16, 4 * experts + (wide ? 2 : 1));
+}
+
 // A bias outside the GEMM's epilogue: the output is read and written once more, unless the next
 // kernel does it, and its gradient is a sum over the rows of the output's gradient. Where biases
 // lie in epilogues, those that the next kernel adds may still need that sum.
@@ -157,6 +211,11 @@ void add_bias(const Block& block, const Operator& op, const GemmExtents& gemm,
   const double bytes = static_cast<double>(gemm.m) * static_cast<double>(gemm.n) *
                        static_cast<double>(gemm.groups) *
                        element_bytes(models::Element::Compute, context.precision);
+  if (op.kind == OpKind::GroupedGemm && context.execution.eager_expert_bias &&
+      is_permuted(block, &Operator::inputs, op.outputs.front())) {
+    add_eager_bias(gemm, context, cost);
+    return;
+  }
   const bool next_adds = next_kernel_adds_bias(block, op);
   if (!context.execution.fused_bias && (!context.execution.fused_kernels || !next_adds)) {
     add_memory(cost.forward, 2.0 * bytes, MemoryKernel::Elementwise, context);
@@ -166,7 +225,8 @@ void add_bias(const Block& block, const Operator& op, const GemmExtents& gemm,
   }
 }
 
-CastOperands cast_operands(const Block& block, const Operator& op, const GemmExtents& gemm) {
+CastOperands cast_operands(const Block& block, const Operator& op, const GemmExtents& gemm,
+                           const KernelContext& context) {
   const auto k = static_cast<double>(gemm.k);
   const auto n = static_cast<double>(gemm.n);
   const auto groups = static_cast<double>(gemm.groups);
@@ -180,7 +240,8 @@ CastOperands cast_operands(const Block& block, const Operator& op, const GemmExt
           gemm.quantised_input,
           gemm.quantised_gradient,
           models::gives_input_gradient(block, op),
-          models::gives_weight_gradient(block, op)};
+          models::gives_weight_gradient(block, op),
+          context.execution.expert_kernels ? static_cast<int>(gemm.groups) : 1};
 }
 
 OperatorCost one_gemm(const Block& block, const Operator& op, const KernelContext& context,
@@ -199,7 +260,7 @@ OperatorCost one_gemm(const Block& block, const Operator& op, const KernelContex
     cost.weight_grad = in_pieces(weight_grad, &GemmShape::n, context);
   }
   if (is_quantised(dtype)) {
-    add_casts(cast_operands(block, op, gemm), context, cost);
+    add_casts(cast_operands(block, op, gemm, context), context, cost);
   }
   if (!accumulates) {
     const double elements = static_cast<double>(gemm.k) * static_cast<double>(gemm.n) *
@@ -211,6 +272,30 @@ OperatorCost one_gemm(const Block& block, const Operator& op, const KernelContex
     add_bias(block, op, gemm, context, cost);
   }
   return cost;
+}
+
+// Products in fp8 want rows of every expert in multiples of 16 or 32. Tokens are copied to padded
+// buffers before the first one and back behind the second, and so are gradients (Megatron-LM
+// core/transformer/moe/experts.py, Fp8Padding and Fp8Unpadding of TEGroupedMLP).
+void add_padding(const Block& block, const Operator& op, const GemmExtents& gemm,
+                 const KernelContext& context, OperatorCost& cost) {
+  if (op.kind != OpKind::GroupedGemm || !context.execution.expert_padding ||
+      !is_quantised(gemm_dtype(op, context.precision))) {
+    return;
+  }
+  const double rows = static_cast<double>(gemm.m) * static_cast<double>(gemm.groups);
+  const auto copy = [&](std::int64_t width) {
+    const double bytes = 2.0 * rows * static_cast<double>(width) *
+                         element_bytes(models::Element::Compute, context.precision);
+    add_memory(cost.forward, bytes, MemoryKernel::Copy, context);
+    add_memory(cost.input_grad, bytes, MemoryKernel::Copy, context);
+  };
+  if (is_permuted(block, &Operator::outputs, op.inputs.front())) {
+    copy(gemm.k);
+  }
+  if (is_permuted(block, &Operator::inputs, op.outputs.front())) {
+    copy(gemm.n);
+  }
 }
 
 // Each weight of the operator by itself. Their input gradients are added up in one pass that reads
@@ -255,9 +340,14 @@ double accumulation_bytes(double elements, const KernelContext& context) {
 OperatorCost gemm_cost(const Block& block, const Operator& op, const Assignment& assignment,
                        const KernelContext& context) {
   const GemmExtents gemm = gemm_extents(block, op, assignment, context);
-  return !context.execution.fused_projections && gemm.columns.size() > 1
-             ? separate_gemms(block, op, context, gemm)
-             : one_gemm(block, op, context, gemm);
+  OperatorCost cost = !context.execution.fused_projections && gemm.columns.size() > 1
+                          ? separate_gemms(block, op, context, gemm)
+                          : one_gemm(block, op, context, gemm);
+  add_padding(block, op, gemm, context, cost);
+  for (KernelCost* pass : {&cost.forward, &cost.input_grad, &cost.weight_grad}) {
+    pass->flops = pass->flops / gemm.imbalance;  // of the model, which has as many on the mean rank
+  }
+  return cost;
 }
 
 }  // namespace orrery::plan

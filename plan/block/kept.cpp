@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "plan/block/attention_kernels.hpp"
+#include "plan/block/eager_kernels.hpp"
 #include "plan/block/quantised_casts.hpp"
 #include "plan/block/tensors.hpp"
 
@@ -40,7 +42,7 @@ bool is_made_anew(const BlockContext& context, const Operator& product, int tens
 bool is_kept_by_others(const BlockContext& context, int tensor, Recompute recompute) {
   const auto keeps = [&](const Operator& op) {
     if (op.kind == models::OpKind::Attention && contains(op.outputs, tensor)) {
-      return context.execution.fused_attention && !result_is_exchanged(context, op);
+      return context.execution.fused_attention && !keeps_both_results(context, op);
     }
     return !keeps_cast(context, op) &&
            std::any_of(op.saved.begin(), op.saved.end(), [&](const Saved& saved) {
@@ -66,7 +68,24 @@ double cast_share(const BlockContext& context) {
   return bytes / element_bytes(models::Element::Compute, context.precision);
 }
 
-bool result_is_exchanged(const BlockContext& context, const Operator& attention) {
+ByteCount as_gathered(const BlockContext& context, int tensor, ByteCount bytes) {
+  const models::Tensor& value = context.block.tensors[static_cast<std::size_t>(tensor)];
+  const bool quantised =
+      gathered_quantised(context.block, value, context.execution, context.precision);
+  return quantised ? ByteCount(static_cast<std::int64_t>(static_cast<double>(bytes.value()) *
+                                                         cast_share(context)))
+                   : bytes;
+}
+
+ByteCount beside_part(const BlockContext& context, int tensor, ByteCount whole, ByteCount part) {
+  const ByteCount inside = context.execution.fp8_inputs ? as_gathered(context, tensor, part) : part;
+  return std::max(ByteCount(), as_gathered(context, tensor, whole) - inside);
+}
+
+bool keeps_both_results(const BlockContext& context, const Operator& attention) {
+  if (context.layout.context == ContextParallel::Mix) {
+    return false;
+  }
   const BlockRules rules = rules_of(context.layout, context.execution.vocab_parallel);
   const models::Block& block = context.block;
   const int result = attention.outputs.front();
@@ -91,10 +110,62 @@ bool result_is_exchanged(const BlockContext& context, const Operator& attention)
   return false;
 }
 
+namespace {
+
+// Tensors of another one's shape beside it, in bytes an element.
+Saved more_of(int tensor, double bytes) {
+  return {.tensor = tensor, .copies = bytes / 4, .element = models::Element::Fp32};
+}
+
+// rms_norm of ATen before its fused kernel (native/layer_norm.cpp): the power and the scaling keep
+// the input as it was cast to fp32, the product with the weight what was normalised.
+void keep_of_norm(const BlockContext& context, const Operator& op, std::vector<Saved>& kept) {
+  const double cast = models::gives_input_gradient(context.block, op) ? 4.0 : 0.0;
+  const double normalised = models::gives_weight_gradient(context.block, op) ? 2.0 : 0.0;
+  kept = {more_of(op.inputs.front(), cast + normalised)};
+}
+
+bool has_eager_softmax(const BlockContext& context, const Operator& op) {
+  if (op.kind != models::OpKind::Attention || context.execution.fused_attention) {
+    return false;
+  }
+  KernelContext kernels{context.device, context.execution, context.precision, context.mesh,
+                        context.extents};
+  kernels.slice = context.slice;
+  const BlockRules rules = rules_of(context.layout, context.execution.vocab_parallel);
+  return !fused_softmax_fits(
+      attention_shape(context.block, op, assign(context.block, op, rules.of(op)), kernels));
+}
+
+// PyTorch's kernels keep more than one that stands for them all.
+void keep_as_eager(const BlockContext& context, const Operator& op, std::vector<Saved>& kept) {
+  if (!models::has_backward(context.block, op)) {
+    return;
+  }
+  switch (eager_form(op, context.execution)) {
+    case EagerForm::RmsNorm:
+      return keep_of_norm(context, op, kept);
+    case EagerForm::Gated:  // the product keeps both its operands, one of which silu has made
+      kept.push_back(more_of(op.inputs.front(), 2.0));
+      return;
+    case EagerForm::None:
+      break;
+  }
+  if (has_eager_softmax(context, op)) {
+    for (Saved& saved : kept) {  // the softmax its output in fp32 beside the one that is cast
+      const bool scores = saved.attention_core && saved.element == models::Element::Compute;
+      saved.copies = scores ? 3.0 : saved.copies;
+    }
+  }
+}
+
+}  // namespace
+
 std::vector<Saved> kept_by(const BlockContext& context, const Operator& op, Recompute recompute) {
   std::vector<Saved> kept;
   std::copy_if(op.saved.begin(), op.saved.end(), std::back_inserter(kept),
                [&](const Saved& saved) { return !is_absent(context, saved, recompute); });
+  keep_as_eager(context, op, kept);
   if (!keeps_cast(context, op) || is_made_anew(context, op, op.inputs.front(), recompute)) {
     return kept;
   }

@@ -28,9 +28,17 @@ std::vector<std::vector<models::Saved>> kept_by_operators(const BlockContext& co
 OperatorGroup kept_with(const models::Block& block, const models::Operator& op,
                         const models::Saved& saved);
 
-// Whether heads are exchanged for positions between an attention and the product that reads its
-// result.
-bool result_is_exchanged(const BlockContext& context, const models::Operator& attention);
+// Whether heads are exchanged for positions between a fused attention and the product that reads
+// its result, and the result is kept before and behind the exchange. A mix of ring and Ulysses
+// keeps it behind alone and exchanges it back in the backward (TransformerEngine
+// context_parallel.py: AttnFuncWithCPAndKVP2P).
+bool keeps_both_results(const BlockContext& context, const models::Operator& attention);
+
+// What so many bytes of an input take as tensor ranks gather it, in 8 bits or 16.
+ByteCount as_gathered(const BlockContext& context, int tensor, ByteCount bytes);
+// What it takes beside the part of the rank that it takes the place of, which is kept as it was
+// cast or in 16 bits.
+ByteCount beside_part(const BlockContext& context, int tensor, ByteCount whole, ByteCount part);
 
 // Whether a tensor is reduced and scattered, or exchanged, on its way to a reader: what was
 // communicated (kept_layout) takes its place, whatever axes did it. What is exchanged and gathered

@@ -51,8 +51,10 @@ Bytes forward_bytes(const Block& block, const Operator& op, const Assignment& as
   double bytes = 0;
   const auto add = [&](int index, const Layout& layout) {
     const Tensor& tensor = tensor_at(block, index);
+    const bool routed = op.kind != OpKind::Permute && is_routed(tensor);
     bytes += static_cast<double>(local_elements(tensor, layout, context.mesh, context.extents)) *
-             element_bytes(tensor.element, context.precision);
+             element_bytes(tensor.element, context.precision) *
+             (routed ? imbalance_of(context) : 1.0);
   };
   for (std::size_t position = 0; position < op.inputs.size(); ++position) {
     const int index = op.inputs[position];
@@ -102,6 +104,13 @@ struct RouterTraffic {
 constexpr RouterTraffic kRouterForward = {81, 23};
 constexpr RouterTraffic kRouterBackward = {38, 8};
 
+// TransformerEngine's kernels (common/fused_router, from 2.6 on): top-k reads the scores 2 and
+// writes probabilities 4, map 1 and what its backward reads 4; the balancing loss has the same of
+// its own and reads 4 in the loss. Backward: top-k reads 9 and writes 2; the loss writes 4, of
+// which its scores' kernel reads 8 and writes 2; the sum of both 6.
+constexpr RouterTraffic kFusedRouterForward = {26, 3};
+constexpr RouterTraffic kFusedRouterBackward = {31, 4};
+
 OperatorCost router_cost(const Block& block, const Operator& op, const Assignment& assignment,
                          const KernelContext& context) {
   const Tensor& scores = tensor_at(block, op.outputs.front());
@@ -114,17 +123,21 @@ OperatorCost router_cost(const Block& block, const Operator& op, const Assignmen
                       Flops(), traffic.kernels, CostClass::MemoryBound};
   };
   OperatorCost cost;
-  cost.forward = pass(kRouterForward);
-  cost.input_grad = pass(kRouterBackward);
+  const bool fused = context.execution.fused_router;
+  cost.forward = pass(fused ? kFusedRouterForward : kRouterForward);
+  cost.input_grad = pass(fused ? kFusedRouterBackward : kRouterBackward);
   return cost;
 }
 
 // Tokens that arrive from other ranks for several local experts are sorted from source order to
 // expert order, and back before they return: one more read and write of the routed tokens in each
-// pass (megatron/core/transformer/moe/token_dispatcher.py, sort_chunks_by_idxs).
+// pass (megatron/core/transformer/moe/token_dispatcher.py, sort_chunks_by_idxs). What arrives once
+// for all experts of a rank is copied for them there instead, and not where it started
+// (_DeepepManager.get_permuted_hidden_states_by_experts).
 void sort_chunks(const Block& block, const Operator& op, const Assignment& assignment,
                  const KernelContext& context, OperatorCost& cost) {
-  if (context.expert_ranks == 1 || block.experts <= context.expert_ranks) {
+  if (context.expert_ranks == 1 || block.experts <= context.expert_ranks ||
+      context.execution.deduplicated_dispatch || context.execution.fused_permutation) {
     return;
   }
   const bool dispatches = is_routed(tensor_at(block, op.outputs.front()));
@@ -137,7 +150,7 @@ void sort_chunks(const Block& block, const Operator& op, const Assignment& assig
                                    : required_input(op, routed, 0, assignment);
   const double bytes =
       2.0 * static_cast<double>(local_elements(routed, layout, context.mesh, context.extents)) *
-      element_bytes(routed.element, context.precision);
+      element_bytes(routed.element, context.precision) * imbalance_of(context);
   add_memory(cost.forward, bytes, MemoryKernel::Permute, context);
   add_memory(cost.input_grad, bytes, MemoryKernel::Permute, context);
 }
@@ -158,10 +171,12 @@ void cast_dispatched(const Block& block, const Operator& op, const Assignment& a
   }
   KernelCost& pass = dispatches ? cost.forward : cost.input_grad;
   const auto cast = [&](int index, const Layout& layout) {
-    const std::int64_t elements =
-        local_elements(tensor_at(block, index), layout, context.mesh, context.extents);
+    const Tensor& tensor = tensor_at(block, index);
+    const auto elements =
+        static_cast<double>(local_elements(tensor, layout, context.mesh, context.extents));
     const int bytes = 1 + element_bytes(models::Element::Compute, context.precision);
-    add_memory(pass, bytes * static_cast<double>(elements), MemoryKernel::Cast, context);
+    add_memory(pass, bytes * elements * (is_routed(tensor) ? imbalance_of(context) : 1.0),
+               MemoryKernel::Cast, context);
   };
   const Layout arriving = required_input(op, tensor_at(block, op.inputs.front()), 0, assignment);
   const Layout leaving = produced_output(op, tensor_at(block, op.outputs.front()), assignment);
@@ -171,9 +186,31 @@ void cast_dispatched(const Block& block, const Operator& op, const Assignment& a
   }
 }
 
+// HybridEP's kernels of sending and returning order tokens by expert (Megatron-LM core/transformer/
+// moe/fused_a2a.py, dispatch_with_permute and combine_with_unpermute).
+bool permutes_on_the_way(const Operator& op, const KernelContext& context) {
+  return op.kind == OpKind::Permute && context.execution.fused_permutation &&
+         context.expert_ranks > 1;
+}
+
+// What the rank that gets most tokens does more than the mean.
+double permuted_on_arrival(const Operator& op, const KernelContext& context) {
+  const bool arrival = op.kind == OpKind::Permute && context.execution.deduplicated_dispatch;
+  return arrival ? imbalance_of(context) : 1.0;
+}
+
 OperatorCost memory_cost(const Block& block, const Operator& op, const Assignment& assignment,
                          const KernelContext& context) {
-  const Bytes bytes = forward_bytes(block, op, assignment, context);
+  if (permutes_on_the_way(op, context)) {
+    OperatorCost casts;
+    cast_dispatched(block, op, assignment, context, casts);
+    return casts;
+  }
+  if (context.execution.fused_experts && is_between_experts(block, op)) {
+    return {};
+  }
+  const Bytes bytes =
+      forward_bytes(block, op, assignment, context) * permuted_on_arrival(op, context);
   const MemoryKernel kernel = kernel_of(op.kind);
   const EagerPasses eager = eager_passes(block, op, context.execution);
   const auto kernels = [&](Bytes traffic, int launches) {
@@ -270,6 +307,20 @@ OperatorCost whole_cost(const Block& block, const Operator& op, const Assignment
 }
 
 }  // namespace
+
+double imbalance_of(const KernelContext& context) {
+  return context.expert_ranks > 1 ? context.execution.routing_imbalance : 1.0;
+}
+
+bool is_between_experts(const Block& block, const Operator& op) {
+  const auto made_by_experts = [&](int tensor) {
+    return std::any_of(block.operators.begin(), block.operators.end(), [&](const Operator& other) {
+      return other.kind == OpKind::GroupedGemm &&
+             std::find(other.outputs.begin(), other.outputs.end(), tensor) != other.outputs.end();
+    });
+  };
+  return op.kind == OpKind::Elementwise && !op.inputs.empty() && made_by_experts(op.inputs.front());
+}
 
 void add_memory(KernelCost& cost, double bytes, MemoryKernel kernel, const KernelContext& context) {
   cost.time += context.device.memory_bound(Bytes(bytes), kernel);

@@ -52,6 +52,12 @@ inline const models::Tensor& tensor_at(const models::Block& block, int index) {
   return block.tensors[static_cast<std::size_t>(index)];
 }
 
+// What the busiest of the ranks that experts are spread over has of routed tokens, over the mean.
+double imbalance_of(const KernelContext& context);
+
+// The activation between the two products of experts.
+bool is_between_experts(const models::Block& block, const models::Operator& op);
+
 // One more kernel, which moves so many bytes.
 void add_memory(KernelCost& cost, double bytes, costmodel::MemoryKernel kernel,
                 const KernelContext& context);

@@ -162,7 +162,9 @@ void BlockEvents::gather_input(std::size_t index, std::size_t position, Keep kee
   }
   const std::int64_t part = instead ? bytes_of(value, kept_layout(from, to)) : 0;
   if (whole > part) {
-    (instead ? extras_[index] : temporaries).push_back(allocate(whole - part));
+    const std::int64_t bytes =
+        beside_part(context_, tensor, ByteCount(whole), ByteCount(part)).value();
+    (instead ? extras_[index] : temporaries).push_back(allocate(bytes));
   }
 }
 
@@ -178,7 +180,9 @@ void BlockEvents::move_input(std::size_t index, int tensor, const Layout& to, Ke
   const int producer = attention_of(tensor);
   const bool chosen = keep == Keep::Chosen && producer >= 0 && !chosen_.loses[slot_of(producer)];
   const bool saved = keep == Keep::Saved && context_.layout.recompute != Recompute::Selective;
-  if (producer >= 0 && (saved || chosen)) {
+  const bool both =
+      producer >= 0 && keeps_both_results(context_, block_.operators[slot_of(producer)]);
+  if (both && (saved || chosen)) {
     extras_[slot_of(producer)].push_back(buffer_of_[slot]);
     is_kept_[slot] = is_kept_[slot] && !keeps_result(producer);
   } else if (keep == Keep::Products && is_kept_[slot] && !keeps_reduced_alone(context_, tensor)) {

@@ -98,6 +98,13 @@ void BlockEvents::exchange_result_gradient(std::size_t index,
     return;
   }
   const int result = op.outputs.front();
+  const bool goes_back = context_.layout.context == ContextParallel::Mix &&
+                         context_.execution.fused_attention &&
+                         context_.layout.recompute != Recompute::Selective;
+  if (goes_back) {  // kept behind the exchange alone (plan/block/kept.hpp)
+    temporaries.push_back(
+        allocate(bytes_of(block_.tensors[slot_of(result)], produced_[slot_of(result)])));
+  }
   for (std::size_t reader = 0; reader < block_.operators.size(); ++reader) {
     const std::vector<int>& inputs = block_.operators[reader].inputs;
     if (!inputs.empty() && inputs.front() == result &&
@@ -157,7 +164,7 @@ void BlockEvents::replay_core(std::size_t index, std::vector<std::int32_t>& temp
       temporaries.push_back(allocate(bytes_of(block_.tensors[slot], produced_[slot])));
     }
   }
-  for (const Saved& saved : op.saved) {
+  for (const Saved& saved : kept_by(context_, op, Recompute::None)) {
     if (fused ? saved.fused_only && !contains(op.outputs, saved.tensor) : saved.attention_core) {
       temporaries.push_back(allocate(extra_bytes(index, saved)));
     }
@@ -177,8 +184,8 @@ void BlockEvents::input_gradients(std::size_t index, std::vector<std::int32_t>& 
     const auto slot = slot_of(tensor);
     const Layout whole = required(index, position);
     if (regathers(index, tensor) && gathers(tensor, whole)) {
-      temporaries.push_back(
-          allocate(gathered_bytes(block_.tensors[slot], produced_[slot], whole, false)));
+      const ByteCount bytes(gathered_bytes(block_.tensors[slot], produced_[slot], whole, false));
+      temporaries.push_back(allocate(as_gathered(context_, tensor, bytes).value()));
     }
     if (has_gradient(tensor) && holds_itself(tensor)) {
       pass_on(input_gradient(index, position), slot);

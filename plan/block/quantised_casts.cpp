@@ -48,17 +48,37 @@ double cast_again(const CastOperands& product, const KernelContext& context) {
              : 0.0;
 }
 
-void add(KernelCost& pass, double bytes, MemoryKernel kernel, const KernelContext& context) {
+// TransformerEngine casts the rows of every expert by themselves but for delayed scaling, which one
+// kernel does for all (pytorch/csrc/extensions/cast.cpp, multi_tensor_quantize_impl). Current
+// scaling clears the largest magnitude, finds it and makes a scale of it first, a kernel each
+// (pytorch/csrc/quantizer.cpp, Float8CurrentScalingQuantizer).
+constexpr int kScaleKernels = 3;
+int cast_kernels(int tensors, const KernelContext& context) {
+  const bool together =
+      context.precision == DType::Fp8 && context.execution.fp8_scaling == Fp8Scaling::Delayed;
+  return together ? 1 : tensors;
+}
+
+// In so many kernels of equal size.
+void add(KernelCost& pass, double bytes, MemoryKernel kernel, int kernels,
+         const KernelContext& context) {
   if (bytes > 0) {
-    pass.time += context.device.memory_bound(Bytes(bytes), kernel);
-    pass.launches += 1;
+    pass.time +=
+        context.device.memory_bound(Bytes(bytes / kernels), kernel) * static_cast<double>(kernels);
+    pass.launches += kernels;
   }
 }
 
-void add(KernelCost& pass, const CastBytes& bytes, double others, const KernelContext& context) {
+void add(KernelCost& pass, const CastBytes& bytes, double others, int tensors,
+         const KernelContext& context) {
   const RatedBytes by_rate = rated(bytes, context.execution);
-  add(pass, by_rate.plain + others, MemoryKernel::Cast, context);
-  add(pass, by_rate.both, MemoryKernel::CastTranspose, context);
+  const int casts = cast_kernels(tensors, context);
+  const bool scales = casts > 1 && context.execution.fp8_scaling == Fp8Scaling::Current &&
+                      context.precision == DType::Fp8;
+  const int apart = by_rate.both > 0 ? 0 : casts;
+  add(pass, by_rate.plain + others, MemoryKernel::Cast,
+      scales ? kScaleKernels * casts + apart : casts, context);
+  add(pass, by_rate.both, MemoryKernel::CastTranspose, casts, context);
 }
 
 }  // namespace
@@ -308,15 +328,15 @@ void add_casts(const CastOperands& product, const KernelContext& context, Operat
   if (product.quantised_gradient) {
     gradient.cast = gradient.scale = 0;
   }
-  add(cost.forward, input, 0, context);
-  add(cost.input_grad, gradient, weight_copy(product, context), context);
+  add(cost.forward, input, 0, product.tensors, context);
+  add(cost.input_grad, gradient, weight_copy(product, context), product.tensors, context);
   add(cost.weight_grad, input.transpose + gradient.transpose + cast_again(product, context),
-      MemoryKernel::Cast, context);
+      MemoryKernel::Cast, cast_kernels(product.tensors, context), context);
   if (context.execution.casts_weights) {
     add(cost.forward,
         weight_cast_bytes(product.weights, product.gives_input_gradient, context.precision,
                           context.device, context.execution),
-        0, context);
+        0, product.tensors, context);
   }
 }
 

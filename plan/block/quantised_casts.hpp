@@ -100,6 +100,7 @@ struct CastOperands {
   // The backward reads the weights in columns for the one, inputs and gradients for the other.
   bool gives_input_gradient = true;
   bool gives_weight_gradient = true;
+  int tensors = 1;  // experts whose inputs and gradients are cast by themselves
 };
 
 void add_casts(const CastOperands& product, const KernelContext& context, OperatorCost& cost);

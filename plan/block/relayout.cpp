@@ -120,11 +120,30 @@ CommKind kind_of(const Factor& factor, bool stays) {
   return factor.to.placement.is_sharded() ? CommKind::AllToAll : CommKind::AllGather;
 }
 
+// Ranks that slice a dimension before they exchange parts of it do not have their slice of the
+// whole dimension yet, and the same backward: of those that gather a dimension after an exchange of
+// it.
+bool is_uneven(const Factor& exchanged, const std::vector<Factor>& factors) {
+  return std::any_of(factors.begin(), factors.end(), [&](const Factor& other) {
+    const bool slices = !other.from.placement.is_sharded();
+    const bool gathers = !other.to.placement.is_sharded();
+    return (slices && other.to.placement == exchanged.from.placement) ||
+           (gathers && other.from.placement == exchanged.to.placement);
+  });
+}
+
 }  // namespace
 
 int StreamConversion::ranks() const {
   return std::accumulate(factors.begin(), factors.end(), 1,
                          [](int product, const Extent& factor) { return product * factor.size; });
+}
+
+Bytes StreamConversion::bytes(Bytes before, Bytes after) const {
+  if (kind != CommKind::AllToAll) {
+    return after;
+  }
+  return uneven ? std::max(before, after) : before / slices;
 }
 
 std::vector<StreamConversion> stream_conversions(const Mesh& from_mesh, const Layout& from,
@@ -134,9 +153,15 @@ std::vector<StreamConversion> stream_conversions(const Mesh& from_mesh, const La
   StreamConversion exchange{CommKind::AllToAll, {}};
   StreamConversion gather{CommKind::AllGather, {}};
   for (std::size_t index = 0; index < factors.size(); ++index) {
-    const CommKind kind = kind_of(factors[index], stays(factors, index, reordered));
-    if (kind != CommKind::None) {
-      (kind == CommKind::AllToAll ? exchange : gather).factors.push_back(factors[index].extent);
+    const Factor& factor = factors[index];
+    const CommKind kind = kind_of(factor, stays(factors, index, reordered));
+    if (kind == CommKind::AllToAll) {
+      exchange.factors.push_back(factor.extent);
+      exchange.uneven = exchange.uneven || is_uneven(factor, factors);
+    } else if (kind == CommKind::AllGather) {
+      gather.factors.push_back(factor.extent);
+    } else if (!factor.from.placement.is_sharded() && factor.to.placement.is_sharded()) {
+      exchange.slices *= factor.extent.size;
     }
   }
   std::vector<StreamConversion> conversions;
@@ -160,16 +185,17 @@ std::vector<StreamConversion> stream_conversions(const Plan& plan, const BlockPl
 
 Relayout relayout(const Plan& plan, const BlockPlan& from, ByteCount before, const BlockPlan& to,
                   ByteCount after, const BlockCosts& costs) {
-  const auto time = [&](const BlockPlan& source, const BlockPlan& target, ByteCount gathered) {
+  const auto time = [&](const BlockPlan& source, ByteCount held, const BlockPlan& target,
+                        ByteCount needed) {
     Seconds total;
     for (const StreamConversion& step : stream_conversions(plan, source, target)) {
       const auto group = group_of(step.factors, costs.cluster().node.gpus);
-      const ByteCount bytes = step.kind == CommKind::AllToAll ? std::max(before, after) : gathered;
-      total += costs.scaled(group, costs.collectives().time(step.kind, bytes.bytes(), group));
+      const Bytes bytes = step.bytes(held.bytes(), needed.bytes());
+      total += costs.scaled(group, costs.collectives().time(step.kind, bytes, group));
     }
     return total;
   };
-  return {time(from, to, after), time(to, from, before)};
+  return {time(from, before, to, after), time(to, after, from, before)};
 }
 
 Relayout relayout(const Plan& plan, const BlockPlan& from, const BlockCost& before,

@@ -15,11 +15,16 @@ namespace orrery::plan {
 struct StreamConversion {
   sim::CommKind kind = sim::CommKind::None;
   std::vector<Extent> factors;
+  int slices = 1;       // parts of what a rank held of which it exchanges one
+  bool uneven = false;  // exchanged among ranks of which some hold more of what one needs
   int ranks() const;
+  // Of the buffer, where a rank holds so many bytes before all conversions and after them. An
+  // uneven exchange counts as if a rank took part with all that it has on the side with more.
+  Bytes bytes(Bytes before, Bytes after) const;
 };
 
-// From one block's stream to the next's, gathers last. Backward: the same with from and to swapped.
-// `reordered`: context ranks of the two hold other tokens of the sequence.
+// From one block's stream to the next's: slices first, gathers last. Backward: the same with from
+// and to swapped. `reordered`: context ranks of the two hold other tokens of the sequence.
 std::vector<StreamConversion> stream_conversions(const Mesh& from_mesh, const Layout& from,
                                                  const Mesh& to_mesh, const Layout& to,
                                                  bool reordered = false);

@@ -72,7 +72,10 @@ Layout saved_layout(const models::Block& block, const BlockRules& rules, const O
   for (const Axis axis : kAxes) {
     const bool part = read && made && layout[axis].is_replicated() && (*read)[axis].is_sharded() &&
                       is_read_in_parts(block, rules, tensor, axis);
-    if (read && (layout[axis].is_partial() || part)) {
+    // Exchanged for heads: those of a rank, which may share them with others.
+    const bool exchanged = read && op.kind == models::OpKind::Attention &&
+                           layout[axis].is_sharded() && (*read)[axis].is_sharded();
+    if (read && (layout[axis].is_partial() || part || exchanged)) {
       layout.set(axis, (*read)[axis]);
     }
   }
@@ -135,7 +138,7 @@ ByteCount kept_bytes(const BlockContext& context, int tensor, const BlockRules& 
 ByteCount exchanged_result(const BlockContext& context, const Operator& op,
                            const std::vector<Layout>& produced) {
   if (op.kind != models::OpKind::Attention || !context.execution.fused_attention ||
-      !models::has_backward(context.block, op) || !result_is_exchanged(context, op)) {
+      !models::has_backward(context.block, op) || !keeps_both_results(context, op)) {
     return ByteCount();
   }
   const int result = op.outputs.front();
@@ -231,7 +234,9 @@ CopyBytes gathered_copies(const BlockContext& context) {
                          GatheredCopy copy, bool read) {
       const ByteCount whole = tensor_bytes(context, tensor, used);
       const ByteCount part = tensor_bytes(context, tensor, stored);
-      const ByteCount more = whole > part ? whole - (weight ? ByteCount() : part) : ByteCount();
+      const ByteCount more = whole <= part ? ByteCount()
+                             : weight      ? whole
+                                           : beside_part(context, tensor, whole, part);
       dropped += copy == GatheredCopy::Dropped ? more : ByteCount();
       bytes.from_forward += copy == GatheredCopy::FromForward && read ? more : ByteCount();
       bytes.from_replay += copy == GatheredCopy::FromReplay && read ? more : ByteCount();

@@ -36,6 +36,8 @@ struct StateBytes {
   ByteCount fetched;  // parameters that come from there for every pass
   ByteCount sent;     // gradients that go there in every backward
   HostUpdate update;
+  // That this rank updates, on the device or on its host: of as many it holds the sum of gradients.
+  std::int64_t updated() const { return local_parameters + update.parameters; }
   // What of a stage's blocks one has at a time.
   ByteCount of_one_block() const { return unreduced + pass_casts; }
   ByteCount held_parameters() const { return parameters - replaced + cast_weights; }

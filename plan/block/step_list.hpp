@@ -31,12 +31,16 @@ struct Conversions {
 Conversions conversions_of(const BlockContext& context, const models::Tensor& tensor,
                            const Layout& from, const Layout& to);
 
-// Whether tokens on their way to experts on several nodes, or back, are sent by kernels that send
-// one once to every node that has one of its experts and fan it out inside the node (DeepEP).
+// Whether tokens on their way to experts, or back, are sent by kernels that send one once to every
+// node that has one of its experts, and there once to every such rank; what its experts of a rank
+// give back is added up before it returns (DeepEP csrc/kernels/internode.cu and intranode.cu).
 bool is_sent_once(const Step& step, const Execution& execution);
 // The part of such an exchange's buffer that crosses: k different ones of E experts, E/n on each of
 // n nodes, meet n (1 - C(E - E/n, k) / C(E, k)) nodes. Where experts are in groups, n are the nodes
-// of the groups that a token goes to: those that its copies meet are that many at most.
+// of the groups that a token goes to; where a node holds several of G groups, H, and a token goes
+// to t of them, of A experts each, it is the mean over those groups c of a node that it goes to: n
+// sum P(c) (1 - C(tA - cA, k) / C(tA, k)), P(c) = C(H, c) C(G - H, t - c) / C(G, t).
+// So it does for single ranks in place of nodes.
 double crossing_share(const models::Block& block, int nodes);
 
 class StepList {
@@ -44,7 +48,7 @@ class StepList {
   StepList(const BlockContext& context, std::vector<Step>& steps)
       : context_(context), steps_(steps) {}
 
-  // The index of the kernel's step, -1 for one that takes no time.
+  // The index of the kernel's step; where it takes no time, of the last that it waits for, or -1.
   int add_kernel(const models::Operator& op, sim::PassKind pass, const KernelCost& cost,
                  std::vector<int> after);
 
@@ -71,6 +75,7 @@ class StepList {
                   sim::PassKind pass) const;
   void gather_round_ring(Step& step, Seconds kernel) const;
   Seconds routed_time(const Step& step, const costmodel::CollectiveModel& collectives) const;
+  Seconds token_time(const MergedConversion& merged) const;
   RankNetwork network_of(const MergedConversion& merged) const;
   Seconds broadcast_time(Bytes piece, const costmodel::GroupShape& group) const;
 

@@ -26,26 +26,66 @@ void expose_host(const BlockContext& context, std::vector<Step>& steps) {
   }
 }
 
-void launch_once(std::vector<Step>& steps) {
+// Kernels of the recorded operators are one launch.
+void launch_once(const BlockContext& context, std::vector<Step>& steps) {
+  const std::vector<bool> recorded = recorded_operators(context.execution, context.block);
+  const auto is_replayed = [&](std::string_view name) {
+    for (std::size_t index = 0; index < recorded.size(); ++index) {
+      if (recorded[index] && context.block.operators[index].name == name) {
+        return true;
+      }
+    }
+    return false;
+  };
   bool is_first = true;
   for (Step& step : steps) {
-    if (!step.collective) {
+    if (!step.collective && is_replayed(step.name)) {
       step.launches = is_first ? 1 : 0;
       is_first = false;
     }
   }
 }
 
-}  // namespace
-
-bool is_recorded(const Execution& execution, const models::Block& block) {
-  return execution.cuda_graphs && !execution.blocking_launches && block.experts == 0 &&
+bool is_layer_with_graphs(const Execution& execution, const models::Block& block) {
+  return execution.cuda_graphs && !execution.blocking_launches &&
          block.kind == models::BlockKind::Layer;
 }
 
+}  // namespace
+
+bool is_recorded(const Execution& execution, const models::Block& block) {
+  return is_layer_with_graphs(execution, block) &&
+         (block.experts == 0 || execution.graph_scope == GraphScope::Layer);
+}
+
+std::vector<bool> recorded_operators(const Execution& execution, const models::Block& block) {
+  std::vector<bool> recorded(block.operators.size(), is_recorded(execution, block));
+  const bool partly = is_layer_with_graphs(execution, block) && !is_recorded(execution, block) &&
+                      execution.graph_scope != GraphScope::Dense;
+  const auto router =
+      std::find_if(block.operators.begin(), block.operators.end(),
+                   [](const auto& op) { return op.role == models::OpRole::Routing; });
+  if (!partly || router == block.operators.end()) {
+    return recorded;
+  }
+  const auto first = static_cast<std::size_t>(router - block.operators.begin());
+  for (std::size_t index = 0; index < recorded.size(); ++index) {
+    const models::Operator& op = block.operators[index];
+    const bool feeds =
+        std::find(op.outputs.begin(), op.outputs.end(), router->inputs.front()) != op.outputs.end();
+    recorded[index] = index == first || op.kind == models::OpKind::Router || feeds ||
+                      (index < first && execution.graph_scope == GraphScope::Attention);
+  }
+  return recorded;
+}
+
 Seconds host_of_pass(const Execution& execution, const models::Block& block) {
-  const bool issues = block.kind == models::BlockKind::Layer && !is_recorded(execution, block);
-  return issues ? execution.host_per_block : Seconds();
+  if (block.kind != models::BlockKind::Layer || block.operators.empty()) {
+    return {};
+  }
+  const std::vector<bool> recorded = recorded_operators(execution, block);
+  const auto issued = static_cast<double>(std::count(recorded.begin(), recorded.end(), false));
+  return execution.host_per_block * (issued / static_cast<double>(recorded.size()));
 }
 
 BlockSteps lower_block(const BlockContext& context) {
@@ -56,9 +96,7 @@ BlockSteps lower_block(const BlockContext& context) {
     if (context.execution.blocking_launches) {
       expose_host(context, steps.forward);
     }
-    if (is_recorded(context.execution, context.block)) {
-      launch_once(steps.forward);
-    }
+    launch_once(context, steps.forward);
     return steps;
   }
   lowering.backward(steps.backward);
@@ -77,9 +115,9 @@ BlockSteps lower_block(const BlockContext& context) {
       expose_host(context, *list);
     }
   }
-  if (is_recorded(context.execution, context.block)) {
+  if (context.execution.cuda_graphs) {
     for (std::vector<Step>* list : {&steps.forward, &steps.recompute, &steps.backward}) {
-      launch_once(*list);
+      launch_once(context, *list);
     }
   }
   return steps;

@@ -64,6 +64,13 @@ constexpr std::array kRareFlags = {
     Flag{"overlap_shared_experts", &Execution::overlap_shared_experts},
     Flag{"deduplicated_dispatch", &Execution::deduplicated_dispatch},
     Flag{"quantised_dispatch", &Execution::quantised_dispatch},
+    Flag{"fused_permutation", &Execution::fused_permutation},
+    Flag{"expert_kernels", &Execution::expert_kernels},
+    Flag{"expert_padding", &Execution::expert_padding},
+    Flag{"eager_expert_bias", &Execution::eager_expert_bias},
+    Flag{"fused_experts", &Execution::fused_experts},
+    Flag{"fused_router", &Execution::fused_router},
+    Flag{"fp8_attention", &Execution::fp8_attention},
     Flag{"quantised_gather", &Execution::quantised_gather},
     Flag{"hierarchical_gather", &Execution::hierarchical_gather},
     Flag{"quantised_reduce", &Execution::quantised_reduce},
@@ -77,6 +84,8 @@ constexpr std::array kRareFlags = {
     Flag{"serial_exchanges", &Execution::serial_exchanges},
     Flag{"synchronised_messages", &Execution::synchronised_messages},
 };
+
+constexpr double kMostImbalance = 1000;
 
 }  // namespace
 
@@ -94,6 +103,12 @@ Json to_json(const Execution& execution) {
   document.set("gradient_passes", execution.gradient_passes);
   if (execution.loss_evaluations > 0) {
     document.set("loss_evaluations", execution.loss_evaluations);
+  }
+  if (execution.graph_scope != GraphScope::Dense) {
+    document.set("graph_scope", to_text(execution.graph_scope));
+  }
+  if (execution.routing_imbalance != 1) {
+    document.set("routing_imbalance", execution.routing_imbalance);
   }
   document.set("host_per_block", quantity_text(execution.host_per_block));
   document.set("bucket", exact_bytes_text(execution.bucket_bytes));
@@ -147,6 +162,12 @@ Execution read_execution(const JsonReader& value) {
       state->fail("more than 64 bytes of optimizer state per parameter");
     }
     execution.optimizer_state_bytes = static_cast<int>(bytes);
+  }
+  if (const auto scope = object.optional("graph_scope")) {
+    execution.graph_scope = parse_graph_scope(scope->string(), scope->where());
+  }
+  if (const auto imbalance = object.optional("routing_imbalance")) {
+    execution.routing_imbalance = imbalance->number(1, kMostImbalance);
   }
   if (const auto host = object.optional("host_per_block")) {
     execution.host_per_block = host->duration();

@@ -26,13 +26,15 @@ struct FlagRule {
 
 constexpr std::string_view kTraining = "a training plan";
 constexpr std::string_view kWaits = "a training plan with pp > 1, without overlap_p2p and slices";
-constexpr std::string_view kRecorded = "layers without experts in training, not blocking_launches";
+constexpr std::string_view kRecorded =
+    "layers without experts (or graph_scope) in training, not blocking_launches";
 constexpr std::string_view kZero3 = "zero_stage = 3 over several data-parallel ranks";
 constexpr std::string_view kGathers =
     "zero_stage = 3 over several data-parallel ranks, or offload.parameters";
 constexpr std::string_view kWideShards =
     "zero_stage = 3 over data-parallel ranks of several nodes; inside a node the shard is that of "
     "every gather";
+constexpr std::string_view kExperts = "a network with experts";
 constexpr std::string_view kLowPrecision = "a training plan with parameters narrower than fp32";
 
 bool training(const PlanUses& uses) { return uses.training; }
@@ -40,6 +42,7 @@ bool wide_shards(const PlanUses& u) { return u.training && u.wide_shards; }
 bool gathers(const PlanUses& u) { return u.training && (u.zero3 || u.fetched_parameters); }
 bool zero3(const PlanUses& uses) { return uses.training && uses.zero3; }
 bool sends_tokens(const PlanUses& uses) { return uses.expert_parallel; }
+bool has_experts(const PlanUses& uses) { return uses.plan.network.spec.moe.experts > 0; }
 bool waits_for_messages(const PlanUses& uses) {
   return uses.training && uses.pipeline && !uses.slices && !uses.plan.execution.overlap_p2p;
 }
@@ -49,12 +52,13 @@ bool splits_projection(const PlanUses& uses) {
          uses.plan.network.spec.position == models::PositionKind::Rotary;
 }
 
-// Layers with experts are launched kernel by kernel.
+// Layers with experts are launched kernel by kernel unless graph_scope says otherwise.
 bool records_layers(const PlanUses& uses) {
   const std::vector<models::Block>& blocks = uses.plan.network.blocks;
+  const bool all = uses.plan.execution.graph_scope != GraphScope::Dense;
   return uses.training && !uses.plan.execution.blocking_launches &&
-         std::any_of(blocks.begin(), blocks.end(), [](const models::Block& block) {
-           return block.kind == models::BlockKind::Layer && block.experts == 0;
+         std::any_of(blocks.begin(), blocks.end(), [&](const models::Block& block) {
+           return block.kind == models::BlockKind::Layer && (block.experts == 0 || all);
          });
 }
 
@@ -112,6 +116,9 @@ constexpr std::array kFlagRules = {
     FlagRule{"fp8_inputs", &Execution::fp8_inputs,
              [](const PlanUses& u) { return u.quantised && u.training && !u.frozen_products; },
              "a training plan in fp8 or nvfp4 without adapters"},
+    FlagRule{"fp8_attention", &Execution::fp8_attention,
+             [](const PlanUses& u) { return u.quantised && u.plan.execution.fused_attention; },
+             "precision fp8 or nvfp4 with fused_attention"},
     FlagRule{"weighted_activations", &Execution::weighted_activations,
              [](const PlanUses& u) { return u.training && u.plan.network.spec.moe.experts > 0; },
              "a training plan of a network with experts"},
@@ -122,7 +129,7 @@ constexpr std::array kFlagRules = {
              "a training plan of a network with biases"},
     FlagRule{"split_transfers", &Execution::split_transfers,
              [](const PlanUses& u) { return u.pipeline && u.whole_boundaries; },
-             "pp > 1, and tp > 1 without sequence_parallel"},
+             "pp > 1, and tp > 1 ranks that all hold the stream (1d, without sequence_parallel)"},
     FlagRule{"cast_gradients", &Execution::cast_gradients,
              [](const PlanUses& u) {
                const Execution& execution = u.plan.execution;
@@ -186,9 +193,18 @@ constexpr std::array kFlagRules = {
     FlagRule{"overlap_shared_experts", &Execution::overlap_shared_experts,
              [](const PlanUses& u) { return u.shared_experts; }, "shared experts and ep > 1"},
     FlagRule{"deduplicated_dispatch", &Execution::deduplicated_dispatch,
-             [](const PlanUses& u) { return u.wide_experts; },
-             "expert-parallel ranks on several nodes"},
+             sends_tokens, "ep > 1"},
     FlagRule{"quantised_dispatch", &Execution::quantised_dispatch, sends_tokens, "ep > 1"},
+    FlagRule{"fused_permutation", &Execution::fused_permutation, sends_tokens, "ep > 1"},
+    FlagRule{"expert_kernels", &Execution::expert_kernels, has_experts, kExperts},
+    FlagRule{"expert_padding", &Execution::expert_padding,
+             [](const PlanUses& u) { return u.quantised && has_experts(u); },
+             "a network with experts in fp8 or nvfp4"},
+    FlagRule{"eager_expert_bias", &Execution::eager_expert_bias,
+             [](const PlanUses& u) { return u.plan.network.spec.mlp_bias && has_experts(u); },
+             "a network with experts that have biases"},
+    FlagRule{"fused_experts", &Execution::fused_experts, has_experts, kExperts},
+    FlagRule{"fused_router", &Execution::fused_router, has_experts, kExperts},
     FlagRule{"quantised_gather", &Execution::quantised_gather,
              [](const PlanUses& u) {
                return u.training && (u.frozen_products ? u.zero3 : u.shards_states) &&
@@ -238,6 +254,16 @@ constexpr std::array kValueRules = {
               [](const PlanUses& u) { return u.plan.execution.gradient_passes > 0; },
               [](const PlanUses& u) { return u.training && u.device_gradients; },
               "gradients on the device"},
+    ValueRule{"execution.graph_scope",
+              [](const PlanUses& u) { return u.plan.execution.graph_scope != GraphScope::Dense; },
+              [](const PlanUses& u) {
+                return u.training && has_experts(u) && u.plan.execution.cuda_graphs &&
+                       !u.plan.execution.blocking_launches;
+              },
+              "cuda_graphs, not blocking_launches, in a training plan of a network with experts"},
+    ValueRule{"execution.routing_imbalance",
+              [](const PlanUses& u) { return u.plan.execution.routing_imbalance != 1; },
+              [](const PlanUses& u) { return u.expert_parallel; }, "ep > 1"},
     ValueRule{"execution.loss_evaluations",
               [](const PlanUses& u) { return u.plan.execution.loss_evaluations > 0; }, training,
               kTraining},

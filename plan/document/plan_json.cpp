@@ -162,8 +162,8 @@ Json parallelism_json(const Plan& plan) {
 }
 
 std::vector<int> default_stages(const Plan& plan) {
-  std::vector<int> stages = cut_stages(plan.network, plan.sequence, plan.pp, plan.chunks,
-                                       module_cut(plan), /*balanced=*/false);
+  std::vector<int> stages =
+      cut_stages(plan.network, plan.sequence, plan.pp, plan.chunks, module_cut(plan));
   return stages.empty() ? even_stages(plan.network, plan.pp * plan.chunks) : stages;
 }
 

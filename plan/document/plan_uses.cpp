@@ -21,7 +21,7 @@ void add_layout(const Plan& plan, const BlockPlan& layout, PlanUses& uses) {
   uses.tensor_mesh |= mesh;
   uses.cut_adapters |= adapters;
   uses.gathers_again |= uses.training && (sequence || mesh || adapters) && !layout.keep_gathered;
-  uses.whole_boundaries |= layout.tp > 1 && !sequence;
+  uses.whole_boundaries |= layout.tp > 1 && replicates_stream(layout);
   uses.context_parallel |= layout.cp > 1;
   uses.exchanges_heads |= (mix && layout.ulysses_degree > 1) ||
                           (layout.cp > 1 && layout.context == ContextParallel::Ulysses);
@@ -30,7 +30,6 @@ void add_layout(const Plan& plan, const BlockPlan& layout, PlanUses& uses) {
   uses.recomputed_gather |= layout.cp > 1 && layout.context == ContextParallel::AllGather &&
                             layout.recompute == Recompute::Full;
   uses.expert_parallel |= layout.ep > 1;
-  uses.wide_experts |= layout.ep > 1 && expert_span(layout) > plan.cluster.node.gpus;
   uses.data_parallel |= ranks;
   uses.shards_states |= ranks && layout.zero_stage > 0;
   uses.zero1 |= ranks && layout.zero_stage == 1;

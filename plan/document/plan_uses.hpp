@@ -22,7 +22,6 @@ struct PlanUses {
   bool context_parallel = false;
   bool exchanges_heads = false;  // of context ranks
   bool expert_parallel = false;
-  bool wide_experts = false;  // expert-parallel ranks on several nodes
   bool shared_experts = false;
   bool pipeline = false;
   bool data_parallel = false;

@@ -95,6 +95,10 @@ class FlatBuilder {
       stage.amax = amax_reductions(content, plan_, costs_);
       stage.weight_casts = totals_.back().weight_casts;
       stage.activations = totals_.back().saved + totals_.back().saved_ends;
+      if (splits_backward(order_)) {
+        const SplitBackwards::Kept kept = splits_.kept(content, plan_, costs_);
+        stage.kept = kept.layers + kept.ends;
+      }
       stage.zero_stage = content.empty() ? 0 : content.front().layout.zero_stage;
       stage.reduces_every_pass = reduces_every_micro_batch(content);
       for (const StagePiece& piece : content) {
@@ -190,6 +194,7 @@ class FlatBuilder {
   const Plan& plan_;
   const FlatOptions& options_;
   BlockCosts costs_;
+  SplitBackwards splits_;
   sim::PipelineOrder order_;
   RankProgram ranks_;
   std::vector<Known> blocks_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/flat/passes.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/error.hpp"
@@ -344,22 +345,31 @@ void FlatPasses::link(const PassEnds& from, const PassEnds& to, SimTime time, co
 
 void FlatPasses::add_activations() {
   for (std::size_t stage = 0; stage < stages_.size(); ++stage) {
-    const Device& device = devices_[order_.device_of[stage]];
+    const ByteCount saved = stages_[stage].activations;
     for (std::size_t micro_batch = 0; micro_batch < static_cast<std::size_t>(order_.micro_batches);
          ++micro_batch) {
       const PassEnds& forward = forward_[index(stage, micro_batch)];
+      const PassEnds& backward = backward_[index(stage, micro_batch)];
       const PassEnds& apart = weight_grad_[index(stage, micro_batch)];
-      const PassEnds& backward = apart.last.exists() ? apart : backward_[index(stage, micro_batch)];
       if (!forward.first.exists() || !backward.last.exists()) {
         continue;
       }
-      for (std::size_t rank = 0; rank < ranks_.num_ranks(); ++rank) {
-        const sim::BufferId buffer =
-            ranks_.program().add_buffer(device.streams.pools[rank], stages_[stage].activations,
-                                        sim::MemoryCategory::Activations, forward.first.of(rank));
-        ranks_.program().consume(buffer, backward.last.of(rank));
-      }
+      const ByteCount kept = apart.last.exists() ? stages_[stage].kept : ByteCount();
+      const ByteCount of_both = std::min(saved, kept);
+      add_buffer(stage, saved - of_both, forward, backward);
+      add_buffer(stage, of_both, forward, apart);
+      add_buffer(stage, kept - of_both, backward, apart);  // gradients
     }
+  }
+}
+
+void FlatPasses::add_buffer(std::size_t stage, ByteCount bytes, const PassEnds& from,
+                            const PassEnds& to) {
+  const Device& device = devices_[order_.device_of[stage]];
+  for (std::size_t rank = 0; bytes.value() > 0 && rank < ranks_.num_ranks(); ++rank) {
+    const sim::BufferId buffer = ranks_.program().add_buffer(
+        device.streams.pools[rank], bytes, sim::MemoryCategory::Activations, from.first.of(rank));
+    ranks_.program().consume(buffer, to.last.of(rank));
   }
 }
 

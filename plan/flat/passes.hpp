@@ -25,6 +25,7 @@ struct FlatStage {
   };
   std::vector<Item> blocks;
   ByteCount activations;  // saved by one micro-batch
+  ByteCount kept;         // between the two passes of a cut backward
   int zero_stage = 0;
   bool reduces_every_pass = false;
   AmaxReductions amax;
@@ -81,6 +82,7 @@ class FlatPasses {
   void link_passes();
   void link(const PassEnds& from, const PassEnds& to, SimTime time, const sim::Tag& tag);
   void add_activations();
+  void add_buffer(std::size_t stage, ByteCount bytes, const PassEnds& from, const PassEnds& to);
   void depend_on_front(const Spread& node, const Front& front, int except);
   bool crosses(std::size_t stage) const;  // to the next one
   std::size_t index(std::size_t stage, std::size_t micro_batch) const;

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <optional>
+#include <vector>
 
 #include "base/error.hpp"
 #include "base/json_reader.hpp"
@@ -24,6 +25,18 @@ std::optional<JsonReader> stated(ObjectReader& object, std::string_view key) {
   return value;
 }
 
+// DeepSpeed passes over keys that it does not know: one that is misspelt is an error, others are
+// left.
+void end_section(ObjectReader& section, const std::vector<std::string>& read) {
+  for (const std::string& key : section.keys()) {
+    if (const std::string meant = misspelt_name(key, read); !meant.empty()) {
+      section.value().fail(fmt::format("unknown key \"{}\"", printable(key)),
+                           fmt::format("did you mean \"{}\"?", meant));
+    }
+  }
+  section.ignore_rest();
+}
+
 bool is_enabled(ObjectReader& document, std::string_view key) {
   const auto section = document.optional(key);
   if (!section.has_value()) {
@@ -31,7 +44,7 @@ bool is_enabled(ObjectReader& document, std::string_view key) {
   }
   ObjectReader object = section->object();
   const auto enabled = stated(object, "enabled");
-  object.ignore_rest();
+  end_section(object, {"enabled"});
   return enabled.has_value() && enabled->boolean();
 }
 
@@ -91,7 +104,7 @@ Tier offload_tier(ObjectReader& zero, std::string_view key) {
   if (object.number_or("ratio", 1, 0, 1) < 1) {
     object.value().fail("a ratio below 1 (part of the optimizer) is not modelled");
   }
-  object.ignore_rest();
+  end_section(object, {"device", "ratio"});
   return device == kDevices[0] ? Tier::Device : device == kDevices[1] ? Tier::Host : Tier::Disk;
 }
 
@@ -171,34 +184,6 @@ void read_zero(ObjectReader& zero, Plan& plan, BlockPlan& layout) {
 constexpr std::string_view kSequenceType = "seq_parallel_communication_data_type";
 constexpr std::string_view kOlderSequenceType = "seq_parallel_comm_data_type";
 
-// DeepSpeed passes over keys that it does not know: a misspelt one is an error.
-void refuse_misspelt(const ObjectReader& document) {
-  const std::vector<std::string> read = {"train_batch_size",
-                                         "train_micro_batch_size_per_gpu",
-                                         "gradient_accumulation_steps",
-                                         "zero_optimization",
-                                         "sequence_parallel_size",
-                                         "data_parallel_size",
-                                         "activation_checkpointing",
-                                         "bf16",
-                                         "bfloat16",
-                                         "fp16",
-                                         "data_types",
-                                         "communication_data_type",
-                                         std::string(kSequenceType),
-                                         std::string(kOlderSequenceType),
-                                         "tensor_parallel",
-                                         "pipeline",
-                                         "compression_training",
-                                         "sparse_attention"};
-  for (const std::string& key : document.keys()) {
-    if (const std::string meant = misspelt_name(key, read); !meant.empty()) {
-      document.value().fail(fmt::format("unknown key \"{}\"", printable(key)),
-                            fmt::format("did you mean \"{}\"?", meant));
-    }
-  }
-}
-
 // Files for releases on both sides of the renaming have both names.
 std::optional<JsonReader> type_between_sequences(ObjectReader& document) {
   const auto type = stated(document, kSequenceType);
@@ -251,7 +236,7 @@ void read_precision(ObjectReader& document, bool sharded, bool splits_sequences,
     if (const auto type = stated(object, "grad_accum_dtype")) {
       plan.execution.fp32_gradients = parse_dtype(type->string(), type->where()) == DType::Fp32;
     }
-    object.ignore_rest();
+    end_section(object, {"grad_accum_dtype"});
   }
   read_communication(document, plan, splits_sequences);
 }
@@ -341,14 +326,19 @@ Plan parse(std::string_view text, const std::string& where, const topologies::Cl
     layout.recompute = Recompute::Full;
     ObjectReader object = checkpoints->object();
     layout.offload.activations = object.boolean_or("cpu_checkpointing", false) ? 1 : 0;
-    object.ignore_rest();
+    end_section(object, {"cpu_checkpointing"});
   }
   reject(document, "tensor_parallel", "tensor parallelism of this file");
   reject(document, "pipeline", "the pipeline of this file");
   reject(document, "compression_training", "compression");
   reject(document, "sparse_attention", "sparse attention");
-  refuse_misspelt(document);
-  document.ignore_rest();
+  end_section(
+      document,
+      {"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps",
+       "zero_optimization", "sequence_parallel_size", "data_parallel_size",
+       "activation_checkpointing", "bf16", "bfloat16", "fp16", "data_types",
+       "communication_data_type", std::string(kSequenceType), std::string(kOlderSequenceType),
+       "tensor_parallel", "pipeline", "compression_training", "sparse_attention"});
   plan.stage_blocks = even_stages(plan.network, 1);
   plan.blocks = {{static_cast<int>(plan.network.chain.size()), layout}};
   check_plan(plan, where);

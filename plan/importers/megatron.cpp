@@ -269,11 +269,12 @@ class MegatronImport {
       fail(kDeepEp, "DeepEP needs the flex dispatcher", "add --moe-token-dispatcher-type flex");
     }
     const std::string backend = arguments_.text(kBackend).value_or("deepep");
-    if (backend != "deepep") {
+    if (backend != "deepep" && backend != "hybridep") {
       fail(kBackend, fmt::format("not modelled: how \"{}\" sends tokens", printable(backend, 80)),
-           "deepep is modelled");
+           "deepep and hybridep are modelled");
     }
     plan_.execution.deduplicated_dispatch = flex;
+    plan_.execution.fused_permutation = flex && backend == "hybridep";
     plan_.execution.overlap_shared_experts = arguments_.has("--moe-shared-expert-overlap");
   }
 

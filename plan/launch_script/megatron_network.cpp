@@ -70,7 +70,11 @@ void write_moe(const NetworkSpec& spec, const Execution& execution, FlagList& fl
   flags.emplace_back("--moe-grouped-gemm", "");
   if (execution.deduplicated_dispatch) {
     flags.emplace_back("--moe-token-dispatcher-type", "flex");
-    flags.emplace_back("--moe-enable-deepep", "");
+    if (execution.fused_permutation) {
+      flags.emplace_back("--moe-flex-dispatcher-backend", "hybridep");
+    } else {
+      flags.emplace_back("--moe-enable-deepep", "");
+    }
   } else {
     flags.emplace_back("--moe-token-dispatcher-type", "alltoall");
   }

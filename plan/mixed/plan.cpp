@@ -171,10 +171,17 @@ bool MixedPlan::runs_in_step() const {
                      [](const BlockRun& run) { return run.layout.zero_stage >= 2; });
 }
 
+// All replicas wait for the slowest chip, whichever pool it is in.
 Plan pool_view(const MixedPlan& plan, std::size_t pool) {
   Plan view = plan.shape;
   view.cluster = plan.machine->cluster.pools[pool].cluster;
   view.profile = plan.machine->profiles[pool];
+  view.gpus_alike = 0;
+  for (const topologies::Pool& other : plan.machine->cluster.pools) {
+    if (other.cluster.gpu.name == view.cluster.gpu.name) {
+      view.gpus_alike += other.cluster.num_gpus();
+    }
+  }
   return view;
 }
 

@@ -16,15 +16,8 @@ bool is_weight_gradient(const BlockMemory& memory, const MemoryEvent& event) {
 
 }  // namespace
 
-void DeviceReplay::apply_cut(const BlockMemory& memory, bool end, std::vector<Buffer>& buffers,
+void DeviceReplay::apply_cut(const BlockMemory& memory, std::vector<Buffer>& buffers,
                              std::set<Buffer>& for_weight_grads) {
-  if (end) {  // all that the forward kept; its output belongs to the next block
-    for (std::size_t index = 0; index < buffers.size(); ++index) {
-      if (buffers[index] >= 0 && static_cast<std::int32_t>(index) != memory.output) {
-        for_weight_grads.insert(buffers[index]);
-      }
-    }
-  }
   for (const MemoryEvent& event : memory.backward) {
     if (is_weight_gradient(memory, event) || keep(event)) {
       continue;

@@ -295,8 +295,7 @@ void DeviceReplay::backward(int stage, std::uint32_t micro_batch, bool cut) {
       buffers[static_cast<std::size_t>(memory.output_gradient)] = gradient;
     }
     if (cut) {
-      apply_cut(memory, positions[index].end && positions[index].trained > 0, buffers,
-                live.for_weight_grads);
+      apply_cut(memory, buffers, live.for_weight_grads);
     } else {
       apply(memory.backward, buffers);
     }

@@ -65,6 +65,7 @@ struct StageReplay {
   std::uint32_t leaving = 0;
   std::uint32_t coming = 0;
   bool recomputed = false;  // forwards keep their input alone and run again
+  int versions = 1;         // of its parameters, which asynchronous schedules keep
 };
 
 // The buffers of one micro-batch, or a slice of it, in one stage.
@@ -107,6 +108,7 @@ class DeviceReplay {
   std::vector<Buffer> allocate_whole(ByteCount (*of)(const StateBytes&));
   void allocate_frozen();
   void allocate_cast_weights();
+  void allocate_versions();
   void release_all(std::vector<Buffer>& blocks);
   void allocate_states();
   // The whole model first; then unit by unit a flat copy, of which the shard is kept.
@@ -119,9 +121,8 @@ class DeviceReplay {
   std::int64_t workspace_bytes() const;
   void run_pass(const sim::Pass& pass);
   void apply(const std::vector<MemoryEvent>& events, std::vector<Buffer>& buffers);
-  // The same for B of a cut backward: what W reads is kept, of embedding and head (`end`) all that
-  // the forward kept.
-  void apply_cut(const BlockMemory& memory, bool end, std::vector<Buffer>& buffers,
+  // The same for B of a cut backward: what W reads is kept.
+  void apply_cut(const BlockMemory& memory, std::vector<Buffer>& buffers,
                  std::set<Buffer>& for_weight_grads);
   // Whether an event asks for a buffer that is kept for ever; makes it the first time.
   bool keep(const MemoryEvent& event);

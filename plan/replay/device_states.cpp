@@ -193,6 +193,17 @@ void DeviceReplay::allocate_cast_weights() {
   }
 }
 
+// Copies of the parameters for micro-batches that began before the last updates.
+void DeviceReplay::allocate_versions() {
+  for (const auto& [index, stage] : stages) {
+    for (int older = 1; older < stage.versions; ++older) {
+      for (const Position& position : stage.positions) {
+        memory_.allocate(position.states.held_parameters().value());
+      }
+    }
+  }
+}
+
 void DeviceReplay::release_all(std::vector<Buffer>& blocks) {
   for (const Buffer block : blocks) {
     memory_.release(block);
@@ -260,6 +271,7 @@ void DeviceReplay::finish_states() {
     allocate_master();
   }
   allocate_cast_weights();
+  allocate_versions();
 }
 
 bool DeviceReplay::has_master() const {

@@ -20,6 +20,7 @@
 #include "plan/stage/live_counts.hpp"
 #include "plan/stage/memory.hpp"
 #include "plan/stage/offload_time.hpp"
+#include "plan/stage/order_cache.hpp"
 #include "plan/stage/pass_costs.hpp"
 #include "plan/stage/plan_schedule.hpp"
 #include "plan/stage/spread_attention.hpp"
@@ -134,12 +135,15 @@ class PlanReplay {
       replay.stops_when_full = stop_ == Stop::WhenFull;
     }
     const std::vector<LiveCounts> live = live_counts(order);
+    const std::vector<int> versions =
+        plan_.packs.empty() ? OrderCache(costs()).versions_of(plan_) : std::vector<int>();
     for (std::size_t stage = 0; stage < contents_.size(); ++stage) {
       if (order.device_of[stage] >= replays.size()) {
         continue;
       }
       StageReplay& one = replays[order.device_of[stage]].stages[static_cast<int>(stage)];
       one = stage_replay(contents_[stage]);
+      one.versions = versions.empty() ? 1 : versions[stage];
       const bool copy = stage >= plan_.stage_blocks.size();
       one.portions = copy && schedule_traits(plan_).fills_frozen
                          ? static_cast<std::uint32_t>(frozen_portions(plan_.network))

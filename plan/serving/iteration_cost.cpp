@@ -154,8 +154,9 @@ IterationCost ServingModel::cost(int stage, std::span<const Iteration> iteration
   Stage& blocks = stages_[static_cast<std::size_t>(stage)];
   IterationCost cost = replicas_ > 1 ? cost_in_step(blocks, iterations, parts)
                                      : cost_alone(blocks, iterations.front(), parts);
-  const Seconds alone = cost.of(ServingPart::Prompt) + cost.of(ServingPart::Other) +
-                        plan_.serving->options.host_per_iteration;
+  // One scheduler starts an iteration at the first stage; the others take what it has begun.
+  const Seconds host = stage == 0 ? plan_.serving->options.host_per_iteration : Seconds();
+  const Seconds alone = cost.of(ServingPart::Prompt) + cost.of(ServingPart::Other) + host;
   if (parts > 1) {
     cost.time = alone + sim::nano_batch_sharing().time({cost.of(ServingPart::Gemm),
                                                         cost.of(ServingPart::Decode),

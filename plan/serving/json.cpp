@@ -5,6 +5,9 @@ namespace orrery::plan {
 namespace {
 
 Json percentiles_json(const Percentiles& values) {
+  if (values.count == 0) {
+    return Json();
+  }
   return Json::Object{{"mean", values.mean.value()},
                       {"p50", values.p50.value()},
                       {"p90", values.p90.value()},

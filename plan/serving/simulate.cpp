@@ -37,6 +37,7 @@ Percentiles percentiles(std::vector<double> values) {
   result.p50 = at(0.5);
   result.p90 = at(0.9);
   result.p99 = at(0.99);
+  result.count = static_cast<std::int64_t>(values.size());
   return result;
 }
 
@@ -281,9 +282,7 @@ ServingRun simulate_serving_within(Seconds limit, const Plan& plan, ServingModel
     done.lacked_requests = done.lacked_requests || run.lacked_requests;
     done.lacked_cache = done.lacked_cache || run.lacked_cache;
     done.kv_wanted = std::max(done.kv_wanted, run.kv_wanted);
-    if (!run.requests.empty()) {
-      add_run(run, result, totals);
-    }
+    add_run(run, result, totals);  // without requests it may have been busy with the experts' part
   }
   finish(plan, std::move(totals), result);
   const double peak = plan.cluster.gpu.peak_of(plan.precision).value();

@@ -19,6 +19,7 @@ struct Percentiles {
   Seconds p50;
   Seconds p90;
   Seconds p99;
+  std::int64_t count = 0;  // of the values; 0: there is nothing to tell
 };
 
 struct ServingSimulation {

@@ -14,11 +14,14 @@
 #include "plan/schedule_traits.hpp"
 #include "plan/serving/cost.hpp"
 #include "plan/simulation/layout_text.hpp"
+#include "plan/simulation/rank_shares.hpp"
 #include "plan/simulation/reported_collectives.hpp"
+#include "plan/stage/plan_schedule.hpp"
 #include "plan/stage/servers.hpp"
 #include "plan/stage/shared_output.hpp"
 #include "plan/stage/stage.hpp"
 #include "plan/stage/step_end.hpp"
+#include "plan/stage/token_table.hpp"
 
 namespace orrery::plan {
 
@@ -32,7 +35,8 @@ using sim::PassKind;
 
 class Reporter {
  public:
-  explicit Reporter(const Plan& plan) : plan_(plan), costs_(plan) {
+  // `holders`: devices that add up the gradients of the token table.
+  Reporter(const Plan& plan, int holders) : plan_(plan), costs_(plan), holders_(holders) {
     if (plan.serving) {
       serving_.emplace(plan);
     }
@@ -49,7 +53,7 @@ class Reporter {
     report.layout = layout_text(plan_.layout_of(position));
     report.layout += piece.across_stages ? fmt::format(", over all {} stages", plan_.pp) : "";
     add_tensors(context, with_table, report);
-    add_shares(context, report);
+    report.shares = rank_shares(context);
     if (serving_) {
       report.tokens = serving_->most_tokens(block);
       report.mesh = mesh_text(mesh_of(piece.layout, serving_->replicas()));
@@ -96,8 +100,8 @@ class Reporter {
           one.axes = "between blocks";
           one.ranks = step.ranks();
           one.tensor = here.tensors[static_cast<std::size_t>(stream)].name;
-          one.bytes =
-              stream_bytes(step.kind == CommKind::AllGather ? target : source, here, stream, slice);
+          one.bytes = step.bytes(stream_bytes(source, here, stream, slice),
+                                 stream_bytes(target, here, stream, slice));
           one.sent = ring_bytes(step.kind, one.bytes, one.ranks);
           add_collective(std::move(one), report.conversion);
         }
@@ -234,55 +238,29 @@ class Reporter {
     }
   }
 
-  // Of every variable that shares cut the largest dimension, and the bytes of all weights.
-  static void add_shares(const BlockContext& context, BlockReport& report) {
-    const TensorShares& shares = context.mesh.shares;
-    const BlockRules rules = rules_of(context.layout, context.execution.vocab_parallel);
-    for (int rank = 0; rank < shares.ranks(); ++rank) {
-      RankShare one{rank, shares.of(rank), {}, {}};
-      Mesh mesh = context.mesh;
-      mesh.tensor_rank = rank;
-      std::vector<std::pair<const models::Dim*, std::int64_t>> held;
-      for (const Operator& op : context.block.operators) {
-        const Assignment assignment = assign(context.block, op, rules.of(op));
-        for (const int weight : op.weights) {
-          const Tensor& tensor = context.block.tensors[static_cast<std::size_t>(weight)];
-          const Layout layout = stored_weight(op, tensor, assignment, rules.of(op));
-          one.weights += ByteCount(local_elements(tensor, layout, mesh, {})) *
-                         element_bytes(tensor.element, context.precision);
-          for (const models::Dim& dim : tensor.dims) {
-            const std::int64_t local = local_extent(dim, layout, mesh, {});
-            const auto same = std::find_if(held.begin(), held.end(), [&](const auto& known) {
-              return known.first->var == dim.var && known.first->extent == dim.extent;
-            });
-            if (is_cut_by_shares(dim.var) && layout[Axis::Tensor].is_sharded() &&
-                local < dim.extent && same == held.end()) {
-              held.emplace_back(&dim, local);
-            }
-          }
-        }
-      }
-      for (const auto& [dim, local] : held) {
-        one.holds += fmt::format("{}{} {} of {}", one.holds.empty() ? "" : ", ", to_text(dim->var),
-                                 local, dim->extent);
-      }
-      report.shares.push_back(std::move(one));
-    }
-  }
-
   // Gradients and parameters that are not for the data ranks alone: for servers, or for the device
   // that has the other copy of the stage.
   void add_traffic(PassKind pass, CommKind kind, std::string axes, int ranks, Bytes bytes,
-                   BlockReport& report) const {
+                   BlockReport& report, std::string_view of = "") const {
     ReportedCollective one;
     one.pass = pass;
     one.kind = kind;
     one.axes = std::move(axes);
     one.ranks = ranks;
     one.tensor = pass == PassKind::Forward ? "parameters" : "gradients";
+    one.tensor += of;
     one.bytes = bytes;
     one.sent = ring_bytes(kind, bytes, ranks);
     add_collective(std::move(one), report.states);
+  }
+
+  // Of a block that counts the table of its device.
+  void add_table_sum(const StagePiece& piece, bool with_table, BlockReport& report) {
+    const Block& block = plan_.network.blocks[static_cast<std::size_t>(piece.block)];
+    if (holders_ > 1 && !with_table && holds_table(block)) {
+      add_traffic(PassKind::InputGrad, CommKind::AllReduce, "stages with the token table", holders_,
+                  tied_gradients(plan_, costs_), report, " of the token table");
+    }
   }
 
   void add_states(const StagePiece& piece, const Mesh& mesh, bool with_table, BlockReport& report) {
@@ -301,8 +279,9 @@ class Reporter {
     }
     if (traits.two_directions) {
       add_traffic(PassKind::InputGrad, CommKind::AllReduce, "copies", 2,
-                  gradients_of_copy(plan_, static_cast<double>(held.local_parameters)), report);
+                  gradients_of_copy(plan_, static_cast<double>(held.updated())), report);
     }
+    add_table_sum(piece, with_table, report);
     using Use = StateCollective::Use;
     const bool broadcasts = plan_.execution.broadcasts_parameters && layout.zero_stage < 3 &&
                             !plan_.execution.overlap_param_gather;
@@ -326,13 +305,14 @@ class Reporter {
 
   const Plan& plan_;
   BlockCosts costs_;
+  int holders_;
   std::optional<ServingModel> serving_;  // no gradients, no backward
 };
 
 // By block whether its device counts the token table that it uses elsewhere.
-std::vector<bool> blocks_with_table(const Plan& plan) {
-  std::vector<bool> with_table(plan.network.blocks.size(), false);
-  for (const StageContent& content : stage_contents(plan)) {
+std::vector<bool> blocks_with_table(const std::vector<StageContent>& contents, std::size_t blocks) {
+  std::vector<bool> with_table(blocks, false);
+  for (const StageContent& content : contents) {
     for (const StagePiece& piece : content) {
       if (piece.table_elsewhere) {
         with_table[static_cast<std::size_t>(piece.block)] = true;
@@ -340,6 +320,15 @@ std::vector<bool> blocks_with_table(const Plan& plan) {
     }
   }
   return with_table;
+}
+
+// How many devices add up the gradients of a token table.
+int table_holders(const Plan& plan, const std::vector<StageContent>& contents) {
+  const std::vector<Block>& blocks = plan.network.blocks;
+  const bool sums =
+      !plan.serving && plan.pp > 1 && std::any_of(blocks.begin(), blocks.end(), uses_table);
+  return sums ? static_cast<int>(devices_with_table(plan, schedule_devices(plan), contents).size())
+              : 0;
 }
 
 }  // namespace
@@ -354,8 +343,9 @@ std::vector<BlockReport> report_layouts(const Plan& stated) {
   Plan plan = stated;
   plan.execution.overlap_context = false;
   plan.execution.stream_tp = false;
-  Reporter reporter(plan);
-  const std::vector<bool> with_table = blocks_with_table(plan);
+  const std::vector<StageContent> contents = stage_contents(plan);
+  const std::vector<bool> with_table = blocks_with_table(contents, plan.network.blocks.size());
+  Reporter reporter(plan, table_holders(plan, contents));
   std::vector<BlockReport> reports;
   int position = 0;
   const BlockPlan* previous = nullptr;

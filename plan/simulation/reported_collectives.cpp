@@ -63,6 +63,11 @@ void add_collectives_of(const std::vector<Step>& steps, const models::Block& blo
       continue;
     }
     ReportedCollective inside = one;
+    inside.bytes = step.bytes * crossing_share(block, step.group.ranks);
+    if (step.group.nodes < 2) {
+      add(std::move(inside));
+      continue;
+    }
     one.axes += ", across nodes";
     one.ranks = step.group.nodes;
     one.bytes = step.bytes * crossing_share(block, step.group.nodes);

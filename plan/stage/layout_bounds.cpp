@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "base/math.hpp"
 #include "plan/modules.hpp"
 #include "plan/schedule_traits.hpp"
 #include "plan/stage/joined.hpp"
@@ -237,28 +238,46 @@ LayoutBounds::Activations LayoutBounds::activations(const std::vector<int>& stag
   return result;
 }
 
+namespace {
+
+// What so many consecutive ones of `blocks` take where they take most, at least: beside the largest
+// one others no smaller than the smallest; and of as many runs as cover all blocks the mean.
+ByteCount least_in_flight(ByteCount all, ByteCount largest, ByteCount smallest, std::int64_t blocks,
+                          std::int64_t in_flight) {
+  const std::int64_t run = std::min(blocks, in_flight);
+  return std::max(largest + smallest * (run - 1), ByteCount(all.value() / ceil_div(blocks, run)));
+}
+
+}  // namespace
+
 LayoutBounds::FixedBytes LayoutBounds::fixed_bytes_of(int first, int count,
                                                       const StagePlacement& placement,
                                                       std::size_t zero, std::size_t device,
                                                       TablesOfDevices& tables) const {
   FixedBytes bytes;
-  ByteCount all_gathered, largest_gathered, largest_beside;
+  PassBuffers& buffers = bytes.buffers;
+  ByteCount all, largest;
+  ByteCount smallest;
+  std::size_t blocks = 0;
   for_blocks(first, count, [&](const Block& block, int times) {
     if (is_apart(block, placement)) {
       return;
     }
     const StateBytes& states = tables.states(block, device, zero);
     bytes.held += (states.held_parameters() + states.gradients + states.optimizer) * times;
-    all_gathered += states.gathered * times;
-    largest_gathered = std::max(largest_gathered, states.gathered);
-    largest_beside = std::max(largest_beside, states.of_one_block());
-    bytes.working = std::max(bytes.working, block.working);
+    all += states.gathered * times;
+    largest = std::max(largest, states.gathered);
+    smallest = blocks == 0 ? states.gathered : std::min(smallest, states.gathered);
+    blocks += static_cast<std::size_t>(times);
+    buffers.one_block = std::max(buffers.one_block, states.of_one_block());
+    buffers.working = std::max(buffers.working, block.working);
   });
-  const auto in_flight = static_cast<std::int64_t>(
-      std::min(static_cast<std::size_t>(count), gathers_in_flight(plan_.execution)));
-  bytes.held += largest_beside + (plan_.execution.reshard_after_forward
-                                      ? std::min(all_gathered, largest_gathered * in_flight)
-                                      : all_gathered);
+  buffers.gathered = all;
+  if (plan_.execution.reshard_after_forward && blocks > 0) {
+    buffers.gathered =
+        least_in_flight(all, largest, smallest, static_cast<std::int64_t>(blocks),
+                        static_cast<std::int64_t>(gathers_in_flight(plan_.execution)));
+  }
   return bytes;
 }
 
@@ -267,7 +286,8 @@ std::vector<ByteCount> LayoutBounds::fixed_bytes(const std::vector<int>& stages,
                                                  std::size_t zero) const {
   const auto devices = static_cast<std::size_t>(plan_.pp);
   std::vector<ByteCount> held(devices, communicator_bytes(plan_) + context_bytes());
-  std::vector<ByteCount> working(devices);
+  std::vector<DeviceBuffers> buffers(devices,
+                                     DeviceBuffers(placement.joins_passes, plan_.execution));
   TablesOfDevices tables(placement, stages.size(), plan_.pp);
   for (std::size_t copy = 0; copy < copies_of(placement); ++copy) {
     int first = 0;
@@ -280,11 +300,11 @@ std::vector<ByteCount> LayoutBounds::fixed_bytes(const std::vector<int>& stages,
         bytes = fixed_bytes_of(first, stages[stage], placement, zero, device, tables);
       }
       held[device] += bytes.held;
-      working[device] = std::max(working[device], bytes.working);
+      buffers[device].add(bytes.buffers);
     }
   }
   for (std::size_t device = 0; device < devices; ++device) {
-    held[device] += working[device];
+    held[device] += buffers[device].total();
   }
   return held;
 }

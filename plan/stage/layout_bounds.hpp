@@ -79,10 +79,10 @@ class LayoutBounds {
                           bool integrate);
   // Whether the token table of a device is counted, as share_table() tells it.
   class TablesOfDevices;
-  // Of a virtual stage: states and what comes beside them, and what its largest block works in.
+  // Of a virtual stage: states, and what passes have beside them, at least.
   struct FixedBytes {
     ByteCount held;
-    ByteCount working;
+    PassBuffers buffers;
   };
   FixedBytes fixed_bytes_of(int first, int count, const StagePlacement& placement, std::size_t zero,
                             std::size_t device, TablesOfDevices& tables) const;

@@ -23,21 +23,36 @@ ByteCount input_of(const Plan& plan, const std::vector<StageCost>& stages, std::
   return index % plan.stage_blocks.size() == 0 ? ByteCount() : stages[index - 1].boundary;
 }
 
+// Of what leaves the device the part that its copies have in buffers: those of one stage at a time,
+// of both where two passes run as one.
+ByteCount copied_at(const std::vector<StageCost>& stages, const LiveCounts& live,
+                    const std::vector<int>& counts, bool joins) {
+  ByteCount buffers;
+  ByteCount away;
+  for (std::size_t slot = 0; slot < live.stages.size(); ++slot) {
+    const StageCost& stage = stages[static_cast<std::size_t>(live.stages[slot])];
+    const ByteCount here = stage.away() * counts[slot];
+    const ByteCount copied = counts[slot] > 0 ? stage.copied : ByteCount();
+    buffers = joins ? buffers + stage.copied_of(here) : std::max(buffers, copied);
+    away += here;
+  }
+  return std::min(buffers, away);
+}
+
 void add_peak_activations(const Plan& plan, const std::vector<StageCost>& stages,
                           const LiveCounts& live, const std::vector<SplitBackwards::Kept>& kept,
                           StageMemory& memory) {
   const std::size_t chunks = live.stages.size();
   const std::size_t inputs = live.splits ? 2 * chunks : chunks;
+  const bool joins = schedule_traits(plan).joins_passes;
   ByteCount peak_copied;
   for (const std::vector<int>& counts : live.maxima) {
     ByteCount layers;
     ByteCount ends;
-    ByteCount copied;
     for (std::size_t slot = 0; slot < chunks; ++slot) {
       const auto index = static_cast<std::size_t>(live.stages[slot]);
       layers += stages[index].saved * counts[slot];
       ends += stages[index].saved_ends * counts[slot];
-      copied += stages[index].copied_of(stages[index].away() * counts[slot]);
       if (live.splits) {
         layers += kept[index].layers * counts[chunks + slot];
         ends += kept[index].ends * counts[chunks + slot];
@@ -46,6 +61,7 @@ void add_peak_activations(const Plan& plan, const std::vector<StageCost>& stages
         layers += input_of(plan, stages, index) * counts[inputs + slot];
       }
     }
+    const ByteCount copied = copied_at(stages, live, counts, joins);
     if (layers + ends + copied > memory.activations + memory.ends + peak_copied) {
       memory.activations = layers;
       memory.ends = ends;
@@ -120,7 +136,7 @@ std::vector<StageMemory> stage_memory(const Plan& plan, const std::vector<StageC
   std::vector<StageMemory> result(live.size());
   for (std::size_t device = 0; device < live.size(); ++device) {
     StageMemory& memory = result[device];
-    ByteCount working;
+    DeviceBuffers buffers(schedule_traits(plan).joins_passes, plan.execution);
     const bool everything = live[device].updates.empty();
     for (std::size_t slot = 0; slot < live[device].stages.size(); ++slot) {
       const auto index = static_cast<std::size_t>(live[device].stages[slot]);
@@ -133,12 +149,11 @@ std::vector<StageMemory> stage_memory(const Plan& plan, const std::vector<StageC
         memory.gradients += stage.states.gradients;
         memory.optimizer += stage.states.optimizer;
       }
-      memory.workspace += stage.gathered;
+      buffers.add(stage.buffers());
       memory.host += stage.states.host;
       memory.disk += stage.states.disk;
-      working = std::max(working, stage.working);
     }
-    memory.workspace += working;
+    memory.workspace += buffers.total();
     if (slice_peaks.empty()) {
       add_peak_activations(plan, stages, live[device], kept, memory);
       add_peak_away(stages, live[device], memory);

@@ -61,6 +61,7 @@ Seconds over_network(const Plan& plan, const BlockCosts& costs, double bytes, do
                                                        std::max(1, plan.cluster.num_nodes / 2)));
 }
 
+// The host's memory sees the bytes of so many ranks, the link of a GPU those of its own.
 Seconds through_host(const Plan& plan, const ServerTraffic& of_rank, double ranks) {
   const topologies::Node& node = plan.cluster.node;
   Seconds time;
@@ -75,19 +76,24 @@ Seconds through_host(const Plan& plan, const ServerTraffic& of_rank, double rank
   return time;
 }
 
+// What a node that serves sends or receives in a wave, for each of its GPUs: it sends its workers'
+// gradients to the other servers and parameters of its shard to all other nodes, and receives the
+// opposite at the same time.
+double most_one_way(const ServerTraffic& of_rank, double nodes, double servers) {
+  const double elsewhere = 1 - 1 / servers;
+  const double others = (nodes - 1) / servers;
+  return std::max(of_rank.gradients * elsewhere + of_rank.parameters * others,
+                  of_rank.gradients * others + of_rank.parameters * elsewhere);
+}
+
 // A wave of all workers at once.
 Seconds push_and_pull(const Plan& plan, const ServerTraffic& of_rank, const BlockCosts& costs) {
   const double gpus = plan.cluster.node.gpus;
   const double nodes = plan.cluster.num_nodes;
   const double servers = num_servers(plan);
-  const double away = 1.0 - 1.0 / nodes;
-  // Gradients and parameters go in opposite directions, but each node that serves sends both: its
-  // workers' gradients and the parameters of its shard.
-  const double at_server = nodes / servers;  // of the nodes' workers for each server
-  Seconds time =
-      through_host(plan, {of_rank.gradients * at_server, of_rank.parameters * at_server}, gpus);
+  Seconds time = through_host(plan, of_rank, gpus * nodes / servers);
   if (nodes > 1) {
-    time = std::max(time, over_network(plan, costs, of_rank.both() * away * at_server, gpus));
+    time = std::max(time, over_network(plan, costs, most_one_way(of_rank, nodes, servers), gpus));
   }
   return time;
 }

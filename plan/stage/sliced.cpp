@@ -164,6 +164,7 @@ std::vector<StageCost> together(const SliceCosts& slices) {
       whole.exposed_offload_forward += slice.exposed_offload_forward;
       whole.exposed_offload_backward += slice.exposed_offload_backward;
       whole.gathered = std::max(whole.gathered, slice.gathered);
+      whole.one_block = std::max(whole.one_block, slice.one_block);
       whole.copied = std::max(whole.copied, slice.copied);
       whole.saved += slice.saved;
       whole.saved_ends += slice.saved_ends;

@@ -108,12 +108,6 @@ ByteCount read_by_weight_grads(const BlockContext& context) {
   return bytes;
 }
 
-bool makes_weight_grads(const models::Block& block) {
-  return std::any_of(
-      block.operators.begin(), block.operators.end(),
-      [&](const models::Operator& op) { return models::gives_weight_gradient(block, op); });
-}
-
 }  // namespace
 
 const SplitBackwards::Split& SplitBackwards::of(const StagePiece& piece, const Plan& plan,
@@ -145,8 +139,7 @@ const SplitBackwards::Split& SplitBackwards::of(const StagePiece& piece, const P
       seconds(queued(lists.weight_grad, host_share(lists.weight_grad, steps.backward)));
   const PassCost input = queued(lists.input_grad, host_share(lists.input_grad, steps.backward));
   split.input_grad = std::max(seconds(replay + input), split.whole - split.weight_grad);
-  const bool whole = !split.layer && makes_weight_grads(context.block);
-  split.kept = whole ? saved_activations(context, Recompute::None) : read_by_weight_grads(context);
+  split.kept = read_by_weight_grads(context);
   split.carried = carried_by(context);
   // A product of the block that makes it reads it, too.
   split.carried.kept = split.carried.bytes.value() > 0 && !split.carried.taken;

@@ -83,7 +83,30 @@ std::size_t gathers_in_flight(const Execution& execution) {
                                           : static_cast<std::size_t>(execution.gathers_in_flight);
 }
 
+void DeviceBuffers::add(const PassBuffers& stage) {
+  const auto add = [](ByteCount& sum, ByteCount one, bool both) {
+    sum = both ? sum + one : std::max(sum, one);
+  };
+  add(sum_.gathered, stage.gathered, joins_ || stay_);
+  add(sum_.one_block, stage.one_block, joins_);
+  add(sum_.working, stage.working, false);
+}
+
 namespace {
+
+// The most that so many consecutive blocks take, of which the others' bytes are free.
+ByteCount most_of_consecutive(const std::vector<ByteCount>& blocks, std::size_t count) {
+  ByteCount most;
+  ByteCount sum;
+  for (std::size_t block = 0; block < blocks.size(); ++block) {
+    sum += blocks[block];
+    if (block >= count) {
+      sum -= blocks[block - count];
+    }
+    most = std::max(most, sum);
+  }
+  return most;
+}
 
 int stage_blocks(const StageContent& content) {
   int blocks = 0;
@@ -129,9 +152,7 @@ StageCost add_up_blocks(const StageContent& content, const Plan& plan, BlockCost
   StageCost stage;
   const bool joins = schedule_traits(plan).joins_passes;
   const bool like_layers = joins && has_like_layers(plan);
-  ByteCount all_gathered;
-  ByteCount largest_gathered;
-  ByteCount largest_beside;
+  std::vector<ByteCount> gathered;  // by block
   ByteCount largest_away;
   CarriedOnce carried;
   for (const StagePiece& piece : content) {
@@ -159,15 +180,14 @@ StageCost add_up_blocks(const StageContent& content, const Plan& plan, BlockCost
       largest_away = std::max(largest_away, away);
       stage.context_gradients += block.context_gradients;
       stage.states += states;
-      all_gathered += states.gathered;
     }
+    gathered.insert(gathered.end(), static_cast<std::size_t>(piece.count), states.gathered);
     stage.weight_casts += weight_casts(piece, block, mesh, costs) * piece.count;
     if (piece.across_stages) {
       add_shards(shared, stage);
     }
     stage.working = std::max(stage.working, block.working);
-    largest_gathered = std::max(largest_gathered, states.gathered);
-    largest_beside = std::max(largest_beside, states.of_one_block());
+    stage.one_block = std::max(stage.one_block, states.of_one_block());
     stage.boundary = block.boundary;
     stage.carried = block.carried.bytes;
     stage.takes_carried = stage.takes_carried || block.carried.taken;
@@ -180,13 +200,9 @@ StageCost add_up_blocks(const StageContent& content, const Plan& plan, BlockCost
   }
   stage.last_backward = stage.backward;
   stage.gathered_forward = stage.forward;
-  const auto blocks = static_cast<std::size_t>(stage_blocks(content));
-  const auto in_flight =
-      static_cast<std::int64_t>(std::min(blocks, gathers_in_flight(plan.execution)));
-  stage.gathered = plan.execution.reshard_after_forward
-                       ? std::min(all_gathered, largest_gathered * in_flight)
-                       : all_gathered;
-  stage.gathered += largest_beside;
+  stage.gathered = most_of_consecutive(gathered, plan.execution.reshard_after_forward
+                                                     ? gathers_in_flight(plan.execution)
+                                                     : gathered.size());
   stage.copied = largest_away * kOffloadBuffers;
   return stage;
 }

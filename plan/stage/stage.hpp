@@ -57,6 +57,29 @@ std::vector<StageContent> stage_contents(const Plan& plan,
 // The first stage that holds the same as this one: the stage itself where none before it does.
 std::size_t first_equal(const std::vector<StageContent>& contents, std::size_t stage);
 
+// What a virtual stage has on its device while a pass of it runs.
+struct PassBuffers {
+  ByteCount gathered;
+  ByteCount one_block;
+  ByteCount working;
+  ByteCount total() const { return gathered + one_block + working; }
+};
+
+// Of all virtual stages of a device. One runs at a time, so that the largest counts, but for
+// parameters that stay after their forward and where two passes run as one.
+class DeviceBuffers {
+ public:
+  DeviceBuffers(bool joins_passes, const Execution& execution)
+      : joins_(joins_passes), stay_(!execution.reshard_after_forward) {}
+  void add(const PassBuffers& stage);
+  ByteCount total() const { return sum_.total(); }
+
+ private:
+  bool joins_;
+  bool stay_;
+  PassBuffers sum_;
+};
+
 struct StageCost {
   SimTime forward;   // of one micro-batch, ZeRO-3 gathers included
   int forwards = 1;  // of one micro-batch: 2 where a pass of its own runs it again
@@ -94,8 +117,8 @@ struct StageCost {
   ByteCount saved_disk;
   ByteCount saved_ends;  // by embedding and head, per micro-batch
   ByteCount working;     // largest block
-  ByteCount gathered;    // ZeRO-2/3: parameters of the blocks in flight (or all when kept) and
-                         // gradients of one before they are reduced
+  ByteCount gathered;    // ZeRO-3: parameters of the blocks in flight (or all when kept)
+  ByteCount one_block;   // ZeRO-2/3: gradients of a block before they are reduced, and weights cast
   ByteCount copied;      // of what leaves, at most on the device while it goes or comes
   ByteCount boundary;    // of the last block, with what it carries where the next stage takes it
   ByteCount carried;     // by the last block (plan/block/carried.hpp)
@@ -105,6 +128,7 @@ struct StageCost {
   ByteCount away() const { return saved_host + saved_disk; }  // of a micro-batch
   // Of `live` bytes that are away: no more are in buffers.
   ByteCount copied_of(ByteCount live) const { return std::min(copied, live); }
+  PassBuffers buffers() const { return {gathered, one_block, working}; }
 };
 
 // Stages in the order of the chain: adds what the stream carries to the boundaries behind which it

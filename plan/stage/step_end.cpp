@@ -154,13 +154,13 @@ Seconds copies_time(const Plan& plan, const std::vector<StageCost>& stages,
   }
   std::vector<double> elements(static_cast<std::size_t>(plan.pp), 0.0);
   for (std::size_t stage = 0; stage < stages.size(); ++stage) {
-    elements[device_of[stage]] += static_cast<double>(stages[stage].states.local_parameters);
+    elements[device_of[stage]] += static_cast<double>(stages[stage].states.updated());
   }
   return copies_time(plan, *std::max_element(elements.begin(), elements.end()), costs);
 }
 
 Bytes gradients_of_copy(const Plan& plan, double parameters) {
-  return Bytes(parameters * (plan.execution.fp32_gradients ? 4 : 2));
+  return Bytes(parameters * gradient_bytes(plan.execution, plan.precision));
 }
 
 Seconds copies_time(const Plan& plan, double parameters, const BlockCosts& costs) {

@@ -23,11 +23,7 @@ bool shares_table(const models::Network& network) {
   });
 }
 
-bool holds_table(const models::Block& block) {
-  return block.kind == models::BlockKind::Embedding || uses_table(block);
-}
-
-bool holds_table(const Plan& plan, const StagePiece& piece) {
+bool has_table(const Plan& plan, const StagePiece& piece) {
   return holds_table(block_of(plan, piece));
 }
 
@@ -43,18 +39,18 @@ bool cut_alike(const StagePiece& a, const StagePiece& b) {
          a.layout.tensor_shares == b.layout.tensor_shares && a.across_stages == b.across_stages;
 }
 
-// Elements of the table whose gradients a rank adds up.
-double summed_elements(const Plan& plan, BlockCosts& costs) {
-  const BlockPlan& layout = plan.blocks.front().layout;
+// Elements of the table whose gradients a rank adds up where blocks that hold it have this layout.
+double summed_elements(const Plan& plan, const BlockPlan& layout, BlockCosts& costs) {
   const Mesh mesh = mesh_of(layout, plan.data_ranks(layout));
   double most = 0;
-  for (std::size_t block = 0; block < plan.network.blocks.size(); ++block) {
-    if (!uses_table(plan.network.blocks[block])) {
+  for (std::size_t index = 0; index < plan.network.blocks.size(); ++index) {
+    if (!uses_table(plan.network.blocks[index])) {
       continue;
     }
+    const auto block = static_cast<int>(index);
     double elements = 0;
     for (const StateGroup& group :
-         costs.of(static_cast<int>(block), layout, plan.micro_batch).states) {
+         costs.of(block, layout, plan.micro_batch_of(layout, block)).states) {
       const std::int64_t shards = layout.zero_stage >= 2 ? num_shards(group, mesh) : 1;
       elements +=
           group.tied && !group.frozen ? static_cast<double>(ceil_div(group.elements, shards)) : 0.0;
@@ -64,11 +60,30 @@ double summed_elements(const Plan& plan, BlockCosts& costs) {
   return most;
 }
 
+// Of the holders whose layout leaves most: the others wait for them.
+double summed_elements(const Plan& plan, BlockCosts& costs) {
+  double most = 0;
+  auto position = plan.network.chain.begin();
+  for (const BlockRun& run : plan.blocks) {
+    const auto end = position + run.count;
+    const bool holds = std::any_of(position, end, [&](int block) {
+      return holds_table(plan.network.blocks[static_cast<std::size_t>(block)]);
+    });
+    most = holds ? std::max(most, summed_elements(plan, run.layout, costs)) : most;
+    position = end;
+  }
+  return most;
+}
+
 }  // namespace
 
 bool uses_table(const models::Block& block) {
   return std::any_of(block.tensors.begin(), block.tensors.end(),
                      [](const models::Tensor& tensor) { return tensor.tied; });
+}
+
+bool holds_table(const models::Block& block) {
+  return block.kind == models::BlockKind::Embedding || uses_table(block);
 }
 
 bool layers_use_table(const models::Network& network) {
@@ -123,7 +138,7 @@ std::vector<int> devices_with_table(const Plan& plan, const std::vector<std::uin
   bool shards = false;
   for (std::size_t stage = 0; stage < stages.size(); ++stage) {
     for (const StagePiece& piece : stages[stage]) {
-      if (!holds_table(plan, piece)) {
+      if (!has_table(plan, piece)) {
         continue;
       }
       shards = shards || piece.across_stages;
@@ -148,7 +163,7 @@ void wait_for_uses(const Plan& plan, const std::vector<std::uint16_t>& device_of
     for (std::size_t stage = 0; stage < stages.size(); ++stage) {
       const auto device = static_cast<std::size_t>(device_of_stage(plan, device_of, stage));
       for (const StagePiece& piece : stages[stage]) {
-        if (holds_table(plan, piece) && piece.table_elsewhere == elsewhere) {
+        if (has_table(plan, piece) && piece.table_elsewhere == elsewhere) {
           visit(stage, device);
         }
       }
@@ -186,12 +201,15 @@ costmodel::GroupShape group_over(const Plan& plan, const std::vector<int>& devic
   return group;
 }
 
+Bytes tied_gradients(const Plan& plan, BlockCosts& costs) {
+  return Bytes(summed_elements(plan, costs) * gradient_bytes(plan.execution, plan.precision));
+}
+
 Seconds tied_embedding_time(const Plan& plan, const std::vector<int>& devices, BlockCosts& costs) {
-  const double elements = devices.size() < 2 ? 0.0 : summed_elements(plan, costs);
-  if (elements == 0) {
+  const Bytes bytes = devices.size() < 2 ? Bytes() : tied_gradients(plan, costs);
+  if (bytes == Bytes()) {
     return Seconds();
   }
-  const Bytes bytes(elements * gradient_bytes(plan.execution, plan.precision));
   const costmodel::GroupShape group = group_over(plan, devices);
   return costs.scaled(group, costs.collectives().time(sim::CommKind::AllReduce, bytes, group));
 }

@@ -15,6 +15,9 @@ namespace orrery::plan {
 // Whether the block reads the table of another one.
 bool uses_table(const models::Block& block);
 
+// Whether it does, or is the embedding that has it.
+bool holds_table(const models::Block& block);
+
 // Whether one that is no head does: the first of a decoder, wherever the cut puts it.
 bool layers_use_table(const models::Network& network);
 
@@ -43,7 +46,11 @@ bool may_sum_tables(const Plan& plan, const std::vector<std::uint16_t>& device_o
 // The ranks of one place on each of several devices, which begin a node.
 costmodel::GroupShape group_over(const Plan& plan, const std::vector<int>& devices);
 
-// The sum itself. Shards are added up where gradients are sharded (ZeRO-2 and 3).
+// What a rank adds up: shards where gradients are sharded (ZeRO-2 and 3), of holders that cut the
+// table in unlike ways the largest part.
+Bytes tied_gradients(const Plan& plan, BlockCosts& costs);
+
+// The sum itself.
 Seconds tied_embedding_time(const Plan& plan, const std::vector<int>& devices, BlockCosts& costs);
 
 }  // namespace orrery::plan

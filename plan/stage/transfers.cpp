@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "plan/block_rules.hpp"
 #include "plan/modules.hpp"
 #include "plan/packs.hpp"
 #include "plan/schedule_traits.hpp"
@@ -13,12 +14,16 @@ namespace orrery::plan {
 
 namespace {
 
-// Nodes between two pipeline devices; 0 when they share one.
+// Nodes between two pipeline devices; 0 when they share one. Where ranks of a device lie on several
+// nodes, some are one node farther from those they send to than others, and the stage waits for
+// them: those nearest to the end of their node.
 int nodes_apart(const Plan& plan, int device_a, int device_b) {
   const BlockPlan& layout = plan.blocks.front().layout;
   const std::int64_t ranks = std::int64_t{layout.tp} * layout.cp * plan.dp;
   const std::int64_t gpus = plan.cluster.node.gpus;
-  return static_cast<int>(std::abs(ranks * device_a / gpus - ranks * device_b / gpus));
+  const std::int64_t first = ranks * std::min(device_a, device_b) % gpus;  // place in its node
+  const std::int64_t nearest = std::min(first + ranks, gpus) - 1;
+  return static_cast<int>((nearest + ranks * std::abs(device_a - device_b)) / gpus);
 }
 
 // Message, then the gather that puts its parts together again.
@@ -36,7 +41,7 @@ SimTime transfer_time(const Plan& plan, const BlockCosts& costs, ByteCount bytes
 }  // namespace
 
 int parts_sent(const Plan& plan, const BlockPlan& layout) {
-  return plan.execution.split_transfers && !layout.sequence_parallel ? layout.tp : 1;
+  return plan.execution.split_transfers && replicates_stream(layout) ? layout.tp : 1;
 }
 
 SimTime gather_of_parts(const Plan& plan, const BlockCosts& costs, ByteCount bytes, int parts) {

@@ -12,8 +12,8 @@
 
 namespace orrery::plan {
 
-// Parts of a boundary that every tensor-parallel rank holds whole and that they send one each; with
-// sequence parallelism every rank has only its part anyway.
+// Parts of a boundary that every tensor-parallel rank holds whole and that they send one each;
+// where they cut the stream (sequence parallelism, tensor meshes) each has only its part anyway.
 int parts_sent(const Plan& plan, const BlockPlan& layout);
 
 // Of a boundary that was sent in parts, inside the node of the receiver; 0 for one part.

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The arrangements of a mixed space: which replicas and stages stand on which pools.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 
+#include "base/error.hpp"
 #include "base/math.hpp"
 #include "plan/block_rules.hpp"
 #include "plan/heads.hpp"
@@ -22,16 +25,49 @@ using plan::ReplicaGroup;
 constexpr std::int64_t kShareWindow = 8;
 constexpr std::int64_t kBesideWindow = 3;
 
+constexpr std::size_t kMaxArrangements = 4'000'000;  // about 5 GB
+constexpr std::uint64_t kLookEvery = 64;
+
 }  // namespace
 
+// Thrown by look(): thousands of arrangements may come from one loop of eight.
+struct MixedSpace::Stopped {};
+
 MixedSpace::MixedSpace(const plan::MixedPlan& base, const Constraints& constraints,
-                       plan::MixedSimulator& simulator)
+                       plan::MixedSimulator& simulator, const std::function<bool()>& stop)
     : base_(base),
       constraints_(constraints),
       simulator_(simulator),
       arrangements_(std::make_shared<std::vector<Arrangement>>()) {
   constraints.apply(layout_);
-  const auto num_pools = static_cast<unsigned>(base.num_pools());
+  stop_ = &stop;
+  try {
+    add_all();
+  } catch (const Stopped&) {
+    is_whole_ = false;
+  }
+  stop_ = nullptr;
+}
+
+void MixedSpace::look() {
+  if (++looks_ % kLookEvery == 0 && *stop_ && (*stop_)()) {
+    throw Stopped();
+  }
+}
+
+void MixedSpace::add(const Arrangement& one) {
+  if (arrangements_->size() == kMaxArrangements) {
+    bad_input("mixed cluster",
+              fmt::format("there are more than {} ways to place replicas and stages on it",
+                          kMaxArrangements),
+              "choose some: --fix tp=8,pp=16, or --fix micro_batch=1");
+  }
+  arrangements_->push_back(one);
+  look();
+}
+
+void MixedSpace::add_all() {
+  const auto num_pools = static_cast<unsigned>(base_.num_pools());
   for (unsigned chosen = 1; chosen < 1U << num_pools; ++chosen) {
     std::vector<int> pools;
     std::int64_t widest = 0;  // a tensor-parallel group stays inside a node
@@ -41,14 +77,14 @@ MixedSpace::MixedSpace(const plan::MixedPlan& base, const Constraints& constrain
         widest = std::gcd(widest, gpus_of_node(pools.back()));
       }
     }
-    if (pools.size() > 1 && base.machine->cluster.in_same_nodes(pools)) {
+    if (pools.size() > 1 && base_.machine->cluster.in_same_nodes(pools)) {
       add_teams(pools);
     }
-    if (!constraints.admits("tensor_shares", "equal")) {
+    if (!constraints_.admits("tensor_shares", "equal")) {
       continue;  // GPUs of one kind have no others
     }
     for (const std::int64_t tp : divisors(widest)) {
-      if (constraints.admits("tp", tp)) {
+      if (constraints_.admits("tp", tp)) {
         add_ranks(pools, tp, widest);
       }
     }
@@ -76,7 +112,8 @@ MixedSpace::MixedSpace(const MixedSpace& other, plan::MixedSimulator& simulator)
       constraints_(other.constraints_),
       simulator_(simulator),
       layout_(other.layout_),
-      arrangements_(other.arrangements_) {}
+      arrangements_(other.arrangements_),
+      is_whole_(other.is_whole_) {}
 
 std::int64_t MixedSpace::gpus_of(int pool) const {
   return base_.machine->cluster.pools[static_cast<std::size_t>(pool)].cluster.num_gpus();
@@ -167,7 +204,7 @@ void MixedSpace::add_stages(const std::vector<int>& order, Arrangement one) {
         group.micro_batches = base_.shape.batch / (dp * micro_batch);
         one.groups = {group};
         if (admits(one)) {
-          arrangements_->push_back(one);
+          add(one);
         }
       }
     }
@@ -261,6 +298,7 @@ void MixedSpace::add_micro_batches(Arrangement one, std::int64_t window) {
 // one what is left.
 void MixedSpace::add_shares(Arrangement arrangement, std::int64_t micro_batches,
                             std::int64_t window) {
+  look();
   std::vector<ReplicaGroup>& groups = arrangement.groups;
   std::vector<double> speed;
   double all = 0;
@@ -280,7 +318,7 @@ void MixedSpace::add_shares(Arrangement arrangement, std::int64_t micro_batches,
     if (index + 1 == groups.size()) {
       if (left >= group.replicas && left % group.replicas == 0) {
         group.micro_batches = left / group.replicas;
-        arrangements_->push_back(arrangement);
+        add(arrangement);
       }
       return;
     }

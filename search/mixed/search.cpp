@@ -10,6 +10,7 @@
 #include <queue>
 #include <utility>
 
+#include "base/crew.hpp"
 #include "base/error.hpp"
 #include "base/interrupt.hpp"
 #include "base/parallel.hpp"
@@ -31,6 +32,7 @@ constexpr std::uint64_t kShareOfWork = 8;
 // After an early end without a plan: arrangements that are tried, nodes of each.
 constexpr std::size_t kFirstTries = 64;
 constexpr int kFirstSteps = 200;
+constexpr Seconds kListed(1.0);    // listing all plans may take this after an early end, too
 constexpr std::size_t kSpare = 4;  // kept for each that is listed: some fail the replay of memory
 
 struct Later {
@@ -50,10 +52,12 @@ class Search {
       : base_(base),
         options_(options),
         first_time_(first_time),
-        keep_(kSpare * static_cast<std::size_t>(options.top) + 1) {
-    const int jobs = thread_count(options.jobs);
-    workers_.push_back(std::make_unique<MixedWorker>(base, options.constraints));
-    while (static_cast<int>(workers_.size()) < jobs) {
+        keep_(kSpare * static_cast<std::size_t>(options.top) + 1),
+        crew_(thread_count(options.jobs)) {
+    workers_.push_back(
+        std::make_unique<MixedWorker>(base, options.constraints, [this] { return is_overdue(); }));
+    outcome_.whole_space = workers_.front()->space().is_whole();
+    while (static_cast<int>(workers_.size()) < thread_count(options.jobs)) {
       workers_.push_back(std::make_unique<MixedWorker>(*workers_.front()));
     }
   }
@@ -83,20 +87,26 @@ class Search {
   template <typename Body>
   void for_each(std::size_t count, Body body) {
     std::atomic<std::size_t> next{0};
-    parallel_for(workers_.size(), static_cast<int>(workers_.size()), [&](std::size_t thread) {
+    crew_.run([&](int thread) {
       for (std::size_t index = next++; index < count; index = next++) {
-        body(*workers_[thread], index);
+        body(*workers_[static_cast<std::size_t>(thread)], index);
       }
     });
   }
 
   void open_all() {
     std::vector<MixedNode> roots(workers_.front()->space().arrangements().size());
-    std::vector<char> bounded(roots.size(), 1);  // but for those that an early end leaves
+    // Some are enough to look for a first plan. After an early end none has a bound.
+    const std::size_t stride = std::max<std::size_t>(1, roots.size() / kFirstTries);
+    std::atomic<bool> skips = false;
     for_each(roots.size(), [&](MixedWorker& worker, std::size_t index) {
-      bounded[index] = is_stopped() ? 0 : 1;
-      roots[index] = worker.root(static_cast<int>(index), bounded[index] != 0);
+      if (is_overdue() && index % stride != 0) {
+        skips = true;
+        return;
+      }
+      roots[index] = worker.root(static_cast<int>(index), !is_stopped());
     });
+    outcome_.whole_space = outcome_.whole_space && !skips;
     for (std::size_t index = 0; index < roots.size(); ++index) {
       if (roots[index].plans > 0) {
         outcome_.plans += roots[index].plans;
@@ -104,7 +114,7 @@ class Search {
         roots_.push_back(roots[index]);
       }
     }
-    if (outcome_.plans == 0) {
+    if (outcome_.plans == 0 && outcome_.whole_space) {
       explain_empty_mixed_space(base_, options_.constraints);
     }
   }
@@ -128,6 +138,7 @@ class Search {
     return options_.time_limit.value() > 0 && elapsed() > options_.time_limit;
   }
   bool is_stopped() const { return is_interrupted() || is_out_of_time(); }
+  bool is_overdue() const { return elapsed() > kListed && is_stopped(); }
 
   std::vector<MixedNode> next() {
     std::vector<MixedNode> batch;
@@ -280,13 +291,14 @@ class Search {
   }
 
   void close(const std::function<void(const ProgressReport&)>& progress) {
-    if (has_work()) {
+    if (has_work() || !outcome_.whole_space) {
       outcome_.interrupted = is_interrupted();
       outcome_.timed_out = !outcome_.interrupted;
     }
     const bool ended = outcome_.interrupted || outcome_.timed_out;
     // The least bound left, 0 where an early end left a root without one.
-    const Seconds open = heap_.empty() ? best_or(Seconds()) : heap_.top().bound;
+    const Seconds least = heap_.empty() ? best_or(Seconds()) : heap_.top().bound;
+    const Seconds open = outcome_.whole_space ? least : Seconds();
     for (; !heap_.empty(); heap_.pop()) {
       const bool decided = !ranked_.empty() && heap_.top().bound >= best_time();
       (decided || !ended ? outcome_.pruned : outcome_.unexplored) += heap_.top().plans;
@@ -331,6 +343,7 @@ class Search {
   Seconds first_time_;
   std::size_t keep_;
   std::vector<std::unique_ptr<MixedWorker>> workers_;
+  Crew crew_;  // a thread for each worker, as far as the system has them
   std::priority_queue<MixedNode, std::vector<MixedNode>, Later> heap_;
   std::vector<MixedNode> roots_;
   std::vector<Ranked> ranked_;

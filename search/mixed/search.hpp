@@ -33,6 +33,8 @@ struct MixedOutcome {
   std::int64_t infeasible = 0;  // part of pruned
   std::int64_t simulated = 0;
   std::int64_t unexplored = 0;
+  // Whether all plans of the space are counted: an early end may come while they are listed.
+  bool whole_space = true;
   Seconds lower_bound;
   double gap_fraction = 0;
   bool interrupted = false;

@@ -17,6 +17,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -94,13 +95,15 @@ bool runs_on_mixed(const sim::Schedule& schedule);
 // Used from one thread, with costs of its own.
 class MixedSpace {
  public:
-  // Refers to all three.
+  // Refers to the first three. `stop`: it is to have no more arrangements than it has by then.
   MixedSpace(const plan::MixedPlan& base, const Constraints& constraints,
-             plan::MixedSimulator& simulator);
+             plan::MixedSimulator& simulator, const std::function<bool()>& stop = {});
   // The same space for another thread.
   MixedSpace(const MixedSpace& other, plan::MixedSimulator& simulator);
 
   const std::vector<Arrangement>& arrangements() const { return *arrangements_; }
+  // Whether none was left out by `stop`.
+  bool is_whole() const { return is_whole_; }
   MixedChoices choices(const Arrangement& arrangement);
   std::int64_t num_members(const Arrangement& arrangement);
 
@@ -121,6 +124,10 @@ class MixedSpace {
  private:
   const ChainTimes& times(int pool, const Arrangement& arrangement, const MixedLayout& layout);
   plan::BlockPlan block_of(const Arrangement& arrangement, const MixedLayout& layout) const;
+  struct Stopped;
+  void look();
+  void add(const Arrangement& one);
+  void add_all();
   void add_ranks(const std::vector<int>& pools, std::int64_t tp, std::int64_t widest);
   // The ranks of a stage are given, the rest of an arrangement is set.
   void add_shapes(const std::vector<int>& pools, const Arrangement& ranks);
@@ -157,6 +164,9 @@ class MixedSpace {
   plan::MixedSimulator& simulator_;
   plan::BlockPlan layout_;  // as fixed
   std::shared_ptr<std::vector<Arrangement>> arrangements_;
+  const std::function<bool()>* stop_ = nullptr;  // while arrangements are added
+  std::uint64_t looks_ = 0;
+  bool is_whole_ = true;
   std::vector<std::string> schedules_;
   std::map<std::tuple<int, int, std::int64_t>, std::vector<char>> takes_;  // by schedule
   std::map<std::tuple<std::string, int, int>, std::vector<std::uint16_t>> devices_;

@@ -114,7 +114,7 @@ void MixedSpace::add_team(Arrangement one, std::int64_t teams) {
       group.micro_batches = base_.shape.batch / (dp * micro_batch);
       one.groups = {group};
       if (admits(one)) {
-        arrangements_->push_back(one);
+        add(one);
       }
     }
   }

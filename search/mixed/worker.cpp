@@ -18,12 +18,13 @@ std::uint64_t work_of(const MixedNode& node) {
   return node.layout < 0 ? 4 : node.cut < 0 ? 40 : 1;
 }
 
-MixedWorker::MixedWorker(const plan::MixedPlan& base, const Constraints& constraints)
+MixedWorker::MixedWorker(const plan::MixedPlan& base, const Constraints& constraints,
+                         const std::function<bool()>& stop)
     : base_(base),
       constraints_(constraints),
       plan_(base),
       simulator_(base),
-      space_(base, constraints, simulator_) {
+      space_(base, constraints, simulator_, stop) {
   for (std::size_t pool = 0; pool < base.num_pools(); ++pool) {
     views_.push_back(plan::pool_view(base, pool));
   }

@@ -42,8 +42,9 @@ struct MixedKnown {
 
 class MixedWorker {
  public:
-  // All outlive this.
-  MixedWorker(const plan::MixedPlan& base, const Constraints& constraints);
+  // The first two outlive this; `stop` as of MixedSpace.
+  MixedWorker(const plan::MixedPlan& base, const Constraints& constraints,
+              const std::function<bool()>& stop = {});
   explicit MixedWorker(const MixedWorker& other);
 
   const MixedSpace& space() const { return space_; }

@@ -57,15 +57,31 @@ bool PipelineProgram::belongs(const Column& column, const BufferGroup& group) co
                                 : column.block == group.block;
 }
 
-double PipelineProgram::stage_buffer(const BlockChoice& choice, std::size_t block,
-                                     double most) const {
-  const double gathered = choice.gathered * std::min(1.0, costs_.in_flight / most);
+// Gathered are so many consecutive blocks as make the largest sum: no fewer bytes than those of any
+// block, nor than the mean of as many runs as cover the stage.
+double PipelineProgram::stage_buffer(const BlockChoice& choice, std::size_t block, double most,
+                                     std::size_t stage) const {
+  const double runs = std::max(1.0, std::ceil(most_[stage].in_stage / costs_.in_flight));
+  const double gathered =
+      keeps_gathered() ? 0.0 : choice.gathered * std::max(1.0 / most, 1.0 / runs);
   return is_shared(block) ? 0.0 : gathered + choice.unreduced / most;
 }
 
-double PipelineProgram::device_buffer(const BlockChoice& choice, std::size_t block,
-                                      double most) const {
+double PipelineProgram::device_buffer(const BlockChoice& choice, std::size_t block, double most,
+                                      std::size_t /*stage*/) const {
   return is_shared(block) ? 0.0 : choice.working / most;
+}
+
+void PipelineProgram::share_buffers() {
+  share_.assign(stages_, 1.0);
+  const std::size_t slots = stages_ * (traits_.two_directions ? 2 : 1);
+  const auto begin = pipeline_.placement.device_of.begin();
+  for (std::size_t slot = 0; slot < slots && !traits_.joins_passes; ++slot) {
+    const auto on_device = std::count(begin, begin + static_cast<std::ptrdiff_t>(slots),
+                                      pipeline_.placement.device_of[slot]);
+    double& share = share_[slot % stages_];
+    share = std::min(share, 1.0 / static_cast<double>(on_device));
+  }
 }
 
 void PipelineProgram::add_buffers() {
@@ -83,6 +99,27 @@ void PipelineProgram::add_buffers() {
     }
     add_least(some, &PipelineProgram::stage_buffer, group);
     add_working(group);
+  }
+  add_largest();
+}
+
+// Where buffers of some stages of a device are variables, that of the device is as large as any.
+void PipelineProgram::add_largest() {
+  largest_.assign(static_cast<std::size_t>(plan_.pp), -1);
+  for (std::size_t device = 0; device < largest_.size() && !traits_.joins_passes; ++device) {
+    const std::vector<std::size_t> mine = stages_of(device);
+    if (std::none_of(mine.begin(), mine.end(), [&](auto stage) { return buffer_[stage] >= 0; })) {
+      continue;
+    }
+    largest_[device] = program_.add_variable(1.0, 0.0);
+    for (const std::size_t stage : mine) {
+      if (buffer_[stage] >= 0) {
+        program_.add_row({{largest_[device], 1.0}, {buffer_[stage], -1.0}}, 0.0);
+      } else {
+        add_buffer(largest_[device], {stage}, &PipelineProgram::stage_buffer,
+                   most_[stage].in_stage);
+      }
+    }
   }
 }
 
@@ -112,7 +149,7 @@ void PipelineProgram::add_buffer(int buffer, const std::vector<std::size_t>& sta
   Terms terms = {{buffer, 1.0}};
   for (const std::size_t stage : stages) {
     for (const Column& column : columns_[stage]) {
-      const double share = (this->*part)(choice_at(column), column.block, most) / room_;
+      const double share = (this->*part)(choice_at(column), column.block, most, stage) / room_;
       if (share > 0 && (group == nullptr || belongs(column, *group))) {
         terms.push_back({column.variable, -share});
       }
@@ -130,7 +167,7 @@ void PipelineProgram::add_least(const std::vector<int>& buffers, BufferOf part,
   for (const std::size_t stage : group.stages) {
     for (const Column& column : columns_[stage]) {
       if (belongs(column, group)) {
-        least = std::min(least, (this->*part)(choice_at(column), column.block, 1.0) / room_);
+        least = std::min(least, (this->*part)(choice_at(column), column.block, 1.0, stage) / room_);
       }
     }
   }

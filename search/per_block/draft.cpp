@@ -7,6 +7,7 @@
 #include <set>
 
 #include "plan/block/relayout.hpp"
+#include "plan/schedule_traits.hpp"
 #include "plan/stage/memory.hpp"
 #include "search/pareto_chain.hpp"
 #include "search/per_block/cuts.hpp"
@@ -125,17 +126,19 @@ struct DeviceChoices {
   std::vector<std::uint16_t*> places;        // of the blocks in the lists
   std::set<double> levels;                   // that `working` takes
 
+  // A block of a stage of `size` and of `sharing` ones that have their buffers one after another.
   void add(const std::vector<BlockChoice>& choices, const std::vector<std::uint16_t>& candidates,
-           const MeshCosts& costs, double batches, double size, double held, double parts) {
+           const MeshCosts& costs, double batches, double size, double sharing, double held,
+           double parts) {
     LayerChoices layer;
     std::vector<double> own;
     for (const std::uint16_t candidate : candidates) {
       const BlockChoice& one = *find(choices, candidate);
       layer.time.push_back(batches * (beside(one.forward, one.gather, size) +
                                       beside(one.backward, one.traffic, size)));
-      const double gathered = one.gathered * std::min(1.0, costs.in_flight / size);
+      const double gathered = one.gathered * std::min(1.0, costs.in_flight / sharing);
       layer.memory.push_back(static_cast<std::int64_t>(
-          one.states + one.saved * held + one.kept * parts + gathered + one.unreduced / size));
+          one.states + one.saved * held + one.kept * parts + gathered + one.unreduced / sharing));
       own.push_back(one.working);
       levels.insert(one.working);
     }
@@ -162,6 +165,12 @@ DeviceChoices device_choices(const plan::Plan& plan, const plan::LiveCounts& liv
                              std::vector<std::vector<std::uint16_t>>& lists) {
   const std::size_t chunks = live.stages.size();
   const double batches = static_cast<double>(plan.num_micro_batches());
+  const bool joins = plan::schedule_traits(plan).joins_passes;
+  std::size_t on_device = 0;
+  for (const int stage : live.stages) {
+    const auto index = static_cast<std::size_t>(stage);
+    on_device += index < lists.size() ? lists[index].size() : 0;
+  }
   DeviceChoices device;
   for (std::size_t slot = 0; slot < chunks; ++slot) {
     const auto stage = static_cast<std::size_t>(live.stages[slot]);
@@ -181,7 +190,8 @@ DeviceChoices device_choices(const plan::Plan& plan, const plan::LiveCounts& liv
     for (std::uint16_t& place : lists[stage]) {
       const auto block = static_cast<std::size_t>(plan.network.chain[position++]);
       device.add(costs.choices[block], candidates, costs, batches,
-                 static_cast<double>(lists[stage].size()), held, parts);
+                 static_cast<double>(lists[stage].size()),
+                 static_cast<double>(joins ? lists[stage].size() : on_device), held, parts);
       device.places.push_back(&place);
     }
   }

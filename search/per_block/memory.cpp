@@ -115,16 +115,19 @@ double PipelineProgram::most_within(const StageRange& range, std::size_t stage) 
 
 double PipelineProgram::own_bytes(const BlockChoice& choice, std::size_t block,
                                   const Held& held) const {
-  return is_shared(block) ? 0.0
-                          : choice.states + choice.saved * held.whole + choice.kept * held.cut;
+  const double gathered = keeps_gathered() ? choice.gathered : 0.0;
+  return is_shared(block)
+             ? 0.0
+             : choice.states + gathered + choice.saved * held.whole + choice.kept * held.cut;
 }
 
 // Buffers that blocks share are spread over as many as there may be.
 double PipelineProgram::bytes(const BlockChoice& choice, std::size_t block, std::size_t stage,
                               const Held& held) const {
   const Most& most = most_[stage];
-  return own_bytes(choice, block, held) + stage_buffer(choice, block, most.in_stage) +
-         device_buffer(choice, block, most.on_device);
+  return own_bytes(choice, block, held) +
+         stage_buffer(choice, block, most.in_stage, stage) * share_[stage] +
+         device_buffer(choice, block, most.on_device, stage);
 }
 
 // That a device has room for what it holds of its stages at a time; one of both directions is there
@@ -133,23 +136,28 @@ void PipelineProgram::add_room(std::size_t device, const StagesHeld& stages) {
   Terms terms;
   for (const auto& [stage, all_held] : stages) {
     const double times = static_cast<double>(all_held.size());
+    const bool spreads = buffer_[stage] < 0 && largest_[device] < 0;
     for (const Column& column : columns_[stage]) {
       const BlockChoice& one = choice_at(column);
       double sum = 0;
       for (const Held& held : all_held) {
         sum += own_bytes(one, column.block, held);
       }
-      if (buffer_[stage] < 0) {
-        sum += stage_buffer(one, column.block, most_[stage].in_stage) * times;
+      if (spreads) {
+        sum +=
+            stage_buffer(one, column.block, most_[stage].in_stage, stage) * times * share_[stage];
       }
       if (working_[device] < 0) {
-        sum += device_buffer(one, column.block, most_[stage].on_device) * times;
+        sum += device_buffer(one, column.block, most_[stage].on_device, stage) * times;
       }
       terms.push_back({column.variable, -sum / room_});
     }
-    if (buffer_[stage] >= 0) {
+    if (buffer_[stage] >= 0 && largest_[device] < 0) {
       terms.push_back({buffer_[stage], -times});
     }
+  }
+  if (largest_[device] >= 0) {
+    terms.push_back({largest_[device], -1.0});
   }
   if (working_[device] >= 0) {
     terms.push_back({working_[device], -1.0});

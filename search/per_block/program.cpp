@@ -33,6 +33,7 @@ PipelineProgram::PipelineProgram(const plan::Plan& plan, const Pipeline& pipelin
   time_ = program_.add_variable(1.0, 1.0);
   count_held();
   count_blocks();
+  share_buffers();
   find_groups();
   add_columns();
   program_.begin_part(LinearProgram::Part::Ranges);
@@ -110,8 +111,8 @@ std::vector<double> PipelineProgram::parts_of(const BlockChoice& one, std::size_
 }
 
 const PipelineProgram::Choices& PipelineProgram::choices_of(std::size_t stage, std::size_t block) {
-  StageKind kind{block,        sends_time(stage), stage < kHeads,         apart_[stage],
-                 most_[stage], held_[stage],      strategies_known(stage)};
+  StageKind kind{block,         sends_time(stage), stage < kHeads, apart_[stage],
+                 share_[stage], most_[stage],      held_[stage],   strategies_known(stage)};
   std::sort(kind.held.begin(), kind.held.end());
   kind.held.erase(std::unique(kind.held.begin(), kind.held.end()), kind.held.end());
   const auto [slot, is_new] = choices_.try_emplace(std::move(kind));

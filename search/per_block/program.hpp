@@ -171,6 +171,7 @@ class PipelineProgram {
     bool sends = false;
     bool waits = false;  // for parameters, perhaps
     bool apart = false;  // its device may have buffers that are variables
+    double share = 1;    // of its buffers
     Most most;
     std::vector<Held> held;                 // at the peaks
     std::vector<const StageRange*> ranges;  // of strategies
@@ -178,6 +179,7 @@ class PipelineProgram {
   };
   void count_held();
   void count_blocks();
+  void share_buffers();
   double most_ends(std::size_t stage) const;
   double most_within(const StageRange& range, std::size_t stage) const;
   std::vector<double> parts_of(const BlockChoice& one, std::size_t stage, std::size_t block,
@@ -193,11 +195,16 @@ class PipelineProgram {
                                   const std::vector<std::size_t>& choices) const;
   double own_bytes(const BlockChoice& choice, std::size_t block, const Held& held) const;
   // What blocks of a stage share, and those of a device, for one of `most`.
-  double stage_buffer(const BlockChoice& choice, std::size_t block, double most) const;
-  double device_buffer(const BlockChoice& choice, std::size_t block, double most) const;
+  double stage_buffer(const BlockChoice& choice, std::size_t block, double most,
+                      std::size_t stage) const;
+  double device_buffer(const BlockChoice& choice, std::size_t block, double most,
+                       std::size_t stage) const;
+  // Whether gathered parameters stay to the backward, of all stages beside each other.
+  bool keeps_gathered() const { return !plan_.execution.reshard_after_forward; }
   double bytes(const BlockChoice& choice, std::size_t block, std::size_t stage,
                const Held& held) const;
-  using BufferOf = double (PipelineProgram::*)(const BlockChoice&, std::size_t, double) const;
+  using BufferOf = double (PipelineProgram::*)(const BlockChoice&, std::size_t, double,
+                                               std::size_t) const;
   // Blocks of which more is known: those of a range, or an end of the chain.
   struct BufferGroup {
     std::vector<std::size_t> stages;
@@ -210,6 +217,7 @@ class PipelineProgram {
   bool belongs(const Column& column, const BufferGroup& group) const;
   void add_buffers();
   void add_working(const BufferGroup& group);
+  void add_largest();
   void add_buffer(int buffer, const std::vector<std::size_t>& stages, BufferOf part, double most,
                   const BufferGroup* group = nullptr);
   void add_least(const std::vector<int>& buffers, BufferOf part, const BufferGroup& group);
@@ -288,8 +296,12 @@ class PipelineProgram {
   int time_ = 0;
   std::vector<std::vector<Column>> columns_;  // by virtual stage
   std::vector<BufferGroup> groups_;
-  std::vector<bool> apart_;   // by virtual stage: buffers of its device may be variables
-  std::vector<int> buffer_;   // by virtual stage: what its blocks share; -1: part of the columns
+  std::vector<bool> apart_;  // by virtual stage: buffers of its device may be variables
+  std::vector<int> buffer_;  // by virtual stage: what its blocks share; -1: part of the columns
+  // By virtual stage: what counts of its buffers beside those of its device's other stages. They
+  // are not there at the same time; the largest are no less than the mean.
+  std::vector<double> share_;
+  std::vector<int> largest_;  // by device: of these, where some are variables; -1: all count
   std::vector<int> working_;  // by device, of those that recompute
   // By virtual stage: how much of its first block is under ZeRO-2 or 3, which reduce its gradients
   // behind every backward. -1: nothing is known.

@@ -52,9 +52,9 @@ class PerBlockPool::Shared : public Deliveries {
       : pool_(pool), batch_(batch), done_(batch.size()), asked_(batch.size(), false) {}
 
   void work_here() override {
-    parallel_for(pool_.workers_.size(), pool_.jobs(), [&](std::size_t thread) {
+    pool_.crew_.run([&](int thread) {
       for (std::size_t index = next_++; index < batch_.size(); index = next_++) {
-        done_[index] = pool_.workers_[thread]->evaluate(batch_[index]);
+        done_[index] = pool_.workers_[static_cast<std::size_t>(thread)]->evaluate(batch_[index]);
       }
     });
   }
@@ -105,9 +105,8 @@ class PerBlockPool::Shared : public Deliveries {
 
 PerBlockPool::PerBlockPool(const PerBlockSpace& space, const Options& options,
                            std::function<bool()> stop)
-    : space_(space), priced_(space), stop_(std::move(stop)) {
-  const int jobs = thread_count(options.jobs);
-  for (int index = 0; index < jobs; ++index) {
+    : space_(space), priced_(space), stop_(std::move(stop)), crew_(thread_count(options.jobs)) {
+  for (int index = 0; index < thread_count(options.jobs); ++index) {
     workers_.push_back(std::make_unique<PerBlockWorker>(space_, priced_, options, stop_));
   }
 }

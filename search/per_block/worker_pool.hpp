@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/crew.hpp"
 #include "search/per_block/worker.hpp"
 #include "search/tree/remote_threads.hpp"
 
@@ -38,6 +39,7 @@ class PerBlockPool {
   PricedMeshes priced_;
   std::function<bool()> stop_;
   std::vector<std::unique_ptr<PerBlockWorker>> workers_;
+  Crew crew_;  // a thread for each worker, as far as the system has them
   std::unique_ptr<RemoteThreads> remote_;
 };
 

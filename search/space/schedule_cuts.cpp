@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cuts of the network into the virtual stages of a pipeline, and which of them are tried.
 #include <algorithm>
-#include <iterator>
+#include <span>
+#include <tuple>
+#include <utility>
 
+#include "plan/stage/chain_work.hpp"
+#include "plan/stages.hpp"
 #include "search/space/schedule_space.hpp"
 
 namespace orrery::search {
@@ -13,66 +17,97 @@ namespace {
 // network whose layers nothing divides there would be as many cuts as layers, each as long.
 constexpr std::int64_t kMostUnevenChunks = 64;
 
-}  // namespace
+// Of the work of the device that has most: a balanced cut that gains no more is the even one, so
+// that no search is about two that are as good as the same.
+constexpr double kLeastGain = 0.005;
 
-ScheduleSpace::Inner ScheduleSpace::inner_of(const models::Network& network) {
-  const auto is_layer = [&](int block) {
-    return network.blocks[static_cast<std::size_t>(block)].kind == models::BlockKind::Layer;
+const std::vector<int>& better_cut(const std::vector<std::int64_t>& work,
+                                   const std::vector<std::uint16_t>& device_of,
+                                   const std::vector<int>& even, const std::vector<int>& balanced) {
+  const auto most = [&](const std::vector<int>& cut) {
+    return static_cast<double>(plan::largest_load(work, device_of, cut));
   };
-  const std::vector<int>& chain = network.chain;
-  const auto first = std::find_if(chain.begin(), chain.end(), is_layer);
-  const auto last = std::find_if(chain.rbegin(), chain.rend(), is_layer).base();
-  Inner inner;
-  inner.network.spec = network.spec;
-  inner.network.blocks = network.blocks;
-  inner.network.chain.assign(first, last);
-  inner.before = static_cast<int>(first - chain.begin());
-  inner.after = static_cast<int>(chain.end() - last);
-  return inner;
+  return most(even) <= (1 + kLeastGain) * most(balanced) ? even : balanced;
 }
 
-// All devices have as much of embedding and head as each other: they are no work of a stage.
-std::vector<int> ScheduleSpace::cut_by_layers(int num_virtual_stages) const {
-  std::vector<int> cut = plan::balanced_stages(inner_.network, base_.sequence, num_virtual_stages);
-  cut.front() += inner_.before;
-  cut.back() += inner_.after;
-  return cut;
+// Enough for every order: where it puts the stages does not depend on their number.
+constexpr int kMicroBatchesOfStage = 8;
+
+}  // namespace
+
+// All devices have as much of a shared embedding and head as each other: they are no work of a
+// stage.
+const ScheduleSpace::Work& ScheduleSpace::work() const {
+  std::call_once(work_made_, [&] {
+    work_.all = work_.layers = plan::work_of_chain(base_);
+    const models::Network& network = base_.network;
+    for (std::size_t position = 0; position < network.chain.size(); ++position) {
+      const auto block = static_cast<std::size_t>(network.chain[position]);
+      if (network.blocks[block].kind != models::BlockKind::Layer) {
+        work_.layers[position] = 0;
+      }
+    }
+  });
+  return work_;
 }
 
 const ScheduleSpace::ChainCuts& ScheduleSpace::chain_cuts(int num_virtual_stages) const {
   ChainCuts& cuts = chain_cuts_[static_cast<std::size_t>(num_virtual_stages)];
   std::call_once(cuts.made, [&] {
     cuts.even = plan::even_stages(base_.network, num_virtual_stages);
-    const auto keep = [&](std::vector<int> cut, std::vector<int>& slot) {
-      if (num_virtual_stages > 1 && cut != cuts.even) {
-        slot = std::move(cut);
-      }
-    };
-    keep(plan::balanced_stages(base_.network, base_.sequence, num_virtual_stages), cuts.balanced);
+    cuts.balanced = better_cut(work().all, {}, cuts.even,
+                               plan::balanced_stages(work().all, num_virtual_stages));
     if (shares_ends_) {
-      keep(cut_by_layers(num_virtual_stages), cuts.balanced_by_layers);
+      cuts.balanced_by_layers = better_cut(
+          work().layers, {}, cuts.even, plan::balanced_stages(work().layers, num_virtual_stages));
     }
   });
   return cuts;
 }
 
-const std::vector<int>& ScheduleSpace::stages(int num_virtual_stages, bool balanced) const {
-  const ChainCuts& cuts = chain_cuts(num_virtual_stages);
-  return balanced ? cuts.balanced : cuts.even;
+const std::vector<int>& ScheduleSpace::chain_stages(int pp, int chunks,
+                                                    const ScheduleChoice& choice,
+                                                    bool balanced) const {
+  const ChainCuts& cuts = chain_cuts(pp * chunks);
+  if (!balanced) {
+    return cuts.even;
+  }
+  return choice.traits.shares_output_layer ? cuts.balanced_by_layers : cuts.balanced;
+}
+
+const std::vector<int>& ScheduleSpace::balanced_on_devices(int pp, int chunks,
+                                                           const ScheduleChoice& choice) const {
+  const int index = static_cast<int>(&choice - choices_.data());
+  const std::tuple<int, int, int> key = {index, pp, chunks};
+  {
+    const std::lock_guard<std::mutex> lock(cuts_mutex_);
+    if (const auto known = device_cuts_.find(key); known != device_cuts_.end()) {
+      return known->second;
+    }
+  }
+  const plan::StagePlacement& placement =
+      placement_of(index, {pp, kMicroBatchesOfStage * pp, chunks, 0});
+  const std::vector<std::int64_t>& of = placement.shares_ends ? work().layers : work().all;
+  std::vector<int> cut = chain_stages(pp, chunks, choice, /*balanced=*/true);
+  if (cut.size() == placement.device_of.size()) {  // else devices have stages of two copies each
+    cut = better_cut(of, placement.device_of, chain_stages(pp, chunks, choice, /*balanced=*/false),
+                     plan::balance_devices(of, placement.device_of, cut));
+  }
+  const std::lock_guard<std::mutex> lock(cuts_mutex_);
+  return device_cuts_.try_emplace(key, std::move(cut)).first->second;
 }
 
 const std::vector<int>& ScheduleSpace::stages(int pp, int chunks, const ScheduleChoice& choice,
                                               bool balanced) const {
   if (choice.cut == plan::ModuleCut::OneChain) {
-    return balanced && choice.traits.shares_output_layer
-               ? chain_cuts(pp * chunks).balanced_by_layers
-               : stages(pp * chunks, balanced);
+    return balanced && chunks > 1 && !choice.document ? balanced_on_devices(pp, chunks, choice)
+                                                      : chain_stages(pp, chunks, choice, balanced);
   }
   const std::lock_guard<std::mutex> lock(cuts_mutex_);
   const auto [slot, is_new] = module_cuts_.try_emplace({pp, chunks, choice.cut, balanced});
   if (is_new) {
-    slot->second =
-        plan::cut_stages(base_.network, base_.sequence, pp, chunks, choice.cut, balanced);
+    slot->second = plan::cut_stages(base_.network, base_.sequence, pp, chunks, choice.cut,
+                                    balanced ? std::span(work().all) : std::span<std::int64_t>());
   }
   return slot->second;
 }

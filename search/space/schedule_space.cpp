@@ -2,6 +2,7 @@
 #include "search/space/schedule_space.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "plan/stage/plan_schedule.hpp"
 #include "plan/stage/servers.hpp"
@@ -56,9 +57,6 @@ ScheduleSpace::ScheduleSpace(const plan::Plan& base, const Constraints& constrai
   shares_ends_ = std::any_of(choices_.begin(), choices_.end(), [](const ScheduleChoice& choice) {
     return choice.traits.shares_output_layer;
   });
-  if (shares_ends_) {
-    inner_ = inner_of(base.network);
-  }
 }
 
 // As the plans say, or what is faster of both; latent attention has several products to ship.
@@ -189,34 +187,43 @@ bool ScheduleSpace::is_usable(const ScheduleChoice& choice, const sim::ScheduleP
   return own && fits && choice.registered->check(*own).empty();
 }
 
+// The same for any number of micro-batches.
 const plan::StagePlacement& ScheduleSpace::placement_of(int choice,
                                                         const sim::ScheduleParams& params) const {
-  const auto [slot, is_new] = placements_.try_emplace({choice, params.stages, params.chunks});
-  if (!is_new) {
-    return slot->second;
+  const std::tuple<int, int, int> key = {choice, params.stages, params.chunks};
+  {
+    const std::lock_guard<std::mutex> lock(placements_mutex_);
+    if (const auto known = placements_.find(key); known != placements_.end()) {
+      return known->second;
+    }
   }
-  const ScheduleChoice& schedule = choices_[static_cast<std::size_t>(choice)];
+  plan::StagePlacement made = make_placement(choices_[static_cast<std::size_t>(choice)], params);
+  const std::lock_guard<std::mutex> lock(placements_mutex_);
+  return placements_.try_emplace(key, std::move(made)).first->second;
+}
+
+plan::StagePlacement ScheduleSpace::make_placement(const ScheduleChoice& schedule,
+                                                   const sim::ScheduleParams& params) const {
   plan::Plan plan = plan_of(schedule, params);
   if (schedule.cut != plan::ModuleCut::OneChain) {
     plan.network = base_.network;
     plan.encoder_parts = parts_of(schedule);
     plan.stage_blocks = stages(params.stages, params.chunks, schedule, false);
   }
-  slot->second = {.device_of = plan::schedule_devices(plan),
-                  .whole_backwards = !plan::may_cut_backwards(schedule.traits, params.chunks),
-                  .two_directions = schedule.traits.two_directions,
-                  .joins_passes = schedule.traits.joins_passes,
-                  .shares_ends = schedule.traits.shares_output_layer,
-                  .fills_frozen = schedule.traits.fills_frozen,
-                  .by_modules = schedule.traits.by_modules,
-                  .copies_to_host = schedule.traits.copies_to_host,
-                  .spreads_attention = schedule.traits.spreads_attention,
-                  .recomputes = schedule.traits.recomputes,
-                  .undecided = schedule.registered != nullptr &&
-                               plan::lacks_stage_bounds(*schedule.registered, params.chunks),
-                  .flushes = schedule.traits.synchronous && !schedule.traits.lists_updates &&
-                             !base_.execution.post_validation};
-  return slot->second;
+  return {.device_of = plan::schedule_devices(plan),
+          .whole_backwards = !plan::may_cut_backwards(schedule.traits, params.chunks),
+          .two_directions = schedule.traits.two_directions,
+          .joins_passes = schedule.traits.joins_passes,
+          .shares_ends = schedule.traits.shares_output_layer,
+          .fills_frozen = schedule.traits.fills_frozen,
+          .by_modules = schedule.traits.by_modules,
+          .copies_to_host = schedule.traits.copies_to_host,
+          .spreads_attention = schedule.traits.spreads_attention,
+          .recomputes = schedule.traits.recomputes,
+          .undecided = schedule.registered != nullptr &&
+                       plan::lacks_stage_bounds(*schedule.registered, params.chunks),
+          .flushes = schedule.traits.synchronous && !schedule.traits.lists_updates &&
+                     !base_.execution.post_validation};
 }
 
 // Powers of two; other numbers when they are asked for. Without a pipeline slices only save memory,

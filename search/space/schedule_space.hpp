@@ -52,10 +52,9 @@ class ScheduleSpace {
   // In a fixed order, those without slices first; thread-safe. `slice_unit`: what the tokens of a
   // slice are a multiple of; 0: sequences are not cut. `routes`: tokens travel to their experts.
   const std::vector<Family>& families(int pp, int micro_batches, int slice_unit, bool routes) const;
-  // Chain positions per virtual stage; empty: no balanced cut but the even one. Thread-safe.
-  const std::vector<int>& stages(int num_virtual_stages, bool balanced) const;
-  // The same for a schedule's way to cut the network: by modules, or balanced by the layers alone
-  // where all devices share embedding and head. Thread-safe.
+  // Chain positions per virtual stage, for a schedule's way to cut the network: by modules, or
+  // balanced by the layers alone where all devices share embedding and head. Balanced cuts of
+  // devices with several stages balance these. Thread-safe.
   const std::vector<int>& stages(int pp, int chunks, const ScheduleChoice& choice,
                                  bool balanced) const;
   // Runs of an encoder for a micro-batch, in schedules that have some.
@@ -75,23 +74,24 @@ class ScheduleSpace {
   struct ChainCuts {
     std::once_flag made;
     std::vector<int> even;
-    std::vector<int> balanced;            // empty where equal to even
+    std::vector<int> balanced;
     std::vector<int> balanced_by_layers;  // the same without embedding and head
   };
-
-  // The chain from the first layer to the last one, and the positions around it.
-  struct Inner {
-    models::Network network;
-    int before = 0;
-    int after = 0;
+  // Of the positions of the chain, and with none of embedding and head.
+  struct Work {
+    std::vector<std::int64_t> all;
+    std::vector<std::int64_t> layers;
   };
 
   std::vector<bool> shipments(const sim::Schedule& schedule) const;
   const ChainCuts& chain_cuts(int num_virtual_stages) const;
   std::vector<int> chunk_counts(int pp) const;
   std::vector<bool> cuts(const sim::ScheduleParams& params, const ScheduleChoice& choice) const;
-  static Inner inner_of(const models::Network& network);
-  std::vector<int> cut_by_layers(int num_virtual_stages) const;
+  const Work& work() const;
+  const std::vector<int>& chain_stages(int pp, int chunks, const ScheduleChoice& choice,
+                                       bool balanced) const;
+  const std::vector<int>& balanced_on_devices(int pp, int chunks,
+                                              const ScheduleChoice& choice) const;
   // With what the schedule is told of the network's modules; empty when it cannot have it.
   std::optional<sim::ScheduleParams> told(const ScheduleChoice& choice,
                                           sim::ScheduleParams params) const;
@@ -101,12 +101,15 @@ class ScheduleSpace {
   std::vector<Family> make_families(int pp, int micro_batches, int slice_unit, bool routes) const;
   void add_families(sim::ScheduleParams params, bool routes, std::vector<Family>& families) const;
   const plan::StagePlacement& placement_of(int choice, const sim::ScheduleParams& params) const;
+  plan::StagePlacement make_placement(const ScheduleChoice& choice,
+                                      const sim::ScheduleParams& params) const;
 
   const plan::Plan& base_;
   const Constraints& constraints_;
   std::int64_t layers_;
   bool shares_ends_ = false;
-  Inner inner_;  // filled where shares_ends_
+  mutable std::once_flag work_made_;
+  mutable Work work_;  // made when a balanced cut is asked for
   std::vector<ScheduleChoice> choices_;
   // By number of virtual stages, made when they are asked for: a deep network has very many.
   mutable std::vector<ChainCuts> chain_cuts_;
@@ -114,8 +117,11 @@ class ScheduleSpace {
   mutable std::mutex cuts_mutex_;
   // Of module cuts, by pp, chunks, cut and balanced.
   mutable std::map<std::tuple<int, int, plan::ModuleCut, bool>, std::vector<int>> module_cuts_;
+  // By choice, pp and chunks.
+  mutable std::map<std::tuple<int, int, int>, std::vector<int>> device_cuts_;
   mutable std::mutex mutex_;
   mutable std::map<std::tuple<int, int, int, bool>, std::vector<Family>> families_;
+  mutable std::mutex placements_mutex_;
   mutable std::map<std::tuple<int, int, int>, plan::StagePlacement> placements_;
 };
 

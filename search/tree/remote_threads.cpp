@@ -22,7 +22,10 @@ struct RemoteThreads::Here {
 };
 
 RemoteThreads::RemoteThreads(Ranks& ranks, SearchKind kind, const std::vector<InputHash>& inputs)
-    : ranks_(ranks) {
+    : ranks_(ranks), crew_(2) {
+  if (crew_.size() < 2) {
+    throw Error(ErrorKind::InputOutput, "", "the system has no thread for messages between ranks");
+  }
   ByteWriter begin;
   begin.u8(static_cast<std::uint8_t>(MessageKind::Begin));
   begin.u8(static_cast<std::uint8_t>(kind));
@@ -74,33 +77,25 @@ void RemoteThreads::tell(MessageKind kind) {
 
 void RemoteThreads::run(Deliveries& work) {
   Here here;
-  std::exception_ptr of_messages;
-  std::exception_ptr of_work;
-  std::thread threads([&] {
+  crew_.run([&](int member) {
+    std::exception_ptr thrown;
     try {
-      work.work_here();
+      member == 0 ? exchange(work, here) : work.work_here();
     } catch (...) {
-      of_work = std::current_exception();
+      thrown = std::current_exception();
       work.stop_here();
     }
-    {
-      const std::lock_guard lock(here.mutex);
-      here.is_done = true;
+    if (member != 0) {
+      {
+        const std::lock_guard lock(here.mutex);
+        here.is_done = true;
+      }
+      here.ended.notify_one();
     }
-    here.ended.notify_one();
-  });
-  try {
-    exchange(work, here);
-  } catch (...) {
-    of_messages = std::current_exception();
-    work.stop_here();
-  }
-  threads.join();
-  for (const std::exception_ptr& thrown : {of_messages, of_work}) {
     if (thrown) {
       std::rethrow_exception(thrown);
     }
-  }
+  });
   if (!failure_.empty()) {
     throw Error(ErrorKind::BadInput, "", failure_);
   }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/crew.hpp"
 #include "search/tree/ranks.hpp"
 
 namespace orrery::search {
@@ -71,6 +72,7 @@ class RemoteThreads {
   void tell(MessageKind kind);
 
   Ranks& ranks_;
+  Crew crew_;  // one for messages, one that works
   std::vector<RemoteThread> threads_;
   std::string failure_;
 };

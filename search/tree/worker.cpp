@@ -21,6 +21,28 @@ namespace orrery::search {
 namespace {
 
 constexpr std::size_t kBoundsKept = 1024;  // a few kB each
+constexpr const char* kTooLong =
+    "all its passes, one after another, take longer than the largest simulated time, 104 days";
+
+// Nothing where the action meets times beyond simulated time.
+template <typename Action>
+auto within_simulated_time(const Action& action) -> std::optional<decltype(action())> {
+  try {
+    return action();
+  } catch (const BeyondSimulatedTime&) {
+    return std::nullopt;
+  }
+}
+
+// Plans that cannot be run, whatever memory there is.
+void refuse(const Outcomes::Run& plans, std::string problem, Outcomes& outcomes) {
+  const Overflow impossible{std::move(problem),
+                            ByteCount(std::numeric_limits<std::int64_t>::max())};
+  if (impossible.is_closer_than(outcomes.overflow)) {
+    outcomes.overflow = impossible;
+  }
+  outcomes.misfits.push_back(plans);
+}
 
 }  // namespace
 
@@ -100,7 +122,9 @@ Seconds Worker::bound(const Group& group) {
       }
       configure(group, layout, families[family], families[family].schedules.front(), zero);
       plan_.blocks.front().layout.recompute = plan::Recompute::None;
-      least = std::min(least, simulator_.layout_bounds(plan_, {zero}).least_time(shares, joins));
+      const auto bounds =
+          within_simulated_time([&] { return simulator_.layout_bounds(plan_, {zero}); });
+      least = bounds ? std::min(least, bounds->least_time(shares, joins)) : Seconds();
     }
   }
   return least;
@@ -143,13 +167,13 @@ void Worker::open_families(std::uint32_t group_index, std::size_t layout,
   const bool recomputes = any_of(families, &plan::StagePlacement::recomputes);
   const Family& cuts = families[range.first];
   configure(group, layouts[layout], cuts, cuts.schedules.front(), zeros.front());
-  const plan::LayoutBounds bounds = simulator_.layout_bounds(plan_, zeros);
-  if (bounds.least_time(shares, joins) >= known.cutoff) {
+  const auto bounds = within_simulated_time([&] { return simulator_.layout_bounds(plan_, zeros); });
+  if (bounds && bounds->least_time(shares, joins) >= known.cutoff) {
     return;
   }
   bool fits = false;
   for (std::size_t zero = 0; zero < zeros.size(); ++zero) {
-    fits = fits || !is_beyond(bounds.least_memory(zero, recomputes), known);
+    fits = fits || (bounds && !is_beyond(bounds->least_memory(zero, recomputes), known));
   }
   for (std::size_t family = range.first; family < range.second; ++family) {
     const Family& cut = families[family];
@@ -162,15 +186,20 @@ void Worker::open_families(std::uint32_t group_index, std::size_t layout,
     node.order = first_order_[group_index] +
                  (static_cast<std::uint64_t>(cut.first) * layouts.size() + layout * schedules) *
                      zeros.size();
+    const Outcomes::Run plans{node.order, schedules * zeros.size(), 1};
+    if (!bounds) {
+      refuse(plans, kTooLong, outcomes);
+      continue;
+    }
     if (!fits) {
-      outcomes.misfits.push_back({node.order, schedules * zeros.size(), 1});
+      outcomes.misfits.push_back(plans);
       continue;
     }
     const ScheduleChoice& choice =
         space_.schedules().choices()[static_cast<std::size_t>(cut.schedules.front())];
     const std::vector<int>& stages =
         space_.schedules().stages(group.pp, cut.chunks, choice, cut.balanced);
-    node.bound = bounds.time(stages, cut.placement, simulator_.transfer_times());
+    node.bound = bounds->time(stages, cut.placement, simulator_.transfer_times());
     if (node.bound < known.cutoff) {
       outcomes.children.push_back(node);
     }
@@ -274,9 +303,14 @@ void Worker::add_plans(const Node& node, const Known& known, Outcomes& outcomes)
   }
   // Without data-parallel traffic ZeRO stages differ in the optimizer alone, and the last one has
   // least of it.
-  const Seconds lists = simulator_.list_bound(configure(fitting.back()));
+  const std::optional<Seconds> lists =
+      within_simulated_time([&] { return simulator_.list_bound(configure(fitting.back())); });
   for (Node& child : fitting) {
-    child.bound = std::max(node.bound, lists);
+    if (!lists) {
+      refuse({child.position(), 1, 1}, kTooLong, outcomes);
+      continue;
+    }
+    child.bound = std::max(node.bound, *lists);
     if (child.bound < known.cutoff) {
       outcomes.children.push_back(child);
     }
@@ -303,12 +337,7 @@ std::string schedule_problem(const plan::Plan& plan) {
 
 bool Worker::fits(const Node& node, const plan::Plan& plan, bool exactly, Outcomes& outcomes) {
   if (std::string problem = schedule_problem(plan); !problem.empty()) {
-    const Overflow impossible{std::move(problem),
-                              ByteCount(std::numeric_limits<std::int64_t>::max())};
-    if (impossible.is_closer_than(outcomes.overflow)) {
-      outcomes.overflow = impossible;
-    }
-    outcomes.misfits.push_back({node.position(), 1, 1});
+    refuse({node.position(), 1, 1}, std::move(problem), outcomes);
     return false;
   }
   try {
@@ -321,6 +350,9 @@ bool Worker::fits(const Node& node, const plan::Plan& plan, bool exactly, Outcom
     if (overflow.is_closer_than(outcomes.overflow)) {
       outcomes.overflow = overflow;
     }
+  } catch (const BeyondSimulatedTime&) {
+    refuse({node.position(), 1, 1}, kTooLong, outcomes);
+    return false;
   } catch (const Error&) {  // a document that cannot go on with these costs
     if (plan.schedule_document == nullptr) {
       throw;
@@ -352,7 +384,11 @@ Outcomes Worker::try_out(const Node& node) {
 
 Outcomes Worker::judge(const Node& node) {
   Outcomes outcomes;
-  outcomes.time = simulator_.run(configure(node)).iteration_time;
+  outcomes.time =
+      within_simulated_time([&] { return simulator_.run(configure(node)).iteration_time; });
+  if (!outcomes.time) {
+    refuse({node.position(), 1, 1}, kTooLong, outcomes);
+  }
   return outcomes;
 }
 

@@ -3,7 +3,6 @@
 
 #include <time.h>
 
-#include "base/parallel.hpp"
 #include "base/random.hpp"
 
 namespace orrery::search {
@@ -14,7 +13,7 @@ Seconds thread_time() {
   return Seconds(static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec));
 }
 
-WorkerPool::WorkerPool(const Tree& tree, int jobs) : tree_(tree) {
+WorkerPool::WorkerPool(const Tree& tree, int jobs) : tree_(tree), crew_(jobs) {
   for (int index = 0; index < jobs; ++index) {
     workers_.push_back(std::make_unique<Worker>(tree.space, tree.groups, tree.first_order));
   }
@@ -78,8 +77,7 @@ Done WorkerPool::evaluate(int thread, Task task, const Node& node, const Known& 
 
 void WorkerPool::work(const Batch& batch, Handout& handout, const std::function<bool()>& stop,
                       std::vector<Done>& done) {
-  parallel_for(workers_.size(), jobs(), [&](std::size_t thread) {
-    const int self = static_cast<int>(thread);
+  crew_.run([&](int self) {
     while (!stop()) {
       const std::optional<std::size_t> index = handout.take(self);
       if (!index) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/crew.hpp"
 #include "search/tree/batch.hpp"
 #include "search/tree/handout.hpp"
 
@@ -43,6 +44,7 @@ class WorkerPool {
   Tree tree_;
   bool times_nodes_ = false;
   std::vector<std::unique_ptr<Worker>> workers_;
+  Crew crew_;  // a thread for each worker, as far as the system has them
 };
 
 }  // namespace orrery::search

@@ -175,7 +175,8 @@ class Engine {
 }  // namespace
 
 void time_overflow() {
-  bad_input("", "the simulated time exceeds 106 days", "use fewer or shorter tasks");
+  throw BeyondSimulatedTime("", "the simulated time exceeds 106 days",
+                            "use fewer or shorter tasks");
 }
 
 Timeline run(const Program& program) {

@@ -202,8 +202,10 @@ double longest_run(const PipelineOrder& order, const PipelineCosts& costs) {
 
 void check_longest_run(double picoseconds) {
   if (picoseconds > kMax) {
-    bad_input("pipeline", "the run could take longer than the largest simulated time, 104 days",
-              "state shorter passes, say milliseconds for seconds");
+    throw BeyondSimulatedTime(
+        "pipeline",
+        "all passes one after another take longer than the largest simulated time, 104 days",
+        "fewer micro-batches (a smaller batch), or shorter passes: milliseconds for seconds");
   }
 }
 

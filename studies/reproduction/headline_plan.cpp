@@ -2,6 +2,8 @@
 #include <array>
 
 #include "base/limits.hpp"
+#include "plan/stage/chain_work.hpp"
+#include "plan/stages.hpp"
 #include "search/space/constraints.hpp"
 #include "studies/reproduction/headline_kinds.hpp"
 
@@ -19,7 +21,7 @@ std::vector<int> read_stages(ObjectReader& run, const plan::Plan& plan) {
   if (!cut || !cut->json().is_array()) {
     constexpr std::array<std::string_view, 2> kCuts = {"even", "balanced"};
     return cut && cut->one_of(kCuts) == "balanced"
-               ? plan::balanced_stages(plan.network, plan.sequence, stages)
+               ? plan::balanced_stages(plan::flops_of_chain(plan), stages)
                : plan::even_stages(plan.network, stages);
   }
   std::vector<int> blocks;

@@ -37,51 +37,104 @@ constexpr std::string_view kLatent = "mla_up_proj";
 constexpr std::string_view kLatentAndDense = "mla_up_proj, mlp";
 constexpr std::string_view kCheap = "layernorm, moe_act";
 
+constexpr auto kByNccl = Dispatcher::AllToAll;
+constexpr auto kByDeepEp = Dispatcher::DeepEp;
+constexpr auto kByHybridEp = Dispatcher::HybridEp;
+
 // Releases, network and GPUs of recipes that agree. Precisions: bf16, mxfp8, nvfp4, other fp8;
-// empty: all. The first that fits counts.
-struct RecipeRow {
+// empty: all; batches: 0 for all. The first that fits counts.
+struct RecipeKey {
   int first;
   int last;
   std::string_view network;
   std::string_view gpus;  // families, "" for all
   std::string_view precision;
+  std::int64_t batch;
+};
+struct RecipeRow {
+  RecipeKey key;
   BridgeRecipe facts;
 };
+struct GraphRow {
+  RecipeKey key;
+  plan::GraphScope scope;
+};
 
-// NVIDIA-NeMo/Megatron-Bridge, moe_a2a_overlap, recompute_modules and moe_flex_dispatcher_backend:
-// v0.1.0rc4 scripts/performance/run_script.py; v0.2.0 scripts/performance/configs/*/
-// workload_base_configs.py; v0.3.0, v0.4.0 and v0.5.0 configs/*/*_workload_base_configs.py. Those
-// of one release that differ with the batch alone are left out (gpt-oss in mxfp8).
+// NVIDIA-NeMo/Megatron-Bridge, moe_a2a_overlap, recompute_modules, moe_flex_dispatcher_backend,
+// cutedsl_fused_grouped_mlp and fp8_dot_product_attention: v0.1.0rc4
+// scripts/performance/run_script.py; v0.2.0 scripts/
+// performance/configs/*/workload_base_configs.py; v0.3.0, v0.4.0 and v0.5.0 configs/*/
+// *_workload_base_configs.py.
 constexpr auto kRecipes = std::to_array<RecipeRow>({
-    {1, 1, "deepseekv3", "h100", "", {true, kLatentAndDense, true}},
-    {1, 1, "deepseekv3", "b200 gb200", "", {false, kLatent, false}},
-    {2, 2, "deepseekv3", "h100", "", {true, kLatentAndDense, true}},
-    {2, 2, "deepseekv3", "gb300", "", {false, "moe_act", true}},
-    {2, 2, "deepseekv3", "b200", "", {false, kLatent, false}},
-    {3, 5, "deepseekv3", "h100", "", {false, kLatentAndDense, true}},
-    {3, 5, "deepseekv3", "gb300", "bf16", {false, "moe_act", true}},
-    {4, 4, "deepseekv3", "gb200", "mxfp8", {false, "mlp", true}},
-    {4, 5, "deepseekv3", "gb200", "fp8", {false, "mlp", true}},
-    {4, 5, "deepseekv3", "gb200", "nvfp4", {false, "mlp", true}},
-    {5, 5, "deepseekv3", "gb200", "mxfp8", {true, kLatent, true}},
-    {5, 5, "deepseekv3", "gb300", "mxfp8", {true, "", true}},
-    {2, 5, "deepseekv3", "", "", {false, kLatent, true}},
-    {4, 5, "kimik2", "h100", "", {false, kLatentAndDense, false}},
-    {4, 5, "kimik2", "gb200 gb300", "", {false, kLatent, true}},
-    {4, 5, "kimik2", "b200 b300", "", {false, kLatent, false}},
-    {2, 5, "gptoss120b", "h100 b200 gb200", "bf16", {false, kCheap, false}},
-    {2, 5, "qwen3235b", "h100", "", {true, "", false}},
-    {2, 2, "qwen3235b", "b200", "", {true, "", false}},
-    {3, 3, "qwen3235b", "b300", "", {true, "", false}},
-    {5, 5, "qwen3235b", "gb200 gb300", "mxfp8", {true, "", true}},
-    {2, 5, "qwen3235b", "gb200 gb300", "", {false, "", true}},
-    {5, 5, "qwen3235b", "b300", "", {false, "", true}},
-    {2, 2, "qwen330b", "h100", "", {true, "", false}},
-    {3, 3, "qwen330b", "h100", "", {true, "", true}},
-    {5, 5, "qwen330b", "gb200 gb300 b300", "mxfp8", {true, "", true}},
-    {2, 2, "qwen330b", "gb200 gb300", "", {false, "", true}},
-    {3, 3, "qwen330b", "gb200 gb300 b300", "", {false, "", true}},
-    {4, 5, "qwen330b", "", "", {false, "", true}},
+    {{1, 1, "deepseekv3", "h100", "", 0}, {true, kLatentAndDense, kByDeepEp}},
+    {{1, 1, "deepseekv3", "b200 gb200", "", 0}, {false, kLatent, kByNccl}},
+    {{2, 2, "deepseekv3", "h100", "", 0}, {true, kLatentAndDense, kByDeepEp}},
+    {{2, 2, "deepseekv3", "gb300", "", 0}, {false, "moe_act", kByHybridEp}},
+    {{2, 2, "deepseekv3", "b200", "", 0}, {false, kLatent, kByNccl}},
+    {{3, 5, "deepseekv3", "h100", "", 0}, {false, kLatentAndDense, kByHybridEp}},
+    {{3, 5, "deepseekv3", "gb300", "bf16", 0}, {false, "moe_act", kByHybridEp}},
+    {{4, 4, "deepseekv3", "gb200", "mxfp8", 0}, {false, "mlp", kByHybridEp}},
+    {{4, 5, "deepseekv3", "gb200", "fp8", 0}, {false, "mlp", kByHybridEp}},
+    {{4, 5, "deepseekv3", "gb200", "nvfp4", 0}, {false, "mlp", kByHybridEp}},
+    {{5, 5, "deepseekv3", "gb200", "mxfp8", 0}, {true, kLatent, kByHybridEp, true}},
+    {{5, 5, "deepseekv3", "gb300", "mxfp8", 0}, {true, "", kByHybridEp, true, true}},
+    {{5, 5, "deepseekv3", "b200", "mxfp8", 4096}, {true, kLatentAndDense, kByDeepEp}},
+    {{2, 5, "deepseekv3", "", "", 0}, {false, kLatent, kByHybridEp}},
+    {{4, 5, "kimik2", "h100", "", 0}, {false, kLatentAndDense, kByNccl}},
+    {{4, 5, "kimik2", "gb200 gb300", "", 0}, {false, kLatent, kByHybridEp}},
+    {{4, 5, "kimik2", "b200 b300", "", 0}, {false, kLatent, kByNccl}},
+    {{5, 5, "gptoss120b", "gb200 gb300", "mxfp8", 1280}, {true, "", kByHybridEp, true, true}},
+    {{4, 4, "gptoss120b", "gb200", "", 1280}, {true, kCheap, kByHybridEp}},
+    {{5, 5, "gptoss120b", "gb200", "bf16", 1280}, {true, kCheap, kByNccl}},
+    {{4, 4, "gptoss120b", "b200", "", 1280}, {false, kCheap, kByHybridEp}},
+    {{4, 5, "gptoss120b", "b300", "", 1280}, {false, "", kByHybridEp}},
+    {{2, 5, "gptoss120b", "h100 b200 gb200", "bf16", 0}, {false, kCheap, kByNccl}},
+    {{4, 5, "gptoss120b", "h100 b200 gb200", "", 0}, {false, kCheap, kByNccl}},
+    {{2, 5, "gptoss120b", "b300 gb300", "", 0}, {false, "", kByNccl}},
+    {{2, 5, "qwen3235b", "h100", "", 0}, {true, "", kByNccl}},
+    {{2, 2, "qwen3235b", "b200", "", 0}, {true, "", kByNccl}},
+    {{3, 3, "qwen3235b", "b300", "", 0}, {true, "", kByNccl}},
+    {{5, 5, "qwen3235b", "gb200 gb300", "mxfp8", 8192}, {true, "", kByHybridEp, true, true}},
+    {{2, 5, "qwen3235b", "gb200 gb300", "", 0}, {false, "", kByHybridEp}},
+    {{5, 5, "qwen3235b", "b300", "", 0}, {false, "", kByHybridEp}},
+    {{2, 2, "qwen330b", "h100", "", 0}, {true, "", kByNccl}},
+    {{3, 3, "qwen330b", "h100", "", 0}, {true, "", kByDeepEp}},
+    {{5, 5, "qwen330b", "gb200 gb300 b300", "mxfp8", 0}, {true, "", kByHybridEp, true, true}},
+    {{2, 2, "qwen330b", "gb200 gb300", "", 0}, {false, "", kByHybridEp}},
+    {{3, 3, "qwen330b", "gb200 gb300 b300", "", 0}, {false, "", kByHybridEp}},
+    {{4, 5, "qwen330b", "", "", 0}, {false, "", kByHybridEp}},
+});
+
+constexpr auto kGraphsOfRouter = plan::GraphScope::Router;
+constexpr auto kGraphsOfAttention = plan::GraphScope::Attention;
+constexpr auto kGraphsOfLayers = plan::GraphScope::Layer;
+constexpr auto kNoGraphs = plan::GraphScope::Dense;
+
+// The same, cuda_graphs of v0.1.0rc4's *_llm_pretrain.yaml, where tokens are dropped and padded;
+// cuda_graph_impl and cuda_graph_scope of v0.2.0, v0.3.0 and v0.5.0 ("full_iteration": whole).
+constexpr auto kGraphRows = std::to_array<GraphRow>({
+    {{1, 1, "qwen330b", "b200 gb200", "", 0}, kGraphsOfLayers},
+    {{1, 1, "qwen3235b", "gb200", "", 0}, kGraphsOfLayers},
+    {{2, 2, "deepseekv3", "gb300", "", 0}, kGraphsOfAttention},
+    {{2, 2, "deepseekv3", "gb200", "", 0}, kGraphsOfRouter},
+    {{3, 5, "deepseekv3", "gb300", "bf16", 0}, kGraphsOfAttention},
+    {{5, 5, "deepseekv3", "gb200 gb300", "mxfp8", 0}, kGraphsOfLayers},
+    {{3, 5, "deepseekv3", "gb200", "", 0}, kGraphsOfAttention},
+    {{5, 5, "deepseekv3", "b300", "", 4096}, kGraphsOfAttention},
+    {{5, 5, "deepseekv3", "b200", "mxfp8", 4096}, kGraphsOfAttention},
+    {{5, 5, "gptoss120b", "gb200 gb300", "mxfp8", 1280}, kGraphsOfLayers},
+    {{2, 5, "gptoss120b", "b300 gb300", "", 0}, kGraphsOfAttention},
+    {{5, 5, "qwen3235b", "gb200 gb300", "mxfp8", 8192}, kGraphsOfLayers},
+    {{2, 3, "qwen3235b", "gb300", "bf16", 0}, kGraphsOfRouter},
+    {{3, 5, "qwen3235b", "gb300", "", 8192}, kGraphsOfAttention},
+    {{2, 5, "qwen3235b", "gb300", "", 0}, kGraphsOfRouter},
+    {{2, 5, "qwen3235b", "gb200", "", 0}, kGraphsOfAttention},
+    {{5, 5, "qwen330b", "gb200 gb300 b300", "mxfp8", 0}, kGraphsOfLayers},
+    {{2, 3, "qwen330b", "gb200", "mxfp8", 0}, kGraphsOfRouter},
+    {{2, 5, "qwen330b", "gb200", "", 0}, kGraphsOfAttention},
+    {{5, 5, "qwen330b", "b200", "", 0}, kGraphsOfAttention},
+    {{2, 5, "qwen330b", "h100", "fp8", 0}, kNoGraphs},
+    {{2, 5, "qwen330b", "", "", 0}, kGraphsOfRouter},
 });
 
 // "fp8" beside "MXFP8 on Blackwell" is mxfp8 there.
@@ -90,26 +143,60 @@ std::string recipe_precision(const Measurement& row, std::string_view family) {
   return row.precision == "fp8" && blackwell ? "mxfp8" : row.precision;
 }
 
+struct RecipeAsked {
+  int release = 0;
+  std::string network;
+  std::string family;  // of the GPU
+  std::string precision;
+};
+
+RecipeAsked recipe_asked(const Measurement& row) {
+  RecipeAsked of_row;
+  of_row.release =
+      framework_of(row).facts.name == "Megatron-Bridge" ? release_of(row.framework) : 0;
+  if (of_row.release > 0) {
+    const std::string gpu = stated_gpu(row.gpu);
+    of_row.family = gpu.substr(0, gpu.find('-'));
+    of_row.network = letters_and_digits(row.model_name);
+    of_row.precision = recipe_precision(row, of_row.family);
+  }
+  return of_row;
+}
+
+template <typename Table>
+auto find_recipe(const Table& table, const Measurement& row) {
+  const RecipeAsked of_row = recipe_asked(row);
+  const std::array<std::string_view, 1> names = {of_row.family};
+  return std::find_if(table.begin(), table.end(), [&](const auto& entry) {
+    const RecipeKey& key = entry.key;
+    return of_row.release >= key.first && of_row.release <= key.last &&
+           of_row.network.find(key.network) != std::string::npos &&
+           (key.gpus.empty() || has_word(key.gpus, names)) &&
+           (key.precision.empty() || key.precision == of_row.precision) &&
+           (key.batch == 0 || key.batch == row.global_batch);
+  });
+}
+
 }  // namespace
 
 std::optional<BridgeRecipe> bridge_recipe(const Measurement& row) {
-  const int release =
-      framework_of(row).facts.name == "Megatron-Bridge" ? release_of(row.framework) : 0;
-  if (release == 0) {
-    return std::nullopt;
-  }
-  const std::string gpu = stated_gpu(row.gpu);
-  const std::string family = gpu.substr(0, gpu.find('-'));
-  const std::string network = letters_and_digits(row.model_name);
-  const std::string precision = recipe_precision(row, family);
-  const std::array<std::string_view, 1> names = {family};
-  const auto found = std::find_if(kRecipes.begin(), kRecipes.end(), [&](const RecipeRow& recipe) {
-    return release >= recipe.first && release <= recipe.last &&
-           network.find(recipe.network) != network.npos &&
-           (recipe.gpus.empty() || has_word(recipe.gpus, names)) &&
-           (recipe.precision.empty() || recipe.precision == precision);
-  });
+  const auto* found = find_recipe(kRecipes, row);
   return found == kRecipes.end() ? std::nullopt : std::optional(found->facts);
+}
+
+plan::GraphScope recipe_graphs(const Measurement& row) {
+  const auto* found = find_recipe(kGraphRows, row);
+  return found == kGraphRows.end() ? kNoGraphs : found->scope;
+}
+
+std::vector<std::string> recipe_remarks(const Measurement& row) {
+  const bool trains_more = mentions(row.model_name, "deepseek-v3") && recipe_asked(row).release > 0;
+  const std::string said = to_lower(row.notes + " " + row.variant);
+  if (!trains_more || said.find("mtp") != said.npos ||
+      said.find("multi-token prediction") != said.npos) {
+    return {};
+  }
+  return {"multi-token prediction (the recipe's) is left out"};
 }
 
 }  // namespace orrery::studies

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "plan/schedule_traits.hpp"
+#include "studies/rows/bridge_layouts.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -51,6 +52,8 @@ std::vector<std::string> contradictions(const Measurement& stated, const plan::P
   std::vector<std::string> lines = {batch_contradiction(stated, plan),
                                     parameter_contradiction(stated, plan.network)};
   std::erase(lines, "");
+  const std::vector<std::string> of_recipe = recipe_contradictions(stated);
+  lines.insert(lines.end(), of_recipe.begin(), of_recipe.end());
   return lines;
 }
 

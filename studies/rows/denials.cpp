@@ -35,8 +35,23 @@ std::string without_zeros(std::string_view clause) {
 
 // Deny all of the clause or, alone in a bracket, the one before.
 constexpr auto kBehind = std::to_array<std::string_view>(
-    {"off", "disabled", "none", "false", "unused", "not used", "not enabled", "not applied",
-     "excluded", "ignored", "neglected", "not included", "not counted", "not set", "unset"});
+    {"off",         "disabled",      "none",         "false",
+     "unused",      "not used",      "not enabled",  "not applied",
+     "excluded",    "ignored",       "neglected",    "not included",
+     "not counted", "not set",       "unset",        "not supported",
+     "unsupported", "failed",        "fails",        "not available",
+     "unavailable", "not installed", "not possible", "not needed",
+     "not trained", "not tested",    "not run",      "not implemented",
+     "not working"});
+
+// "was not used", "is disabled": without a subject of its own.
+bool denies_subject(std::string_view clause) {
+  constexpr auto kVerbs = std::to_array<std::string_view>({"was ", "were ", "is ", "are ", "not "});
+  clause = trim(clause);
+  return has_word(clause, kBehind) &&
+         std::any_of(kVerbs.begin(), kVerbs.end(),
+                     [clause](std::string_view verb) { return clause.starts_with(verb); });
+}
 
 // What a clause says before it denies the rest; nothing where the denial stands behind.
 std::string_view asserted_clause(std::string_view clause) {
@@ -96,24 +111,53 @@ bool names_other_run(std::string_view clause) {
   constexpr auto kOthers =
       std::to_array<std::string_view>({"other", "another", "earlier", "previous", "next"});
   constexpr auto kRuns =
-      std::to_array<std::string_view>({"run", "runs", "row", "rows", "experiment", "experiments"});
+      std::to_array<std::string_view>({"run", "runs", "row", "rows", "experiment", "experiments",
+                                       "table", "tables", "figure", "appendix"});
   constexpr auto kSeparate = std::to_array<std::string_view>({"separate"});
   return is_followed(clause, kOthers, kRuns) ||
          (has_word(clause, kSeparate) && has_word(clause, kRuns));
 }
 
+// "1.2x over ZeRO-Offload".
+bool names_speedup(std::string_view clause) {
+  const std::vector<std::string_view> words = split(clause, ' ');
+  for (std::size_t at = 0; at + 1 < words.size(); ++at) {
+    const std::string_view factor = words[at];
+    if (factor.size() > 1 && is_digit(factor.front()) && factor.back() == 'x' &&
+        words[at + 1] == "over") {
+      return true;
+    }
+  }
+  return false;
+}
+
+// "DPO results in appendix", "LoRA numbers in Table 7", "ZeRO-Offload baseline OOMs".
+bool names_other_figures(std::string_view clause) {
+  constexpr auto kFigures =
+      std::to_array<std::string_view>({"results", "numbers", "values", "figures", "timings"});
+  constexpr auto kIn = std::to_array<std::string_view>({"in"});
+  constexpr auto kPlaces = std::to_array<std::string_view>(
+      {"table", "appendix", "figure", "fig", "section", "supplement", "tables", "figures"});
+  constexpr auto kBaselines = std::to_array<std::string_view>(
+      {"baseline ooms", "baseline oom", "baseline runs", "baseline was", "baseline is",
+       "baseline gets", "baseline reaches", "baseline takes", "baseline fails", "over baseline",
+       "over the baseline", "than baseline", "than the baseline"});
+  return (is_followed(clause, kFigures, kIn) && has_word(clause, kPlaces)) ||
+         has_word(clause, kBaselines);
+}
+
 // "HSDP was 4% slower", "HSDP in the paper"; "as in the paper" is said of this run.
 bool names_comparison(std::string_view clause) {
   constexpr auto kWords = std::to_array<std::string_view>(
-      {"versus", "vs", "compared to", "compared with", "planned", "would", "elsewhere", "tried",
-       "prevented", "gave", "debugging", "baseline in"});
+      {"versus", "vs", "compared", "planned", "would", "elsewhere", "tried", "prevented", "gave",
+       "debugging", "baseline in", "see also"});
   constexpr auto kSpeeds = std::to_array<std::string_view>({"slower", "faster"});
   constexpr auto kAre = std::to_array<std::string_view>({"was", "were", "is", "are"});
   constexpr auto kPapers =
       std::to_array<std::string_view>({"in the paper", "in the appendix", "in their paper"});
   constexpr auto kAsThere = std::to_array<std::string_view>({"as"});
-  return has_word(clause, kWords) || is_followed(clause, kAre, kSpeeds) ||
-         (has_word(clause, kPapers) && !has_word(clause, kAsThere));
+  return has_word(clause, kWords) || is_followed(clause, kAre, kSpeeds) || names_speedup(clause) ||
+         names_other_figures(clause) || (has_word(clause, kPapers) && !has_word(clause, kAsThere));
 }
 
 // What a clause says of this run: "FSDP instead of HSDP" is about the first alone.
@@ -195,9 +239,15 @@ std::string asserted(std::string_view text) { return undenied(about_this_run(tex
 
 std::string undenied(std::string_view text) {
   std::string said;
-  std::size_t begin = 0;  // of the clause before
+  std::size_t begin = 0;    // of the clause before
+  std::size_t bracket = 0;  // of the clause that a bracket stands behind
   while (!text.empty()) {
     const std::size_t end = clause_end(text);
+    // "SGD (stochastic gradient descent) was not used" is said of what stands before the bracket.
+    if (said.ends_with(')') && denies_subject(text.substr(0, end))) {
+      said.erase(bracket);
+    }
+    bracket = said.ends_with('(') ? begin : bracket;
     const bool alone = said.ends_with('(') && std::find(kBehind.begin(), kBehind.end(),
                                                         trim(text.substr(0, end))) != kBehind.end();
     said.erase(alone ? begin : said.size());
@@ -212,9 +262,19 @@ std::string undenied(std::string_view text) {
 std::vector<std::string> asserted_clauses(std::string_view text) {
   const std::string lower = about_this_run(text);
   std::vector<std::string> clauses;
+  std::size_t bracket = 0;  // the clause that the last one stands behind
+  char sign = ' ';          // before the clause
   for (std::string_view rest = lower; !rest.empty();) {
     const std::size_t end = clause_end(rest);
-    clauses.push_back(undenied(rest.substr(0, end)));
+    const std::string_view clause = rest.substr(0, end);
+    bracket = sign == '(' ? clauses.size() - 1 : bracket;
+    // "torch.compile (off)", "torch.compile (Inductor) was not used".
+    const bool alone = sign == '(' && is_in(trim(clause), kBehind);
+    if (alone || (sign == ')' && !clauses.empty() && denies_subject(clause))) {
+      clauses[bracket].clear();
+    }
+    clauses.push_back(undenied(clause));
+    sign = end < rest.size() ? rest[end] : ' ';
     rest.remove_prefix(std::min(end + 1, rest.size()));
   }
   return clauses;

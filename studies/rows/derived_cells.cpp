@@ -8,6 +8,7 @@
 #include <cmath>
 #include <string_view>
 
+#include "base/limits.hpp"
 #include "base/text.hpp"
 #include "studies/rows/row_cluster.hpp"
 #include "studies/rows/row_words.hpp"
@@ -164,10 +165,49 @@ OptionalCount count_in_remarks(const Measurement& row, SettingNames names) {
              : std::nullopt;
 }
 
+// "2 gradient accumulation steps": a whole number right before one of the nouns.
+OptionalCount count_before(const Measurement& row, SettingNames nouns) {
+  const std::string text = with_blanks(about_this_run(row.notes + "; " + row.variant));
+  for (const std::string_view noun : nouns) {
+    const std::size_t at = find_word(text, noun);
+    const std::string_view before =
+        trim(std::string_view(text).substr(0, at == text.npos ? 0 : at));
+    const std::size_t begin = before.find_last_not_of("0123456789") + 1;
+    std::int64_t count = 0;
+    std::from_chars(before.data() + begin, before.data() + before.size(), count);
+    if (count > 0 && count <= limits::kMaxBatch) {
+      return count;
+    }
+  }
+  return std::nullopt;
+}
+
+// "TP=4, PP=4".
+void read_degrees(Measurement& row) {
+  constexpr auto kTensor = std::to_array<std::string_view>(
+      {"tp", "tensor parallel", "tensor parallelism", "tensor model parallel"});
+  constexpr auto kStages = std::to_array<std::string_view>(
+      {"pp", "pipeline parallel", "pipeline parallelism", "pipeline model parallel"});
+  constexpr auto kContext = std::to_array<std::string_view>({"cp", "context parallel"});
+  constexpr auto kExperts = std::to_array<std::string_view>({"ep", "expert parallel"});
+  const std::int64_t gpus = row.gpus.value_or(limits::kMaxDevices);
+  const auto read = [&](std::string_view name, OptionalCount& cell, SettingNames names) {
+    const OptionalCount stated = cell ? std::nullopt : count_in_remarks(row, names);
+    if (stated && *stated <= gpus) {
+      fill(name, cell, *stated, row.remarks);
+    }
+  };
+  read("tp", row.tp, kTensor);
+  read("pp", row.pp, kStages);
+  read("cp", row.cp, kContext);
+  read("ep", row.ep, kExperts);
+}
+
 }  // namespace
 
 void read_stated_counts(Measurement& row) {
   Notes& notes = row.remarks;
+  read_degrees(row);
   constexpr auto kSteps = std::to_array<std::string_view>(
       {"gradient accumulation steps", "gradient accumulation", "grad accumulation steps",
        "grad accumulation", "grad accum steps", "grad accum", "accumulation steps", "gas", "ga"});
@@ -177,7 +217,12 @@ void read_stated_counts(Measurement& row) {
   constexpr auto kLayers = std::to_array<std::string_view>(
       {"num layers per virtual pipeline stage", "layers per virtual pipeline stage"});
   if (!row.num_microbatches && (!row.global_batch || !row.micro_batch)) {
-    if (const OptionalCount steps = count_in_remarks(row, kSteps)) {
+    constexpr auto kCounted =
+        std::to_array<std::string_view>({"gradient accumulation steps", "grad accumulation steps",
+                                         "accumulation steps", "micro batches", "microbatches"});
+    OptionalCount steps = count_in_remarks(row, kSteps);
+    steps = steps ? steps : count_before(row, kCounted);
+    if (steps) {
       fill("num_microbatches", row.num_microbatches, *steps, notes);
     }
   }

@@ -58,7 +58,9 @@ plan::Execution transformer_engine() {
   execution.flash_version = 0;
   execution.bias_gradient_sums = true;
   execution.split_transfers = false;
-  execution.gradient_passes = 4;  // and its norm taken, to find NaNs (param_and_grad_buffer.py)
+  execution.gradient_passes = 4;    // and its norm taken, to find NaNs (param_and_grad_buffer.py)
+  execution.expert_kernels = true;  // core/transformer/moe/experts.py, TEGroupedMLP
+  execution.eager_expert_bias = true;  // the same, _apply_bias
   return execution;
 }
 
@@ -109,6 +111,7 @@ plan::Execution megatron_bridge() {
   execution.fp32_gradients = false;
   execution.amax_ranks = plan::AmaxRanks::None;
   execution.weighted_activations = true;  // Megatron-Core after 0.12.0
+  execution.fused_router = true;          // moe_router_fusion of all recipes with experts
   return execution;
 }
 

@@ -10,6 +10,7 @@
 #include "base/text.hpp"
 #include "studies/rows/row_cluster.hpp"
 #include "studies/rows/row_words.hpp"
+#include "studies/rows/settings.hpp"
 #include "topologies/cluster.hpp"
 #include "topologies/documents.hpp"
 #include "topologies/words.hpp"
@@ -97,6 +98,21 @@ std::string gpu_hint(const std::string& text) {
   std::replace(key.begin(), key.end(), ' ', '-');
   const std::string meant = misspelt_name(key, names);
   return meant.empty() ? std::string() : fmt::format(" (did you mean \"{}\"?)", meant);
+}
+
+std::string counted_modules(const Measurement& row, const std::string& gpus) {
+  constexpr auto kTwo =
+      std::to_array<std::string_view>({"2 gcds", "two gcds", "module as one gpu", "modules"});
+  constexpr std::int64_t kModules = 4;  // of a node
+  const std::string bracket = to_lower(gpus).substr(std::min(gpus.size(), gpus.find('(')));
+  const std::int64_t all = row.gpus.value_or(0);
+  const bool twice = all > 0 && bracket.starts_with(fmt::format("({} gcd", 2 * all));
+  const bool said = has_word(asserted_with_blanks(row.notes), kTwo) &&
+                    row.gpus_per_node.value_or(2 * kModules) <= kModules;
+  return mentions(row.gpu, "mi250") && (twice || said)
+             ? fmt::format("{} is a module of two GPUs, each a rank: state {} GPUs",
+                           printable(row.gpu, 60), 2 * all)
+             : std::string();
 }
 
 }  // namespace orrery::studies

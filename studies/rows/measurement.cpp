@@ -14,6 +14,8 @@
 #include "base/text.hpp"
 #include "studies/rows/batch_cells.hpp"
 #include "studies/rows/derived_cells.hpp"
+#include "studies/rows/gpu_words.hpp"
+#include "studies/rows/network_cells.hpp"
 #include "studies/rows/other_training.hpp"
 #include "studies/rows/recompute_words.hpp"
 #include "studies/rows/remark_cells.hpp"
@@ -113,9 +115,9 @@ OptionalCount read_gpus(const Cells& cells, Measurement& row) {
 }
 
 void read_hardware(const Cells& cells, Measurement& row) {
-  row.precision = precision_name(cells.text("precision"));
+  const std::string precision = cells.optional_text("precision");
+  row.precision = precision_name(precision);
   row.precision_detail = cells.optional_text("precision_detail");
-  const std::string precision = cells.text("precision");
   if (row.precision_detail.empty() && to_lower(precision) != row.precision) {
     row.precision_detail = precision;  // "fp8 (rowwise)"
   }
@@ -123,8 +125,8 @@ void read_hardware(const Cells& cells, Measurement& row) {
   row.gpus = read_gpus(cells, row);
   row.gpus_per_node = cells.degree("gpus_per_node", limits::kMaxDevices);
   row.intra_node = cells.optional_text("intra_node");
-  row.inter_node = cells.optional_text("inter_node");
-  row.framework = cells.text("framework");
+  row.inter_node = plain_network(cells.optional_text("inter_node"));
+  row.framework = cells.optional_text("framework");
   row.attention_impl = cells.optional_text("attention_impl");
 }
 
@@ -308,6 +310,9 @@ Measurement read_measurement(const CsvTable& table, std::size_t index, const std
   read_stated_cells(row);
   if (row.unknown.empty()) {
     row.unknown = no_plain_training(row);
+  }
+  if (row.unknown.empty()) {
+    row.unknown = counted_modules(row, cells.optional_text("gpus"));
   }
   return row;
 }

@@ -98,6 +98,9 @@ constexpr std::string_view kCompressed = "compressed gradients as whole ones";
 constexpr std::string_view kPlus = "ZeRO++ as ZeRO: messages in full width over all ranks";
 constexpr std::string_view kPower = "a limit of power as the GPU's own";
 constexpr std::string_view kClocks = "locked clocks as the GPU's own";
+constexpr std::string_view kLocal = "local steps between exchanges as an exchange every step";
+constexpr std::string_view kServer = "parameter servers as all-reduces among ranks";
+constexpr std::string_view kBlocking = "an oversubscribed network as one of full bandwidth";
 constexpr std::string_view kNoPeers = "messages through host memory (NCCL_P2P_DISABLE) as direct";
 constexpr auto kUnmodelled = std::to_array<Unmodelled>({{"mtp", kPrediction},
                                                         {"multi token prediction", kPrediction},
@@ -122,7 +125,32 @@ constexpr auto kUnmodelled = std::to_array<Unmodelled>({{"mtp", kPrediction},
                                                         {"locked clocks", kClocks},
                                                         {"clocks locked", kClocks},
                                                         {"clock locked", kClocks},
+                                                        {"gpus capped at", kPower},
+                                                        {"gpu capped at", kPower},
+                                                        {"capped to", kPower},
+                                                        {"parameter server", kServer},
+                                                        {"parameter servers", kServer},
+                                                        {"diloco", kLocal},
+                                                        {"local sgd", kLocal},
+                                                        {"oversubscribed", kBlocking},
+                                                        {"oversubscription", kBlocking},
                                                         {"nccl p2p disable", kNoPeers}});
+
+// Colossal-AI's tensor parallelism in two and more dimensions; "" where the row names none. Of
+// other frameworks "2D" is FSDP and tensor parallelism.
+std::string tensor_grid(const Measurement& row) {
+  constexpr auto kGrids = std::to_array<std::string_view>({"2d", "2.5d", "3d"});
+  constexpr auto kTensor = std::to_array<std::string_view>({"tensor", "tp", "1d"});
+  const bool colossal = letters_and_digits(row.framework).find("colossal") != std::string::npos;
+  for (const std::string& clause : asserted_clauses(remarks_of(row))) {
+    const bool of_tensors = has_word(clause, kTensor);
+    const bool whole = clause.find("3d parallelism") != clause.npos;  // of three kinds
+    if (has_word(clause, kGrids) && (of_tensors || (colossal && !whole))) {
+      return printable(trim(clause), 60);
+    }
+  }
+  return "";
+}
 
 }  // namespace
 
@@ -147,13 +175,17 @@ std::string no_plain_training(const Measurement& row) {
 }
 
 std::vector<std::string> unmodelled_remarks(const Measurement& row) {
-  const std::string said = asserted_with_blanks(remarks_of(row) + "; " + row.zero_detail);
+  const std::string said =
+      asserted_with_blanks(remarks_of(row) + "; " + row.zero_detail + "; " + row.inter_node);
   std::vector<std::string> lines;
   for (const Unmodelled& one : kUnmodelled) {
     const bool known = !lines.empty() && lines.back() == one.line;
     if (!known && find_word(said, one.word) != said.npos) {
       lines.emplace_back(one.line);
     }
+  }
+  if (const std::string grid = tensor_grid(row); !grid.empty()) {
+    lines.push_back(fmt::format("\"{}\": tensor parallelism in one dimension", grid));
   }
   constexpr std::string_view kWindow = "sliding window";
   if (find_word(said, kWindow) != said.npos && !stated_window(row)) {

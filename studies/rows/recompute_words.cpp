@@ -14,6 +14,7 @@
 #include "base/text.hpp"
 #include "plan/operator_set.hpp"
 #include "studies/rows/measurement.hpp"
+#include "studies/rows/recompute_operators.hpp"
 #include "studies/rows/row_words.hpp"
 #include "studies/rows/settings.hpp"
 
@@ -236,6 +237,11 @@ RecomputeWords kind_in_words(std::string_view cell, std::string_view detail) {
   if (modules || says_any(said, kSome) || states_share(said)) {
     return with("selective");
   }
+  // "recompute attention", "layernorm recompute": parts of a layer, where nothing says the whole.
+  constexpr auto kLayers = std::to_array<std::string_view>({"full", "block", "uniform", "layers"});
+  if (!says_any(said, kLayers) && !recomputed_operators(said).empty()) {
+    return with("selective");
+  }
   const bool layers = is_digit(said.front()) && said.find("layer") != said.npos;  // "8 layers"
   return with(layers || says_any(said, kWhole) ? "full" : "custom");
 }
@@ -243,7 +249,13 @@ RecomputeWords kind_in_words(std::string_view cell, std::string_view detail) {
 }  // namespace
 
 RecomputeWords recompute_words(std::string_view cell, std::string_view detail) {
+  constexpr auto kFull = std::to_array<std::string_view>({"full"});
   RecomputeWords words = kind_in_words(cell, detail);
+  // "remat_policy: full" of a custom one.
+  if (words.name == "custom" && has_word(asserted(to_lower(detail)), kFull) &&
+      recomputed_operators(to_lower(detail)).empty()) {
+    words.name = "full";
+  }
   if (words.name == "full" && recomputes_nothing(words.detail)) {
     return {"none", "", fmt::format("none: {}", printable(words.detail, 60))};
   }

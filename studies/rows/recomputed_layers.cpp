@@ -62,6 +62,18 @@ LayerShare share_of_percent(std::string_view detail) {
              : LayerShare();
 }
 
+// "0.5" alone.
+LayerShare share_of_fraction(std::string_view detail) {
+  constexpr int kWhole = 1000;
+  const std::string_view text = trim(detail);
+  double fraction = 0;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), fraction);
+  const bool alone = read.ec == std::errc() && read.ptr == text.data() + text.size();
+  return alone && fraction > 0 && fraction < 1
+             ? reduced(static_cast<int>(std::lround(fraction * kWhole)), kWhole)
+             : LayerShare();
+}
+
 // "1 of 3 layers", "2/3 of layers", "8/16" alone.
 LayerShare share_in_numbers(std::string_view detail) {
   const bool alone = detail.find_first_not_of("0123456789/ of") == detail.npos;
@@ -82,6 +94,7 @@ LayerShare share_in_ordinals(std::string_view detail, bool whole_layers) {
   constexpr auto kWords =
       std::to_array<std::pair<std::string_view, int>>({{"every other layer", 2},
                                                        {"half of", 2},
+                                                       {"half the layers", 2},
                                                        {"every second layer", 2},
                                                        {"every third layer", 3},
                                                        {"every fourth layer", 4}});
@@ -148,8 +161,9 @@ bool names_operators_apart(std::string_view detail, bool titan) {
 }
 
 LayerShare stated_share(std::string_view detail, bool whole_layers) {
-  for (const LayerShare& stated : {share_in_ordinals(detail, whole_layers),
-                                   share_of_percent(detail), share_in_numbers(detail)}) {
+  for (const LayerShare& stated :
+       {share_in_ordinals(detail, whole_layers), share_of_percent(detail), share_in_numbers(detail),
+        share_of_fraction(detail)}) {
     if (stated.every > 1) {
       return stated;
     }
@@ -165,10 +179,12 @@ bool states_interval(std::string_view detail) {
 }
 
 int layers_of_a_stage(std::string_view detail) {
-  if (states_interval(detail) || layers_left_out(detail) > 0) {
+  const bool share = share_in_numbers(detail).every > 1;  // "10 of 20 layers per stage"
+  if (states_interval(detail) || layers_left_out(detail) > 0 || share) {
     return 0;
   }
-  constexpr auto kPer = std::to_array<std::string_view>({"layers per", "layer per"});
+  constexpr auto kPer = std::to_array<std::string_view>(
+      {"layers per", "layer per", "layers/", "layer/", "layers of each", "layers in each"});
   if (says_any(detail, kPer)) {  // "8 layers per stage"
     return first_number(detail);
   }
@@ -189,6 +205,16 @@ LayerShare share_of_layers(const Measurement& row, std::string_view detail) {
   const int left_out = layers_left_out(detail);
   return left_out > 0 && left_out < layers ? reduced(layers - left_out, layers)
                                            : stated_share(detail, true);
+}
+
+bool names_some_stages(std::string_view detail) {
+  constexpr auto kSome =
+      std::to_array<std::string_view>({"except", "only", "first", "last", "skip", "but", "not"});
+  constexpr auto kAll = std::to_array<std::string_view>(
+      {"per stage", "/stage", "each stage", "every stage", "of a stage", "per vpp stage",
+       "per virtual stage", "per pipeline stage", "of the stage", "per model stage"});
+  const std::size_t stage = detail.find("stage");
+  return stage != detail.npos && !says_any(detail, kAll) && has_word(detail, kSome);
 }
 
 bool lacks_method(std::string_view detail) {

@@ -35,6 +35,9 @@ int layers_of_a_stage(std::string_view detail);
 // that are kept, of which all run again ("1 layer granularity", "checkpoint interval 1 layer").
 bool states_interval(std::string_view detail);
 
+// "except last stage", "first 2 stages only": some stages recompute and others do not.
+bool names_some_stages(std::string_view detail);
+
 // Megatron's number of layers without the method that says what it counts.
 bool lacks_method(std::string_view detail);
 

@@ -9,6 +9,10 @@
 #include <string_view>
 
 #include "base/text.hpp"
+#include "sim/schedule.hpp"
+#include "studies/rows/framework_facts.hpp"
+#include "studies/rows/network_cells.hpp"
+#include "studies/rows/recompute_operators.hpp"
 #include "studies/rows/recompute_words.hpp"
 #include "studies/rows/row_words.hpp"
 #include "studies/rows/settings.hpp"
@@ -41,18 +45,37 @@ void read_recompute(const std::string& clause, Measurement& row) {
   constexpr auto kNames = std::to_array<std::string_view>(
       {"gradient checkpointing", "activation checkpointing", "activation checkpoint",
        "activation recomputation", "activation recompute", "recompute granularity",
-       "recompute activations", "recomputation", "recompute", "rematerialization", "remat",
-       "full ac", "selective ac", "sac"});
-  if (!has_word(with_blanks(clause), kNames)) {
+       "recompute activations", "recomputation", "recompute", "activations checkpoint",
+       "activation ckpt", "rematerialization", "remat", "remat policy", "full ac", "selective ac",
+       "sac"});
+  // "throughput recomputed from the log", "checkpointed every hour" are about something else.
+  constexpr auto kDone = std::to_array<std::string_view>({"recomputed", "checkpointed"});
+  constexpr auto kWhat = std::to_array<std::string_view>(
+      {"layer", "layers", "block", "blocks", "activation", "activations", "attention", "mlp"});
+  const std::string plain = with_blanks(clause);
+  if (!has_word(plain, kNames) && !(has_word(plain, kDone) && has_word(plain, kWhat))) {
     return;
   }
   const bool denied = switch_set(clause, kNames) == false;
   const RecomputeWords words =
       denied ? RecomputeWords{"none", "", ""} : recompute_words(clause, "");
-  if (words.name == "none" || words.name == "full" || words.name == "selective") {
+  const bool policy = words.name == "custom" && !recomputed_operators(words.detail).empty();
+  if (words.name == "none" || words.name == "full" || words.name == "selective" || policy) {
     row.recompute = words.name;
     row.recompute_detail = words.detail;
     row.remarks.push_back(fmt::format("recompute {} (\"{}\")", words.name, printable(clause, 60)));
+  }
+}
+
+// "recompute-granularity full; recompute-method block; recompute-num-layers 2": what stands behind
+// says which layers.
+void read_recompute_detail(const std::string& clause, Measurement& row) {
+  constexpr auto kNames = std::to_array<std::string_view>(
+      {"recompute method", "recompute num layers", "activations checkpoint method",
+       "activations checkpoint num layers", "checkpoint num layers"});
+  if (has_word(with_blanks(clause), kNames)) {
+    row.recompute_detail.append("; ").append(clause);
+    row.remarks.push_back(fmt::format("recompute_detail \"{}\"", printable(clause, 60)));
   }
 }
 
@@ -103,6 +126,118 @@ OptionalCount named_stage(const std::string& clause) {
   return on ? OptionalCount(*on ? 1 : 0) : std::nullopt;
 }
 
+// "DeepSpeed (stage 2)", "FSDP SHARD_GRAD_OP", "PyTorch DDP"; what FSDP does by itself is no news.
+OptionalCount stage_of_framework(const std::string& framework) {
+  constexpr auto kStages = std::to_array<std::string_view>({"zero stage", "zero", "stage"});
+  constexpr auto kTwo = std::to_array<std::string_view>({"shard grad op", "zero offload"});
+  constexpr auto kHybrid = std::to_array<std::string_view>({"hsdp", "hybrid shard"});
+  constexpr auto kWhole = std::to_array<std::string_view>({"ddp", "no shard"});
+  const std::string said = asserted_with_blanks(framework);
+  const double stage = number_set(said, kStages).value_or(-1);
+  if (stage >= 0 && stage <= 3 && stage == std::floor(stage)) {
+    return static_cast<std::int64_t>(stage);
+  }
+  return has_word(said, kTwo)      ? OptionalCount(2)
+         : has_word(said, kHybrid) ? OptionalCount(3)
+         : has_word(said, kWhole)  ? OptionalCount(0)
+                                   : std::nullopt;
+}
+
+void read_stage_of_framework(Measurement& row) {
+  const OptionalCount stage = stage_of_framework(row.framework);
+  if (stage && (*stage != 3 || !shards_parameters(row))) {
+    row.zero_stage = stage;
+    row.remarks.push_back(
+        fmt::format("zero_stage {} (\"{}\")", *stage, printable(row.framework, 60)));
+  }
+}
+
+// "no sequence parallel", "--sequence-parallel"; rings and Ulysses are context parallelism.
+void read_sequence_parallel(const std::vector<std::string>& clauses, Measurement& row) {
+  constexpr auto kNames =
+      std::to_array<std::string_view>({"sequence parallel", "sequence parallelism", "megatron sp"});
+  constexpr auto kOthers = std::to_array<std::string_view>({"ring", "ulysses", "deepspeed"});
+  for (const std::string& clause : clauses) {
+    if (const auto on = switch_set(clause, kNames); on && !has_word(to_lower(row.notes), kOthers)) {
+      row.sequence_parallel = on;
+      row.remarks.push_back(
+          fmt::format("sequence_parallel {} (\"{}\")", *on ? 1 : 0, printable(clause, 60)));
+    }
+  }
+}
+
+// "FP8 training", "bf16 mixed precision".
+void read_precision(const std::string& clause, Measurement& row) {
+  constexpr auto kFormats = std::to_array<std::string_view>(
+      {"fp8", "mxfp8", "bf16", "bfloat16", "fp16", "float16", "fp32", "tf32"});
+  constexpr auto kOf =
+      std::to_array<std::string_view>({"training", "trained", "mixed precision", "precision",
+                                       "gemm", "gemms", "matmul", "matmuls", "hybrid", "amp"});
+  constexpr auto kOthers = std::to_array<std::string_view>(
+      {"gradient", "gradients", "grads", "grad", "reduce", "optimizer", "states", "master",
+       "accumulation", "peak", "all gather", "dispatch"});
+  const std::string said = asserted_with_blanks(clause);
+  if (has_word(said, kFormats) && has_word(said, kOf) && !has_word(said, kOthers)) {
+    row.precision = precision_name(said);
+    row.remarks.push_back(
+        fmt::format("precision {} (\"{}\")", row.precision, printable(clause, 60)));
+  }
+}
+
+// "NCCL over 100G Ethernet".
+void read_network_remark(const std::string& clause, Measurement& row) {
+  if (states_network(asserted(clause))) {
+    const std::string remarks = row.notes + "; " + row.variant;
+    const std::size_t at = to_lower(remarks).find(clause);  // units are told apart by their case
+    row.inter_node = plain_network(at == remarks.npos ? clause : remarks.substr(at, clause.size()));
+    row.remarks.push_back(fmt::format("inter_node \"{}\"", printable(clause, 60)));
+  }
+}
+
+// "interleaved data loading" interleaves something else.
+bool is_about_chunks(std::string_view clause) {
+  constexpr auto kWords = std::to_array<std::string_view>(
+      {"interleaved", "interleaving", "interleave", "non",       "1f1b",   "with",
+       "without",     "virtual",      "pipeline",   "pipelines", "stages", "stage",
+       "chunks",      "chunk",        "model",      "parallel",  "size",   "degree",
+       "per",         "device",       "rank",       "gpu",       "vpp",    "vp",
+       "v",           "factor",       "schedule",   "num",       "layers", "layer",
+       "and",         "of",           "the",        "a",         "each",   "no"});
+  std::string plain = with_blanks(clause);
+  std::replace_if(
+      plain.begin(), plain.end(),
+      [](char c) { return std::string_view("=:+/").find(c) != std::string_view::npos; }, ' ');
+  const std::vector<std::string_view> words = split(plain, ' ');
+  return std::all_of(words.begin(), words.end(), [&](std::string_view word) {
+    return word.find_first_not_of("0123456789") == word.npos ||
+           (word.starts_with("vpp") && word.find_first_not_of("0123456789", 3) == word.npos) ||
+           std::find(kWords.begin(), kWords.end(), word) != kWords.end();
+  });
+}
+
+// "GPipe", "interleaved with 5 virtual stages": a clause that is the name of a schedule.
+void read_schedule_remark(std::string_view clause, Measurement& row) {
+  for (const std::string_view noun : {" schedule", " pipeline", " pipeline schedule"}) {
+    clause.remove_suffix(clause.ends_with(noun) ? noun.size() : 0);
+  }
+  const std::string name = schedule_name(clause);
+  const bool chunked = name == "interleaved" || name == "1f1b";
+  if (name == "none" || !sim::is_registered_schedule(name) || row.pp.value_or(1) <= 1 ||
+      (chunked && !is_about_chunks(clause))) {
+    return;
+  }
+  row.schedule = name;
+  if (to_lower(trim(row.variant)) == trim(clause)) {
+    row.variant.clear();
+  }
+  row.remarks.push_back(fmt::format("schedule {} (\"{}\")", name, printable(clause, 60)));
+  const OptionalCount chunks = chunks_in_schedule(clause);
+  if (chunks && !row.vpp && !row.most_chunks) {
+    row.vpp = chunks;
+    row.remarks.push_back(fmt::format("vpp {}", *chunks));
+  }
+}
+
 // A number counts before a name: "FSDP (ZeRO-2)".
 void read_stage(const std::vector<std::string>& clauses, Measurement& row) {
   for (const auto stage_in : {numbered_stage, named_stage}) {
@@ -121,16 +256,34 @@ void read_stage(const std::vector<std::string>& clauses, Measurement& row) {
 void read_stated_cells(Measurement& row) {
   std::vector<std::string> clauses = clauses_of(row);
   std::erase_if(clauses, is_no_statement);
+  const bool open = row.recompute.empty() && row.recompute_detail.empty();
   for (const std::string& clause : clauses) {
-    if (row.recompute.empty() && row.recompute_detail.empty()) {
+    if (open && row.recompute.empty()) {
       read_recompute(clause, row);
+    } else if (open && row.recompute == "full") {
+      read_recompute_detail(clause, row);
     }
     if (row.attention_impl.empty()) {
       read_attention(clause, row);
     }
+    if (row.precision.empty() && row.precision_detail.empty()) {
+      read_precision(clause, row);
+    }
+    if (row.inter_node.empty()) {
+      read_network_remark(clause, row);
+    }
+    if (row.schedule.empty()) {
+      read_schedule_remark(clause, row);
+    }
   }
   if (!row.zero_stage && row.zero_detail.empty()) {
     read_stage(clauses, row);
+  }
+  if (!row.zero_stage && row.zero_detail.empty()) {
+    read_stage_of_framework(row);
+  }
+  if (!row.sequence_parallel) {
+    read_sequence_parallel(clauses, row);
   }
 }
 

@@ -138,13 +138,21 @@ void apply_precision(const Measurement& row, const FrameworkFacts& framework,
 bool says_compiled(std::string_view cell, bool titan) {
   constexpr auto kNames =
       std::to_array<std::string_view>({"torch.compile", "torch compile", "torch_compile"});
+  constexpr auto kSettings = std::to_array<std::string_view>(
+      {"compile=true", "compile = true", "compile: true", "compile=1", "--compile", "compile=on"});
   constexpr auto kShort = std::to_array<std::string_view>({"compile", "compiled"});
   constexpr auto kOthers =  // "eager vs compile", "compiled from source"
       std::to_array<std::string_view>({"eager", "from", "against", "cuda", "nccl"});
+  constexpr std::string_view kGraphs = "cuda graph";
   const std::vector<std::string> clauses = asserted_clauses(cell);
-  return std::any_of(clauses.begin(), clauses.end(), [&](const std::string& clause) {
-    const bool named = says_any(clause, kNames) || (titan && has_word(clause, kShort));
-    return named && !has_word(clause, kOthers);
+  return std::any_of(clauses.begin(), clauses.end(), [&](std::string clause) {
+    if (const std::size_t at = clause.find(kGraphs); at != clause.npos) {
+      clause.erase(at, kGraphs.size());  // "torch.compile + CUDA graphs"
+    }
+    const bool named = says_any(clause, kNames) || says_any(clause, kSettings) ||
+                       (titan && has_word(clause, kShort));
+    const bool of_loss = clause.find("only") != clause.npos && clause.find("loss") != clause.npos;
+    return named && !of_loss && !has_word(clause, kOthers);
   });
 }
 
@@ -215,6 +223,10 @@ plan::Execution row_execution(const Measurement& row, const FrameworkFacts& fram
     execution.master_weights = true;
   }
   apply_overlap(row, framework, execution);
+  constexpr auto kFusion = std::to_array<std::string_view>({"gradient accumulation fusion"});
+  if (const auto fused = switch_set(row.notes + "; " + row.variant, kFusion)) {
+    execution.fused_grad_accumulation = *fused;
+  }
   if (row.num_microbatches == 1) {
     execution.fused_grad_accumulation = true;  // the first gradient of a step is not added
   }

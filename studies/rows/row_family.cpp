@@ -48,6 +48,16 @@ NetworkSpec nemotron() {
   return spec;
 }
 
+// Biases of attention and experts (openai/gpt-oss config.json, attention_bias;
+// gpt_oss/torch/ model.py, AttentionBlock and MLPBlock).
+NetworkSpec gpt_oss() {
+  NetworkSpec spec = llama();
+  spec.attention_bias = true;
+  spec.attention_output_bias = true;
+  spec.mlp_bias = true;
+  return spec;
+}
+
 NetworkSpec with(NetworkSpec spec, Activation activation) {
   spec.activation = activation;
   return spec;
@@ -127,7 +137,7 @@ const std::vector<FamilyFacts>& family_table() {
       {"gptneox", parallel_blocks(gpt(), true)},
       {"pythia", parallel_blocks(gpt(), true)},
       {"gptj", parallel_blocks(gpt(), false)},
-      {"gptoss", llama()},
+      {"gptoss", gpt_oss()},
       {"mtnlg", gpt()},
       {"opt", with(gpt(), Activation::Relu)},
       {"bloom", bloom()},

@@ -199,7 +199,9 @@ void read_value(const Cells& cells, Measurement& row) {
   }
   std::string_view number = figure;
   number.remove_suffix(unit.size());
-  row.value = cells.positive_in(trim(number), "measured_value") * metric.scale;
+  // "47%" of "MFU %" says per cent twice and means it once.
+  const bool twice = is_share(metric.name) && figure.find('%') != figure.npos;
+  row.value = cells.positive_in(trim(number), "measured_value") * (twice ? 1.0 : metric.scale);
   if (converts) {
     row.remarks.push_back(
         fmt::format("measured_value {} as {} {:g}", printable(cell, 40), row.metric, row.value));
@@ -222,6 +224,9 @@ void read_figure(const Cells& cells, Measurement& row) {
   row.notes = cells.optional_text("notes");
   if (const std::string cp = cells.optional_text("cp"); cp.find('(') != cp.npos) {
     row.notes.append("; cp ").append(in_one_clause(cp));  // "4 (Ulysses)"
+  }
+  if (const std::string tp = cells.optional_text("tp"); tp.find('(') != tp.npos) {
+    row.notes.append("; tp of ").append(in_one_clause(tp.substr(tp.find('('))));  // "4 (2.5D)"
   }
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/text.hpp"
+#include "studies/rows/recompute_operators.hpp"
 #include "studies/rows/recomputed_layers.hpp"
 #include "studies/rows/row_words.hpp"
 #include "studies/rows/stated_offload.hpp"
@@ -18,60 +19,6 @@ namespace {
 
 using plan::BlockRun;
 using plan::Recompute;
-
-struct RecomputeFlagWords {
-  std::string_view phrase;  // in lower case
-  std::string_view operators;
-};
-
-// MaxText's policies save products by name (layers/decoders.py, get_remat_policy); all else runs
-// again. Longer names first.
-constexpr auto kPolicies = std::to_array<RecomputeFlagWords>(
-    {{"save_dot_with_context_except_mlp", "norms+rotary+mlp-up+mlp-activation+mlp-down+residuals"},
-     {"save_dot_except_mlpwi", "norms+rotary+attention+mlp-up+mlp-activation+residuals"},
-     {"save_dot_except_mlp", "norms+rotary+attention+mlp-up+mlp-activation+mlp-down+residuals"},
-     {"save_qkv_proj",
-      "norms+rotary+attention+attention-output+mlp-up+mlp-activation+mlp-down+residuals"},
-     {"minimal_with_context", "norms+rotary+mlp-activation+residuals"},
-     {"minimal_flash", "norms+rotary+mlp-activation+residuals"},
-     {"minimal", "norms+rotary+attention+mlp-activation+residuals"},
-     // jax.checkpoint_policies: products of activations with each other are none of weights.
-     {"with_no_batch_dims", "norms+rotary+attention+mlp-activation+residuals"},
-     {"checkpoint_dots", "norms+rotary+mlp-activation+residuals"},
-     {"dots_saveable", "norms+rotary+mlp-activation+residuals"},
-     {"save_dots", "norms+rotary+mlp-activation+residuals"}});
-
-// --recompute-modules of Megatron-Core (core/transformer/transformer_config.py) and words for them.
-constexpr auto kModules =
-    std::to_array<RecomputeFlagWords>({{"norm", "norms"},
-                                       {"core_attn", "attention-core"},
-                                       {"core attention", "attention-core"},
-                                       {"moe_act", "mlp-activation"},
-                                       {"activation func", "mlp-activation"},
-                                       {"swiglu", "mlp-activation"},
-                                       {"gelu", "mlp-activation"},
-                                       {"mla_up_proj", "qkv"},
-                                       {"mla up-projection", "qkv"},
-                                       {"mlp", "mlp-up+mlp-activation+mlp-down"},
-                                       {"attention", "attention-core"},
-                                       {"attn", "attention-core"}});
-
-// Empty where the text names none.
-std::string operators_of(std::string_view detail) {
-  for (const RecomputeFlagWords& policy : kPolicies) {
-    if (detail.find(policy.phrase) != detail.npos) {
-      return std::string(policy.operators);
-    }
-  }
-  std::string operators;
-  for (const RecomputeFlagWords& module : kModules) {
-    if (detail.find(module.phrase) != detail.npos &&
-        operators.find(module.operators) == operators.npos) {
-      operators.append(operators.empty() ? "" : "+").append(module.operators);
-    }
-  }
-  return operators;
-}
 
 // Whether full recomputation leaves out the last product, whose result no backward reads where the
 // residual is added without dropout. llm-foundry's runs with mixed precision PURE are those of its
@@ -87,12 +34,27 @@ std::string whole_layer(const Measurement& row, const FrameworkFacts& framework)
              : "full";
 }
 
+// "selective + layernorm": beside the attention core.
+bool adds_to_selective(std::string_view detail) {
+  constexpr auto kJoints = std::to_array<std::string_view>(
+      {"selective +", "selective and ", "selective plus ", "selective, plus ", "+ selective"});
+  return says_any(detail, kJoints);
+}
+
+// "attention only": of full recomputation no layer as a whole.
+bool names_parts_only(std::string_view detail) {
+  constexpr auto kOnly = std::to_array<std::string_view>({"only"});
+  return has_word(detail, kOnly) && detail.find("layers") == detail.npos &&
+         !recomputed_operators(detail).empty();
+}
+
 // Selective recomputation as Megatron-LM means it (the attention core) unless the row names
 // operators, layers or torchtitan's form "per-op", which keeps every second product.
 StatedRecompute selective(const Measurement& row, const FrameworkFacts& framework,
                           std::string_view detail) {
+  std::string operators = recomputed_operators(detail);
   if (const auto [share, every] = stated_share(detail, false); every > 1) {
-    return {whole_layer(row, framework), every, 0, share};
+    return {operators.empty() ? whole_layer(row, framework) : operators, every, 0, share};
   }
   const bool titan = framework.name == "torchtitan";
   if (const LayerShare layers = titan ? share_of_option(detail) : LayerShare(); layers.every > 1) {
@@ -101,9 +63,11 @@ StatedRecompute selective(const Measurement& row, const FrameworkFacts& framewor
   if (names_operators_apart(detail, titan)) {
     return {"products", 1, 0};
   }
-  std::string operators = operators_of(detail);
   if (operators.empty() || operators == "attention-core") {
     return {"selective", 1, 0};
+  }
+  if (adds_to_selective(detail) && operators.find("attention") == operators.npos) {
+    operators.append("+attention-core");
   }
   return {std::move(operators), 1, 0};
 }
@@ -128,7 +92,7 @@ bool is_read(std::string_view detail, bool titan) {
   const bool number = detail.find_first_of("0123456789") != detail.npos;
   return !says_any(detail, kUnspecific) &&
          (says_any(detail, kCounting) || (!number && says_any(detail, kKnown)) ||
-          detail.find("offload") != detail.npos || !operators_of(detail).empty());
+          detail.find("offload") != detail.npos || !recomputed_operators(detail).empty());
 }
 
 // Of layers or operators, whatever the row calls its recomputation.
@@ -144,6 +108,13 @@ bool speaks_of_recomputation(std::string_view detail) {
 tl::expected<StatedRecompute, std::string> stated_recompute(const Measurement& row,
                                                             const FrameworkFacts& framework) {
   const std::string detail = to_lower(row.recompute_detail);
+  if (row.recompute != "none" && names_some_stages(detail)) {
+    return tl::unexpected(fmt::format("recomputation of some stages (\"{}\") is not modelled",
+                                      printable(row.recompute_detail, 60)));
+  }
+  if (row.recompute == "full" && names_parts_only(detail)) {
+    return selective(row, framework, detail);
+  }
   if (row.recompute == "full") {
     const int first = layers_of_a_stage(detail);
     const auto [share, every] = first > 0 ? LayerShare() : share_of_layers(row, detail);
@@ -155,13 +126,14 @@ tl::expected<StatedRecompute, std::string> stated_recompute(const Measurement& r
   if (row.recompute != "custom") {
     return StatedRecompute{row.recompute, 1, 0};
   }
+  std::string operators = recomputed_operators(detail);
   if (const auto [share, every] = stated_share(detail, false); every > 1) {
-    return StatedRecompute{whole_layer(row, framework), every, 0, share};
+    return StatedRecompute{operators.empty() ? whole_layer(row, framework) : operators, every, 0,
+                           share};
   }
   if (const int first = layers_of_a_stage(detail); first > 0) {
     return StatedRecompute{whole_layer(row, framework), 1, first, 1};
   }
-  std::string operators = operators_of(detail);
   if (operators.empty()) {
     return tl::unexpected(detail.empty() ? std::string("custom recomputation is not modelled")
                                          : fmt::format("recomputation \"{}\" is not modelled",
@@ -189,6 +161,11 @@ std::vector<std::string> unread_recompute(const Measurement& row) {
   if (full && first > 0 && first <= most && lacks_method(detail)) {
     lines.push_back(fmt::format("recompute_num_layers {} without a method as block: {} of a stage",
                                 first, counted(first, "layer")));
+  }
+  if (full && first == 0 && layers.every == 1 && !names_parts_only(detail) &&
+      !recomputed_operators(detail).empty()) {
+    lines.push_back(
+        fmt::format("recompute full, not \"{}\" alone", printable(row.recompute_detail, 60)));
   }
   if (layers.every > 1 && says_any(detail, kEnds)) {
     lines.push_back(fmt::format("recomputation \"{}\" as {} of every {} layers",

@@ -306,7 +306,12 @@ std::optional<std::int64_t> stage_of_zero(std::string_view cell) {
   if (key == "none") {  // "None (DDP)"
     key = letters_and_digits(cell.substr(std::min(cell.size(), cell.find('('))));
   }
-  for (const std::string_view prefix : {"zerostage", "zero", "stage", "z"}) {
+  // "3 + offload": the number of the column with what goes with it.
+  const bool offloads = key.find("offload") == 1 && !is_digit(key.back());
+  for (const std::string_view prefix : {"zerostage", "zero", "stage", "z", ""}) {
+    if (prefix.empty() && !offloads) {
+      continue;
+    }
     const char stage =
         key.starts_with(prefix) && key.size() > prefix.size() ? key[prefix.size()] : ' ';
     const std::string_view rest =

@@ -20,6 +20,10 @@ using models::AdapterSpec;
 
 constexpr auto kAdapters = std::to_array<std::string_view>({"lora"});
 constexpr auto kOtherAdapters = std::to_array<std::string_view>({"qlora", "dora"});
+// Beside LoRA, "PEFT" is the library.
+constexpr auto kOtherTuning = std::to_array<std::string_view>(
+    {"p-tuning", "p tuning", "p-tuned", "prefix-tuning", "prefix tuning", "prompt tuning",
+     "prompt-tuning", "ia3", "(ia)3", "bitfit", "adapter tuning", "peft", "adalora"});
 
 // "rank 16", "lora_rank=16", "r = 16" from the position `first` on.
 std::int64_t number_named(std::string_view text, std::size_t first,
@@ -93,8 +97,16 @@ Targets read_targets(std::string_view text, AdapterSpec& adapters) {
   AdapterSpec named = adapters;
   named.qkv = says(text, "qkv") || names("q");
   named.o = says(text, "linear_proj") || names("o");
-  named.up = says(text, "linear_fc1") || names("up");
-  named.down = says(text, "linear_fc2") || names("down");
+  constexpr auto kMlp = std::to_array<std::string_view>(
+      {"on mlp", "on the mlp", "on mlps", "mlp only", "on attention and mlp", "on ffn"});
+  constexpr auto kAttention = std::to_array<std::string_view>(
+      {"on attention", "on the attention", "lora attention only", "on attention and mlp"});
+  const bool mlp = has_word(text, kMlp);
+  const bool attention = has_word(text, kAttention);
+  named.qkv = named.qkv || attention;
+  named.o = named.o || attention;
+  named.up = mlp || says(text, "linear_fc1") || names("up");
+  named.down = mlp || says(text, "linear_fc2") || names("down");
   Targets targets{named.qkv || named.o || named.up || named.down};
   if (targets.any) {
     adapters = named;
@@ -141,6 +153,10 @@ AdapterReading read_adapters(const Measurement& row, const FrameworkFacts& frame
     return reading;
   }
   if (!has_word(text, kAdapters)) {
+    reading.refused = has_word(text, kOtherTuning)
+                          ? "tuning of few weights other than by LoRA (P-tuning, prefixes, IA3, "
+                            "BitFit) is not modelled"
+                          : "";
     return reading;
   }
   const std::int64_t stated = rank_in(text);

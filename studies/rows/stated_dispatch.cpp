@@ -6,6 +6,7 @@
 
 #include "base/text.hpp"
 #include "studies/rows/bridge_recipes.hpp"
+#include "studies/rows/routed_load.hpp"
 #include "studies/rows/row_words.hpp"
 #include "studies/rows/settings.hpp"
 #include "studies/rows/stated_overlap.hpp"
@@ -18,6 +19,8 @@ namespace {
 constexpr auto kOnceANode = std::to_array<std::string_view>(
     {"deepep", "deep ep", "hybridep", "hybrid ep", "deduplicated dispatch", "dedup dispatch",
      "node limited", "flex dispatcher"});
+// Of them those that order tokens by expert on the way (the same, HybridEPDispatch).
+constexpr auto kPermuting = std::to_array<std::string_view>({"hybridep", "hybrid ep"});
 constexpr auto kEightBitTokens = std::to_array<std::string_view>(
     {"fp8 dispatch", "fp8 all to all", "fp8 a2a", "dispatch in fp8", "fp8 token dispatch",
      "quantised dispatch", "quantized dispatch", "8 bit dispatch"});
@@ -51,13 +54,17 @@ void apply_dispatch(const Measurement& row, plan::Execution& execution) {
     return;
   }
   const std::optional<BridgeRecipe> recipe = bridge_recipe(row);
-  execution.deduplicated_dispatch |= is_hai_llm(row) || (recipe && recipe->deduplicates);
+  execution.deduplicated_dispatch |=
+      is_hai_llm(row) || (recipe && recipe->dispatcher != Dispatcher::AllToAll);
+  execution.fused_permutation |= recipe && recipe->dispatcher == Dispatcher::HybridEp;
   execution.quantised_dispatch |= is_hai_llm(row);
   for (const std::string* cell : {&row.framework, &row.overlap, &row.variant, &row.notes}) {
     const std::string said = asserted_with_blanks(*cell);
     execution.deduplicated_dispatch |= has_word(said, kOnceANode);
+    execution.fused_permutation |= has_word(said, kPermuting);
     execution.quantised_dispatch |= has_word(said, kEightBitTokens);
   }
+  apply_expert_kernels(row, execution);
 }
 
 bool names_dispatch(std::string_view clause) {

@@ -124,7 +124,103 @@ std::optional<std::int64_t> expert_tensor_in(std::string_view cell) {
   return std::nullopt;
 }
 
+// "[0]*3+[1]*58" lists the dense layers that a column states, too.
+bool lists_first_dense(std::string_view value, const Measurement& row) {
+  constexpr std::string_view kZeros = "[0]*";
+  value = value.substr(std::min(value.size(), value.find(kZeros)));
+  value.remove_prefix(std::min(value.size(), kZeros.size()));
+  std::int64_t dense = 0;
+  std::from_chars(value.data(), value.data() + value.size(), dense);
+  return dense > 0 && dense == row.first_dense_layers;
+}
+
+// "moe_layer_freq=2", "--expert-interval 2", "MoE layer frequency 1/2"; a list of layers or a share
+// of more than one is refused.
+ExpertLayers frequency_set(std::string_view clause, const Measurement& row) {
+  constexpr auto kNames = std::to_array<std::string_view>(
+      {"moe layer freq", "moe layer frequency", "moe frequency", "expert interval",
+       "interleave moe layer step", "decoder sparse step", "moe layer interval"});
+  const std::string text = words_of_options(clause);
+  for (const std::string_view name : kNames) {
+    const std::size_t at = find_word(text, name);
+    if (at == text.npos) {
+      continue;
+    }
+    const std::string_view value = trim(std::string_view(text).substr(at + name.size()));
+    std::int64_t frequency = 0;
+    if (lists_first_dense(value, row)) {
+      return {};
+    }
+    const auto read = std::from_chars(value.data(), value.data() + value.size(), frequency);
+    const std::string_view rest = value.substr(static_cast<std::size_t>(read.ptr - value.data()));
+    if (frequency == 1 && rest.starts_with('/')) {
+      std::from_chars(rest.data() + 1, rest.data() + rest.size(), frequency);
+    }
+    return frequency > 0 ? ExpertLayers{frequency} : ExpertLayers{0, std::string(trim(clause))};
+  }
+  return {};
+}
+
+// "experts on every other layer", "12 of 24 layers are MoE".
+ExpertLayers frequency_in_words(std::string_view clause) {
+  constexpr auto kExperts = std::to_array<std::string_view>({"moe", "expert", "experts", "sparse"});
+  constexpr auto kOthers = std::to_array<std::string_view>(
+      {"recomput", "checkpoint", "remat", "capacity", "parallel", "per expert"});
+  constexpr auto kWords =
+      std::to_array<std::pair<std::string_view, std::int64_t>>({{"every other", 2},
+                                                                {"every second", 2},
+                                                                {"every 2nd", 2},
+                                                                {"alternat", 2},
+                                                                {"half of the layers", 2},
+                                                                {"half the layers", 2},
+                                                                {"half of layers", 2},
+                                                                {"every third", 3},
+                                                                {"every 3rd", 3},
+                                                                {"every fourth", 4},
+                                                                {"every 4th", 4}});
+  if (!has_word(clause, kExperts) || says_any(clause, kOthers)) {
+    return {};
+  }
+  for (const auto& [words, frequency] : kWords) {
+    if (clause.find(words) != clause.npos) {
+      return {frequency};
+    }
+  }
+  const std::size_t between = clause.find(" of ");
+  const std::size_t layers = clause.find(" layers", between);
+  if (between == clause.npos || layers == clause.npos) {
+    return {};
+  }
+  const std::string_view before = clause.substr(0, between);
+  const std::string_view some = before.substr(before.find_last_of(' ') + 1);
+  const std::string_view all = trim(clause.substr(between + 4, layers - between - 4));
+  std::int64_t share = 0;
+  std::int64_t whole = 0;
+  std::from_chars(some.data(), some.data() + some.size(), share);
+  std::from_chars(all.data(), all.data() + all.size(), whole);
+  if (share <= 0 || whole < share) {
+    return {};
+  }
+  return whole % share == 0 ? ExpertLayers{whole / share}
+                            : ExpertLayers{0, std::string(trim(clause))};
+}
+
 }  // namespace
+
+ExpertLayers stated_expert_layers(const Measurement& row) {
+  if (row.experts.value_or(0) <= 1) {
+    return {};
+  }
+  const std::string text = row.notes + "; " + row.variant + "; " + row.model_name;
+  for (const std::string& clause : asserted_clauses(text)) {
+    for (const ExpertLayers& layers : {frequency_set(clause, row), frequency_in_words(clause)}) {
+      if (layers.frequency > 0 || !layers.refused.empty()) {
+        return layers;
+      }
+    }
+  }
+  return {};
+}
 
 std::optional<std::string> missing_experts(const Measurement& row) {
   if (row.experts.value_or(0) > 0) {

@@ -19,6 +19,13 @@ std::optional<std::string> missing_experts(const Measurement& row);
 // Whether the framework spreads the row's experts over context ranks, too.
 bool folds_experts(const Measurement& row, const FrameworkFacts& framework);
 
+// Which layers have experts: every so many, or why what the row says of it is not modelled.
+struct ExpertLayers {
+  std::int64_t frequency = 0;  // 0: it says nothing
+  std::string refused = {};
+};
+ExpertLayers stated_expert_layers(const Measurement& row);
+
 // The degree that cuts every expert's matrices: "ETP=1", "expert_tensor_parallel_size 1" in notes,
 // variant and framework; no value where they say nothing of it.
 std::optional<std::int64_t> stated_expert_tensor(const Measurement& row);

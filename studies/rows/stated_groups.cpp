@@ -16,10 +16,19 @@
 namespace orrery::studies {
 namespace {
 
-// Columns that may name groups, in the form of settings.
+// Columns that may name groups, in the form of settings. ZeRO++'s hpZ keeps a second copy of the
+// parameters in a node, no group of its own for the states.
 std::string remarks_of(const Measurement& row) {
-  return with_blanks(
-      about_this_run(row.notes + "; " + row.variant + "; " + row.zero_detail + "; " + row.overlap));
+  constexpr auto kInName = std::to_array<std::string_view>({"hsdp", "hybrid", "mics"});
+  constexpr std::string_view kSecond = "hpz partition size";
+  const bool named = says_any(to_lower(row.framework), kInName);
+  std::string text =
+      with_blanks(about_this_run(row.notes + "; " + row.variant + "; " + row.zero_detail + "; " +
+                                 row.overlap + (named ? "; " + row.framework : std::string())));
+  for (std::size_t at = text.find(kSecond); at != text.npos; at = text.find(kSecond, at)) {
+    text.replace(at, kSecond.size(), "hpz");
+  }
+  return text;
 }
 
 // A count of ranks by one of its names; 0 where none is stated.
@@ -45,10 +54,11 @@ bool speaks_of_groups(std::string_view remarks) {
 // dcn_fsdp_parallelism nodes), DeepSpeed's MiCS partitions and words for them.
 int stated_ranks(std::string_view remarks) {
   constexpr auto kGroups = std::to_array<std::string_view>(
-      {"sharding group", "shard group", "fsdp group", "zero1 group", "zero 1 group", "zero group",
-       "partition size", "dp shard", "data parallel shard", "sharding degree", "sharding size",
-       "zero1 size", "zero 1 size", "shard size", "shard degree", "fsdp size", "fsdp degree",
-       "hsdp", "hybrid zero"});
+      {"sharding group",  "shard group",    "fsdp group",  "zero1 group",         "zero 1 group",
+       "zero group",      "partition size", "dp shard",    "data parallel shard", "sharding degree",
+       "sharding size",   "zero1 size",     "zero 1 size", "shard size",          "shard degree",
+       "fsdp size",       "fsdp degree",    "hsdp",        "hybrid zero",         "mics",
+       "mics shard size", "mics group"});
   constexpr auto kBare = std::to_array<std::string_view>({"shard"});
   constexpr auto kInSlice = std::to_array<std::string_view>({"ici fsdp parallelism"});
   constexpr auto kSlices = std::to_array<std::string_view>({"dcn fsdp parallelism"});
@@ -57,6 +67,12 @@ int stated_ranks(std::string_view remarks) {
   }
   const int ranks = count_named(remarks, kGroups);
   return ranks == 0 && speaks_of_groups(remarks) ? count_named(remarks, kBare) : ranks;
+}
+
+// "3 (group size 8)" in the stage's own column.
+int ranks_beside_stage(const Measurement& row) {
+  constexpr auto kGroups = std::to_array<std::string_view>({"group size", "group"});
+  return count_named(with_blanks(row.zero_detail), kGroups);
 }
 
 // Copies of the states: groups that data parallelism is over.
@@ -116,6 +132,9 @@ int state_shards(const Measurement& row) {
     return mesh->shards > 0 ? mesh->shards : says_inside(row) ? ranks_of_node(row) : 0;
   }
   if (const int ranks = stated_ranks(remarks); ranks > 1) {
+    return ranks;
+  }
+  if (const int ranks = ranks_beside_stage(row); ranks > 1) {
     return ranks;
   }
   if (const int copies = stated_copies(remarks); copies > 1 && dp % copies == 0) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "studies/rows/stated_offload.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -33,11 +35,14 @@ std::optional<double> share_in_words(std::string_view clause, std::int64_t layer
   if (noun == clause.npos || says_any(clause, kAll)) {
     return std::nullopt;
   }
+  // "activations of 2 layers" are of all that the row has.
   const std::string_view counted = clause.substr(0, noun);
+  const std::size_t of = counted.find(" of ");
+  const bool in_whole = of != counted.npos && is_digit(counted[of - (of > 0 ? 1 : 0)]);
   const auto whole = number_set(counted.substr(std::min(counted.size(), counted.find(" of "))),
                                 std::to_array<std::string_view>({"of"}));
   const auto some = number_set(counted, kCounts);
-  const double all = whole.value_or(static_cast<double>(layers));
+  const double all = in_whole ? whole.value_or(0) : static_cast<double>(layers);
   return some && *some > 0 && *some <= all ? std::optional(*some / all) : std::nullopt;
 }
 
@@ -91,37 +96,77 @@ bool names_nothing_else(std::string_view clause) {
   });
 }
 
+// "ZeRO-3-Offload", "ZeRO3 + offload" and of the stage's column "3 (offload)" take parameters, too,
+// unless the clause names what leaves.
+bool offloads_stage_3(std::string_view clause, bool of_states) {
+  constexpr auto kParts =
+      std::to_array<std::string_view>({"optim", "grad", "master", "adam", "moment"});
+  const std::string key = letters_and_digits(clause);
+  const bool named =
+      key.find("zero3offload") != key.npos || (of_states && key.starts_with("3offload"));
+  return named && !says_any(clause, kParts);
+}
+
+// "ZeRO-2-Offload", "ZeRO-Offload": of the optimizer.
+bool offloads_optimizer(std::string_view clause) {
+  constexpr auto kNames =
+      std::to_array<std::string_view>({"zerooffload", "zero1offload", "zero2offload"});
+  return says_any(letters_and_digits(clause), kNames);
+}
+
+// DeepSpeed's switch for the inputs of layers that recompute.
+bool moves_checkpoints(std::string_view clause) {
+  constexpr auto kNames = std::to_array<std::string_view>({"cpu checkpointing"});
+  return clause.find("cpu_checkpointing") != clause.npos && switch_set(clause, kNames) == true;
+}
+
+// Megatron-Core's cpu_offloading_num_layers: of so many layers of all; 0 where it is not set.
+double share_of_engine_layers(std::string_view clause, const Measurement& row) {
+  constexpr auto kNames = std::to_array<std::string_view>({"cpu offloading num layers"});
+  const double some = number_set(clause, kNames).value_or(0);
+  const auto all = static_cast<double>(row.layers.value_or(0));
+  return some > 0 && some <= all ? some / all : 0;
+}
+
 // One clause in lower case that names what leaves or where to, and with what stands behind its
-// comma; switches take over reductions, too. DeepSpeed's "CPU offload" is that of the optimizer
+// comma; switches take over reductions, too. In the cells of framework and stage "offload" alone is
+// that of states. DeepSpeed's "CPU offload" is that of the optimizer
 // (ZeRO-Offload), PyTorch's CPUOffload that of parameters, too.
 void apply_clause(std::string_view clause, std::string_view whole_remark, const Measurement& row,
-                  bool place_suffices, Offload& offload) {
+                  bool place_suffices, bool of_states, Offload& offload) {
   constexpr auto kParameters =
       std::to_array<std::string_view>({"param", "weight", "infinity", "zero-3 offload"});
-  constexpr auto kOptimizer =
-      std::to_array<std::string_view>({"optimizer", "optimiser", "gradient", "master", "adam",
-                                       "states", "zero-offload", "zero-2 offload"});
+  constexpr auto kOptimizer = std::to_array<std::string_view>(
+      {"optimizer", "optimiser", "gradient", "master", "adam", "states"});
   constexpr auto kPlaces = std::to_array<std::string_view>({"cpu", "host", "nvme"});
   constexpr auto kSwitches = std::to_array<std::string_view>({"sharp"});
   constexpr auto kNoStates = std::to_array<std::string_view>({"checkpoint", "dataset", "eval"});
   constexpr auto kHostSteps =
       std::to_array<std::string_view>({"cpu adam", "cpuadam", "adam on cpu", "adam on the cpu",
                                        "optimizer on cpu", "optimizer on the cpu"});
-  const bool leaves = clause.find("offload") != clause.npos ||
+  const bool leaves = clause.find("offload") != clause.npos || moves_checkpoints(clause) ||
                       clause.find("zero-infinity") != clause.npos || says_any(clause, kHostSteps);
   if (!leaves || has_word(clause, kSwitches)) {
     return;
   }
   const Tier tier = clause.find("nvme") == clause.npos ? Tier::Host : Tier::Disk;
-  if (clause.find("activation") != clause.npos) {
-    offload.activations = share_of(whole_remark, row.layers.value_or(0));
+  const bool checkpoints = moves_checkpoints(clause);
+  if (clause.find("activation") != clause.npos || checkpoints) {
+    offload.activations = checkpoints ? 1 : share_of(whole_remark, row.layers.value_or(0));
     offload.activations_tier = tier;
     return;
   }
-  const bool parameters = says_any(clause, kParameters);
-  const bool states = (parameters || says_any(clause, kOptimizer)) && !says_any(clause, kNoStates);
-  if (states || (says_any(clause, kPlaces) && place_suffices)) {
-    const bool whole = !states && mentions(row.framework, "fsdp");
+  if (const double share = share_of_engine_layers(clause, row); share > 0) {
+    offload.activations = share;
+    return;
+  }
+  const bool parameters = says_any(clause, kParameters) || offloads_stage_3(clause, of_states);
+  const bool named = parameters || says_any(clause, kOptimizer) || offloads_optimizer(clause);
+  const bool states = named && !says_any(clause, kNoStates);
+  const bool placed = says_any(clause, kPlaces) || of_states;
+  if (states || (placed && place_suffices && !says_any(clause, kNoStates))) {
+    const bool fsdp = mentions(row.framework, "fsdp") || mentions(row.zero_detail, "fsdp");
+    const bool whole = !states && fsdp;
     set_states(row, tier, parameters || whole, offload);
   }
 }
@@ -137,11 +182,12 @@ void apply_cell(const std::string& cell, const Measurement& row, Offload& offloa
     for (std::size_t begin = 0; begin < remark.size();) {
       const std::size_t end = std::min(remark.size(), remark.find(',', begin));
       // "optimizer, offloaded to CPU": what leaves stands before the comma.
-      const bool goes_on = trim(remark.substr(begin, end - begin)).starts_with("offloaded");
+      const std::string_view part = trim(remark.substr(begin, end - begin));
+      const bool goes_on = part.starts_with("offloaded") || (of_states && part == "offload");
       const std::size_t first = goes_on ? last : begin;
       const std::string_view clause = remark.substr(first, end - first);
       const bool suffices = of_states || (!of_recomputation && names_nothing_else(clause));
-      apply_clause(clause, remark.substr(first), row, suffices, offload);
+      apply_clause(clause, remark.substr(first), row, suffices, of_states, offload);
       last = begin;
       begin = end + 1;
     }
@@ -157,6 +203,28 @@ Offload stated_offload(const Measurement& row) {
     apply_cell(*text, row, offload);
   }
   return offload;
+}
+
+std::vector<std::string> unread_offload(const Measurement& row) {
+  constexpr auto kStates = std::to_array<std::string_view>(
+      {"optimizer", "optimiser", "states", "param", "twin", "zero"});
+  constexpr auto kNotStates = std::to_array<std::string_view>({"activation", "num_layers"});
+  constexpr auto kShares =
+      std::to_array<std::string_view>({"fraction", "ratio", "share", "offload ratio"});
+  std::vector<std::string> lines;
+  for (const std::string& clause : asserted_clauses(row.notes + "; " + row.variant)) {
+    const double share = number_set(clause, kShares).value_or(1);
+    const std::size_t sign = clause.find('%');
+    const bool part = (share > 0 && share < 1) ||
+                      (sign != clause.npos && sign > 0 && !clause.substr(0, sign).ends_with("100"));
+    if (part && clause.find("offload") != clause.npos && says_any(clause, kStates) &&
+        !says_any(clause, kNotStates)) {
+      lines.push_back(
+          fmt::format("\"{}\": offload of a part of the states as {}", printable(trim(clause), 60),
+                      stated_offload(row).optimizer == Tier::Device ? "of none" : "of all"));
+    }
+  }
+  return lines;
 }
 
 }  // namespace orrery::studies

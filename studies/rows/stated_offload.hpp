@@ -4,11 +4,17 @@
 // framework.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "plan/offload.hpp"
 #include "studies/rows/measurement.hpp"
 
 namespace orrery::studies {
 
 plan::Offload stated_offload(const Measurement& row);
+
+// Offload of a part of the states, which plans do not know, a line each.
+std::vector<std::string> unread_offload(const Measurement& row);
 
 }  // namespace orrery::studies

@@ -43,7 +43,7 @@ bool says_of_adam(std::string_view said, std::span<const std::string_view> forma
 // "bf16 optimizer states", "optimizer states in bf16"; beside "fp32 master" they are one of two.
 bool says_of_states(std::string_view said, std::span<const std::string_view> formats) {
   constexpr auto kNames = std::to_array<std::string_view>(
-      {"optimizer state", "optimiser state", "adam state", "moments"});
+      {"optimizer state", "optimiser state", "adam state", "moments", "exp_avg"});
   return says_together(said, kNames, formats);
 }
 

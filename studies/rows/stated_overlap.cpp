@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "studies/rows/overlap_words.hpp"
 #include "studies/rows/row_words.hpp"
 #include "studies/rows/settings.hpp"
 #include "studies/rows/stated_dispatch.hpp"
@@ -23,25 +24,6 @@ namespace {
 void set_grad_overlap(plan::Execution& execution, bool on) {
   execution.overlap_grad_reduce = on;
   execution.overlap_param_gather = on;
-}
-
-// "tp_comm_overlap: N", "overlap_grad_reduce (off)", "--no-overlap-grad-reduce".
-bool is_switched_off(std::string_view clause) {
-  std::string plain = with_blanks(clause);
-  std::replace_if(
-      plain.begin(), plain.end(),
-      [](char c) { return std::string_view("=:()").find(c) != std::string_view::npos; }, ' ');
-  const std::string_view words = trim(plain);
-  const std::size_t blank = words.find_last_of(' ');
-  return words.starts_with("no ") ||
-         (blank != words.npos && truth_of(words.substr(blank + 1)) == false);
-}
-
-bool denies(std::string_view clause) {
-  constexpr auto kDenials = std::to_array<std::string_view>(
-      {"no overlap", "not overlap", "not hidden", "without", " off", "exposed", "disabled",
-       "=false", "after backward", "at iteration end", "batched"});
-  return says_any(clause, kDenials) || clause.starts_with("no ") || is_switched_off(clause);
 }
 
 // One clause of the overlap column, in lower case: what it names is on, what it denies is off.
@@ -62,7 +44,7 @@ bool apply_phrases(std::string_view clause, plan::Execution& execution) {
   constexpr auto kMessages =
       std::to_array<std::string_view>({"p2p", "pp overlap", "/pp", "pp comm", "pipeline comm",
                                        "pipeline-parallel comm", "pipeline overlap", "send/recv"});
-  const bool on = !denies(clause);
+  const bool on = !denies_overlap(clause);
   const bool of_weights = clause.find("weight-gradient") != std::string_view::npos;  // products
   const bool named = !on || clause.find("overlap") != std::string_view::npos ||
                      clause.find("hidden") != std::string_view::npos ||
@@ -144,7 +126,7 @@ bool apply_sharded(std::string_view clause, plan::Execution& execution) {
       std::to_array<std::string_view>({"reduce-scatter", "reduce scatter", "reducescatter"});
   constexpr auto kHides = std::to_array<std::string_view>({"overlap", "hidden", "prefetch"});
   constexpr auto kNone = std::to_array<std::string_view>({"none", "not prefetch"});
-  const bool off = denies(clause) || says_any(clause, kNone);
+  const bool off = denies_overlap(clause) || says_any(clause, kNone);
   const bool gathers = says_any(clause, kGathers);
   const bool reductions = says_any(clause, kReductions);
   if (has_word(clause, kOthers) || (!off && !says_any(clause, kHides))) {
@@ -166,7 +148,7 @@ std::optional<bool> of_exchanges(std::string_view clause) {
       std::to_array<std::string_view>({"cp", "context", "ulysses", "shared", "sequence"});
   const std::string plain = with_blanks(clause);
   const bool named = has_word(plain, kExchanges) && says_any(plain, kBeside);
-  return named && !has_word(plain, kOthers) ? std::optional(!denies(clause)) : std::nullopt;
+  return named && !has_word(plain, kOthers) ? std::optional(!denies_overlap(clause)) : std::nullopt;
 }
 
 // Experts that every token meets, which run while the others wait (moe_shared_expert_overlap).
@@ -174,7 +156,8 @@ bool apply_shared_experts(std::string_view clause, plan::Execution& execution) {
   const std::string plain = with_blanks(clause);
   const bool named =
       plain.find("shared expert") != plain.npos && plain.find("overlap") != plain.npos;
-  execution.overlap_shared_experts = named ? !denies(clause) : execution.overlap_shared_experts;
+  execution.overlap_shared_experts =
+      named ? !denies_overlap(clause) : execution.overlap_shared_experts;
   return named;
 }
 
@@ -185,76 +168,88 @@ bool apply_clause(std::string_view clause, bool sharded, plan::Execution& execut
   return apply_kinds(clause, execution) || phrases || names || experts;
 }
 
-// "all communication overlapped", "no communication overlap": every kind that is modelled; no value
-// for clauses that name one kind.
-std::optional<bool> of_everything(std::string_view clause) {
-  constexpr auto kKinds = std::to_array<std::string_view>(
-      {"dp", "tp", "pp", "cp", "ep", "p2p", "fsdp", "zero", "grad", "gradient", "gradients",
-       "param", "parameter", "data", "tensor", "pipeline", "context", "expert"});
-  constexpr auto kYes = std::to_array<std::string_view>(
-      {"all", "yes", "on", "true", "1", "full", "fully", "enabled", "everything", "overlap",
-       "overlapped", "all communication", "all comm", "communication overlap",
-       "communication overlapped", "compute/communication overlap", "compute/comm overlap"});
-  constexpr auto kNo = std::to_array<std::string_view>({"no", "false", "0", "disabled"});
-  const std::string_view alone = before_remark(clause);
-  const bool yes = std::find(kYes.begin(), kYes.end(), alone) != kYes.end();
-  if (yes || std::find(kNo.begin(), kNo.end(), alone) != kNo.end()) {
-    return yes;
-  }
-  if (has_word(clause.substr(0, clause.find('(')), kKinds)) {
-    return std::nullopt;
-  }
-  constexpr auto kAll = std::to_array<std::string_view>(
-      {"all communication overlap", "all comm overlap", "all overlap", "everything overlap",
-       "full overlap", "fully overlap", "communication overlapped with comp"});
-  constexpr auto kNone = std::to_array<std::string_view>(
-      {"no communication overlap", "no comm overlap", "communication not overlap",
-       "comm not overlap", "without overlap", "nothing overlap", "no overlap of"});
-  const bool none = says_any(clause, kNone);
-  const bool all = !none && std::any_of(kAll.begin(), kAll.end(), [clause](std::string_view word) {
-    return clause.starts_with(word);
-  });
-  return none || all ? std::optional(all) : std::nullopt;
+// How the clauses of a row are read.
+struct Reader {
+  bool sharded = false;       // parameters are
+  bool sends_beside = false;  // stages do, always
+};
+
+void set_everything(bool on, const Reader& reader, plan::Execution& execution) {
+  set_grad_overlap(execution, on);
+  execution.overlap_p2p = on || reader.sends_beside;
+  execution.stream_tp = on;
 }
 
-// "overlap_grad_reduce=True tp_comm_overlap=False": each setting ends with its value.
-void add_settings(std::string_view clause, std::vector<std::string_view>& clauses) {
-  std::vector<std::size_t> ends;
-  bool sign = false;  // the word before ends with one
-  for (std::size_t begin = 0; begin < clause.size();) {
-    const std::size_t end = std::min(clause.size(), clause.find(' ', begin));
-    const std::string_view word = clause.substr(begin, end - begin);
-    const std::size_t equals = word.find_last_of("=:");
-    const std::string_view value = equals == word.npos ? word : word.substr(equals + 1);
-    const bool plain = value == "true" || value == "false";
-    if (truth_of(value) && (plain || sign || equals != word.npos)) {
-      ends.push_back(end);
+// "none except DP", "all but TP": everything, then the opposite of what is left out.
+bool apply_exception(std::string_view clause, const Reader& reader, plan::Execution& execution) {
+  constexpr auto kExcept = std::to_array<std::string_view>(
+      {" except for ", " except ", " but ", " apart from ", " other than ", " besides "});
+  for (const std::string_view word : kExcept) {
+    const std::size_t at = clause.find(word);
+    const auto everything = overlap_of_everything(clause.substr(0, at));
+    if (at == clause.npos || !everything) {
+      continue;
     }
-    sign = word.ends_with('=') || word.ends_with(':') || (sign && word.empty());
-    begin = end + 1;
+    set_everything(*everything, reader, execution);
+    const std::string_view rest = trim(clause.substr(at + word.size()));
+    return apply_clause(fmt::format("{}{}", *everything ? "no " : "", rest), reader.sharded,
+                        execution);
   }
-  std::size_t begin = 0;
-  for (std::size_t at = 0; at + 1 < ends.size(); ++at) {
-    clauses.push_back(trim(clause.substr(begin, ends[at] - begin)));
-    begin = ends[at];
-  }
-  clauses.push_back(trim(clause.substr(begin)));
+  return false;
 }
 
-// Clauses end at semicolons, at commas outside of brackets, and with one of several values.
-std::vector<std::string_view> clauses_of(std::string_view text) {
-  std::vector<std::string_view> clauses;
-  std::size_t begin = 0;
-  int depth = 0;
-  for (std::size_t at = 0; at <= text.size(); ++at) {
-    const char c = at < text.size() ? text[at] : ';';
-    depth += c == '(' ? 1 : c == ')' ? -1 : 0;
-    if (at == text.size() || c == ';' || (c == ',' && depth <= 0)) {
-      add_settings(trim(text.substr(begin, at - begin)), clauses);
-      begin = at + 1;
+// "DP only", "only the gradient reduction": nothing else. "Backward prefetch only" is FSDP's
+// default.
+bool apply_only(std::string_view clause, const Reader& reader, plan::Execution& execution) {
+  constexpr std::string_view kOnly = "only";
+  std::string_view rest = clause;
+  rest.remove_suffix(clause.ends_with(kOnly) ? kOnly.size() : 0);
+  rest.remove_prefix(rest.starts_with("only ") ? kOnly.size() : 0);
+  plan::Execution named = execution;
+  set_everything(false, reader, named);
+  const bool known = rest.size() < clause.size() && rest.find("prefetch") == rest.npos &&
+                     apply_clause(trim(rest), reader.sharded, named);
+  execution = known ? named : execution;
+  return known;
+}
+
+// "yes (DP)", "no (TP)": the kinds in the bracket alone.
+bool apply_bracket(std::string_view clause, plan::Execution& execution) {
+  const std::size_t open = clause.find('(');
+  const auto value = overlap_of_everything(before_remark(clause));
+  if (!value || open == clause.npos || !clause.ends_with(')')) {
+    return false;
+  }
+  const std::string_view kinds = clause.substr(open + 1, clause.size() - open - 2);
+  return apply_kinds(fmt::format("{}{}", *value ? "" : "no ", kinds), execution);
+}
+
+// False where the clause says nothing that is known.
+bool apply_reading(std::string_view clause, const Reader& reader, plan::Execution& execution) {
+  if (apply_exception(clause, reader, execution) || apply_only(clause, reader, execution) ||
+      apply_bracket(clause, execution)) {
+    return true;
+  }
+  if (const std::optional<bool> everything = overlap_of_everything(clause)) {
+    set_everything(*everything, reader, execution);
+    return true;
+  }
+  return apply_clause(clause, reader.sharded, execution);
+}
+
+// What notes and variant say of overlap counts before the column's own words; clauses on what else
+// may overlap ("data loading") name no kind of communication.
+void apply_remarks(const Measurement& row, const Reader& reader, plan::Execution& execution) {
+  constexpr auto kOverlap = std::to_array<std::string_view>({"overlap", "prefetch"});
+  constexpr auto kOthers = std::to_array<std::string_view>(
+      {"offload", "data load", "dataload", "dataset", "checkpoint", "batches", "optimizer step"});
+  const std::string text = about_this_run(row.notes + "; " + row.variant);
+  for (const std::string_view clause : overlap_clauses(text)) {
+    const bool heading = trim(clause) == "overlap";
+    if (says_any(clause, kOverlap) && !says_any(clause, kOthers) && !heading) {
+      apply_reading(clause, reader, execution);
     }
   }
-  return clauses;
 }
 
 // MegaScale's steps add up: tensor, pipeline, data parallelism, then what is not modelled.
@@ -268,14 +263,6 @@ void apply_step(std::string_view text, plan::Execution& execution) {
   execution.overlap_p2p = execution.overlap_p2p || with_pipeline;
   execution.stream_tp =
       execution.stream_tp || with_pipeline || text.find("tp overlap") != std::string_view::npos;
-}
-
-// Where the cell as a whole says that nothing runs beside anything.
-bool is_nothing(std::string_view text) {
-  constexpr auto kNothing =
-      std::to_array<std::string_view>({"no overlap", "not overlapped", "off"});
-  return text.starts_with("none") ||
-         std::find(kNothing.begin(), kNothing.end(), text) != kNothing.end();
 }
 
 // Words for what every plan has, for what other columns state, and for "as usual".
@@ -309,8 +296,8 @@ std::optional<bool> stated_hidden_exchanges(const Measurement& row) {
   constexpr auto kSettings = std::to_array<std::string_view>(
       {"overlap moe expert parallel comm", "moe a2a overlap", "ep a2a overlap", "a2a overlap"});
   const std::string text = to_lower(row.overlap);
-  std::optional<bool> stated = is_nothing(text) ? std::optional(false) : std::nullopt;
-  for (const std::string_view clause : clauses_of(text)) {
+  std::optional<bool> stated = overlaps_nothing(text) ? std::optional(false) : std::nullopt;
+  for (const std::string_view clause : overlap_clauses(text)) {
     const std::optional<bool> said = of_exchanges(clause);
     stated = said ? said : stated;
   }
@@ -323,15 +310,15 @@ std::vector<std::string> unread_overlap(const Measurement& row) {
   std::vector<std::string> lines;
   constexpr auto kSteps = std::to_array<std::string_view>(
       {"tp overlap", "pp overlap", "dp overlap", "misc", "lamb", "sliding window", "block"});
-  if (is_nothing(text) || (text.starts_with('+') && says_any(text, kSteps))) {
+  if (overlaps_nothing(text) || (text.starts_with('+') && says_any(text, kSteps))) {
     return lines;
   }
   if (text.starts_with('+')) {
     return {fmt::format("overlap \"{}\" as not stated", printable(text, 60))};
   }
-  for (const std::string_view clause : clauses_of(text)) {
+  for (const std::string_view clause : overlap_clauses(text)) {
     plan::Execution unused;
-    if (!of_everything(clause) && !apply_clause(clause, sharded, unused) && !is_no_news(clause)) {
+    if (!apply_reading(clause, {sharded}, unused) && !is_no_news(clause)) {
       lines.push_back(fmt::format("overlap \"{}\" as not stated{}", printable(clause, 60),
                                   likely_word(clause)));
     }
@@ -342,27 +329,21 @@ std::vector<std::string> unread_overlap(const Measurement& row) {
 void apply_overlap(const Measurement& row, const FrameworkFacts& framework,
                    plan::Execution& execution) {
   const std::string text = to_lower(row.overlap);
-  if (is_nothing(text)) {
-    set_grad_overlap(execution, false);
-    execution.overlap_p2p = framework.sends_beside;
-    execution.stream_tp = false;
+  const Reader reader{shards_parameters(row), framework.sends_beside};
+  apply_remarks(row, reader, execution);
+  if (apply_bracket(text, execution)) {
+    return;
+  }
+  if (overlaps_nothing(text)) {
+    set_everything(false, reader, execution);
     return;
   }
   if (text.starts_with('+')) {
     apply_step(text, execution);
     return;
   }
-  for (const std::string_view clause : clauses_of(text)) {
-    if (const std::optional<bool> everything = of_everything(clause)) {
-      set_grad_overlap(execution, *everything);
-      execution.overlap_p2p = *everything || framework.sends_beside;
-      execution.stream_tp = *everything;
-    } else {
-      apply_clause(clause, shards_parameters(row), execution);
-    }
-  }
-  if (mentions(row.notes, "DP gradient all-reduce not overlapped")) {
-    execution.overlap_grad_reduce = false;
+  for (const std::string_view clause : overlap_clauses(text)) {
+    apply_reading(clause, reader, execution);
   }
 }
 

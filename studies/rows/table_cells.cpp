@@ -22,10 +22,33 @@ bool is_one_of(std::string_view cell, std::span<const std::string_view> words) {
 }
 
 bool is_blank(std::string_view cell) {
-  constexpr auto kWords = std::to_array<std::string_view>(
-      {"", "n/a", "na", "-", "--", "\xE2\x80\x93", "\xE2\x80\x94", "?", "null", "not stated",
-       "unstated", "unknown", "not reported", "not given", "not specified", "unspecified", "n.a.",
-       "tbd"});
+  constexpr auto kWords = std::to_array<std::string_view>({"",
+                                                           "n/a",
+                                                           "na",
+                                                           "-",
+                                                           "--",
+                                                           "\xE2\x80\x93",
+                                                           "\xE2\x80\x94",
+                                                           "?",
+                                                           "null",
+                                                           "not stated",
+                                                           "unstated",
+                                                           "unknown",
+                                                           "not reported",
+                                                           "not given",
+                                                           "not specified",
+                                                           "unspecified",
+                                                           "n.a.",
+                                                           "tbd",
+                                                           "nan",
+                                                           "not mentioned",
+                                                           "not disclosed",
+                                                           "undisclosed",
+                                                           "not known",
+                                                           "none stated",
+                                                           "none reported",
+                                                           "none given",
+                                                           "none mentioned"});
   return is_one_of(cell, kWords);
 }
 
@@ -62,6 +85,8 @@ constexpr auto kNouns = std::to_array<CountedNoun>({{"seq_len", "tokens"},
                                                     {"seq_len", "tok"},
                                                     {"gpus", "gpus"},
                                                     {"gpus_per_node", "gpus"},
+                                                    {"gpus", "gcds"},
+                                                    {"gpus_per_node", "gcds"},
                                                     {"params_b", "params"},
                                                     {"params_b", "parameters"},
                                                     {"layers", "layers"},

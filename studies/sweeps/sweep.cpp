@@ -18,6 +18,7 @@
 #include "base/random.hpp"
 #include "base/text.hpp"
 #include "studies/sweeps/member_errors.hpp"
+#include "topologies/mixed_cluster.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -259,6 +260,12 @@ void read_shared(ObjectReader& object, Sweep& sweep) {
   search::Problem& problem = sweep.problem;
   problem.network = object.string_or("network", "");
   problem.cluster = object.string_or("cluster", "");
+  if (topologies::names_mixed_cluster(problem.cluster)) {
+    object.required("cluster").fail(
+        fmt::format("\"{}\" has several kinds of nodes, and sweeps take one kind",
+                    printable(problem.cluster)),
+        "name one kind, or run `orrery plan` for each point");
+  }
   problem.batch = object.integer_or("batch", 0, 1, limits::kMaxBatch);
   problem.sequence = object.integer_or("sequence", 0, 1, limits::kMaxSequence);
   problem.precision = object.string_or("precision", "");

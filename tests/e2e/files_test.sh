@@ -32,6 +32,30 @@ expect 4 $tiny --report /dev/full -o good.json
 [ -s piped.json ] || fail 'a closed pipe took the plan with it'
 "$program" $tiny -o full.json >/dev/full 2>stderr
 [ $? -eq 4 ] && [ -s full.json ] || fail "no room for the table: $(cat stderr)"
+# A pipe that nobody reads, or writes, is waited for until Ctrl-C.
+mkfifo pipe
+for waits in "$tiny -o pipe" "$tiny --resume pipe"; do
+  "$program" $waits >stdout 2>stderr &
+  pid=$!
+  sleep 1
+  kill -INT $pid
+  wait $pid
+  status=$?
+  [ $status -eq 4 ] || fail "$waits: exit $status after an interrupt"
+  grep -q 'Interrupted' stderr || fail "$waits: $(cat stderr)"
+done
+cat pipe >read.json &
+expect 0 $tiny -o pipe
+wait $!
+cmp -s read.json full.json || fail 'a plan through a pipe is another one'
+cat full.json >pipe &
+expect 0 simulate pipe
+# Sweeps write three files; names may be nearly as long as file systems take.
+printf '{"schema": "orrery-sweep", "version": 1, "network": "gpt2", "cluster": "hgx-h100:1", "batch": 8, "axes": [{"field": "batch", "values": [8, 16]}]}' >sweep.json
+for device in - /dev/null pipe; do
+  rejects 2 'takes one file, and a sweep writes three' whatif sweep.json -o $device
+done
+expect 0 $tiny -o "$(printf 'n%.0s' $(seq 240)).json"
 printf 'old' >kept.json
 rejects 4 'folder does not exist' $tiny --output kept.json --trace nowhere/trace.json
 [ "$(cat kept.json)" = old ] || fail 'a failed run changed kept.json'

@@ -7,8 +7,9 @@ root=$(realpath "$here/../..")
 tables=$root/../shared/kernels
 logs=$root/../shared/nccl-logs/rows.csv
 [ -d "$tables" ] && [ -f "$logs" ] || exit 77
-mkdir -p box/costmodel
+mkdir -p box/costmodel box/calibrate
 cp -r "$root/scripts" box/
+cp -r "$root/calibrate/tables" box/calibrate/
 cp -r "$root/costmodel/profiles" "$root/costmodel/kernels" box/costmodel/
 ORRERY=$program LOGS=$logs sh box/scripts/fit_profiles "$tables" >fit.log 2>&1 ||
   fail "fit_profiles: $(tail -3 fit.log)"

@@ -9,7 +9,7 @@ search="plan $problem --json -q"
 expect 0 $search
 without_time stdout >whole
 
-killed_until_done state 0.05 1.2 $search
+killed_until_done state 0.01 1.2 $search
 without_time stdout >pieces
 same pieces whole "after $kills kills"
 rm -f state.tmp*

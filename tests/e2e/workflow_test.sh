@@ -49,6 +49,15 @@ expect 0 $experts,deduplicated_dispatch=false
 expect 0 plan llama3-8b hgx-h100:2 --batch 128 --fix pp=2,tp=2,cp=2,zero=1 --report report.txt
 grep -q '^data-parallel communication, exposed .* 4 ranks in one node' report.txt ||
   fail 'wrong group of data-parallel communication'
+# Of shards in a node their replicas on other nodes; without data ranks sums over the tensor ranks.
+expect 0 plan llama3-8b hgx-h100:2 --batch 64 --report report.txt \
+  --fix pp=1,tp=1,cp=1,zero=3,shard_degree=8,micro_batch=1
+grep -q '^data-parallel .* 8 ranks in one node, 2 replicas of them across nodes' report.txt ||
+  fail 'wrong groups of replicated shards'
+expect 0 plan llama3.2-3b hgx-h100:1 --batch 4 --seq 4096 --report report.txt \
+  --fix tp=8,cp=1,pp=1,sequence_parallel=true,overlap_grad_reduce=false
+grep -q '^data-parallel .* 8 tensor-parallel ranks in one node' report.txt ||
+  fail 'wrong group of gradients that tensor ranks sum'
 # Shards of embedding and head talk over the stages, whatever tensor parallelism there is.
 expect 0 plan llama3-8b hgx-h100:2 --batch 128 --fix pp=4,tp=2,cp=1,zero=1 --schedule vocab-1 \
   --report report.txt

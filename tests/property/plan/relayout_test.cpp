@@ -120,6 +120,34 @@ TEST(Relayout, GivesEveryRankWhatTheNextBlockNeeds) {
   }));
 }
 
+int cells_of(const Box& box) {
+  int cells = 1;
+  for (const auto& [begin, end] : box) {
+    cells *= end - begin;
+  }
+  return cells;
+}
+
+// What is exchanged is what is there after the slices and before the gathers.
+TEST(Relayout, ExchangesWhatSlicesLeaveAndGathersTake) {
+  EXPECT_TRUE(rc::check([] {
+    const Side from(any_kind_of_layout());
+    const Side to(any_kind_of_layout());
+    const Bytes before(cells_of(box_of(0, from.mesh, from.stream)));
+    const Bytes after(cells_of(box_of(0, to.mesh, to.stream)));
+    const auto there = stream_conversions(from.mesh, from.stream, to.mesh, to.stream);
+    const auto back = stream_conversions(to.mesh, to.stream, from.mesh, from.stream);
+    if (there.empty() || there.front().kind != sim::CommKind::AllToAll) {
+      return;
+    }
+    const Bytes exchanged = there.front().bytes(before, after);
+    RC_ASSERT(exchanged == back.front().bytes(after, before));
+    RC_ASSERT(exchanged <= std::max(before, after));
+    const int gathered = there.size() > 1 ? there.back().ranks() : 1;
+    RC_ASSERT(there.front().uneven || exchanged * gathered == after);
+  }));
+}
+
 TEST(Relayout, EqualLayoutsMoveNothing) {
   EXPECT_TRUE(rc::check([] {
     const Side side(any_kind_of_layout());

@@ -78,6 +78,17 @@ TEST(NetworkDocument, RefusesWrongTypesAndAbsurdValues) {
   EXPECT_THAT(refusal(Json::array()), HasSubstr("object"));
 }
 
+// Empty parts would silently be none.
+TEST(NetworkDocument, PartsHaveASize) {
+  for (const auto& [part, size] : {std::pair{"moe", "experts"}, std::pair{"mla", "kv_lora_rank"},
+                                   std::pair{"encoder", "layers"}, std::pair{"cascade", "layers"},
+                                   std::pair{"adapters", "rank"}}) {
+    const std::string message = refusal_with(part, Json::object());
+    EXPECT_THAT(message, HasSubstr(std::string("/") + part));
+    EXPECT_THAT(message, HasSubstr(size));
+  }
+}
+
 TEST(NetworkDocument, RefusesContradictions) {
   EXPECT_THAT(refusal_with("heads", 5), HasSubstr("not divisible"));
   EXPECT_THAT(refusal_with("kv_heads", 3), HasSubstr("kv_heads"));

@@ -131,6 +131,28 @@ TEST(GatheredCopies, FollowWhatRunsAgain) {
   }
 }
 
+// Copies of what ranks gather in 8 bits take 8 bits, whether the part that they take the place of
+// is kept as it was cast or in 16 bits.
+TEST(GatheredCopies, TakeTheBytesThatWereGathered) {
+  Plan plan = gathering_plan(Recompute::None, false);
+  plan.blocks.front().layout.keep_gathered = true;
+  const auto copies = [&] {
+    expect_balanced(plan);
+    BlockCosts costs(plan);
+    return static_cast<double>(
+        kept_copies(costs.block_context(plan.network.chain[2], plan.blocks.front().layout, 1))
+            .value());
+  };
+  const double parts = 2 * kStream / kTensorRanks;
+  EXPECT_EQ(copies(), 2 * kStream - parts);
+  plan.precision = DType::Fp8;
+  EXPECT_EQ(copies(), kStream - parts / 2);
+  plan.execution.fp8_inputs = false;
+  EXPECT_EQ(copies(), kStream - parts);
+  plan.execution.fp8_gathers = false;
+  EXPECT_EQ(copies(), 2 * kStream - parts);
+}
+
 // Keys and values that context ranks gather are gathered again in any case: nothing counts them.
 TEST(GatheredCopies, AreOfProductsAlone) {
   BlockPlan layout;

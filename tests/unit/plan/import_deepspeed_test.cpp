@@ -269,6 +269,17 @@ TEST(DeepSpeedImport, MisspeltKeysAreErrors) {
   EXPECT_THAT(message(R"("zero_optimisation": {"stage": 3})"),
               HasSubstr("did you mean \"zero_optimization\""));
   EXPECT_THAT(message(R"("zero_optimization": {"zenflow": {}})"), HasSubstr("not modelled"));
+  EXPECT_THAT(message(R"("bf16": {"enabledd": true})"), HasSubstr("did you mean \"enabled\""));
+  EXPECT_THAT(message(R"("activation_checkpointing": {"cpu_checkpointingg": true})"),
+              HasSubstr("did you mean \"cpu_checkpointing\""));
+  EXPECT_THAT(message(R"("zero_optimization": {"stage": 3, "offload_optimizer":
+                          {"device": "cpu", "ratoi": 1}})"),
+              HasSubstr("did you mean \"ratio\""));
+  EXPECT_EQ(message(R"("bf16": {"enabled": true, "immediate_grad_update": true},
+                       "activation_checkpointing": {"partition_activations": true, "profile": false},
+                       "zero_optimization": {"stage": 3, "cpu_offload": true, "offload_param":
+                          {"device": "cpu", "pin_memory": true, "buffer_count": 5}})"),
+            "parameters on the host");
   EXPECT_THAT(message(R"("zero_optimization": {"stage": 3, "offload_optimizer":
                         {"device": "cpu", "ratio": 0.5}})"),
               HasSubstr("not modelled"));

@@ -96,6 +96,10 @@ TEST(MegatronImport, ReadsHowTokensTravel) {
   const Plan again = import(find_exporter("megatron").write(plan));
   EXPECT_EQ(again.schedule, "combined-1f1b");
   EXPECT_TRUE(again.execution.deduplicated_dispatch);
+  EXPECT_FALSE(again.execution.fused_permutation);
+  Plan hybrid = plan;
+  hybrid.execution.fused_permutation = true;
+  EXPECT_TRUE(import(find_exporter("megatron").write(hybrid)).execution.fused_permutation);
   EXPECT_EQ(again.network.spec.moe, plan.network.spec.moe);
   EXPECT_TRUE(import(experts + "--moe-shared-expert-intermediate-size 512 "
                                "--moe-shared-expert-overlap")
@@ -161,7 +165,11 @@ TEST(MegatronImport, ReadsTheFlexDispatcher) {
   EXPECT_TRUE(deduplicated(flex));  // the default backend
   EXPECT_FALSE(deduplicated("--moe-token-dispatcher-type alltoall"));
   EXPECT_FALSE(deduplicated("--moe-flex-dispatcher-backend deepep"));  // of no other dispatcher
-  EXPECT_THAT(problem(experts + flex + "--moe-flex-dispatcher-backend hybridep"),
+  const std::string hybrid = flex + "--moe-flex-dispatcher-backend hybridep";
+  EXPECT_TRUE(deduplicated(hybrid));
+  EXPECT_TRUE(import(experts + hybrid).execution.fused_permutation);
+  EXPECT_FALSE(import(experts + flex).execution.fused_permutation);
+  EXPECT_THAT(problem(experts + flex + "--moe-flex-dispatcher-backend other"),
               AllOf(HasSubstr("--moe-flex-dispatcher-backend"), HasSubstr("not modelled")));
   EXPECT_THAT(problem(experts + "--moe-enable-deepep"),
               AllOf(HasSubstr("--moe-enable-deepep"), HasSubstr("type flex")));

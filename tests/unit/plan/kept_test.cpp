@@ -101,6 +101,36 @@ TEST(KeptExpertOutputs, AreThoseThatAreWeighted) {
   EXPECT_GT(time_of(plan, "combine", false), 1.5 * summed);
 }
 
+// silu(gate) * up in two kernels: the second keeps both its operands. RMS norms in ATen's: the
+// input in fp32 and what was normalised, instead of the input in 16 bits.
+TEST(KeptByEagerKernels, AreTheirInputs) {
+  Plan plan = fp8_plan("llama3-8b");
+  plan.precision = DType::Bf16;
+  const models::NetworkSpec& spec = plan.network.spec;
+  const std::int64_t fused = saved(plan);
+  const std::int64_t gate = 2 * tokens(plan) * spec.ffn_hidden;
+  plan.execution.fused_kernels = false;
+  EXPECT_EQ(saved(plan) - fused, gate);
+  plan.execution.fused_kernels = true;
+  plan.execution.eager_elementwise = true;
+  EXPECT_EQ(saved(plan) - fused, gate + 2 * (4 + 2 - 2) * tokens(plan) * spec.hidden);
+}
+
+// Where no kernel of scale, mask and softmax takes the scores, the softmax keeps what it gives in
+// fp32 beside what is cast to 16 bits.
+TEST(KeptByEagerKernels, AreScoresInFp32) {
+  Plan plan = fp8_plan("llama3-8b");
+  plan.precision = DType::Bf16;
+  const std::int64_t heads = plan.network.spec.heads;
+  for (const std::int64_t keys : {4096, 8192}) {
+    plan.sequence = keys;
+    plan.execution.fused_attention = true;
+    const std::int64_t fused = saved(plan) - 4 * heads * keys;  // a sum of exponentials a row
+    plan.execution.fused_attention = false;
+    EXPECT_EQ(saved(plan) - fused, (keys > 4096 ? 6 : 2) * heads * keys * keys);
+  }
+}
+
 // The product that scores experts is no layer of 8 bits.
 TEST(QuantisedProducts, AreNotTheRouters) {
   const Plan plan = fp8_plan("mixtral-8x7b", 8);

@@ -70,6 +70,50 @@ TEST(LayoutReport, ATiedTableOfOneStageIsReducedOnce) {
   EXPECT_EQ(gradient_bytes(plan), 4 * parameters + table);
 }
 
+// The ends of a pipeline add up the gradients of the table that both have.
+TEST(LayoutReport, ATiedTableOfTwoStagesIsSummed) {
+  models::NetworkSpec spec = small_spec();
+  spec.tied_embeddings = true;
+  const auto sums = [&](const std::string& schedule, int chunks) {
+    std::vector<std::string> blocks;
+    const Plan plan =
+        in_pipeline(small_plan(spec, "dgx-a100:1"), schedule, {.dp = 1, .tp = 2, .chunks = chunks});
+    for (const BlockReport& block : report_layouts(plan)) {
+      for (const ReportedCollective& one : block.states) {
+        if (one.axes == "stages with the token table") {
+          EXPECT_EQ(one.kind, CommKind::AllReduce);
+          EXPECT_EQ(one.ranks, 2);
+          EXPECT_EQ(2 * one.bytes.value(), 4.0 * static_cast<double>(spec.vocab * spec.hidden));
+          blocks.push_back(block.name);
+        }
+      }
+    }
+    return blocks;
+  };
+  EXPECT_THAT(sums("1f1b", 1), testing::SizeIs(2));
+  EXPECT_THAT(sums("zb-v", 2), testing::IsEmpty());  // both on the first device
+  spec.tied_embeddings = false;
+  EXPECT_THAT(sums("1f1b", 1), testing::IsEmpty());
+}
+
+// Samples become positions of four ranks, of which two hold the same: either way a rank exchanges
+// what it has without tensor parallelism.
+TEST(LayoutReport, ConversionsExchangeWhatIsTimed) {
+  Plan plan = one_stage_plan({});
+  BlockPlan cut{.tp = 2, .cp = 4};
+  cut.context = ContextParallel::Ulysses;
+  plan.blocks = {{4, {}}, {static_cast<int>(plan.network.chain.size()) - 4, cut}};
+  const double held = 2.0 * static_cast<double>(plan.micro_batch * plan.sequence * 1024);
+  int exchanges = 0;
+  for (const BlockReport& block : report_layouts(plan)) {
+    for (const ReportedCollective& one : block.conversion) {
+      exchanges += one.kind == CommKind::AllToAll ? 1 : 0;
+      EXPECT_EQ(one.bytes.value(), one.kind == CommKind::AllToAll ? held : 2 * held);
+    }
+  }
+  EXPECT_EQ(exchanges, 2);
+}
+
 // What a forward gathered and keeps is not gathered for the backward; tensors that their ranks
 // broadcast are not gathered at all.
 TEST(LayoutReport, ParametersAreGatheredAsTheStepDoes) {

@@ -5,7 +5,7 @@
 
 #include "plan/simulation/simulate.hpp"
 #include "plan/stage/memory.hpp"
-#include "tests/unit/plan/plan_fixture.hpp"
+#include "tests/unit/plan/pipeline_fixture.hpp"
 
 namespace orrery::plan {
 namespace {
@@ -87,6 +87,22 @@ TEST(MemoryReplay, ShardedStatesShrink) {
     const std::int64_t peak = replay_memory(plan, facts).front().allocated.value();
     EXPECT_GT(peak, previous);
     previous = peak;
+  }
+}
+
+// Every version of the parameters that an asynchronous schedule keeps is there.
+TEST(MemoryReplay, HoldsTheVersionsOfParameters) {
+  for (const char* schedule : {"pipedream", "pipedream-2bw", "xpipe"}) {
+    Plan plan = in_pipeline(small_plan(), schedule);
+    plan.blocks.front().layout.zero_stage = 0;
+    const std::vector<MemoryPeak> peaks = replay_memory(plan);
+    const std::vector<StageMemory> stages = Simulator(plan).memory(plan);
+    for (std::size_t device = 0; device < peaks.size(); ++device) {
+      const StageMemory& stage = stages[device];
+      EXPECT_GT(peaks[device].allocated,
+                stage.parameters + stage.gradients + stage.optimizer + stage.activations)
+          << schedule << " " << device;
+    }
   }
 }
 

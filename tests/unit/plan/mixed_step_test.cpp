@@ -26,6 +26,7 @@ TEST(MixedStep, AFasterFirstStageLeavesNoLongerWait) {
   auto slow = copy_of(plan);
   slow->cluster.pools.push_back({"last", slow->cluster.pools[0].cluster});
   slow->profiles.push_back(slow->profiles[0]);
+  slow->cluster.pools[2].cluster.gpu.name = "another";  // in both cases as many chips are like it
   // The gather of the last stage takes longer than the first stage's forward.
   topologies::ScaleUp& links = slow->cluster.pools[2].cluster.node.scale_up;
   links.nccl_bandwidth = BytesPerSecond(1e9);

@@ -23,8 +23,7 @@ using testing::HasSubstr;
 Plan pipeline_of_modules(const std::string& schedule, bool frozen, int chunks = 1) {
   Plan plan = in_pipeline(small_plan(with_encoder(frozen)), schedule,
                           {.micro_batches = 8, .chunks = chunks});
-  plan.stage_blocks =
-      cut_stages(plan.network, plan.sequence, 4, chunks, module_cut(plan), /*balanced=*/false);
+  plan.stage_blocks = cut_stages(plan.network, plan.sequence, 4, chunks, module_cut(plan));
   return plan;
 }
 
@@ -148,8 +147,7 @@ Plan cascade(int pp = 4) {
   const int chunks = pp > 1 ? 2 : 1;
   Plan plan = in_pipeline(small_plan(with_cascade()), schedule,
                           {.pp = pp, .dp = 16 / pp, .tp = 1, .micro_batches = 8, .chunks = chunks});
-  plan.stage_blocks =
-      cut_stages(plan.network, plan.sequence, pp, chunks, module_cut(plan), /*balanced=*/false);
+  plan.stage_blocks = cut_stages(plan.network, plan.sequence, pp, chunks, module_cut(plan));
   return plan;
 }
 

@@ -35,6 +35,20 @@ TEST(Nvfp4, LargeProductsReachTheShareOfTheirPeakThatFp8Reaches) {
   EXPECT_NEAR(fp8 / burst.gemm(shape), 2.0, 0.05);  // 9,000 and 4,500 TFLOP/s
 }
 
+// fp8_attention: the forward of attention alone, at the rate of fp8.
+TEST(Nvfp4, AttentionInFp8IsAsFastAsItsTable) {
+  models::NetworkSpec spec = small_spec();
+  spec.sequence = 32768;  // beyond what the host takes to launch it
+  Plan plan = small_plan(spec, "hgx-b200:2");
+  plan.sequence = spec.sequence;
+  plan.precision = DType::Nvfp4;
+  const auto usual = simulate(plan).iteration_time;
+  plan.execution.fp8_attention = true;
+  EXPECT_LT(simulate(plan).iteration_time, usual);
+  plan.profile.attention.fp8_forward_rate = 0;  // not measured
+  EXPECT_EQ(simulate(plan).iteration_time, usual);
+}
+
 TEST(Nvfp4, OtherGpusHaveNoRate) {
   Plan plan = small_plan(small_spec(), "hgx-h100:2");
   plan.precision = DType::Nvfp4;

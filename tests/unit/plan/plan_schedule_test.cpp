@@ -68,8 +68,8 @@ void give_what_it_needs(const sim::Schedule& schedule, Plan& plan) {
     plan.blocks.front().count = static_cast<int>(plan.network.chain.size());
     plan.chunks = traits.by_modules || traits.cascades ? 2 : 1;
     plan.encoder_parts = traits.by_modules ? 2 : 1;
-    plan.stage_blocks = cut_stages(plan.network, plan.sequence, plan.pp, plan.chunks,
-                                   module_cut(plan), /*balanced=*/false);
+    plan.stage_blocks =
+        cut_stages(plan.network, plan.sequence, plan.pp, plan.chunks, module_cut(plan));
   }
   if (traits.packs_sequences) {  // 8 ranks
     plan.dp *= plan.pp;

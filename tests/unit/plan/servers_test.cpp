@@ -68,6 +68,35 @@ TEST(Servers, MoveTheSameForEveryWave) {
             simulate(one).iteration_time);
 }
 
+// A node that serves sends and receives at once: of N nodes, with gradients G and parameters P of a
+// node, G (1 - 1/s) + P (N - 1)/s one way and the same with G and P swapped the other way.
+TEST(Servers, SendAndReceiveAtOnce) {
+  const auto time_with = [](int servers, double host_link) {
+    Plan plan = in_pipeline(small_plan(small_spec(), "dgx-a100:4"), "hetpipe",
+                            {.pp = 1, .dp = 32, .tp = 1, .micro_batches = 4});
+    plan.blocks.front().layout.zero_stage = 0;
+    plan.servers = servers;
+    plan.cluster.node.host_memory_bandwidth = {};
+    plan.cluster.node.host_link_per_gpu = BytesPerSecond(host_link);
+    return to_seconds(service_of(plan)).value();
+  };
+  // G : P = 2 : 1, so that for s = 4, 2, 1 what counts is 4.5, 7 and 12 / 2 a rank.
+  EXPECT_NEAR(time_with(2, 0) / time_with(4, 0), 7 / 4.5, 0.01);
+  EXPECT_NEAR(time_with(1, 0) / time_with(4, 0), 12 / 4.5, 0.01);
+}
+
+// A GPU moves its own gradients and parameters over its link, however many servers there are.
+TEST(Servers, LeaveTheLinksOfGpusAlone) {
+  const auto time_with = [](int servers) {
+    Plan plan = workers("hetpipe", 4, 4);
+    plan.servers = servers;
+    plan.cluster.node.host_memory_bandwidth = {};
+    plan.cluster.node.host_link_per_gpu = BytesPerSecond(1e8);
+    return service_of(plan);
+  };
+  EXPECT_EQ(time_with(1), time_with(2));
+}
+
 // The step is the longer of the computation and the visits of all workers at a server.
 TEST(Servers, AreVisitedInARing) {
   Plan plan = workers("zou-ps-ring", 1, 1);

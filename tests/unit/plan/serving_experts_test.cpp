@@ -107,6 +107,22 @@ TEST(ServingExperts, SimulatesAndKeepsItsBound) {
   }
 }
 
+// A replica without a request has its share of the experts' part of all iterations.
+TEST(ServingExperts, IdleReplicasAreBusyWithTheirExperts) {
+  Plan plan = served_expert_plan(1, 8);
+  Serving serving = *plan.serving;
+  serving.requests.count = 3;
+  serve(plan, serving);
+  const ServingSimulation simulation = simulate_serving(plan);
+  ASSERT_FALSE(simulation.does_not_fit);
+  EXPECT_EQ(simulation.requests, 3);
+  Seconds parts;
+  for (const Seconds part : simulation.parts) {
+    parts += part;
+  }
+  EXPECT_NEAR(parts.value(), simulation.busy.value(), 1e-6 * parts.value());
+}
+
 TEST(ServingExperts, BadInput) {
   const auto problem = [](int tp, int ep, int dp, int cp = 1) {
     try {

@@ -178,6 +178,38 @@ TEST(ServingSimulation, CountsTokensAndOrdersPercentiles) {
 }
 
 // Replicas share nothing: twice the GPUs with twice the requests take as long.
+// There is no time between the tokens of requests that have one.
+TEST(ServingSimulation, OneTokenHasNoTimePerToken) {
+  Plan plan = replicas_of("llama3-8b", "hgx-h100:1", {}, 1, DType::Bf16);
+  Serving serving = some_requests(8);
+  serving.requests.output = {1};
+  serve(plan, serving);
+  const ServingSimulation simulation = simulate_serving(plan);
+  ASSERT_FALSE(simulation.does_not_fit);
+  EXPECT_EQ(simulation.per_output_token.count, 0);
+  EXPECT_EQ(simulation.latency.count, 8);
+  const Json document = to_json(simulation);
+  EXPECT_TRUE(document.find("time_per_output_token_s")->is_null());
+  EXPECT_FALSE(document.find("request_latency_s")->is_null());
+}
+
+// One scheduler for all stages of a replica.
+TEST(ServingCost, TheHostStartsAnIterationOnce) {
+  Plan plan = replicas_of("llama3-8b", "hgx-h100:1", {}, 4, DType::Bf16);
+  Serving serving = some_requests(8);
+  serve(plan, serving);
+  ServingModel free(plan);
+  serving.options.host_per_iteration = Seconds(0.25);
+  serve(plan, serving);
+  ServingModel hosted(plan);
+  const std::vector<Iteration> one = {decoding(8, 500)};
+  Seconds host;
+  for (int stage = 0; stage < 4; ++stage) {
+    host += hosted.cost(stage, one).time - free.cost(stage, one).time;
+  }
+  EXPECT_NEAR(host.value(), 0.25, 1e-9);
+}
+
 TEST(ServingSimulation, ReplicasAreIndependent) {
   const auto constant = [](Serving& serving) {
     serving.requests.prompt = {200, 0, 0};

@@ -4,7 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
+
 #include "plan/block/cost.hpp"
+#include "tests/unit/plan/mixed_fixture.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {
@@ -37,6 +40,34 @@ TEST(SlowestChip, SlowsProductsUnderAPowerLimit) {
   EXPECT_GT(many, few * 1.005);
   EXPECT_LT(many, few * hungriest_chip(2048));
   EXPECT_EQ(layer_seconds("dgx-a100:2"), layer_seconds("dgx-a100:256"));  // no limit known
+}
+
+// A step waits for chips of other pools, too: two pools of one kind are as slow as one of all.
+TEST(SlowestChip, MayBeInAnotherPool) {
+  const MixedPlan unlike = mixed_plan("hgx-h100:1+dgx-a100:3");
+  MixedMachine alike = *unlike.machine;
+  alike.cluster.pools[1].cluster = topologies::load_cluster("hgx-h100:3");
+  alike.profiles[1] = alike.profiles[0];
+  MixedPlan two = unlike;
+  two.machine = std::make_shared<const MixedMachine>(alike);
+  for (const std::size_t pool : {0UL, 1UL}) {
+    EXPECT_EQ(pool_view(two, pool).gpus_alike, 32);
+  }
+  EXPECT_EQ(pool_view(unlike, 0).gpus_alike, 8);
+  EXPECT_EQ(pool_view(unlike, 1).gpus_alike, 24);
+
+  const auto seconds_of = [](const Plan& plan) {
+    BlockCosts costs(plan);
+    return costs.of(plan.network.chain[1], plan.layout_of(1), 8).forward.compute.value();
+  };
+  models::NetworkSpec spec = small_spec();
+  spec.hidden = 8192;
+  spec.head_dim = 512;
+  spec.ffn_hidden = 32768;
+  MixedPlan large = two;
+  large.shape.network = models::build_network(spec, "test");
+  EXPECT_EQ(seconds_of(pool_view(large, 0)), layer_seconds("hgx-h100:4"));
+  EXPECT_GT(seconds_of(pool_view(large, 0)), layer_seconds("hgx-h100:1"));
 }
 
 }  // namespace

@@ -106,6 +106,20 @@ TEST(LateWeightGradients, ReadWhatBGathered) {
   }
 }
 
+// B alone reads the softmax of the loss: to W stay the hidden state and gradients of logits.
+TEST(LateWeightGradients, OfTheOutputLayerReadNoSoftmax) {
+  const Plan plan = split_pipeline("zb-h2", 1, DType::Bf16);
+  BlockCosts costs(plan);
+  SplitBackwards splits;
+  const std::vector<StageContent> contents = stage_contents(plan);
+  const std::int64_t tokens = plan.micro_batch * plan.sequence;
+  EXPECT_EQ(splits.kept(contents.back(), plan, costs).ends.value(), 2 * tokens * (1024 + 51200));
+  EXPECT_EQ(splits.kept(contents.front(), plan, costs).ends.value(), 0);
+  const StageMemory counted = Simulator(plan).memory(plan).back();
+  const auto replayed = static_cast<double>(replay_memory(plan).back().allocated.value());
+  EXPECT_LT(replayed, static_cast<double>(counted.allocated().value()));
+}
+
 INSTANTIATE_TEST_SUITE_P(Schedules, CutBackwards,
                          testing::Values(std::pair{"zb-h1", 1}, std::pair{"zb-h2", 1},
                                          std::pair{"zb-v", 2}, std::pair{"v-half", 2}),

@@ -98,6 +98,50 @@ TEST(StreamConversions, BalancedRanksExchangeTheirChunks) {
   EXPECT_TRUE(stream_conversions(plan, balanced, in_order).empty());
 }
 
+// Of 8 ranks 4 exchange samples for positions and 2 hold the same of them: those slice first, or
+// gather last, so that the exchange is of what a rank has without a copy.
+TEST(StreamConversions, RanksExchangeWhatSlicesLeave) {
+  const Plan plan = small_plan();
+  const BlockPlan data;
+  BlockPlan cut;
+  cut.tp = 2;
+  cut.cp = 4;
+  cut.context = ContextParallel::Ulysses;
+  const Bytes one(1 << 20);
+  const auto there = stream_conversions(plan, data, cut);
+  ASSERT_EQ(there.size(), 2U);
+  EXPECT_EQ(there[0].kind, sim::CommKind::AllToAll);
+  EXPECT_EQ(there[0].bytes(one, one * 2), one);
+  EXPECT_EQ(there[1].kind, sim::CommKind::AllGather);
+  EXPECT_EQ(there[1].bytes(one, one * 2), one * 2);
+  const auto back = stream_conversions(plan, cut, data);
+  ASSERT_EQ(back.size(), 1U);
+  EXPECT_EQ(back[0].ranks(), 4);
+  EXPECT_EQ(back[0].bytes(one * 2, one), one);
+  // As they are timed.
+  const BlockCosts costs(plan);
+  const Relayout change = relayout(plan, data, ByteCount(1 << 20), cut, ByteCount(1 << 21), costs);
+  const auto group = group_of(back[0].factors, plan.cluster.node.gpus);
+  EXPECT_EQ(change.backward, costs.collectives().time(sim::CommKind::AllToAll, one, group));
+}
+
+// Sequence shards of two ranks that become samples, of ranks that come to cut the sequence instead:
+// each needs positions that some of the others alone have.
+TEST(StreamConversions, UnevenExchangesCountTheLargerSide) {
+  Layout from;
+  from.set(Axis::Context, Placement::sharded(Var::Seq));
+  Layout to;
+  to.set(Axis::Tensor, Placement::sharded(Var::Seq));
+  to.set(Axis::Context, Placement::sharded(Var::Batch));
+  Mesh mesh;
+  mesh.size = {2, 1, 1, 1, 4, 1, 1, 1};
+  const Bytes one(1 << 20);
+  EXPECT_EQ(stream_conversions(mesh, from, mesh, to).front().bytes(one * 2, one), one * 2);
+  EXPECT_EQ(stream_conversions(mesh, to, mesh, from).front().bytes(one, one * 2), one * 2);
+  from.set(Axis::Tensor, Placement::sharded(Var::Batch));  // nothing is sliced
+  EXPECT_EQ(stream_conversions(mesh, from, mesh, to).front().bytes(one, one), one);
+}
+
 Plan with_layouts_by_stage(const std::string& schedule, const BlockPlan& first,
                            const BlockPlan& second) {
   Plan plan = small_plan();

@@ -317,6 +317,23 @@ TEST(TensorMeshCheck, DepthThatIsNotStatedCoversTheRanks) {
   EXPECT_EQ(factors(2), (std::vector<int>{2, 1, 1}));
 }
 
+// Four ranks are no cube, though a mesh of 1 x 2 x 2 has as many: that one is stated.
+TEST(TensorMeshCheck, ACubeHasEqualSides) {
+  Plan plan = small_plan();
+  plan.dp = 2;
+  plan.micro_batch = 8;
+  for (const int tp : {2, 4}) {
+    BlockPlan& layout = plan.blocks.front().layout;
+    layout = mesh(TensorMesh::ThreeD, tp);
+    plan.dp = 8 / tp;
+    EXPECT_NE(problem(plan).find("are no cube"), std::string::npos) << problem(plan);
+    layout.tp_rows = 2;
+    layout.tp_depth = tp / 2;
+    EXPECT_EQ(problem(plan), "");
+    EXPECT_EQ(tensor_factors(layout).columns, 1);
+  }
+}
+
 TEST(TensorMeshCheck, NamesWhatDoesNotFit) {
   Plan plan = small_plan();
   const int ranks = plan.num_gpus() / plan.pp;

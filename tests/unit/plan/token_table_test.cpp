@@ -153,6 +153,24 @@ TEST(TokenTable, IsSummedByShardsWhereGradientsAreSharded) {
   EXPECT_LT(time_of_sum(2, 8, 1).value(), 9 * time_of_sum(2, 8, 2).value());
 }
 
+// The first and the second half of the chain on a stage each, on tensor ranks of their own number.
+Seconds sum_of_unlike(int first, int second) {
+  Plan plan = with_table("1f1b", true, models::Family::Gpt, {.pp = 2, .dp = 8 / first, .tp = 1});
+  const int half = plan.stage_blocks.front();
+  plan.blocks = {{half, {.tp = first}}, {plan.stage_blocks.back(), {.tp = second}}};
+  plan.micro_batch = first;
+  check_plan(plan, "test");
+  BlockCosts costs(plan);
+  return tied_embedding_time(plan, holders(plan), costs);
+}
+
+// Whichever of them has the larger part of the table is waited for.
+TEST(TokenTable, IsSummedAsTheHolderWithMostHasIt) {
+  EXPECT_EQ(sum_of_unlike(4, 2), sum_of_unlike(2, 2));
+  EXPECT_EQ(sum_of_unlike(2, 4), sum_of_unlike(2, 2));
+  EXPECT_LT(sum_of_unlike(4, 4), sum_of_unlike(2, 2));
+}
+
 // The ends of four stages of two ranks are six GPUs apart, in one node of eight.
 TEST(TokenTable, IsSummedInsideANode) {
   const Plan plan = with_table("1f1b", true, models::Family::Gpt, {.dp = 2, .tp = 1});

@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <fstream>
+#include <string>
 
 #include "search/mixed/cuts.hpp"
 #include "search/mixed/nearest.hpp"
 #include "search/mixed/search.hpp"
+#include "search/tree/search.hpp"
 #include "tests/unit/base/testing.hpp"
 
 namespace orrery::search {
@@ -50,6 +53,23 @@ TEST(MixedSearch, FasterGpusTakeMoreLayersOrMoreMicroBatches) {
   ASSERT_EQ(shares.groups.size(), 2U);
   EXPECT_GT(shares.groups[0].micro_batches, shares.groups[1].micro_batches * 3 / 2);
   EXPECT_EQ(verify(*replicas.best), "");
+}
+
+// The same GPUs as two pools give a space with more cuts, of which none is better here than the one
+// that the homogeneous space has.
+TEST(MixedSearch, TwoEqualPoolsAreNoFasterThanOne) {
+  const std::string fixes = "tp=1,pp=8,dp=2,micro_batch=1,schedule=zb-2p,zero=1,recompute=none";
+  Problem problem = problem_on(::testing::TempDir() + "two-equal-pools.json");
+  std::ofstream(problem.cluster) << R"({"schema": "orrery-mixed-cluster", "version": 1,
+      "name": "two", "pools": [{"name": "one", "cluster": "l40s-8:1"},
+                               {"name": "other", "cluster": "l40s-8:1"}]})";
+  problem.batch = 32;
+  problem.sequence = 2048;
+  const MixedOutcome mixed = search_mixed(mixed_base_plan(problem), fixed_options(fixes));
+  problem.cluster = "l40s-8:2";
+  const Outcome one = search(base_plan(problem), fixed_options(fixes));
+  ASSERT_TRUE(mixed.best && one.best);
+  EXPECT_LE(one.best->simulation.iteration_time, mixed.best->simulation.iteration_time);
 }
 
 // However short the time: a plan that fits, of a space that is all counted.

@@ -74,6 +74,22 @@ TEST(MixedTeams, PayWhereNothingElseUsesAllGpus) {
   EXPECT_EQ(verify(*all.best), "");
 }
 
+// Listing the arrangements of a large cluster ends when it is told to.
+TEST(MixedTeams, ListingCanBeStopped) {
+  plan::MixedPlan base = one_layer(true);
+  base.shape.batch = 1 << 12;
+  const Constraints any;
+  plan::MixedSimulator simulator(base);
+  const MixedSpace whole(base, any, simulator);
+  int asked = 0;
+  const MixedSpace part(base, any, simulator, [&] { return ++asked == 1; });
+  EXPECT_TRUE(whole.is_whole());
+  EXPECT_FALSE(part.is_whole());
+  EXPECT_LT(part.arrangements().size(), whole.arrangements().size());
+  const MixedSpace copy(part, simulator);
+  EXPECT_FALSE(copy.is_whole());
+}
+
 // The twin: every plan of a small space, one after the other.
 TEST(MixedTeams, EqualSimulatingEverything) {
   plan::MixedPlan base = one_layer(true);

@@ -109,6 +109,27 @@ TEST(PackedSearch, IsTheSameOnAnyNumberOfThreads) {
   EXPECT_EQ(one.plans, 4 + 2 * 8 + 2);  // tp 8 has one data rank: ZeRO-0 alone
 }
 
+// A limit on time waits for one plan; a stop does not. Nothing is claimed of what was not tried.
+TEST(PackedSearch, AnEarlyEndSaysWhatIsLeft) {
+  const std::vector<std::int64_t> lengths = mixed_lengths();
+  for (const char* fixed : {"recompute=full", "schedule=dynapipe,pp=2,recompute=full"}) {
+    Options options = options_of(fixed, 1);
+    options.time_limit = Seconds(1e-9);
+    const Outcome late = search_packed(base_of(lengths), options, lengths);
+    EXPECT_TRUE(late.timed_out) << fixed;
+    EXPECT_TRUE(late.best) << fixed;
+    EXPECT_GT(late.unexplored, 0) << fixed;
+    EXPECT_EQ(late.plans, late.infeasible + late.unexplored + late.simulated) << fixed;
+    options = options_of(fixed, 1);
+    options.stop = [] { return true; };
+    const Outcome stopped = search_packed(base_of(lengths), options, lengths);
+    EXPECT_TRUE(stopped.interrupted && !stopped.timed_out) << fixed;
+    EXPECT_FALSE(stopped.best) << fixed;
+    EXPECT_EQ(stopped.unexplored, stopped.plans) << fixed;
+    EXPECT_EQ(stopped.infeasible, 0) << fixed;
+  }
+}
+
 TEST(PackedSearch, FindsNothingForASequenceThatFitsNowhere) {
   const std::vector<std::int64_t> lengths = {1 << 22};
   const Outcome outcome =
@@ -218,7 +239,8 @@ TEST(PackedSearch, ArcsAreSearchedWhenNamed) {
   const Outcome outcome = search(base, options);
   ASSERT_TRUE(outcome.best.has_value());
   EXPECT_EQ(outcome.best->plan.schedule, "layerpipe");
-  EXPECT_EQ(outcome.best->simulation.staleness, 3);
+  EXPECT_EQ(outcome.best->plan.stage_blocks, (std::vector<int>{3, 3, 3, 1}));
+  EXPECT_EQ(outcome.best->simulation.staleness, 6);  // 3 of an even cut, which takes 40 % longer
   EXPECT_EQ(outcome.gap_fraction, 0);
 }
 

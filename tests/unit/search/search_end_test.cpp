@@ -40,6 +40,20 @@ TEST(Search, TimeLimitLeavesAnHonestGap) {
   }
 }
 
+// A plan that takes longer than can be simulated is passed over, and does not end the search.
+TEST(Search, PlansBeyondSimulatedTimeArePassedOver) {
+  plan::Plan base = base_plan({small_spec(4), "dgx-a100:1", {}, 64, 2048});
+  base.batch = 1 << 23;
+  base.sequence = 1 << 20;
+  Options options;
+  options.constraints.fix("schedule=1f1b,recompute=full,micro_batch=1,tp=1,cp=8");
+  const Outcome none = search(base, options);
+  EXPECT_FALSE(none.best);
+  EXPECT_GT(none.plans, 0);
+  EXPECT_EQ(none.infeasible, none.plans);
+  EXPECT_THAT(none.closest_overflow, testing::HasSubstr("104 days"));
+}
+
 // What the checker says of an answer is what its plans take and hold, not what the search wrote.
 TEST(Search, ReportedPlansAreCheckedApart) {
   Options options;

@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "plan/stage/chain_work.hpp"
+#include "plan/stages.hpp"
 #include "tests/unit/search/small_search.hpp"
 
 namespace orrery::search {
@@ -117,15 +119,25 @@ TEST(Space, FoldsExpertsOverTensorRanks) {
 // Cuts are made when they are asked for, by whichever thread comes first.
 TEST(Space, CutsAreTheSameWhoeverAsksFirst) {
   const plan::Plan base = base_plan({small_spec(64), "dgx-a100:1", {"node.gpus=4"}, 8, 2048});
-  const Constraints none;
+  const Constraints none = fixed("schedule=interleaved");
   const Space alone(base, none);
   const Space shared(base, none);
+  // Of devices with one stage each, and with two.
+  const auto cuts_of = [](const Space& space, int count, bool balanced) {
+    const ScheduleSpace& schedules = space.schedules();
+    const ScheduleChoice& choice = schedules.choices().front();
+    std::vector<std::vector<int>> cuts = {schedules.stages(count, 1, choice, balanced)};
+    if (count > 1 && count <= 32) {
+      cuts.push_back(schedules.stages(count, 2, choice, balanced));
+    }
+    return cuts;
+  };
   std::vector<std::thread> threads;
   for (int thread = 0; thread < 4; ++thread) {
     threads.emplace_back([&, thread] {
       for (int step = 0; step < 64; ++step) {
         const int count = 1 + (thread % 2 == 0 ? step : 63 - step);
-        (void)shared.schedules().stages(count, step % 2 == 0);
+        (void)cuts_of(shared, count, step % 2 == 0);
       }
     });
   }
@@ -134,10 +146,9 @@ TEST(Space, CutsAreTheSameWhoeverAsksFirst) {
   }
   for (int count = 1; count <= 64; ++count) {
     for (const bool balanced : {false, true}) {
-      EXPECT_EQ(shared.schedules().stages(count, balanced),
-                alone.schedules().stages(count, balanced));
+      EXPECT_EQ(cuts_of(shared, count, balanced), cuts_of(alone, count, balanced));
     }
-    EXPECT_EQ(shared.schedules().stages(count, false), plan::even_stages(base.network, count));
+    EXPECT_EQ(cuts_of(shared, count, false).front(), plan::even_stages(base.network, count));
   }
 }
 
@@ -178,7 +189,10 @@ TEST(Space, CutsUnevenChunksBothWays) {
     return found;
   };
   const std::vector<int> even = plan::even_stages(base.network, 4);
-  const std::vector<int> balanced = plan::balanced_stages(base.network, 2048, 4);
+  const std::vector<std::uint16_t> in_turn = {0, 1, 0, 1};
+  const std::vector<std::int64_t> work = plan::work_of_chain(base);
+  const std::vector<int> balanced =
+      plan::balance_devices(work, in_turn, plan::balanced_stages(work, 4));
   ASSERT_NE(even, balanced);
   EXPECT_EQ(cuts("interleaved", ""), (std::set{even, balanced}));
   EXPECT_EQ(cuts("interleaved", ",stages=even"), std::set{even});

@@ -6,6 +6,9 @@
 
 #include <string>
 
+#include "studies/rows/bridge_layouts.hpp"
+#include "studies/rows/bridge_recipes.hpp"
+#include "studies/rows/routed_load.hpp"
 #include "studies/rows/row_choice.hpp"
 #include "studies/rows/stated_overlap.hpp"
 #include "tests/unit/studies/testing.hpp"
@@ -133,6 +136,103 @@ TEST(ExpertExchanges, RecipesRecomputeOperatorsAndChooseTheLibrary) {
   EXPECT_EQ(plan::recompute_text(plan.layout_of(1)), "qkv");
   EXPECT_TRUE(plan.execution.deduplicated_dispatch);
   EXPECT_THAT(assumed, testing::Contains("recompute mla_up_proj (the recipe's)"));
+}
+
+TEST(ExpertExchanges, RecipesChooseKernelsOfExperts) {
+  const plan::Execution late =
+      execution_of(bridge("26.06", "deepseek-v3-x", "GB200-186GB", "mxfp8"));
+  EXPECT_TRUE(late.fused_permutation);
+  EXPECT_TRUE(late.fused_experts);
+  EXPECT_FALSE(late.fp8_attention);
+  EXPECT_TRUE(execution_of(bridge("26.06", "deepseek-v3-x", "GB300-288GB", "mxfp8")).fp8_attention);
+  EXPECT_TRUE(late.fused_router);
+  EXPECT_FALSE(late.expert_kernels);
+  EXPECT_FALSE(late.expert_padding);
+  EXPECT_FALSE(late.eager_expert_bias);
+  EXPECT_EQ(late.graph_scope, plan::GraphScope::Layer);
+  const plan::Execution early =
+      execution_of(bridge("25.11", "deepseek-v3-x", "H100-80GB-SXM", "fp8"));
+  EXPECT_TRUE(early.deduplicated_dispatch);
+  EXPECT_FALSE(early.fused_permutation);
+  EXPECT_TRUE(early.expert_kernels);
+  EXPECT_TRUE(early.expert_padding);
+  EXPECT_TRUE(early.eager_expert_bias);
+  EXPECT_FALSE(early.cuda_graphs);
+  Changes dropped = bridge("25.09", "deepseek-v3-x", "B200-180GB-SXM", "mxfp8");
+  EXPECT_TRUE(execution_of(dropped).expert_padding);
+  dropped["notes"] = "(tokendrop)";
+  EXPECT_FALSE(execution_of(dropped).expert_padding);
+}
+
+TEST(ExpertExchanges, ExpertsOfGptOssHaveBiases) {
+  const Changes row =
+      mixture({{"model_family", "gpt-oss"}, {"framework", "Megatron-Bridge 25.11"}});
+  const plan::Plan plan = row_plan(row_of(row)).value();
+  EXPECT_TRUE(plan.network.spec.mlp_bias);
+  EXPECT_TRUE(plan.execution.eager_expert_bias);
+  Changes other = row;
+  other["model_family"] = "mixtral";
+  EXPECT_FALSE(row_plan(row_of(other)).value().network.spec.mlp_bias);
+}
+
+// Two batches of one release have recipes of their own.
+TEST(ExpertExchanges, RecipesAreOfABatch) {
+  Changes row = bridge("26.06", "gpt-oss-120b-x", "B300-288GB-SXM", "mxfp8");
+  row["global_batch"] = "1280";
+  EXPECT_TRUE(execution_of(row).fused_permutation);
+  row["global_batch"] = "512";
+  EXPECT_FALSE(execution_of(row).fused_permutation);
+  EXPECT_EQ(execution_of(row).graph_scope, plan::GraphScope::Attention);
+}
+
+TEST(ExpertExchanges, RecipesPredictASecondToken) {
+  const auto remarks = [](const std::string& notes) {
+    Changes row = bridge("26.02", "deepseek-v3", "GB200-186GB", "mxfp8");
+    row["notes"] = notes;
+    return recipe_remarks(row_of(row));
+  };
+  EXPECT_THAT(remarks(""),
+              testing::ElementsAre("multi-token prediction (the recipe's) is left out"));
+  EXPECT_TRUE(remarks("(w/o MTP)").empty());
+}
+
+TEST(ExpertExchanges, TablesContradictRecipes) {
+  Changes row = bridge("25.11", "gpt-oss-120b-x", "B200-180GB-SXM", "bf16");
+  row["ep"] = "8";
+  row["tp"] = row["pp"] = row["vpp"] = "1";
+  row["micro_batch"] = "4";
+  row["global_batch"] = "512";
+  EXPECT_THAT(recipe_contradictions(row_of(row)),
+              testing::ElementsAre("ep 8, not 64 as in the recipe of 25.11"));
+  row["ep"] = "64";
+  EXPECT_TRUE(recipe_contradictions(row_of(row)).empty());
+  row["framework"] = "Megatron-LM 25.11";
+  row["ep"] = "8";
+  EXPECT_TRUE(recipe_contradictions(row_of(row)).empty());
+}
+
+// What the artifact counted for its systems, without a balancing loss alone.
+TEST(RoutedLoad, IsWhatWasCounted) {
+  Changes row = mixture({{"framework", "Hetu-Galvatron (FSEP)"},
+                         {"experts", "8"},
+                         {"top_k", "2"},
+                         {"variant", "static EP + FSDP"},
+                         {"notes", "auxiliary loss 0.0; real, unbalanced routing"}});
+  EXPECT_EQ(execution_of(row).routing_imbalance, 1.66);
+  EXPECT_THAT(routing_remarks(row_of(row)),
+              testing::ElementsAre(
+                  "1.66 times the mean of tokens on the busiest rank (static EP, as counted)"));
+  row["variant"] = "LAER re-layout (FSEP)";
+  EXPECT_EQ(execution_of(row).routing_imbalance, 1.41);
+  row["variant"] = "LAER planner without priority-queue start";
+  EXPECT_EQ(execution_of(row).routing_imbalance, 1.0);
+  EXPECT_THAT(routing_remarks(row_of(row)), testing::ElementsAre("unbalanced routing as balanced"));
+  row["variant"] = "static EP + FSDP";
+  row["notes"] = "auxiliary loss 0.0001; real, unbalanced routing";
+  EXPECT_EQ(execution_of(row).routing_imbalance, 1.0);
+  row["notes"] = "auxiliary loss 0.0; real, unbalanced routing";
+  row["top_k"] = "4";
+  EXPECT_EQ(execution_of(row).routing_imbalance, 1.0);
 }
 
 // Megatron's module is the one of layers without experts.

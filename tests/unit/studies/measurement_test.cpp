@@ -51,7 +51,17 @@ TEST(MeasurementTest, NamesFileLineAndColumnOfBadCells) {
   EXPECT_THAT(message({{"zero_stage", "4"}}), HasSubstr("from 0 to 3"));
   EXPECT_THAT(message({{"sequence_parallel", "2"}}), HasSubstr("from 0 to 1"));
   EXPECT_THAT(message({{"hidden", "1e400"}}), HasSubstr("is not a number"));
-  EXPECT_THAT(message({{"hidden", "nan"}}), HasSubstr("is not a number"));
+  EXPECT_THAT(message({{"hidden", "inf"}}), HasSubstr("is not a number"));
+}
+
+// As data frames write what is missing.
+TEST(MeasurementTest, NotANumberIsABlank) {
+  for (const char* blank : {"nan", "NaN", "not disclosed"}) {
+    EXPECT_FALSE(row_of({{"hidden", blank}}).hidden.has_value()) << blank;
+    EXPECT_FALSE(row_of({{"vpp", blank}}).vpp.has_value()) << blank;
+    EXPECT_THAT(predict_training_row(row_of({{"hidden", blank}}), 0).skipped_because,
+                HasSubstr("hidden is not stated"));
+  }
 }
 
 // The rows beside it count.

@@ -303,9 +303,8 @@ TEST(PlanSchedules, CutStagesByModules) {
     plan::Plan modules = with_schedule(chain, {.name = name});
     EXPECT_EQ(modules.schedule, name);
     EXPECT_EQ(modules.chunks, frozen ? 1 : 2);
-    EXPECT_EQ(modules.stage_blocks,
-              plan::cut_stages(chain.network, chain.sequence, 4, modules.chunks,
-                               plan::module_cut(modules), /*balanced=*/false));
+    EXPECT_EQ(modules.stage_blocks, plan::cut_stages(chain.network, chain.sequence, 4,
+                                                     modules.chunks, plan::module_cut(modules)));
     modules.encoder_parts = frozen ? 1 : 2;
     const plan::Plan again = with_schedule(modules, {.name = "1f1b"});
     EXPECT_EQ(again.stage_blocks, chain.stage_blocks);

@@ -45,6 +45,19 @@ TEST(SweepAxesTest, AnAxisHasEveryValueOnce) {
   EXPECT_EQ(falling.points.size(), 4U);
 }
 
+// Whatever the axes are, such as a field of one of the kinds.
+TEST(SweepAxesTest, TakesOneKindOfNodes) {
+  const std::string text = R"({"schema": "orrery-sweep", "version": 1, "network": "llama3-8b",
+      "cluster": "hgx-h100:1+dgx-a100:1", "batch": 16,
+      "axes": [{"field": "dgx-a100.gpu.memory", "values": ["40 GB", "80 GB"]}]})";
+  const auto error =
+      testing::error_of([&] { (void)read_sweep(parse_json(text, "s.json"), "s.json"); });
+  ASSERT_TRUE(error);
+  EXPECT_THAT(std::string(error->what()),
+              HasSubstr("\"hgx-h100:1+dgx-a100:1\" has several kinds of nodes, and sweeps take "
+                        "one kind"));
+}
+
 TEST(SweepAxesTest, SetAndAxesShareNoField) {
   EXPECT_THAT(error_of_axes(R"({"field": "batch", "values": [16]},
                                {"field": "gpu.memory", "values": ["60 GB", "80 GB"]})",

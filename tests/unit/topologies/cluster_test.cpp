@@ -243,6 +243,30 @@ TEST_F(ClusterDocument, Hostile) {
               HasSubstr("version"));
 }
 
+// What a node of the document says of its GPU and fabric counts, and is read, whether the cluster
+// states others or not.
+TEST_F(ClusterDocument, PartsOfANodeThatTheClusterReplacesAreRead) {
+  Json document = load_cluster("hgx-h100:2").document;
+  const Json gpu = *document.find("gpu");
+  const auto message_with = [&](const char* key, const char* value) {
+    Json edited = document;
+    edited.find("node")->set(key, parse_json(value, "value"));
+    return cluster_message([&] { read_cluster(edited, "file.json"); });
+  };
+  EXPECT_EQ(message_with("fabric", R"({"builder": "single-switch"})"), "no error");
+  EXPECT_THAT(message_with("fabric", "5"), HasSubstr("file.json: /node/fabric"));
+  EXPECT_THAT(message_with("fabric", R"({"builder": "single-switch", "radix": -64})"),
+              HasSubstr("file.json: /node/fabric/radix"));
+  EXPECT_THAT(message_with("fabric", R"({"builder": "single-switch", "levles": 2})"),
+              HasSubstr("\"levels\""));
+  EXPECT_EQ(message_with("gpu", R"("a100-sxm4-80gb")"), "no error");
+  EXPECT_EQ(message_with("gpu", gpu.dump().c_str()), "no error");
+  EXPECT_THAT(message_with("gpu", R"("no-such-gpu")"), HasSubstr("file.json: /node/gpu"));
+  EXPECT_THAT(message_with("gpu", R"({"schema": "zzz"})"), HasSubstr("file.json: /node/gpu"));
+  document.set("sources", parse_json(R"({"nodes": 5})", "value"));
+  EXPECT_THAT(message_with("gpu", R"("a100-sxm4-80gb")"), HasSubstr("/sources/nodes"));
+}
+
 TEST(LoadCluster, FromAFile) {
   const std::string path = testing::TempDir() + "orrery_cluster_test.json";
   std::ofstream(path) << load_cluster("dgx-2:3").document.dump();

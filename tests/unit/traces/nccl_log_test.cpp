@@ -122,6 +122,11 @@ TEST(NcclLog, RejectsWithFileAndLine) {
   EXPECT_THAT(message_of(std::string(kHeader) + "99999999999999999999 2 float sum -1 5 0 0"),
               HasSubstr("x.log:2: size"));
   EXPECT_THAT(message_of(std::string(kHeader) + std::string(70'000, '8')), HasSubstr("too long"));
+  EXPECT_THAT(message_of(std::string(kHeader) + "8x 2 float sum -1 5 0 0"),
+              HasSubstr("x.log:2: \"8x\" is no size"));
+  EXPECT_THAT(
+      message_of(std::string(kHeader) + "8 2 float sum -1 5 0 0\nnode7:4711 NCCL INFO 1 2 3 4"),
+      testing::Not(HasSubstr("is no size")));
 }
 
 TEST(NcclLog, NullBytesAndLongRowsDoNotCrash) {

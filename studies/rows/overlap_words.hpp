@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Words of remarks on overlap that name no kind of communication: denials, "yes", "comm overlap
+// off". All texts are in lower case. Linear in the length of the text.
+#pragma once
+
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace orrery::studies {
+
+// Clauses end at semicolons, sentences, flags ("--a --b"), commas outside of brackets, and with one
+// of several values.
+std::vector<std::string_view> overlap_clauses(std::string_view text);
+
+// Whether a clause says that what it names is not hidden.
+bool denies_overlap(std::string_view clause);
+
+// "all communication overlapped", "comm overlap: off", "Y": every kind that is modelled; no value
+// for clauses that name one kind.
+std::optional<bool> overlap_of_everything(std::string_view clause);
+
+// Where a cell as a whole says that nothing runs beside anything.
+bool overlaps_nothing(std::string_view cell);
+
+}  // namespace orrery::studies

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// Overlap in general words, with exceptions, and in remarks.
+#include "studies/rows/overlap_words.hpp"
+
+#include <gmock/gmock.h>
+
+#include "studies/rows/row_plan.hpp"
+#include "studies/rows/stated_overlap.hpp"
+#include "tests/unit/studies/testing.hpp"
+
+namespace orrery::studies {
+namespace {
+
+using testing::Changes;
+using testing::execution_of;
+using testing::row_of;
+
+plan::Execution of_overlap(const std::string& overlap, const std::string& framework = "NeMo") {
+  return execution_of({{"framework", framework}, {"overlap", overlap}});
+}
+
+TEST(OverlapWords, GeneralWordsAreOfEverything) {
+  for (const std::string off :
+       {"overlap off", "comm overlap: off", "communication overlap disabled", "overlap: none",
+        "overlap=False", "w/o overlap", "N", "nothing", "none (all of it off)"}) {
+    const plan::Execution run = of_overlap(off);
+    EXPECT_FALSE(run.overlap_grad_reduce || run.overlap_param_gather || run.overlap_p2p) << off;
+    EXPECT_TRUE(unread_overlap(row_of({{"overlap", off}})).empty()) << off;
+  }
+  for (const std::string on : {"comm overlap on", "Y", "communication overlap: on"}) {
+    const plan::Execution run = of_overlap(on, "Megatron-LM");
+    EXPECT_TRUE(run.overlap_grad_reduce && run.overlap_p2p && run.stream_tp) << on;
+  }
+  for (const std::string_view open : {"framework defaults", "not fully overlapped", "", "comm"}) {
+    EXPECT_FALSE(overlap_of_everything(open)) << open;
+  }
+  EXPECT_FALSE(overlap_of_everything("overlap_comm=false"));  // DeepSpeed's, of gradients
+}
+
+TEST(OverlapWords, NothingStatedIsNotNothing) {
+  for (const std::string blank :
+       {"none stated", "none reported", "none mentioned", "none given", "not disclosed"}) {
+    EXPECT_TRUE(row_of({{"overlap", blank}}).overlap.empty()) << blank;
+    EXPECT_TRUE(of_overlap(blank).overlap_grad_reduce) << blank;
+  }
+}
+
+TEST(OverlapWords, ExceptionsAndSingleKinds) {
+  for (const std::string data : {"none except DP", "DP only", "only DP", "DP overlap only"}) {
+    const plan::Execution run = of_overlap(data);
+    EXPECT_TRUE(run.overlap_grad_reduce && run.overlap_param_gather) << data;
+    EXPECT_FALSE(run.overlap_p2p || run.stream_tp) << data;
+  }
+  const plan::Execution but = of_overlap("all but TP", "Megatron-LM");
+  EXPECT_TRUE(but.overlap_grad_reduce && but.overlap_p2p);
+  EXPECT_FALSE(but.stream_tp);
+  EXPECT_FALSE(of_overlap("yes (DP)", "Megatron-LM").stream_tp);
+  EXPECT_TRUE(of_overlap("yes (DP)", "Megatron-LM").overlap_grad_reduce);
+  EXPECT_TRUE(of_overlap("no (p2p)").overlap_grad_reduce);
+  EXPECT_FALSE(of_overlap("no (p2p)").overlap_p2p);
+}
+
+TEST(OverlapWords, Denials) {
+  EXPECT_FALSE(of_overlap("TP overlap not supported with this config", "Megatron-LM").stream_tp);
+  const plan::Execution run =
+      of_overlap("DP grad reduce overlapped with backward, param gather not");
+  EXPECT_TRUE(run.overlap_grad_reduce);
+  EXPECT_FALSE(run.overlap_param_gather);
+}
+
+TEST(OverlapWords, FlagsAreClauses) {
+  const plan::Execution run = of_overlap("--no-overlap-grad-reduce --tp-comm-overlap");
+  EXPECT_FALSE(run.overlap_grad_reduce);
+  EXPECT_TRUE(run.stream_tp);
+}
+
+TEST(OverlapWords, RemarksStateIt) {
+  const auto noted = [](const std::string& notes, const std::string& overlap = "") {
+    return execution_of({{"framework", "NeMo"}, {"notes", notes}, {"overlap", overlap}});
+  };
+  EXPECT_TRUE(noted("TP comm overlap enabled").stream_tp);
+  EXPECT_TRUE(noted("tp_comm_overlap=True").stream_tp);
+  EXPECT_FALSE(noted("seed 1; --no-overlap-grad-reduce").overlap_grad_reduce);
+  EXPECT_FALSE(noted("DP gradient all-reduce not overlapped").overlap_grad_reduce);
+  const plan::Execution none = noted("no communication overlap");
+  EXPECT_FALSE(none.overlap_grad_reduce || none.overlap_param_gather);
+  // The column counts against remarks, and these may be of something else.
+  EXPECT_TRUE(noted("no gradient overlap", "grad reduce overlap").overlap_grad_reduce);
+  EXPECT_TRUE(noted("gradient checkpointing does not overlap").overlap_grad_reduce);
+  EXPECT_FALSE(noted("TP overlap not supported").stream_tp);
+  EXPECT_FALSE(noted("all overlaps as in the other run").stream_tp);
+}
+
+TEST(OverlapWords, RemarksOfShardedParameters) {
+  const auto sharded = [](const std::string& notes) {
+    return execution_of({{"framework", "PyTorch FSDP"}, {"zero_stage", "3"}, {"notes", notes}});
+  };
+  EXPECT_TRUE(sharded("").overlap_param_gather);
+  EXPECT_FALSE(sharded("no prefetch").overlap_param_gather);
+  EXPECT_FALSE(sharded("all-gather not overlapped").overlap_param_gather);
+  EXPECT_FALSE(sharded("overlap_comm=false").overlap_grad_reduce);
+}
+
+}  // namespace
+}  // namespace orrery::studies
