@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/crew.hpp"
 
-#include <system_error>
+#include <exception>
 #include <utility>
+
+#include "base/error.hpp"
 
 namespace orrery {
 
-Crew::Crew(int members) : thrown_(static_cast<std::size_t>(members)) {
+Crew::Crew(int members) {
+  ORRERY_CHECK(members >= 1, "a crew has the thread that calls it");
+  thrown_.resize(static_cast<std::size_t>(members));
+  threads_.reserve(thrown_.size());
   for (int member = 1; member < members; ++member) {
     try {
       threads_.emplace_back([this, member] { serve(member); });
-    } catch (const std::system_error&) {
-      break;  // those there are do the work
+    } catch (const std::exception&) {
+      break;  // the system has no more: those there are do the work
     }
   }
 }

@@ -20,6 +20,7 @@ inline constexpr int kMaxErrorCharacters = 4000;
 inline constexpr double kMaxQuantity = 1e18;  // rates, sizes and times in base units
 inline constexpr std::int64_t kMaxLayers = 16'384;
 inline constexpr std::int64_t kMaxExperts = 65'536;
+inline constexpr double kMaxImbalance = 1000;  // of routed tokens, most over mean
 inline constexpr std::int64_t kMaxHeads = 65'536;
 inline constexpr std::int64_t kMaxHidden = 1LL << 20;
 inline constexpr std::int64_t kMaxFfn = 1LL << 22;

@@ -28,4 +28,12 @@ SimTime to_sim_time(Seconds seconds) {
   return {static_cast<std::int64_t>(result)};
 }
 
+void add_times(SimTime& sum, SimTime one, std::int64_t count) {
+  std::int64_t all = 0;
+  if (__builtin_mul_overflow(one.ps, count, &all) || __builtin_add_overflow(sum.ps, all, &sum.ps)) {
+    throw BeyondSimulatedTime("", "a sum of times is beyond simulated time",
+                              "at most 106 days can be simulated");
+  }
+}
+
 }  // namespace orrery

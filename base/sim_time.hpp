@@ -29,8 +29,8 @@ struct SimTime {
   friend constexpr SimTime operator*(SimTime a, std::int64_t n) { return {a.ps * n}; }
 };
 
-// What was asked for takes, or could take, longer than simulated time reaches. A search passes over
-// such plans.
+// What was asked for takes, or could take, longer than simulated time reaches. The search of the
+// homogeneous space passes over such plans.
 class BeyondSimulatedTime : public Error {
  public:
   BeyondSimulatedTime(std::string_view where, std::string_view message, std::string_view hint)
@@ -41,6 +41,9 @@ class BeyondSimulatedTime : public Error {
 // that a value within rounding error of a whole picosecond is that picosecond.
 // Throws Error for NaN and negative values, BeyondSimulatedTime for anything beyond 106 days.
 SimTime to_sim_time(Seconds seconds);
+
+// sum + count x one, which must not pass what can be simulated (BeyondSimulatedTime).
+void add_times(SimTime& sum, SimTime one, std::int64_t count = 1);
 
 constexpr Seconds to_seconds(SimTime time) { return Seconds(static_cast<double>(time.ps) * 1e-12); }
 

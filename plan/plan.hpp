@@ -185,7 +185,7 @@ struct Execution {
   bool overlap_shared_experts = false;  // shared experts run while routed tokens travel
   bool deduplicated_dispatch = false;   // a token goes once to each node and rank, whatever experts
                                         // it has there, and is copied for them on arrival
-  bool fused_permutation = false;    // the kernels that send and return tokens order them by expert
+  bool fused_permutation = false;    // those kernels that send and return tokens order them, too
   double routing_imbalance = 1;      // tokens of the rank that gets most over the mean of the ranks
   bool expert_kernels = false;       // products and casts of experts: kernels for each of them
   bool expert_padding = false;       // fp8: copies of tokens to padded rows of experts, and back
@@ -260,8 +260,8 @@ struct Plan {
   std::vector<BlockRun> blocks;   // counts sum to the chain length
   Execution execution;
   ByteCount memory_reserve;  // kept free on every device
-  // GPUs like these in the job, where the cluster is a pool of it; 0: those of the cluster. No part
-  // of a document.
+  // GPUs like these of all pools, where the cluster is one of them, also where a plan uses no more
+  // than some; 0: those of the cluster. No part of a document.
   int gpus_alike = 0;
   // Set: the plan serves requests. dp counts replicas, pp pipelines of iterations; batch, schedule
   // and micro_batch do not matter and `sequence` is the longest request.

@@ -64,11 +64,12 @@ class ChainCutter {
     std::int64_t high = until_.back() / static_cast<std::int64_t>(num_stages_);
     std::vector<int> best;
     std::vector<int> trial(num_stages_);
-    fill(low, most, trial);  // there is such a cut
+    find_latest(low);
+    fill(low, most, trial);  // there is such a cut, and no later stage limits it
     best = trial;
     while (low < high) {
       const std::int64_t middle = low + (high - low + 1) / 2;
-      if (fill(middle, most, trial)) {
+      if (find_latest(middle) && (fill(middle, most, trial) || search(middle, most, trial))) {
         best = trial;
         low = std::max(middle, smallest_);
       } else {
@@ -140,13 +141,10 @@ class ChainCutter {
     return work(0, end) >= least;
   }
 
-  // From the left, every stage as long as `most`, and `least` for those after it, allow. Misses a
-  // cut where the largest stages lead to positions from which there is none, which needs blocks of
-  // unlike work.
+  // From the left, every stage as long as `most`, and `least` for those after it, allow. Where
+  // blocks have unlike work the largest stages may lead to positions from which there is no cut
+  // though there is another one: search().
   bool fill(std::int64_t least, std::int64_t most, std::vector<int>& stages) {
-    if (!find_latest(least)) {
-      return false;
-    }
     smallest_ = until_.back();
     std::size_t begin = 0;
     for (std::size_t stage = 0; stage < num_stages_; ++stage) {
@@ -165,10 +163,79 @@ class ChainCutter {
     return begin == length_;
   }
 
+  // The first and the last position at which each stage may begin; the end of the chain is a stage
+  // more. False where there is none for one of them.
+  bool find_begins(std::int64_t least, std::int64_t most) {
+    first_.assign(num_stages_ + 1, 0);
+    last_.assign(num_stages_ + 1, 0);
+    for (std::size_t stage = 1; stage < num_stages_; ++stage) {
+      std::size_t& first = first_[stage];
+      first = first_[stage - 1] + 1;
+      while (first < length_ && work(first_[stage - 1], first) < least) {
+        ++first;
+      }
+      std::size_t& last = last_[stage];
+      last = last_[stage - 1];
+      while (last < latest_[stage] && work(last_[stage - 1], last + 1) <= most) {
+        ++last;
+      }
+    }
+    first_[num_stages_] = last_[num_stages_] = length_;
+    for (std::size_t stage = num_stages_; stage-- > 1;) {
+      const std::size_t end = first_[stage + 1];
+      std::size_t begin = end;
+      while (begin > first_[stage] && work(begin - 1, end) <= most) {
+        --begin;
+      }
+      first_[stage] = begin;
+      if (begin > last_[stage]) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  // Finds the cut that fill() may miss: from the last stage to the first, the longest one from
+  // every position at which it may begin.
+  bool search(std::int64_t least, std::int64_t most, std::vector<int>& stages) {
+    if (!find_begins(least, most)) {
+      return false;
+    }
+    std::vector<std::vector<std::size_t>> ends(num_stages_);  // by first position; 0: no cut
+    for (std::size_t stage = num_stages_; stage-- > 0;) {
+      const auto is_cut = [&](std::size_t begin) {
+        return stage + 1 == num_stages_ || ends[stage + 1][begin - first_[stage + 1]] > 0;
+      };
+      std::size_t next = first_[stage + 1];
+      std::size_t longest = 0;
+      for (std::size_t begin = first_[stage]; begin <= last_[stage]; ++begin) {
+        for (; next <= last_[stage + 1] && work(begin, next) <= most; ++next) {
+          longest = is_cut(next) ? next : longest;
+        }
+        const bool enough = longest > begin && work(begin, longest) >= least;
+        ends[stage].push_back(enough ? longest : 0);
+      }
+    }
+    smallest_ = until_.back();
+    std::size_t begin = 0;
+    for (std::size_t stage = 0; stage < num_stages_; ++stage) {
+      const std::size_t end = ends[stage][begin - first_[stage]];
+      if (end == 0) {
+        return false;  // the first stage has none
+      }
+      smallest_ = std::min(smallest_, work(begin, end));
+      stages[stage] = static_cast<int>(end - begin);
+      begin = end;
+    }
+    return true;
+  }
+
   std::size_t length_;
   std::size_t num_stages_;
   std::vector<std::int64_t> until_;  // of all positions before one
   std::vector<std::size_t> latest_;
+  std::vector<std::size_t> first_;
+  std::vector<std::size_t> last_;
   std::int64_t largest_ = 0;   // of one position
   std::int64_t smallest_ = 0;  // stage of the last filling
 };

@@ -15,7 +15,8 @@ namespace orrery::plan {
 std::vector<int> balanced_stages(std::span<const std::int64_t> work, int num_virtual_stages);
 
 // The same for devices that have several stages each: `stages` after moves of a position from the
-// device with most work to the one with least, as long as the most becomes less.
+// device with most work to the one with least, as long as the most becomes less, at most as many as
+// there are stages: so the time is bounded, and the cut stays near the one it began with.
 std::vector<int> balance_devices(std::span<const std::int64_t> work,
                                  std::span<const std::uint16_t> device_of, std::vector<int> stages);
 

@@ -12,14 +12,14 @@
 namespace orrery::search {
 namespace {
 
-// `plan` has its schedule and degrees but tp.
+// `plan` has its schedule and degrees but tp; `work` is that of its chain, where it has stages.
 void add_layouts(plan::Plan plan, int tp, const std::vector<std::int64_t>& work,
                  std::initializer_list<int> zero_stages, const Constraints& constraints,
                  std::vector<plan::Plan>& plans) {
   const auto chain = static_cast<int>(plan.network.chain.size());
   plan.chunks = 1;
   plan.micro_batch = 1;
-  plan.stage_blocks = plan::balanced_stages(work, plan.pp);
+  plan.stage_blocks = plan.pp == 1 ? std::vector<int>{chain} : plan::balanced_stages(work, plan.pp);
   plan::BlockPlan layout;
   constraints.apply(layout);
   layout.tp = tp;
@@ -70,7 +70,6 @@ std::vector<plan::Plan> pipeline_layouts(const plan::Plan& base, const Constrain
 
 std::vector<plan::Plan> group_layouts(const plan::Plan& base, const Constraints& constraints) {
   std::vector<plan::Plan> plans;
-  const std::vector<std::int64_t> work = plan::work_of_chain(base);
   const int gpus = base.cluster.num_gpus();
   for (int tp = 1; tp <= base.cluster.node.gpus; tp *= 2) {
     const int dp = gpus / tp;
@@ -82,7 +81,7 @@ std::vector<plan::Plan> group_layouts(const plan::Plan& base, const Constraints&
     plan.schedule = "flexsp";
     plan.dp = dp;
     plan.pp = 1;
-    add_layouts(std::move(plan), tp, work, {0, 1, 2, 3}, constraints, plans);
+    add_layouts(std::move(plan), tp, {}, {0, 1, 2, 3}, constraints, plans);
   }
   return plans;
 }

@@ -32,6 +32,12 @@ struct Candidate {
   std::size_t like = kNone;  // an earlier one that differs in fewer max_requests alone
 };
 
+// By bound; last, those that there was no time to bound.
+bool is_before(const Candidate& a, const Candidate& b) {
+  const bool is_bounded = a.bound > Seconds();
+  return is_bounded != (b.bound > Seconds()) ? is_bounded : a.bound < b.bound;
+}
+
 bool has_fewer_requests(const Plan& plan, const Plan& other) {
   ServingOptions options = plan.serving->options;
   options.max_requests = other.serving->options.max_requests;
@@ -111,8 +117,7 @@ class Search {
       bad_input("--fix", "no serving plan has these values",
                 "tp x pp x cp must divide the number of GPUs; dp is what they leave");
     }
-    std::stable_sort(candidates_.begin(), candidates_.end(),
-                     [](const Candidate& a, const Candidate& b) { return a.bound < b.bound; });
+    std::stable_sort(candidates_.begin(), candidates_.end(), is_before);
     find_likes(candidates_);
     tried_.resize(candidates_.size());
     const auto threads = static_cast<std::size_t>(thread_count(search_.jobs));
@@ -159,8 +164,10 @@ class Search {
     outcome_.found = ranking_.list();
     outcome_.as_fast = ranking_.as_fast();
     const Seconds fastest = ranking_.least();
-    outcome_.lower_bound =
-        open < candidates_.size() ? std::min(fastest, candidates_[open].bound) : fastest;
+    outcome_.lower_bound = fastest;
+    if (open < candidates_.size()) {  // one without a bound is among the last
+      outcome_.lower_bound = std::min({fastest, candidates_[open].bound, candidates_.back().bound});
+    }
     outcome_.gap_fraction = 1 - outcome_.lower_bound / fastest;
   }
 

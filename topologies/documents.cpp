@@ -234,7 +234,11 @@ void check_usual(const Json& usual, const char* key, const std::string& where) {
   document.set("node", std::move(node));
   ObjectReader cluster = JsonReader(document, where).object();
   ObjectReader members = cluster.required("node").object();
-  is_gpu ? (void)read_gpu(members.required(key)) : (void)read_fabric(members.required(key));
+  if (is_gpu) {
+    (void)read_gpu(members.required(key));
+  } else {
+    (void)read_fabric(members.required(key));
+  }
   members.finish();
   cluster.finish();
 }

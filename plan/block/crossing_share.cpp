@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nodes that the copies of a token go to (step_list.hpp).
+#include "plan/block/crossing_share.hpp"
+
 #include <algorithm>
 #include <cmath>
-
-#include "plan/block/step_list.hpp"
 
 namespace orrery::plan {
 

@@ -29,7 +29,7 @@ struct GemmExtents {
   std::int64_t n = 0;
   std::int64_t k = 1;
   std::int64_t groups = 1;
-  double imbalance = 1;               // of m, on the rank that most tokens are routed to
+  double imbalance = 1;               // m over that of the mean rank, of which FLOPs are counted
   std::vector<std::int64_t> columns;  // of each weight; n is their sum
   // fp8: shares of the input and of the output's gradient that this device casts.
   double cast_input = 1;
@@ -127,11 +127,12 @@ GemmExtents gemm_extents(const Block& block, const Operator& op, const Assignmen
 }
 
 // TransformerEngine issues a product for every expert, on four streams (common/gemm/
-// cublaslt_gemm.cu, multi_stream_cublas_gemm), which what is measured of grouped products has with
-// what lies between them: here they only take the host longer.
-KernelCost gemm_kernel(const GemmShape& shape, const KernelContext& context) {
+// cublaslt_gemm.cu, multi_stream_cublas_gemm). Measured times of grouped products are of such
+// kernels and of what lies between them, so here they only take the host longer.
+KernelCost gemm_kernel(const GemmShape& shape, double imbalance, const KernelContext& context) {
   const int launches = context.execution.expert_kernels ? static_cast<int>(shape.groups) : 1;
-  return {context.device.gemm(shape), costmodel::flops_of(shape), launches, CostClass::Gemm};
+  return {context.device.gemm(shape), costmodel::flops_of(shape) / imbalance, launches,
+          CostClass::Gemm};
 }
 
 // Bytes that SUMMA reads and writes beside a product: the blocks that are sent are copied into
@@ -150,11 +151,12 @@ double beside_pieces(const GemmShape& piece, bool adds_up) {
 // forward adds up products of a part of the inner dimension, the backward makes a part of each
 // gradient at a time, of which one operand is sent and the product reduced. Such products are
 // smaller than the whole and fill the GPU less.
-KernelCost in_pieces(GemmShape shape, std::int64_t GemmShape::*cut, const KernelContext& context) {
+KernelCost in_pieces(GemmShape shape, std::int64_t GemmShape::*cut, double imbalance,
+                     const KernelContext& context) {
   if (context.pieces > 1) {
     shape.*cut = ceil_div(shape.*cut, std::int64_t{context.pieces});
   }
-  KernelCost cost = gemm_kernel(shape, context);
+  KernelCost cost = gemm_kernel(shape, imbalance, context);
   if (context.pieces > 1) {
     cost.time += context.device.memory_bound(Bytes(beside_pieces(shape, cut == &GemmShape::k)),
                                              MemoryKernel::Copy);
@@ -182,14 +184,17 @@ bool next_kernel_adds_bias(const Block& block, const Operator& op) {
   });
 }
 
+// Flex dispatchers ask for them (Megatron-LM core/transformer/moe/token_dispatcher.py,
+// _DeepepManager).
+bool has_fp32_probabilities(const Execution& execution) { return execution.deduplicated_dispatch; }
+
 // Megatron-LM core/transformer/moe/experts.py, TEGroupedMLP._apply_bias: for every expert t + b p,
 // then one torch.cat. Bytes an element of 16 bits, with probabilities p of 16 bits: product 2,
 // addition 6 and copy 4; backward, gradients of b and p: two products of 4 and their sums of 2
-// each, and what torch.cat gives back 4. Probabilities of fp32, which flex dispatchers ask for
-// (token_dispatcher.py, _DeepepManager), widen all of it: 4, 10, 8 and a cast of 6; backward twice
-// the products of 10 and the sums of 4, gradients cast 6 and copied 6.
+// each, and what torch.cat gives back 4. Probabilities of fp32 widen all of it: 4, 10, 8 and a cast
+// of 6; backward twice the products of 10 and the sums of 4, gradients cast 6 and copied 6.
 void add_eager_bias(const GemmExtents& gemm, const KernelContext& context, OperatorCost& cost) {
-  const bool wide = context.execution.deduplicated_dispatch;
+  const bool wide = has_fp32_probabilities(context.execution);
   const double elements =
       static_cast<double>(gemm.m) * static_cast<double>(gemm.n) * static_cast<double>(gemm.groups);
   const auto add = [&](KernelCost& pass, double bytes, double kernels) {
@@ -250,14 +255,17 @@ OperatorCost one_gemm(const Block& block, const Operator& op, const KernelContex
   const bool accumulates = context.execution.fused_grad_accumulation;
   const int gradient_bytes = accumulates && context.execution.fp32_gradients ? 4 : 2;
   OperatorCost cost;
-  cost.forward = in_pieces({gemm.m, gemm.n, gemm.k, gemm.groups, dtype, 2}, &GemmShape::k, context);
+  const auto multiply = [&](const GemmShape& shape, std::int64_t GemmShape::*cut) {
+    return in_pieces(shape, cut, gemm.imbalance, context);
+  };
+  cost.forward = multiply({gemm.m, gemm.n, gemm.k, gemm.groups, dtype, 2}, &GemmShape::k);
   if (!context.forward_only) {
     GemmShape input_grad{gemm.m, gemm.k, gemm.n, gemm.groups, dtype, 2};
     input_grad.layout = costmodel::GemmLayout::NN;
-    cost.input_grad = in_pieces(input_grad, &GemmShape::n, context);
+    cost.input_grad = multiply(input_grad, &GemmShape::n);
     GemmShape weight_grad{gemm.n, gemm.k, gemm.m, gemm.groups, dtype, gradient_bytes};
     weight_grad.layout = costmodel::GemmLayout::NT;
-    cost.weight_grad = in_pieces(weight_grad, &GemmShape::n, context);
+    cost.weight_grad = multiply(weight_grad, &GemmShape::n);
   }
   if (is_quantised(dtype)) {
     add_casts(cast_operands(block, op, gemm, context), context, cost);
@@ -344,9 +352,6 @@ OperatorCost gemm_cost(const Block& block, const Operator& op, const Assignment&
                           ? separate_gemms(block, op, context, gemm)
                           : one_gemm(block, op, context, gemm);
   add_padding(block, op, gemm, context, cost);
-  for (KernelCost* pass : {&cost.forward, &cost.input_grad, &cost.weight_grad}) {
-    pass->flops = pass->flops / gemm.imbalance;  // of the model, which has as many on the mean rank
-  }
   return cost;
 }
 

@@ -137,7 +137,7 @@ OperatorCost router_cost(const Block& block, const Operator& op, const Assignmen
 void sort_chunks(const Block& block, const Operator& op, const Assignment& assignment,
                  const KernelContext& context, OperatorCost& cost) {
   if (context.expert_ranks == 1 || block.experts <= context.expert_ranks ||
-      context.execution.deduplicated_dispatch || context.execution.fused_permutation) {
+      context.execution.deduplicated_dispatch) {
     return;
   }
   const bool dispatches = is_routed(tensor_at(block, op.outputs.front()));
@@ -189,8 +189,8 @@ void cast_dispatched(const Block& block, const Operator& op, const Assignment& a
 // HybridEP's kernels of sending and returning order tokens by expert (Megatron-LM core/transformer/
 // moe/fused_a2a.py, dispatch_with_permute and combine_with_unpermute).
 bool permutes_on_the_way(const Operator& op, const KernelContext& context) {
-  return op.kind == OpKind::Permute && context.execution.fused_permutation &&
-         context.expert_ranks > 1;
+  return op.kind == OpKind::Permute && context.execution.deduplicated_dispatch &&
+         context.execution.fused_permutation && context.expert_ranks > 1;
 }
 
 // What the rank that gets most tokens does more than the mean.

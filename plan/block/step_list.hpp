@@ -35,20 +35,14 @@ Conversions conversions_of(const BlockContext& context, const models::Tensor& te
 // node that has one of its experts, and there once to every such rank; what its experts of a rank
 // give back is added up before it returns (DeepEP csrc/kernels/internode.cu and intranode.cu).
 bool is_sent_once(const Step& step, const Execution& execution);
-// The part of such an exchange's buffer that crosses: k different ones of E experts, E/n on each of
-// n nodes, meet n (1 - C(E - E/n, k) / C(E, k)) nodes. Where experts are in groups, n are the nodes
-// of the groups that a token goes to; where a node holds several of G groups, H, and a token goes
-// to t of them, of A experts each, it is the mean over those groups c of a node that it goes to: n
-// sum P(c) (1 - C(tA - cA, k) / C(tA, k)), P(c) = C(H, c) C(G - H, t - c) / C(G, t).
-// So it does for single ranks in place of nodes.
-double crossing_share(const models::Block& block, int nodes);
 
 class StepList {
  public:
   StepList(const BlockContext& context, std::vector<Step>& steps)
       : context_(context), steps_(steps) {}
 
-  // The index of the kernel's step; where it takes no time, of the last that it waits for, or -1.
+  // The index of the kernel's step; where it takes no time and waits for one step, that one's, or
+  // for none, -1.
   int add_kernel(const models::Operator& op, sim::PassKind pass, const KernelCost& cost,
                  std::vector<int> after);
 

@@ -39,10 +39,19 @@ void launch_once(const BlockContext& context, std::vector<Step>& steps) {
   };
   bool is_first = true;
   for (Step& step : steps) {
-    if (!step.collective && is_replayed(step.name)) {
+    if (!step.collective && step.launches > 0 && is_replayed(step.name)) {
       step.launches = is_first ? 1 : 0;
       is_first = false;
     }
+  }
+}
+
+void count_launches(const BlockContext& context, std::vector<Step>& steps) {
+  if (context.execution.blocking_launches) {
+    expose_host(context, steps);
+  }
+  if (context.execution.cuda_graphs) {
+    launch_once(context, steps);
   }
 }
 
@@ -51,12 +60,15 @@ bool is_layer_with_graphs(const Execution& execution, const models::Block& block
          block.kind == models::BlockKind::Layer;
 }
 
-}  // namespace
-
+// Whether the passes of a block are replayed from a CUDA graph, so that its kernels are one launch
+// (Megatron-LM, --enable-cuda-graph). The host must know how many tokens experts got, unless shapes
+// are static (drop and pad, or full-iteration graphs); Execution::graph_scope.
 bool is_recorded(const Execution& execution, const models::Block& block) {
   return is_layer_with_graphs(execution, block) &&
          (block.experts == 0 || execution.graph_scope == GraphScope::Layer);
 }
+
+}  // namespace
 
 std::vector<bool> recorded_operators(const Execution& execution, const models::Block& block) {
   std::vector<bool> recorded(block.operators.size(), is_recorded(execution, block));
@@ -93,10 +105,7 @@ BlockSteps lower_block(const BlockContext& context) {
   BlockSteps steps;
   lowering.forward(steps.forward, PassKind::Forward, Lowering::Part::All);
   if (context.block.frozen || context.forward_only) {
-    if (context.execution.blocking_launches) {
-      expose_host(context, steps.forward);
-    }
-    launch_once(context, steps.forward);
+    count_launches(context, steps.forward);
     return steps;
   }
   lowering.backward(steps.backward);
@@ -110,15 +119,8 @@ BlockSteps lower_block(const BlockContext& context) {
              context.block.kind == models::BlockKind::Layer) {
     lowering.forward(steps.recompute, PassKind::Recompute, Lowering::Part::Chosen);
   }
-  if (context.execution.blocking_launches) {
-    for (std::vector<Step>* list : {&steps.forward, &steps.recompute, &steps.backward}) {
-      expose_host(context, *list);
-    }
-  }
-  if (context.execution.cuda_graphs) {
-    for (std::vector<Step>* list : {&steps.forward, &steps.recompute, &steps.backward}) {
-      launch_once(context, *list);
-    }
+  for (std::vector<Step>* list : {&steps.forward, &steps.recompute, &steps.backward}) {
+    count_launches(context, *list);
   }
   return steps;
 }

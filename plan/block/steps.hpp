@@ -36,13 +36,9 @@ struct Step {
 // Tokens travel to their experts or back.
 inline bool is_routed(const Step& step) { return step.collective && step.axis == Axis::Expert; }
 
-// Whether the passes of a block are replayed from a CUDA graph, so that its kernels are one launch
-// (Megatron-LM, --enable-cuda-graph). The host must know how many tokens experts got, unless shapes
-// are static (drop and pad, or full-iteration graphs); Execution::graph_scope.
-bool is_recorded(const Execution& execution, const models::Block& block);
-// Operators of a block that graphs replay: all of a recorded one; of another layer with experts
-// what graph_scope says (Megatron-LM core/transformer/cuda_graphs.py, --cuda-graph-scope attn,
-// moe_router, moe_preprocess).
+// Operators of a block that graphs replay: all where its passes are replayed as a whole; of another
+// layer with experts what graph_scope says (Megatron-LM core/transformer/cuda_graphs.py,
+// --cuda-graph-scope attn, moe_router, moe_preprocess).
 std::vector<bool> recorded_operators(const Execution& execution, const models::Block& block);
 // What the framework's own code takes the host for a pass of a block, in which it issues kernels,
 // in equal parts for its operators: none for those that graphs replay.

@@ -85,8 +85,6 @@ constexpr std::array kRareFlags = {
     Flag{"synchronised_messages", &Execution::synchronised_messages},
 };
 
-constexpr double kMostImbalance = 1000;
-
 }  // namespace
 
 Json to_json(const Execution& execution) {
@@ -167,7 +165,7 @@ Execution read_execution(const JsonReader& value) {
     execution.graph_scope = parse_graph_scope(scope->string(), scope->where());
   }
   if (const auto imbalance = object.optional("routing_imbalance")) {
-    execution.routing_imbalance = imbalance->number(1, kMostImbalance);
+    execution.routing_imbalance = imbalance->number(1, limits::kMaxImbalance);
   }
   if (const auto host = object.optional("host_per_block")) {
     execution.host_per_block = host->duration();

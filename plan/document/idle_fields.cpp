@@ -195,7 +195,10 @@ constexpr std::array kFlagRules = {
     FlagRule{"deduplicated_dispatch", &Execution::deduplicated_dispatch,
              sends_tokens, "ep > 1"},
     FlagRule{"quantised_dispatch", &Execution::quantised_dispatch, sends_tokens, "ep > 1"},
-    FlagRule{"fused_permutation", &Execution::fused_permutation, sends_tokens, "ep > 1"},
+    FlagRule{
+        "fused_permutation", &Execution::fused_permutation,
+        [](const PlanUses& u) { return sends_tokens(u) && u.plan.execution.deduplicated_dispatch; },
+        "ep > 1 and deduplicated_dispatch"},
     FlagRule{"expert_kernels", &Execution::expert_kernels, has_experts, kExperts},
     FlagRule{"expert_padding", &Execution::expert_padding,
              [](const PlanUses& u) { return u.quantised && has_experts(u); },

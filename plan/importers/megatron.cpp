@@ -10,6 +10,7 @@
 #include "base/text.hpp"
 #include "plan/importer.hpp"
 #include "plan/launch_script/megatron_conditions.hpp"
+#include "plan/launch_script/megatron_kernels.hpp"
 #include "plan/launch_script/megatron_network.hpp"
 #include "plan/launch_script/megatron_patterns.hpp"
 #include "sim/orders/interleaved.hpp"
@@ -37,6 +38,8 @@ class MegatronImport {
     read_precision();
     read_execution();
     read_dispatch();
+    read_megatron_experts(arguments_, plan_);
+    read_megatron_graphs(arguments_, plan_);
     read_recompute(layout);
     if (const auto conflict = megatron_conflict(plan_)) {
       fail(conflict->flag,
@@ -240,8 +243,7 @@ class MegatronImport {
         "--attention-backend", {"auto", "flash", "fused", "unfused", "local", "AttnBackend.auto",
                                 "AttnBackend.flash", "AttnBackend.fused"});
     const bool flash = arguments_.has("--use-flash-attn");
-    const bool local =
-        arguments_.choice("--transformer-impl", {"transformer_engine", "local"}) == 1;
+    const bool local = !has_transformer_engine(arguments_);
     execution.fused_attention = backend != 3 && backend != 4 && (flash || !local);
     execution.fused_kernels =
         !any({"--no-bias-gelu-fusion", "--no-bias-swiglu-fusion", "--no-bias-dropout-fusion"});

@@ -194,7 +194,9 @@ constexpr auto kNotModelled = std::to_array<Reason>({
 
 // Flags that begin like irrelevant ones.
 constexpr auto kReadDespitePrefix = std::to_array<std::string_view>(
-    {"--moe-router-topk", "--moe-router-num-groups", "--moe-router-group-topk"});
+    {"--moe-router-topk", "--moe-router-num-groups", "--moe-router-group-topk",
+     "--moe-router-fusion", "--moe-router-padding-for-fp8", "--moe-router-padding-for-quantization",
+     "--cuda-graph-impl", "--cuda-graph-scope", "--enable-cuda-graph", "--external-cuda-graph"});
 
 }  // namespace
 

@@ -171,7 +171,8 @@ bool MixedPlan::runs_in_step() const {
                      [](const BlockRun& run) { return run.layout.zero_stage >= 2; });
 }
 
-// All replicas wait for the slowest chip, whichever pool it is in.
+// All replicas wait for the slowest chip, whichever pool it is in. Pools that no group uses count,
+// too: one view serves all plans of a machine.
 Plan pool_view(const MixedPlan& plan, std::size_t pool) {
   Plan view = plan.shape;
   view.cluster = plan.machine->cluster.pools[pool].cluster;

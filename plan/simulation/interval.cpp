@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "base/quantile.hpp"
 #include "base/random.hpp"
+#include "base/sim_time.hpp"
 
 namespace orrery::plan {
 
@@ -105,7 +106,11 @@ std::vector<Seconds> sampled_times(std::span<const Draw> draws,
     if (stop && stop()) {
       break;
     }
-    times.push_back(evaluate(draw.factors) * draw.slowdown);
+    try {
+      times.push_back(evaluate(draw.factors) * draw.slowdown);
+    } catch (const BeyondSimulatedTime&) {
+      break;  // the plan itself is just short enough
+    }
   }
   return times;
 }

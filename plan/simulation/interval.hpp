@@ -61,12 +61,13 @@ struct Draw {
 // The same for every plan of one profile, so that times of two plans may be compared draw by draw.
 std::vector<Draw> draw_errors(const costmodel::Spreads& spreads, int draws, std::uint64_t seed);
 
-// The time under each draw, in their order; fewer where `stop`, asked before each, ended them.
+// The time under each draw, in their order; fewer where `stop`, asked before each, ended them, or
+// one is beyond simulated time.
 std::vector<Seconds> sampled_times(std::span<const Draw> draws,
                                    const std::function<Seconds(const CostFactors&)>& evaluate,
                                    const std::function<bool()>& stop = {});
 
-// `nominal` lies inside. `evaluate` gives the time under a draw. Nothing where `stop` ended them.
+// `nominal` lies inside. `evaluate` gives the time under a draw. Nothing where there are fewer.
 std::optional<TimeInterval> sampled_interval(
     const costmodel::Spreads& spreads, Seconds nominal, int draws,
     const std::function<Seconds(const CostFactors&)>& evaluate,

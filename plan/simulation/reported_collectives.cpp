@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "plan/block/crossing_share.hpp"
 #include "plan/block/step_list.hpp"
 #include "plan/simulation/layout_text.hpp"
 

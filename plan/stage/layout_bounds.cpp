@@ -15,8 +15,6 @@ namespace orrery::plan {
 
 namespace {
 
-constexpr double kRounding = 1.0 - 1e-12;  // of doubles must not pass the time itself
-
 std::size_t copies_of(const StagePlacement& placement) { return placement.two_directions ? 2 : 1; }
 
 }  // namespace
@@ -126,8 +124,32 @@ StagePasses LayoutBounds::passes_of(int first, int count, const StagePlacement& 
   return passes;
 }
 
+LayoutBounds::PassTraffic LayoutBounds::traffic_of(int first, int count, std::size_t zero) const {
+  PassTraffic sum;
+  for_blocks(first, count, [&](const Block& block, int times) {
+    sum.forward += block.traffic[zero].forward * times;
+    sum.backward += block.traffic[zero].backward * times;
+  });
+  return sum;
+}
+
 Seconds LayoutBounds::time(const std::vector<int>& stages, const StagePlacement& placement,
                            TransferTimes& transfers) const {
+  return time_of(stages, placement, transfers, std::nullopt);
+}
+
+Seconds LayoutBounds::time(const std::vector<int>& stages, const StagePlacement& placement,
+                           TransferTimes& transfers, std::size_t zero) const {
+  const bool is_plain = placement.flushes && placement.whole_backwards &&
+                        !placement.two_directions && !placement.joins_passes &&
+                        !placement.shares_ends && !placement.fills_frozen && !placement.recomputes;
+  return is_plain && zero_stages_[zero] >= 2 && plan_.packs.empty()
+             ? time_of(stages, placement, transfers, zero)
+             : Seconds();
+}
+
+Seconds LayoutBounds::time_of(const std::vector<int>& stages, const StagePlacement& placement,
+                              TransferTimes& transfers, std::optional<std::size_t> zero) const {
   if (placement.spreads_attention || placement.undecided) {
     return least_time(false, placement.joins_passes);
   }
@@ -139,6 +161,11 @@ Seconds LayoutBounds::time(const std::vector<int>& stages, const StagePlacement&
     const bool repeats = stage > 0 && stages[stage] == stages[stage - 1] &&
                          alike(first - stages[stage], first, stages[stage]);
     passes[stage] = repeats ? passes[stage - 1] : passes_of(first, stages[stage], placement);
+    if (zero && !repeats) {
+      const PassTraffic traffic = traffic_of(first, stages[stage], *zero);
+      passes[stage].forward = std::max(passes[stage].forward, traffic.forward);
+      passes[stage].backward = std::max(passes[stage].backward, traffic.backward);
+    }
     first += stages[stage];
     const int last = plan_.network.chain[static_cast<std::size_t>(first - 1)];
     boundary[stage] = blocks_[static_cast<std::size_t>(last)].boundary;
@@ -345,28 +372,6 @@ Seconds LayoutBounds::time_within(const std::vector<int>& stages, const StagePla
     }
   }
   return bound * (1.0 - 1e-9);
-}
-
-Seconds mean_work(const Plan& plan, BlockCosts& costs) {
-  SimTime work;
-  const ScheduleTraits traits = schedule_traits(plan);
-  const bool like_layers = traits.joins_passes && has_like_layers(plan);
-  for (std::size_t position = 0; position < plan.network.chain.size(); ++position) {
-    const int index = plan.network.chain[position];
-    const models::Block& described = plan.network.blocks[static_cast<std::size_t>(index)];
-    if (traits.shares_output_layer && described.kind != models::BlockKind::Layer) {
-      continue;
-    }
-    const BlockPlan& layout = plan.layout_of(static_cast<int>(position));
-    for (const Slice& slice : slices_of(plan)) {
-      const BlockCost& block = costs.of(index, layout, plan.micro_batch_of(layout, index), slice);
-      work += (block.forward.time + block.backward.time -
-               (traits.joins_passes ? most_hidden(block, like_layers) : SimTime{})) *
-              static_cast<std::int64_t>(runs_of_block(plan, index));
-    }
-  }
-  const double share = static_cast<double>(plan.num_micro_batches()) / plan.pp;
-  return to_seconds(work) * (share * kRounding);
 }
 
 }  // namespace orrery::plan

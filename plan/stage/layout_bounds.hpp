@@ -3,15 +3,18 @@
 // into stages and any placement of a schedule. Both are sums of a few numbers per block, so a bound
 // costs O(virtual stages) and no lists are made.
 //
-// Time: plan/stage/pipeline_floor.hpp, then the optimizer. Data-parallel traffic counts nothing.
-// Memory: states, and at the first backward of the run every virtual stage holds one micro-batch.
-// Of plans that take no longer than T more is known: a micro-batch that virtual stage s has begun
-// stays there for the forwards and gradients of s and all stages after it, L(s); the bytes held,
-// integrated over the run, are at least m sum L(s) saved(s), so their peak is at least that over T
-// (Little's law). For T of 1F1B this is what 1F1B holds; for a V placement, half of it.
+// Time: plan/stage/pipeline_floor.hpp, then the optimizer. Data-parallel traffic counts nothing,
+// unless a ZeRO stage is named: what a pass gathers and reduces travels one after the other, so
+// that no pass is shorter. Memory: states, and at the first backward of the run every virtual stage
+// holds one micro-batch. Of plans that take no longer than T more is known: a micro-batch that
+// virtual stage s has begun stays there for the forwards and gradients of s and all stages after
+// it, L(s); the bytes held, integrated over the run, are at least m sum L(s) saved(s), so their
+// peak is at least that over T (Little's law). For T of 1F1B this is what 1F1B holds; for a V
+// placement, half of it.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "plan/stage/pipeline_floor.hpp"
@@ -20,6 +23,8 @@
 #include "plan/stage/transfers.hpp"
 
 namespace orrery::plan {
+
+inline constexpr double kRounding = 1.0 - 1e-12;  // of doubles must not pass the time itself
 
 class LayoutBounds {
  public:
@@ -36,6 +41,9 @@ class LayoutBounds {
 
   Seconds time(const std::vector<int>& stages, const StagePlacement& placement,
                TransferTimes& transfers) const;
+  // Under one of the ZeRO stages, by index, with its traffic.
+  Seconds time(const std::vector<int>& stages, const StagePlacement& placement,
+               TransferTimes& transfers, std::size_t zero) const;
   // On the fullest device, by ZeRO stage.
   std::vector<ByteCount> memory(const std::vector<int>& stages, const StagePlacement& placement);
   // Of plans whose devices hold no more than `capacity`, which memory() does not exceed.
@@ -43,6 +51,11 @@ class LayoutBounds {
                       std::size_t zero, ByteCount capacity);
 
  private:
+  // Of ZeRO-2 and 3, in every pass.
+  struct PassTraffic {
+    SimTime forward;
+    SimTime backward;
+  };
   // Of one block of the chain.
   struct Block {
     SimTime forward;  // of all slices, where there are some
@@ -59,6 +72,7 @@ class LayoutBounds {
     SimTime input_grad{-1};  // of the backward cut in two; negative: not asked for yet
     // By ZeRO stage, and by whether the device counts the token table elsewhere.
     std::vector<StateBytes> states[2];
+    std::vector<PassTraffic> traffic;  // by ZeRO stage
   };
   Block bound_of(int index, BlockCosts& costs) const;
   void hold_states(const BlockCost& cost, Block& block) const;
@@ -91,6 +105,11 @@ class LayoutBounds {
                                      const StagePlacement& placement, std::size_t zero) const;
   // Of a stage, without what travels.
   StagePasses passes_of(int first, int count, const StagePlacement& placement) const;
+  PassTraffic traffic_of(const BlockCost& cost, const Mesh& mesh, BlockPlan layout) const;
+  PassTraffic traffic_of(int first, int count, std::size_t zero) const;
+  // No ZeRO stage: without traffic.
+  Seconds time_of(const std::vector<int>& stages, const StagePlacement& placement,
+                  TransferTimes& transfers, std::optional<std::size_t> zero) const;
   Seconds optimizer(const std::vector<int>& stages, const StagePlacement& placement) const;
   // Whether `count` blocks from both positions on are the same, without a use of the token table,
   // which a device may count elsewhere: most stages are like the one before.

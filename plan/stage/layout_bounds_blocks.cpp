@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "plan/modules.hpp"
+#include "plan/schedule_traits.hpp"
 #include "plan/stage/joined.hpp"
 #include "plan/stage/layout_bounds.hpp"
 #include "plan/stage/offload_time.hpp"
@@ -51,8 +52,25 @@ void LayoutBounds::hold_states(const BlockCost& cost, Block& block) const {
       }
       block.states[without_tied ? 1 : 0].push_back(
           state_bytes(cost, sharded, mesh, plan_.execution, plan_.precision, without_tied));
+      if (without_tied) {
+        block.traffic.push_back(traffic_of(cost, mesh, sharded));
+      }
     }
   }
+}
+
+// A tied table may be another block's.
+LayoutBounds::PassTraffic LayoutBounds::traffic_of(const BlockCost& cost, const Mesh& mesh,
+                                                   BlockPlan layout) const {
+  if (layout.zero_stage < 2 || plan_.slices > 1) {
+    return {};
+  }
+  const StateTraffic all = state_traffic(cost, layout, mesh, costs_, /*without_tied=*/true);
+  const bool gathers = layout.zero_stage == 3;
+  const bool again = gathers && plan_.execution.reshard_after_forward;
+  const auto least = [](Seconds time) { return to_sim_time(time * (1.0 - 1e-9)); };
+  return {gathers ? least(all.gather) : SimTime{},
+          least(all.reduce) + (again ? least(all.gather_backward) : SimTime{})};
 }
 
 void LayoutBounds::count_blocks() {
@@ -78,6 +96,28 @@ void LayoutBounds::find_thriftiest() {
       thriftiest_ = zero;
     }
   }
+}
+
+Seconds mean_work(const Plan& plan, BlockCosts& costs) {
+  SimTime work;
+  const ScheduleTraits traits = schedule_traits(plan);
+  const bool like_layers = traits.joins_passes && has_like_layers(plan);
+  for (std::size_t position = 0; position < plan.network.chain.size(); ++position) {
+    const int index = plan.network.chain[position];
+    const models::Block& described = plan.network.blocks[static_cast<std::size_t>(index)];
+    if (traits.shares_output_layer && described.kind != models::BlockKind::Layer) {
+      continue;
+    }
+    const BlockPlan& layout = plan.layout_of(static_cast<int>(position));
+    for (const Slice& slice : slices_of(plan)) {
+      const BlockCost& block = costs.of(index, layout, plan.micro_batch_of(layout, index), slice);
+      work += (block.forward.time + block.backward.time -
+               (traits.joins_passes ? most_hidden(block, like_layers) : SimTime{})) *
+              static_cast<std::int64_t>(runs_of_block(plan, index));
+    }
+  }
+  const double share = static_cast<double>(plan.num_micro_batches()) / plan.pp;
+  return to_seconds(work) * (share * kRounding);
 }
 
 }  // namespace orrery::plan

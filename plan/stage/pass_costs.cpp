@@ -209,6 +209,21 @@ std::vector<SimTime> arrivals_alone(const Plan& plan, const std::vector<StageCos
   return arrivals_of({&alone, 1}, first_stages(plan, stages.size()));
 }
 
+// Sums over the stages, which follow, are times that can be simulated.
+void check_sums(const std::vector<StageCost>& stages, const std::vector<SimTime>& sends) {
+  constexpr std::int64_t kUses = 4;  // of a message: both ways, and what waits for it
+  SimTime sum;
+  for (const StageCost& stage : stages) {
+    for (const SimTime part : {stage.forward, stage.backward, stage.last_backward,
+                               stage.gathered_forward, stage.gathers_before, stage.gather_total}) {
+      add_times(sum, part);
+    }
+  }
+  for (const SimTime send : sends) {
+    add_times(sum, send, kUses);
+  }
+}
+
 }  // namespace
 
 sim::PipelineCosts separate_costs(const Plan& plan, const BlockCosts& block_costs,
@@ -216,6 +231,7 @@ sim::PipelineCosts separate_costs(const Plan& plan, const BlockCosts& block_cost
                                   const std::vector<SimTime>& sends,
                                   const std::vector<SplitTimes>& splits,
                                   std::vector<SimTime> arrivals) {
+  check_sums(stages, sends);
   sim::PipelineCosts costs;
   const ScheduleTraits traits = schedule_traits(plan);
   const int portions = traits.fills_frozen ? frozen_portions(plan.network) : 1;

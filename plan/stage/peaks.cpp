@@ -23,20 +23,17 @@ ByteCount input_of(const Plan& plan, const std::vector<StageCost>& stages, std::
   return index % plan.stage_blocks.size() == 0 ? ByteCount() : stages[index - 1].boundary;
 }
 
-// Of what leaves the device the part that its copies have in buffers: those of one stage at a time,
-// of both where two passes run as one.
+// Of what leaves the device the part that its copies have in buffers: a stage's own bytes, of one
+// stage at a time, of both where two passes run as one.
 ByteCount copied_at(const std::vector<StageCost>& stages, const LiveCounts& live,
                     const std::vector<int>& counts, bool joins) {
   ByteCount buffers;
-  ByteCount away;
   for (std::size_t slot = 0; slot < live.stages.size(); ++slot) {
     const StageCost& stage = stages[static_cast<std::size_t>(live.stages[slot])];
-    const ByteCount here = stage.away() * counts[slot];
-    const ByteCount copied = counts[slot] > 0 ? stage.copied : ByteCount();
-    buffers = joins ? buffers + stage.copied_of(here) : std::max(buffers, copied);
-    away += here;
+    const ByteCount copied = stage.copied_of(stage.away() * counts[slot]);
+    buffers = joins ? buffers + copied : std::max(buffers, copied);
   }
-  return std::min(buffers, away);
+  return buffers;
 }
 
 void add_peak_activations(const Plan& plan, const std::vector<StageCost>& stages,

@@ -163,8 +163,8 @@ StageCost add_up_blocks(const StageContent& content, const Plan& plan, BlockCost
                                           piece.table_elsewhere, plan.cluster.node.gpus);
     const ShardTimes shared = shard_times(piece, plan, costs, slice, &piece == &content.front());
     const auto [forward, backward] = pass_times(piece, block, shared);
-    stage.forward += forward * piece.count;
-    stage.backward += backward * piece.count;
+    add_times(stage.forward, forward, piece.count);
+    add_times(stage.backward, backward, piece.count);
     if (joins && is_layer(piece, costs.network())) {
       stage.most_hidden += most_hidden(block, like_layers) * piece.count;
     }

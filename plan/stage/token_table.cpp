@@ -23,10 +23,6 @@ bool shares_table(const models::Network& network) {
   });
 }
 
-bool has_table(const Plan& plan, const StagePiece& piece) {
-  return holds_table(block_of(plan, piece));
-}
-
 bool trains_table(const models::Network& network) {
   return std::any_of(network.blocks.begin(), network.blocks.end(), [](const models::Block& block) {
     return std::any_of(block.tensors.begin(), block.tensors.end(),
@@ -138,7 +134,7 @@ std::vector<int> devices_with_table(const Plan& plan, const std::vector<std::uin
   bool shards = false;
   for (std::size_t stage = 0; stage < stages.size(); ++stage) {
     for (const StagePiece& piece : stages[stage]) {
-      if (!has_table(plan, piece)) {
+      if (!holds_table(block_of(plan, piece))) {
         continue;
       }
       shards = shards || piece.across_stages;
@@ -163,7 +159,7 @@ void wait_for_uses(const Plan& plan, const std::vector<std::uint16_t>& device_of
     for (std::size_t stage = 0; stage < stages.size(); ++stage) {
       const auto device = static_cast<std::size_t>(device_of_stage(plan, device_of, stage));
       for (const StagePiece& piece : stages[stage]) {
-        if (has_table(plan, piece) && piece.table_elsewhere == elsewhere) {
+        if (holds_table(block_of(plan, piece)) && piece.table_elsewhere == elsewhere) {
           visit(stage, device);
         }
       }

@@ -329,7 +329,7 @@ class Search {
   ProgressReport found_so_far() const {
     ProgressReport report;
     report.simulated = outcome_.simulated;
-    report.bound = heap_.empty() ? Seconds() : heap_.top().bound;
+    report.bound = heap_.empty() || !outcome_.whole_space ? Seconds() : heap_.top().bound;
     if (!ranked_.empty()) {
       report.best = best_time();
       report.gap_fraction = std::max(0.0, 1.0 - report.bound / report.best);

@@ -95,7 +95,7 @@ bool runs_on_mixed(const sim::Schedule& schedule);
 // Used from one thread, with costs of its own.
 class MixedSpace {
  public:
-  // Refers to the first three. `stop`: it is to have no more arrangements than it has by then.
+  // Refers to the first three. `stop` is asked now and then; true ends the listing.
   MixedSpace(const plan::MixedPlan& base, const Constraints& constraints,
              plan::MixedSimulator& simulator, const std::function<bool()>& stop = {});
   // The same space for another thread.

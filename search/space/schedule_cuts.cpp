@@ -77,8 +77,7 @@ const std::vector<int>& ScheduleSpace::chain_stages(int pp, int chunks,
 
 const std::vector<int>& ScheduleSpace::balanced_on_devices(int pp, int chunks,
                                                            const ScheduleChoice& choice) const {
-  const int index = static_cast<int>(&choice - choices_.data());
-  const std::tuple<int, int, int> key = {index, pp, chunks};
+  const std::tuple<int, int, int> key = {choice.index, pp, chunks};
   {
     const std::lock_guard<std::mutex> lock(cuts_mutex_);
     if (const auto known = device_cuts_.find(key); known != device_cuts_.end()) {
@@ -86,7 +85,7 @@ const std::vector<int>& ScheduleSpace::balanced_on_devices(int pp, int chunks,
     }
   }
   const plan::StagePlacement& placement =
-      placement_of(index, {pp, kMicroBatchesOfStage * pp, chunks, 0});
+      placement_of(choice.index, {pp, kMicroBatchesOfStage * pp, chunks, 0});
   const std::vector<std::int64_t>& of = placement.shares_ends ? work().layers : work().all;
   std::vector<int> cut = chain_stages(pp, chunks, choice, /*balanced=*/true);
   if (cut.size() == placement.device_of.size()) {  // else devices have stages of two copies each

@@ -54,6 +54,9 @@ ScheduleSpace::ScheduleSpace(const plan::Plan& base, const Constraints& constrai
                           plan::ModuleCut::OneChain, true, base.execution.ships_weights});
     }
   }
+  for (std::size_t index = 0; index < choices_.size(); ++index) {
+    choices_[index].index = static_cast<int>(index);
+  }
   shares_ends_ = std::any_of(choices_.begin(), choices_.end(), [](const ScheduleChoice& choice) {
     return choice.traits.shares_output_layer;
   });

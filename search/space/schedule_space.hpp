@@ -29,6 +29,7 @@ struct ScheduleChoice {
   plan::ModuleCut cut = plan::ModuleCut::OneChain;
   bool named = false;          // on the command line
   bool ships_weights = false;  // Execution::ships_weights: where attention is spread a choice each
+  int index = 0;               // among the choices of a space
 };
 
 // Slices of a sequence that are tried without being asked for, at most.

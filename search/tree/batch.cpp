@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "search/tree/batch.hpp"
 
+#include <limits>
+
 namespace orrery::search {
 
 namespace {
@@ -9,6 +11,14 @@ constexpr std::uint64_t kOfBound = 8;
 constexpr std::uint64_t kOfAnswer = 8000;  // draws of an interval, a replay of memory
 
 }  // namespace
+
+void Outcomes::refuse(const Run& plans, const std::string& problem) {
+  const Overflow impossible{problem, ByteCount(std::numeric_limits<std::int64_t>::max())};
+  if (impossible.is_closer_than(overflow)) {
+    overflow = impossible;
+  }
+  misfits.push_back(plans);
+}
 
 // Groups: by families and layouts. Lists and their evaluation: by passes.
 std::uint64_t Tree::work_of(Task task, const Node& node) const {

@@ -33,7 +33,8 @@ bool has_right_time(Task task, const Node& asked, const Outcomes& outcomes) {
     case Task::TryOut:
       return time ? is_time(*time) : outcomes.misfits.size() == 1;
     case Task::Visit:
-      return asked.is_plan() ? time && is_time(*time) : !time;
+      return time ? asked.is_plan() && is_time(*time)
+                  : !asked.is_plan() || outcomes.misfits.size() == 1;
     case Task::Interval:
       return !time || (is_time(*time) && is_time(outcomes.high) && *time <= outcomes.high);
     case Task::Replay:
@@ -162,7 +163,8 @@ void TreeCheck::answer(const ByteReader& in, Task task, const Node& asked,
     in.fail("holds a time that cannot be");
   }
   const bool goes_on = task == Task::Visit && !asked.is_plan();
-  const bool may_miss = goes_on || (task == Task::TryOut && !outcomes.time);
+  const bool is_misfit = (task == Task::TryOut || task == Task::Visit) && !outcomes.time;
+  const bool may_miss = goes_on || is_misfit;
   if ((!goes_on && !outcomes.children.empty()) || (!may_miss && !outcomes.misfits.empty())) {
     in.fail("answers what it was not asked");
   }

@@ -21,28 +21,6 @@ namespace orrery::search {
 namespace {
 
 constexpr std::size_t kBoundsKept = 1024;  // a few kB each
-constexpr const char* kTooLong =
-    "all its passes, one after another, take longer than the largest simulated time, 104 days";
-
-// Nothing where the action meets times beyond simulated time.
-template <typename Action>
-auto within_simulated_time(const Action& action) -> std::optional<decltype(action())> {
-  try {
-    return action();
-  } catch (const BeyondSimulatedTime&) {
-    return std::nullopt;
-  }
-}
-
-// Plans that cannot be run, whatever memory there is.
-void refuse(const Outcomes::Run& plans, std::string problem, Outcomes& outcomes) {
-  const Overflow impossible{std::move(problem),
-                            ByteCount(std::numeric_limits<std::int64_t>::max())};
-  if (impossible.is_closer_than(outcomes.overflow)) {
-    outcomes.overflow = impossible;
-  }
-  outcomes.misfits.push_back(plans);
-}
 
 }  // namespace
 
@@ -122,9 +100,7 @@ Seconds Worker::bound(const Group& group) {
       }
       configure(group, layout, families[family], families[family].schedules.front(), zero);
       plan_.blocks.front().layout.recompute = plan::Recompute::None;
-      const auto bounds =
-          within_simulated_time([&] { return simulator_.layout_bounds(plan_, {zero}); });
-      least = bounds ? std::min(least, bounds->least_time(shares, joins)) : Seconds();
+      least = std::min(least, simulator_.layout_bounds(plan_, {zero}).least_time(shares, joins));
     }
   }
   return least;
@@ -148,10 +124,53 @@ Outcomes Worker::open(std::uint32_t group_index, const Known& known) {
       while (end < families.size() && same_passes(families[end], families[first])) {
         ++end;
       }
-      open_families(group_index, index, {first, end}, known, outcomes);
+      const std::size_t misfits = outcomes.misfits.size();
+      const std::size_t children = outcomes.children.size();
+      try {
+        open_families(group_index, index, {first, end}, known, outcomes);
+      } catch (const BeyondSimulatedTime& beyond) {
+        outcomes.misfits.resize(misfits);
+        outcomes.children.resize(children);
+        for (std::size_t family = first; family < end; ++family) {
+          refuse_all(family_node(group_index, index, family), beyond.what(), outcomes);
+        }
+      }
       first = end;
     }
   }
+  return outcomes;
+}
+
+Node Worker::family_node(std::uint32_t group, std::size_t layout, std::size_t family) {
+  const Choices& choices = choices_of(group);
+  const Family& cut = (*choices.families)[family];
+  Node node;
+  node.group = group;
+  node.level = Level::Family;
+  node.layout = static_cast<std::uint16_t>(layout);
+  node.family = static_cast<std::uint16_t>(family);
+  node.order =
+      first_order_[group] + (static_cast<std::uint64_t>(cut.first) * choices.layouts->size() +
+                             layout * cut.schedules.size()) *
+                                choices.zeros.size();
+  return node;
+}
+
+// All plans below a node that is no group.
+void Worker::refuse_all(const Node& node, const std::string& why, Outcomes& outcomes) {
+  const Choices& choices = choices_of(node.group);
+  const std::uint64_t schedules =
+      node.level >= Level::Schedule ? 1 : (*choices.families)[node.family].schedules.size();
+  for (std::size_t zero = 0; zero < choices.zeros.size(); ++zero) {
+    if (node.level == Level::Family || (node.zeros >> zero & 1U) != 0) {
+      outcomes.refuse({node.order + zero, schedules, choices.zeros.size()}, why);
+    }
+  }
+}
+
+Outcomes Worker::refused(const Node& node, const std::string& why) {
+  Outcomes outcomes;
+  refuse_all(node, why, outcomes);
   return outcomes;
 }
 
@@ -167,39 +186,26 @@ void Worker::open_families(std::uint32_t group_index, std::size_t layout,
   const bool recomputes = any_of(families, &plan::StagePlacement::recomputes);
   const Family& cuts = families[range.first];
   configure(group, layouts[layout], cuts, cuts.schedules.front(), zeros.front());
-  const auto bounds = within_simulated_time([&] { return simulator_.layout_bounds(plan_, zeros); });
-  if (bounds && bounds->least_time(shares, joins) >= known.cutoff) {
+  const plan::LayoutBounds bounds = simulator_.layout_bounds(plan_, zeros);
+  if (bounds.least_time(shares, joins) >= known.cutoff) {
     return;
   }
   bool fits = false;
   for (std::size_t zero = 0; zero < zeros.size(); ++zero) {
-    fits = fits || (bounds && !is_beyond(bounds->least_memory(zero, recomputes), known));
+    fits = fits || !is_beyond(bounds.least_memory(zero, recomputes), known);
   }
   for (std::size_t family = range.first; family < range.second; ++family) {
     const Family& cut = families[family];
-    const std::uint64_t schedules = cut.schedules.size();
-    Node node;
-    node.group = group_index;
-    node.level = Level::Family;
-    node.layout = static_cast<std::uint16_t>(layout);
-    node.family = static_cast<std::uint16_t>(family);
-    node.order = first_order_[group_index] +
-                 (static_cast<std::uint64_t>(cut.first) * layouts.size() + layout * schedules) *
-                     zeros.size();
-    const Outcomes::Run plans{node.order, schedules * zeros.size(), 1};
-    if (!bounds) {
-      refuse(plans, kTooLong, outcomes);
-      continue;
-    }
+    Node node = family_node(group_index, layout, family);
     if (!fits) {
-      outcomes.misfits.push_back(plans);
+      outcomes.misfits.push_back({node.order, cut.schedules.size() * zeros.size(), 1});
       continue;
     }
     const ScheduleChoice& choice =
         space_.schedules().choices()[static_cast<std::size_t>(cut.schedules.front())];
     const std::vector<int>& stages =
         space_.schedules().stages(group.pp, cut.chunks, choice, cut.balanced);
-    node.bound = bounds->time(stages, cut.placement, simulator_.transfer_times());
+    node.bound = bounds.time(stages, cut.placement, simulator_.transfer_times());
     if (node.bound < known.cutoff) {
       outcomes.children.push_back(node);
     }
@@ -251,11 +257,16 @@ void Worker::make_room(const Node& node, const Known& known, Outcomes& outcomes)
       outcomes.misfits.push_back({node.order + zero, family.schedules.size(), zeros.size()});
       continue;
     }
+    const Seconds passes =
+        bounds.time(plan_.stage_blocks, family.placement, simulator_.transfer_times(), zero);
+    if (passes >= known.cutoff) {
+      continue;
+    }
     room.zeros = static_cast<std::uint8_t>(room.zeros | (1U << zero));
-    least = floor > capacity
-                ? node.bound
-                : std::min(least, bounds.time_within(plan_.stage_blocks, family.placement, zero,
-                                                     capacity));
+    const Seconds within =
+        floor > capacity ? node.bound
+                         : bounds.time_within(plan_.stage_blocks, family.placement, zero, capacity);
+    least = std::min(least, std::max(passes, within));
   }
   room.bound = std::max(node.bound, least);
   if (room.zeros != 0 && room.bound < known.cutoff) {
@@ -303,14 +314,9 @@ void Worker::add_plans(const Node& node, const Known& known, Outcomes& outcomes)
   }
   // Without data-parallel traffic ZeRO stages differ in the optimizer alone, and the last one has
   // least of it.
-  const std::optional<Seconds> lists =
-      within_simulated_time([&] { return simulator_.list_bound(configure(fitting.back())); });
+  const Seconds lists = simulator_.list_bound(configure(fitting.back()));
   for (Node& child : fitting) {
-    if (!lists) {
-      refuse({child.position(), 1, 1}, kTooLong, outcomes);
-      continue;
-    }
-    child.bound = std::max(node.bound, *lists);
+    child.bound = std::max(node.bound, lists);
     if (child.bound < known.cutoff) {
       outcomes.children.push_back(child);
     }
@@ -337,7 +343,7 @@ std::string schedule_problem(const plan::Plan& plan) {
 
 bool Worker::fits(const Node& node, const plan::Plan& plan, bool exactly, Outcomes& outcomes) {
   if (std::string problem = schedule_problem(plan); !problem.empty()) {
-    refuse({node.position(), 1, 1}, std::move(problem), outcomes);
+    outcomes.refuse({node.position(), 1, 1}, problem);
     return false;
   }
   try {
@@ -351,8 +357,7 @@ bool Worker::fits(const Node& node, const plan::Plan& plan, bool exactly, Outcom
       outcomes.overflow = overflow;
     }
   } catch (const BeyondSimulatedTime&) {
-    refuse({node.position(), 1, 1}, kTooLong, outcomes);
-    return false;
+    throw;
   } catch (const Error&) {  // a document that cannot go on with these costs
     if (plan.schedule_document == nullptr) {
       throw;
@@ -384,11 +389,7 @@ Outcomes Worker::try_out(const Node& node) {
 
 Outcomes Worker::judge(const Node& node) {
   Outcomes outcomes;
-  outcomes.time =
-      within_simulated_time([&] { return simulator_.run(configure(node)).iteration_time; });
-  if (!outcomes.time) {
-    refuse({node.position(), 1, 1}, kTooLong, outcomes);
-  }
+  outcomes.time = simulator_.run(configure(node)).iteration_time;
   return outcomes;
 }
 

@@ -71,6 +71,8 @@ struct Outcomes {
   // Of a plan that was simulated; of a group its bound; of an interval the lower end.
   std::optional<Seconds> time;
   Seconds high;  // the upper end
+  // These plans cannot be run, whatever memory there is.
+  void refuse(const Run& plans, const std::string& problem);
 };
 
 // What is known when a batch of nodes is handed out, the same for all of it.
@@ -93,6 +95,8 @@ class Worker {
   Outcomes expand(const Node& node, const Known& known);
   Outcomes judge(const Node& plan);    // which fits
   Outcomes try_out(const Node& plan);  // which may not
+  // Of a node that is no group and cannot be evaluated: all plans below it are misfits.
+  Outcomes refused(const Node& node, const std::string& why);
   // Without a time where `stop` ended the draws.
   Outcomes interval(const Node& plan, int draws, const std::function<bool()>& stop);
   // Whether it fits when its memory is replayed, by so many threads.
@@ -119,6 +123,8 @@ class Worker {
   bool fits(const Node& node, const plan::Plan& plan, bool exactly, Outcomes& outcomes);
   Outcomes open(std::uint32_t group, const Known& known);
   // Families [range.first, range.second) of a layout, which have the same slices.
+  Node family_node(std::uint32_t group, std::size_t layout, std::size_t family);
+  void refuse_all(const Node& node, const std::string& why, Outcomes& outcomes);
   void open_families(std::uint32_t group, std::size_t layout,
                      std::pair<std::size_t, std::size_t> range, const Known& known,
                      Outcomes& outcomes);

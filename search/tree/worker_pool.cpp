@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "base/random.hpp"
+#include "base/sim_time.hpp"
 
 namespace orrery::search {
 
@@ -49,6 +50,23 @@ Done WorkerPool::evaluate(int thread, Task task, const Node& node, const Known& 
   Done done;
   done.thread = thread;
   done.outcomes.emplace();
+  try {
+    answer(worker, task, node, known, stop, done);
+  } catch (const BeyondSimulatedTime& beyond) {
+    if (task == Task::Bound) {
+      done.outcomes->time = Seconds();
+    } else {
+      done.outcomes = worker.refused(node, beyond.what());
+    }
+  }
+  if (times_nodes_) {
+    done.cpu = thread_time() - begin;
+  }
+  return done;
+}
+
+void WorkerPool::answer(Worker& worker, Task task, const Node& node, const Known& known,
+                        const std::function<bool()>& stop, Done& done) const {
   switch (task) {
     case Task::TryOut:
       done.outcomes = worker.try_out(node);
@@ -69,10 +87,6 @@ Done WorkerPool::evaluate(int thread, Task task, const Node& node, const Known& 
       done.outcomes = node.is_plan() ? worker.judge(node) : worker.expand(node, known);
       break;
   }
-  if (times_nodes_) {
-    done.cpu = thread_time() - begin;
-  }
-  return done;
 }
 
 void WorkerPool::work(const Batch& batch, Handout& handout, const std::function<bool()>& stop,

@@ -41,6 +41,9 @@ class WorkerPool {
             std::vector<Done>& done);
 
  private:
+  void answer(Worker& worker, Task task, const Node& node, const Known& known,
+              const std::function<bool()>& stop, Done& done) const;
+
   Tree tree_;
   bool times_nodes_ = false;
   std::vector<std::unique_ptr<Worker>> workers_;

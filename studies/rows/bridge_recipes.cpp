@@ -35,6 +35,7 @@ int release_of(std::string_view framework) {
 
 constexpr std::string_view kLatent = "mla_up_proj";
 constexpr std::string_view kLatentAndDense = "mla_up_proj, mlp";
+constexpr std::string_view kLatentAndCheap = "mla_up_proj, layernorm, moe_act";
 constexpr std::string_view kCheap = "layernorm, moe_act";
 
 constexpr auto kByNccl = Dispatcher::AllToAll;
@@ -79,6 +80,8 @@ constexpr auto kRecipes = std::to_array<RecipeRow>({
     {{5, 5, "deepseekv3", "gb200", "mxfp8", 0}, {true, kLatent, kByHybridEp, true}},
     {{5, 5, "deepseekv3", "gb300", "mxfp8", 0}, {true, "", kByHybridEp, true, true}},
     {{5, 5, "deepseekv3", "b200", "mxfp8", 4096}, {true, kLatentAndDense, kByDeepEp}},
+    {{5, 5, "deepseekv3", "b200", "nvfp4", 4096}, {true, kLatentAndCheap, kByDeepEp}},
+    {{3, 3, "deepseekv3", "b300", "bf16", 4096}, {false, kLatentAndCheap, kByHybridEp}},
     {{2, 5, "deepseekv3", "", "", 0}, {false, kLatent, kByHybridEp}},
     {{4, 5, "kimik2", "h100", "", 0}, {false, kLatentAndDense, kByNccl}},
     {{4, 5, "kimik2", "gb200 gb300", "", 0}, {false, kLatent, kByHybridEp}},
@@ -97,12 +100,14 @@ constexpr auto kRecipes = std::to_array<RecipeRow>({
     {{5, 5, "qwen3235b", "gb200 gb300", "mxfp8", 8192}, {true, "", kByHybridEp, true, true}},
     {{2, 5, "qwen3235b", "gb200 gb300", "", 0}, {false, "", kByHybridEp}},
     {{5, 5, "qwen3235b", "b300", "", 0}, {false, "", kByHybridEp}},
+    {{1, 5, "qwen3235b", "", "", 0}, {false, "", kByNccl}},
     {{2, 2, "qwen330b", "h100", "", 0}, {true, "", kByNccl}},
     {{3, 3, "qwen330b", "h100", "", 0}, {true, "", kByDeepEp}},
     {{5, 5, "qwen330b", "gb200 gb300 b300", "mxfp8", 0}, {true, "", kByHybridEp, true, true}},
     {{2, 2, "qwen330b", "gb200 gb300", "", 0}, {false, "", kByHybridEp}},
     {{3, 3, "qwen330b", "gb200 gb300 b300", "", 0}, {false, "", kByHybridEp}},
     {{4, 5, "qwen330b", "", "", 0}, {false, "", kByHybridEp}},
+    {{1, 3, "qwen330b", "", "", 0}, {false, "", kByNccl}},
 });
 
 constexpr auto kGraphsOfRouter = plan::GraphScope::Router;
@@ -111,7 +116,7 @@ constexpr auto kGraphsOfLayers = plan::GraphScope::Layer;
 constexpr auto kNoGraphs = plan::GraphScope::Dense;
 
 // The same, cuda_graphs of v0.1.0rc4's *_llm_pretrain.yaml, where tokens are dropped and padded;
-// cuda_graph_impl and cuda_graph_scope of v0.2.0, v0.3.0 and v0.5.0 ("full_iteration": whole).
+// cuda_graph_impl and cuda_graph_scope of v0.2.0 to v0.5.0 ("full_iteration": whole).
 constexpr auto kGraphRows = std::to_array<GraphRow>({
     {{1, 1, "qwen330b", "b200 gb200", "", 0}, kGraphsOfLayers},
     {{1, 1, "qwen3235b", "gb200", "", 0}, kGraphsOfLayers},
@@ -122,6 +127,7 @@ constexpr auto kGraphRows = std::to_array<GraphRow>({
     {{3, 5, "deepseekv3", "gb200", "", 0}, kGraphsOfAttention},
     {{5, 5, "deepseekv3", "b300", "", 4096}, kGraphsOfAttention},
     {{5, 5, "deepseekv3", "b200", "mxfp8", 4096}, kGraphsOfAttention},
+    {{4, 5, "kimik2", "gb200", "", 0}, kGraphsOfRouter},
     {{5, 5, "gptoss120b", "gb200 gb300", "mxfp8", 1280}, kGraphsOfLayers},
     {{2, 5, "gptoss120b", "b300 gb300", "", 0}, kGraphsOfAttention},
     {{5, 5, "qwen3235b", "gb200 gb300", "mxfp8", 8192}, kGraphsOfLayers},
@@ -130,9 +136,9 @@ constexpr auto kGraphRows = std::to_array<GraphRow>({
     {{2, 5, "qwen3235b", "gb300", "", 0}, kGraphsOfRouter},
     {{2, 5, "qwen3235b", "gb200", "", 0}, kGraphsOfAttention},
     {{5, 5, "qwen330b", "gb200 gb300 b300", "mxfp8", 0}, kGraphsOfLayers},
-    {{2, 3, "qwen330b", "gb200", "mxfp8", 0}, kGraphsOfRouter},
+    {{2, 4, "qwen330b", "gb200", "mxfp8", 0}, kGraphsOfRouter},
     {{2, 5, "qwen330b", "gb200", "", 0}, kGraphsOfAttention},
-    {{5, 5, "qwen330b", "b200", "", 0}, kGraphsOfAttention},
+    {{4, 5, "qwen330b", "b200", "", 0}, kGraphsOfAttention},
     {{2, 5, "qwen330b", "h100", "fp8", 0}, kNoGraphs},
     {{2, 5, "qwen330b", "", "", 0}, kGraphsOfRouter},
 });

@@ -165,18 +165,33 @@ OptionalCount count_in_remarks(const Measurement& row, SettingNames names) {
              : std::nullopt;
 }
 
+// Of a clause: not the 5 of "1.5 microbatches", one of "32 or 64" or those of a warm-up.
+std::int64_t count_before_noun(std::string_view clause, std::string_view noun) {
+  constexpr auto kOthers = std::to_array<std::string_view>(
+      {"warm up", "warmup", "discarded", "skipped", "first", "last", "paper", "more", "fewer",
+       "least", "most", "about", "up to", "or", "to", "between"});
+  const std::size_t at = find_word(clause, noun);
+  const std::string_view before = trim(clause.substr(0, at == clause.npos ? 0 : at));
+  const std::string_view digits = before.substr(before.find_last_not_of("0123456789") + 1);
+  const std::string_view rest = before.substr(0, before.size() - digits.size());
+  const bool whole = rest.empty() || rest.ends_with(' ') || rest.ends_with('=');
+  std::int64_t count = 0;
+  if (whole && !has_word(clause, kOthers)) {
+    std::from_chars(digits.data(), digits.data() + digits.size(), count);
+  }
+  return count;
+}
+
 // "2 gradient accumulation steps": a whole number right before one of the nouns.
 OptionalCount count_before(const Measurement& row, SettingNames nouns) {
-  const std::string text = with_blanks(about_this_run(row.notes + "; " + row.variant));
+  const std::string remarks = with_blanks(row.notes + "; " + row.variant);
+  const std::vector<std::string> clauses = asserted_clauses(remarks);
   for (const std::string_view noun : nouns) {
-    const std::size_t at = find_word(text, noun);
-    const std::string_view before =
-        trim(std::string_view(text).substr(0, at == text.npos ? 0 : at));
-    const std::size_t begin = before.find_last_not_of("0123456789") + 1;
-    std::int64_t count = 0;
-    std::from_chars(before.data() + begin, before.data() + before.size(), count);
-    if (count > 0 && count <= limits::kMaxBatch) {
-      return count;
+    for (const std::string& clause : clauses) {
+      const std::int64_t count = count_before_noun(clause, noun);
+      if (count > 0 && count <= limits::kMaxBatch) {
+        return count;
+      }
     }
   }
   return std::nullopt;

@@ -111,7 +111,6 @@ plan::Execution megatron_bridge() {
   execution.fp32_gradients = false;
   execution.amax_ranks = plan::AmaxRanks::None;
   execution.weighted_activations = true;  // Megatron-Core after 0.12.0
-  execution.fused_router = true;          // moe_router_fusion of all recipes with experts
   return execution;
 }
 

@@ -101,8 +101,10 @@ std::string gpu_hint(const std::string& text) {
 }
 
 std::string counted_modules(const Measurement& row, const std::string& gpus) {
-  constexpr auto kTwo =
-      std::to_array<std::string_view>({"2 gcds", "two gcds", "module as one gpu", "modules"});
+  constexpr auto kTwo = std::to_array<std::string_view>(
+      {"2 gcds", "two gcds", "module as one gpu", "gpus are modules", "gpus as modules",
+       "gpu modules", "counts modules", "counted in modules", "count of modules", "mi250x modules",
+       "mi250 modules", "modules of two"});
   constexpr std::int64_t kModules = 4;  // of a node
   const std::string bracket = to_lower(gpus).substr(std::min(gpus.size(), gpus.find('(')));
   const std::int64_t all = row.gpus.value_or(0);

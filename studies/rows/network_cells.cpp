@@ -78,6 +78,34 @@ bool has_rate(std::string_view clause) {
   return false;
 }
 
+bool is_fabric(std::string_view word) {
+  constexpr auto kKinds = std::to_array<std::string_view>(
+      {"ethernet", "infiniband", "ib", "roce", "rocev2", "efa", "tcp", "nic", "nics",
+       "interconnect", "interconnected", "slingshot", "hdr", "ndr", "edr", "rdma"});
+  return std::find(kKinds.begin(), kKinds.end(), word) != kKinds.end();
+}
+
+bool joins_rate(std::string_view word) {
+  constexpr auto kJoints =
+      std::to_array<std::string_view>({"at", "of", "with", "x", "hdr", "ndr", "edr"});
+  return std::find(kJoints.begin(), kJoints.end(), word) != kJoints.end();
+}
+
+bool is_number(std::string_view word) {
+  return !word.empty() && word.find_first_not_of("0123456789.") == word.npos;
+}
+
+// Whether a word is a rate per second, or its unit behind a number, or "100G": what "500 GB" is
+// not.
+bool is_pace(const std::vector<std::string>& words, std::size_t at) {
+  const std::string& word = words[at];
+  const std::string_view unit =
+      std::string_view(word).substr(std::min(word.size(), word.find_first_not_of("0123456789.x")));
+  const bool attached = is_digit(word.front()) && is_rate(word);
+  const bool behind = at > 0 && is_number(words[at - 1]) && is_rate(word) && unit == word;
+  return attached ? true : behind && unit != "gb" && unit != "g";
+}
+
 // Clauses end at commas, semicolons and brackets.
 std::vector<std::string> clauses_of_network(std::string_view text) {
   std::string plain(text);
@@ -168,13 +196,31 @@ std::string plain_network(std::string_view cell) {
 }
 
 bool states_network(std::string_view clause) {
-  constexpr auto kKinds = std::to_array<std::string_view>(
-      {"ethernet", "infiniband", "ib", "roce", "efa", "tcp", "nic", "nics", "network",
-       "interconnect", "interconnected", "slingshot", "hdr", "ndr", "edr", "rdma"});
   constexpr auto kOthers = std::to_array<std::string_view>(
-      {"storage", "nvme", "nfs", "lustre", "nvlink", "pcie", "memory", "hbm", "filesystem",
-       "throughput", "measured", "busbw", "nccl tests"});
-  return has_word(clause, kKinds) && !has_word(clause, kOthers) && has_rate(clause);
+      {"storage",    "nvme",       "nfs",        "lustre",     "nvlink",     "pcie",
+       "memory",     "hbm",        "throughput", "filesystem", "measured",   "busbw",
+       "nccl tests", "login",      "management", "mgmt",       "data",       "dataset",
+       "datasets",   "loader",     "loading",    "loaded",     "traffic",    "use",
+       "used",       "usage",      "uses",       "peak",       "average",    "avg",
+       "step",       "parameters", "params",     "model",      "checkpoint", "checkpoints",
+       "head node",  "frontend"});
+  const std::vector<std::string> words = words_of_clause(clause);
+  const auto is_rate_at = [&](std::size_t at) { return at < words.size() && is_pace(words, at); };
+  if (has_word(clause, kOthers)) {
+    return false;
+  }
+  for (std::size_t at = 0; at < words.size(); ++at) {
+    if (!is_fabric(words[at])) {
+      continue;
+    }
+    // "100 Gb/s Ethernet", "Ethernet 100 Gb/s", "Ethernet at 100G".
+    const std::size_t next = at + 1 < words.size() && joins_rate(words[at + 1]) ? at + 2 : at + 1;
+    const bool split = next < words.size() && is_number(words[next]) && is_rate_at(next + 1);
+    if ((at > 0 && is_rate_at(at - 1)) || is_rate_at(next) || split) {
+      return true;
+    }
+  }
+  return false;
 }
 
 }  // namespace orrery::studies

@@ -9,10 +9,10 @@
 
 #include "base/text.hpp"
 #include "studies/rows/named_network.hpp"
-#include "studies/rows/row_network.hpp"
 #include "studies/rows/row_words.hpp"
 #include "studies/rows/settings.hpp"
 #include "studies/rows/stated_adapters.hpp"
+#include "studies/rows/stated_window.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -127,7 +127,9 @@ constexpr auto kUnmodelled = std::to_array<Unmodelled>({{"mtp", kPrediction},
                                                         {"clock locked", kClocks},
                                                         {"gpus capped at", kPower},
                                                         {"gpu capped at", kPower},
-                                                        {"capped to", kPower},
+                                                        {"gpus capped to", kPower},
+                                                        {"gpu capped to", kPower},
+                                                        {"power capped to", kPower},
                                                         {"parameter server", kServer},
                                                         {"parameter servers", kServer},
                                                         {"diloco", kLocal},
@@ -141,15 +143,27 @@ constexpr auto kUnmodelled = std::to_array<Unmodelled>({{"mtp", kPrediction},
 std::string tensor_grid(const Measurement& row) {
   constexpr auto kGrids = std::to_array<std::string_view>({"2d", "2.5d", "3d"});
   constexpr auto kTensor = std::to_array<std::string_view>({"tensor", "tp", "1d"});
+  constexpr auto kOfTensors = std::to_array<std::string_view>({"3d tensor", "3d tp"});
   const bool colossal = letters_and_digits(row.framework).find("colossal") != std::string::npos;
   for (const std::string& clause : asserted_clauses(remarks_of(row))) {
     const bool of_tensors = has_word(clause, kTensor);
-    const bool whole = clause.find("3d parallelism") != clause.npos;  // of three kinds
-    if (has_word(clause, kGrids) && (of_tensors || (colossal && !whole))) {
+    // Of three kinds.
+    const bool whole = clause.find("3d parallel") != clause.npos && !has_word(clause, kOfTensors);
+    if (has_word(clause, kGrids) && !whole && (of_tensors || colossal)) {
       return printable(trim(clause), 60);
     }
   }
   return "";
+}
+
+// What is asserted, without "DiLoCo is future work" and "oversubscription 1:1".
+std::string without_plans(std::string_view text) {
+  constexpr auto kPlans = std::to_array<std::string_view>({"future", "planned", "1:1"});
+  std::string said;
+  for (const std::string& clause : asserted_clauses(with_blanks(text))) {
+    said.append(has_word(clause, kPlans) ? "" : clause).append("; ");
+  }
+  return said;
 }
 
 }  // namespace
@@ -176,7 +190,7 @@ std::string no_plain_training(const Measurement& row) {
 
 std::vector<std::string> unmodelled_remarks(const Measurement& row) {
   const std::string said =
-      asserted_with_blanks(remarks_of(row) + "; " + row.zero_detail + "; " + row.inter_node);
+      without_plans(remarks_of(row) + "; " + row.zero_detail + "; " + row.inter_node);
   std::vector<std::string> lines;
   for (const Unmodelled& one : kUnmodelled) {
     const bool known = !lines.empty() && lines.back() == one.line;

@@ -162,6 +162,10 @@ std::optional<bool> overlap_of_everything(std::string_view clause) {
   return none || all ? std::optional(all) : std::nullopt;
 }
 
+bool says_overlap_alone(std::string_view clause) {
+  return in_general_words(before_remark(clause)).has_value();
+}
+
 bool overlaps_nothing(std::string_view cell) {
   return in_general_words(before_remark(cell)) == false;
 }

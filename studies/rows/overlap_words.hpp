@@ -23,4 +23,7 @@ std::optional<bool> overlap_of_everything(std::string_view clause);
 // Where a cell as a whole says that nothing runs beside anything.
 bool overlaps_nothing(std::string_view cell);
 
+// Whether a clause has no other words than those for overlap, for all of it and for yes or no.
+bool says_overlap_alone(std::string_view clause);
+
 }  // namespace orrery::studies

@@ -6,7 +6,9 @@
 #include <charconv>
 #include <cmath>
 #include <numeric>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/text.hpp"
 #include "studies/rows/row_words.hpp"
@@ -208,13 +210,22 @@ LayerShare share_of_layers(const Measurement& row, std::string_view detail) {
 }
 
 bool names_some_stages(std::string_view detail) {
-  constexpr auto kSome =
-      std::to_array<std::string_view>({"except", "only", "first", "last", "skip", "but", "not"});
+  constexpr auto kSome = std::to_array<std::string_view>(
+      {"except", "only", "first", "last", "skip", "but", "not in", "not on", "not for"});
+  constexpr auto kOthers = std::to_array<std::string_view>({"zero", "deepspeed", "balanced"});
   constexpr auto kAll = std::to_array<std::string_view>(
       {"per stage", "/stage", "each stage", "every stage", "of a stage", "per vpp stage",
        "per virtual stage", "per pipeline stage", "of the stage", "per model stage"});
-  const std::size_t stage = detail.find("stage");
-  return stage != detail.npos && !says_any(detail, kAll) && has_word(detail, kSome);
+  std::string text(detail);
+  std::replace_if(
+      text.begin(), text.end(),
+      [](char c) { return std::string_view(",()\n").find(c) != std::string_view::npos; }, ';');
+  const std::vector<std::string_view> clauses = split(text, ';');
+  return !says_any(detail, kAll) &&
+         std::any_of(clauses.begin(), clauses.end(), [&](std::string_view clause) {
+           return clause.find("stage") != clause.npos && has_word(clause, kSome) &&
+                  !has_word(clause, kOthers);
+         });
 }
 
 bool lacks_method(std::string_view detail) {

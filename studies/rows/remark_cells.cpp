@@ -52,11 +52,22 @@ void read_recompute(const std::string& clause, Measurement& row) {
   constexpr auto kDone = std::to_array<std::string_view>({"recomputed", "checkpointed"});
   constexpr auto kWhat = std::to_array<std::string_view>(
       {"layer", "layers", "block", "blocks", "activation", "activations", "attention", "mlp"});
+  // "weights checkpointed hourly", "gradient checkpointing saves 40%" are about files and effects.
+  constexpr auto kOthers = std::to_array<std::string_view>(
+      {"weight",  "weights", "hourly",     "daily",   "hour",   "hours",  "minutes", "disk",
+       "storage", "file",    "files",      "plot",    "plots",  "figure", "figures", "maps",
+       "metrics", "steps",   "iterations", "epoch",   "epochs", "save",   "saves",   "saved",
+       "saving",  "cost",    "costs",      "reduces", "would",  "could"});
+  constexpr auto kNothing = std::to_array<std::string_view>(
+      {"recompute nothing", "recomputes nothing", "nothing recomputed", "nothing is recomputed",
+       "checkpoint nothing", "nothing checkpointed"});
   const std::string plain = with_blanks(clause);
-  if (!has_word(plain, kNames) && !(has_word(plain, kDone) && has_word(plain, kWhat))) {
+  const bool nothing = has_word(plain, kNothing);
+  if (has_word(plain, kOthers) || (!nothing && !has_word(plain, kNames) &&
+                                   !(has_word(plain, kDone) && has_word(plain, kWhat)))) {
     return;
   }
-  const bool denied = switch_set(clause, kNames) == false;
+  const bool denied = nothing || switch_set(clause, kNames) == false;
   const RecomputeWords words =
       denied ? RecomputeWords{"none", "", ""} : recompute_words(clause, "");
   const bool policy = words.name == "custom" && !recomputed_operators(words.detail).empty();
@@ -132,10 +143,19 @@ OptionalCount stage_of_framework(const std::string& framework) {
   constexpr auto kTwo = std::to_array<std::string_view>({"shard grad op", "zero offload"});
   constexpr auto kHybrid = std::to_array<std::string_view>({"hsdp", "hybrid shard"});
   constexpr auto kWhole = std::to_array<std::string_view>({"ddp", "no shard"});
+  constexpr auto kShards = std::to_array<std::string_view>({"fsdp", "fsdp1", "fsdp2"});
+  constexpr auto kInfinity = std::to_array<std::string_view>({"zero infinity"});
   const std::string said = asserted_with_blanks(framework);
   const double stage = number_set(said, kStages).value_or(-1);
   if (stage >= 0 && stage <= 3 && stage == std::floor(stage)) {
     return static_cast<std::int64_t>(stage);
+  }
+  // "PyTorch FSDP/DDP" names two stages, so none.
+  if (has_word(said, kWhole) && (has_word(said, kShards) || has_word(said, kHybrid))) {
+    return std::nullopt;
+  }
+  if (has_word(said, kInfinity)) {
+    return stage_of_zero(kInfinity.front());
   }
   return has_word(said, kTwo)      ? OptionalCount(2)
          : has_word(said, kHybrid) ? OptionalCount(3)
@@ -174,8 +194,10 @@ void read_precision(const std::string& clause, Measurement& row) {
       std::to_array<std::string_view>({"training", "trained", "mixed precision", "precision",
                                        "gemm", "gemms", "matmul", "matmuls", "hybrid", "amp"});
   constexpr auto kOthers = std::to_array<std::string_view>(
-      {"gradient", "gradients", "grads", "grad", "reduce", "optimizer", "states", "master",
-       "accumulation", "peak", "all gather", "dispatch"});
+      {"gradient", "gradients",     "grads",     "grad",       "reduce",   "optimizer", "states",
+       "master",   "accumulation",  "peak",      "all gather", "dispatch", "softmax",   "loss",
+       "norm",     "norms",         "layernorm", "rmsnorm",    "router",   "rope",      "rotary",
+       "logits",   "cross entropy", "embedding", "embeddings"});
   const std::string said = asserted_with_blanks(clause);
   if (has_word(said, kFormats) && has_word(said, kOf) && !has_word(said, kOthers)) {
     row.precision = precision_name(said);

@@ -8,9 +8,6 @@
 #include <string_view>
 
 #include "base/text.hpp"
-#include "studies/rows/bridge_recipes.hpp"
-#include "studies/rows/row_network.hpp"
-#include "studies/rows/row_words.hpp"
 #include "studies/rows/settings.hpp"
 
 namespace orrery::studies {
@@ -18,38 +15,49 @@ namespace {
 
 // Tokens that the busiest of 32 ranks received over the mean, on average over steps and layers of a
 // Mixtral-like network of 32 layers that was trained without a balancing loss on ranks of two or
-// four experts: the token counts beside the LAER-MoE artifact (PKU-DAIR/Hetu-Galvatron, branch
-// laer-moe). `system` is the beginning of the variant.
+// four experts: scripts_ae/token_analysis_backup.csv of the LAER-MoE artifact
+// (PKU-DAIR/Hetu-Galvatron, branch laer-moe). The row's variant or notes hold the system.
 struct CountedLoad {
   std::string_view system;
+  std::string_view key;  // the system in letters and digits
   std::int64_t experts;
   std::int64_t top_k;
   double imbalance;
 };
 constexpr auto kCountedLoads = std::to_array<CountedLoad>({
-    {"static EP", 16, 4, 1.73},
-    {"FlexMoE re-layout", 16, 4, 1.66},
-    {"LAER re-layout", 16, 4, 1.29},
-    {"static EP", 8, 2, 1.66},
-    {"FlexMoE re-layout", 8, 2, 1.50},
-    {"LAER re-layout", 8, 2, 1.41},
+    {"static EP", "staticep", 16, 4, 1.73},
+    {"FlexMoE re-layout", "flexmoe", 16, 4, 1.66},
+    {"LAER re-layout", "laer", 16, 4, 1.29},
+    {"static EP", "staticep", 8, 2, 1.66},
+    {"FlexMoE re-layout", "flexmoe", 8, 2, 1.50},
+    {"LAER re-layout", "laer", 8, 2, 1.41},
 });
 
-// The artifact's runs of whole planners; its ablations have other variants and the same notes.
-// Remarks may hold the variant behind the notes by the time that this is asked.
-bool is_of(const Measurement& row, std::string_view system) {
-  const bool ablation = row.variant.find("without") != row.variant.npos ||
-                        row.notes.find("LAER planner") != row.notes.npos ||
-                        row.notes.find("LAER without") != row.notes.npos;
-  return !ablation && (row.variant.starts_with(system) || row.notes.starts_with(system));
+std::string routing_text(const Measurement& row) { return row.notes + "; " + row.variant; }
+
+// Of the artifact's runs the whole planners: its ablations leave parts out. Remarks hold the
+// variant behind the notes by the time that this may be asked.
+bool is_of(const Measurement& row, std::string_view key) {
+  constexpr auto kAblations = std::to_array<std::string_view>({"without", "planner"});
+  const std::string remarks = routing_text(row);
+  return !has_word(to_lower(remarks), kAblations) &&
+         letters_and_digits(remarks).find(key) != std::string::npos;
 }
 
+// "auxiliary loss 0.0", "aux_loss_coeff=0", "no balancing loss".
 bool has_no_balancing_loss(const Measurement& row) {
-  return row.notes.find("auxiliary loss 0.0;") != row.notes.npos;
+  constexpr auto kNames = std::to_array<std::string_view>(
+      {"auxiliary loss coefficient", "auxiliary loss coeff", "auxiliary loss", "aux loss coeff",
+       "moe aux loss coeff", "aux loss", "load balancing loss", "balancing loss"});
+  const std::string remarks = routing_text(row);
+  const auto weight = number_set(remarks, kNames);
+  return weight ? *weight == 0 : switch_set(remarks, kNames) == false;
 }
 
 bool says_uneven(const Measurement& row) {
-  return row.notes.find("unbalanced routing") != row.notes.npos;
+  constexpr auto kNames = std::to_array<std::string_view>(
+      {"unbalanced routing", "imbalanced routing", "uneven routing", "skewed routing"});
+  return has_word(asserted_with_blanks(routing_text(row)), kNames);
 }
 
 const CountedLoad* counted_load(const Measurement& row) {
@@ -57,26 +65,26 @@ const CountedLoad* counted_load(const Measurement& row) {
   const auto* found =
       std::find_if(kCountedLoads.begin(), kCountedLoads.end(), [&](const CountedLoad& load) {
         return artifact && row.experts == load.experts && row.top_k == load.top_k &&
-               is_of(row, load.system);
+               is_of(row, load.key);
       });
   return found == kCountedLoads.end() ? nullptr : found;
 }
 
-bool in_few_bits(const Measurement& row) {
-  return row.precision == "fp8" || row.precision == "mxfp8" || row.precision == "nvfp4";
-}
-
-// Rows of experts that are padded to their capacity, a multiple of what products want.
-bool drops_tokens(const Measurement& row) {
+// "routing imbalance 1.66": no rank gets more than all that there is; 0 where none is stated.
+double stated_imbalance(const Measurement& row) {
   constexpr auto kNames = std::to_array<std::string_view>(
-      {"tokendrop", "token drop", "token dropping", "drop and pad"});
-  return capacity_factor(row) > 0 ||
-         has_word(asserted_with_blanks(row.notes + "; " + row.variant), kNames);
+      {"routing imbalance", "router imbalance", "expert load imbalance"});
+  const double stated = number_set(asserted_with_blanks(routing_text(row)), kNames).value_or(0);
+  const auto ranks = static_cast<double>(row.ep.value_or(1));
+  return stated >= 1 && stated <= ranks ? stated : 0;
 }
 
 }  // namespace
 
 double routing_imbalance(const Measurement& row) {
+  if (const double stated = stated_imbalance(row); stated > 0) {
+    return stated;
+  }
   const CountedLoad* load = counted_load(row);
   return load == nullptr ? 1.0 : load->imbalance;
 }
@@ -85,35 +93,15 @@ std::vector<std::string> routing_remarks(const Measurement& row) {
   if (row.experts.value_or(0) <= 1 || row.ep.value_or(1) <= 1) {
     return {};
   }
+  if (const double stated = stated_imbalance(row); stated > 0) {
+    return {fmt::format("{:g} times the mean of tokens on the busiest rank (notes)", stated)};
+  }
   if (const CountedLoad* load = counted_load(row)) {
     return {fmt::format("{} times the mean of tokens on the busiest rank ({}, as counted)",
                         load->imbalance, load->system)};
   }
   return says_uneven(row) ? std::vector<std::string>{"unbalanced routing as balanced"}
                           : std::vector<std::string>{};
-}
-
-void apply_expert_kernels(const Measurement& row, plan::Execution& execution) {
-  if (row.experts.value_or(0) <= 1) {
-    return;
-  }
-  execution.routing_imbalance = routing_imbalance(row);
-  if (const auto recipe = bridge_recipe(row); recipe && recipe->fused_experts) {
-    execution.fused_experts = true;
-    execution.expert_kernels = false;
-    execution.eager_expert_bias = false;
-  }
-  if (const auto recipe = bridge_recipe(row); recipe && recipe->fp8_attention) {
-    execution.fp8_attention = true;
-  }
-  if (const plan::GraphScope graphs = recipe_graphs(row); graphs != plan::GraphScope::Dense) {
-    execution.cuda_graphs = true;
-    execution.graph_scope = graphs;
-  }
-  // HybridEP has padded what it sends (Megatron-LM core/transformer/moe/moe_utils.py,
-  // skip_routed_expert_padding).
-  execution.expert_padding = execution.expert_kernels && in_few_bits(row) && !drops_tokens(row) &&
-                             !execution.fused_permutation;
 }
 
 }  // namespace orrery::studies

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "studies/rows/expert_kernels.hpp"
 #include "studies/rows/row_plan.hpp"
 #include "studies/rows/row_words.hpp"
 #include "studies/rows/settings.hpp"
@@ -245,6 +246,7 @@ plan::Execution row_execution(const Measurement& row, const FrameworkFacts& fram
   }
   apply_compiler(row, framework, execution);
   apply_dispatch(row, execution);
+  apply_expert_kernels(row, execution);
   if (const auto optimizer = stated_optimizer(row)) {
     execution.optimizer_state_bytes = optimizer->state_bytes;
   }

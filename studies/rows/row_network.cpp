@@ -18,6 +18,7 @@
 #include "studies/rows/settings.hpp"
 #include "studies/rows/stated_adapters.hpp"
 #include "studies/rows/stated_experts.hpp"
+#include "studies/rows/stated_window.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -136,79 +137,6 @@ tl::expected<NetworkSpec, std::string> network_by_name(const Measurement& row,
   }
   spec->vocab = row.vocab.value_or(spec->vocab);
   return std::move(*spec);
-}
-
-}  // namespace
-
-double capacity_factor(const Measurement& row) {
-  constexpr auto kNames = std::to_array<std::string_view>({"capacity factor", "cf"});
-  constexpr double kMost = 1e3;  // every expert has room for all
-  const double factor = number_set(row.notes + "; " + row.variant, kNames).value_or(0);
-  return factor > 0 && factor <= kMost ? factor : 0;
-}
-
-namespace {
-
-// FlashAttention's window_size=(1023,0) counts the keys before and behind a query without its own.
-bool states_pair(std::string_view text, std::string_view name) {
-  const std::string plain = with_blanks(text);
-  const std::size_t at = find_word(plain, name);
-  const std::size_t value =
-      at == plain.npos ? at : plain.find_first_not_of(" =:", at + name.size());
-  return value != plain.npos && plain[value] == '(';
-}
-
-}  // namespace
-
-OptionalCount stated_window(const Measurement& row) {
-  constexpr auto kNames = std::to_array<std::string_view>(
-      {"sliding window attention", "sliding window size", "sliding window", "swa",
-       "local attention window", "attention window", "local window"});
-  constexpr auto kOfKernel = std::to_array<std::string_view>({"window size"});
-  constexpr auto kOthers = std::to_array<std::string_view>({"averag", "moving", "steps"});
-  constexpr double kFewest = 64;  // half of gpt-oss's; less is a ratio ("5:1") or in units ("4K")
-  constexpr double kMost = 1e9;
-  const std::string text = row.notes + "; " + row.variant + "; " + row.attention_impl;
-  double keys = number_set(text, kNames).value_or(0);
-  if (keys == 0 && !says_any(to_lower(text), kOthers)) {
-    const double size = number_set(text, kOfKernel).value_or(0);
-    keys = size > 0 && states_pair(text, kOfKernel.front()) ? size + 1 : size;
-  }
-  return keys >= kFewest && keys <= kMost && keys == std::floor(keys)
-             ? OptionalCount(static_cast<std::int64_t>(keys))
-             : std::nullopt;
-}
-
-namespace {
-
-// With a window: every n-th layer sees everything, the fourth where the window is "in 3 of 4
-// layers"; 0 where the row says no such thing.
-std::int64_t stated_global_interval(const Measurement& row) {
-  constexpr auto kWindow = std::to_array<std::string_view>({"window", "windows", "swa", "local"});
-  constexpr auto kTwo =
-      std::to_array<std::string_view>({"every other layer", "alternating layers"});
-  constexpr auto kShares = std::to_array<std::string_view>({"in", "window in"});
-  const std::string text = row.notes + "; " + row.variant + "; " + row.attention_impl;
-  const std::vector<std::string> clauses = asserted_clauses(text);
-  for (std::size_t at = 0; at < clauses.size(); ++at) {
-    const std::string& clause = clauses[at];
-    const bool of_window =
-        has_word(clause, kWindow) || (at > 0 && has_word(clauses[at - 1], kWindow));
-    const std::size_t of = clause.find(" of ");
-    if (of_window && has_word(clause, kTwo)) {
-      return 2;
-    }
-    if (!of_window || of == clause.npos || clause.find("layers", of) == clause.npos) {
-      continue;
-    }
-    const std::int64_t some = static_cast<std::int64_t>(number_set(clause, kShares).value_or(0));
-    const std::int64_t all = static_cast<std::int64_t>(
-        number_set(clause.substr(of), std::to_array<std::string_view>({"of"})).value_or(0));
-    if (some > 0 && all > some && all % (all - some) == 0) {
-      return all / (all - some);
-    }
-  }
-  return 0;
 }
 
 }  // namespace

@@ -20,10 +20,4 @@ tl::expected<models::NetworkSpec, std::string> row_network(const Measurement& ro
 // The family that a decoder of an unknown one is taken as; empty where it is known or nothing fits.
 std::string_view standing_family(const Measurement& row);
 
-// Tokens of an expert over its share of them, as remarks state it; 0 (dropless) where they do not.
-double capacity_factor(const Measurement& row);
-
-// Keys that a query sees, as remarks state them ("sliding window 4096").
-OptionalCount stated_window(const Measurement& row);
-
 }  // namespace orrery::studies

@@ -28,6 +28,7 @@
 #include "studies/rows/stated_optimizer.hpp"
 #include "studies/rows/stated_overlap.hpp"
 #include "studies/rows/stated_stages.hpp"
+#include "studies/rows/stated_window.hpp"
 
 namespace orrery::studies {
 namespace {

@@ -9,9 +9,11 @@
 #include <set>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "base/text.hpp"
 #include "studies/rows/row_words.hpp"
+#include "studies/rows/settings.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -24,6 +26,32 @@ constexpr auto kOtherAdapters = std::to_array<std::string_view>({"qlora", "dora"
 constexpr auto kOtherTuning = std::to_array<std::string_view>(
     {"p-tuning", "p tuning", "p-tuned", "prefix-tuning", "prefix tuning", "prompt tuning",
      "prompt-tuning", "ia3", "(ia)3", "bitfit", "adapter tuning", "peft", "adalora"});
+// Of the library's release, or of what came before or after the run.
+constexpr auto kNotTuned = std::to_array<std::string_view>(
+    {"library", "installed", "install", "version", "later", "afterwards", "after", "before",
+     "future", "repository", "repo", "container", "package"});
+
+// Whether a clause says that few weights were tuned by other means than LoRA.
+bool tunes_otherwise(std::string_view text) {
+  const std::vector<std::string> clauses = asserted_clauses(text);
+  return std::any_of(clauses.begin(), clauses.end(), [](const std::string& clause) {
+    return has_word(clause, kOtherTuning) && !has_word(clause, kNotTuned);
+  });
+}
+
+// Of remarks those on adapters: "fused up_proj" elsewhere names no target.
+std::string of_adapters(std::string_view text) {
+  constexpr auto kWords = std::to_array<std::string_view>(
+      {"lora", "adapter", "adapters", "target", "targets", "rank", "peft", "all linear"});
+  std::string said;
+  for (const std::string_view remark : split(text, ';')) {
+    const std::string plain = with_blanks(remark);
+    if (has_word(plain, kWords)) {
+      said.append(remark).append("; ");
+    }
+  }
+  return said;
+}
 
 // "rank 16", "lora_rank=16", "r = 16" from the position `first` on.
 std::int64_t number_named(std::string_view text, std::size_t first,
@@ -153,7 +181,7 @@ AdapterReading read_adapters(const Measurement& row, const FrameworkFacts& frame
     return reading;
   }
   if (!has_word(text, kAdapters)) {
-    reading.refused = has_word(text, kOtherTuning)
+    reading.refused = tunes_otherwise(text)
                           ? "tuning of few weights other than by LoRA (P-tuning, prefixes, IA3, "
                             "BitFit) is not modelled"
                           : "";
@@ -161,7 +189,7 @@ AdapterReading read_adapters(const Measurement& row, const FrameworkFacts& frame
   }
   const std::int64_t stated = rank_in(text);
   reading.adapters.rank = stated > 0 ? stated : framework.adapter_rank;
-  const Targets targets = read_targets(text, reading.adapters);
+  const Targets targets = read_targets(of_adapters(text), reading.adapters);
   const bool has_default = framework.adapter_rank > 0;
   if (!row.full) {
     take_defaults({targets.any || has_default, targets.alike}, reading);

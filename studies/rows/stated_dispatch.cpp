@@ -6,7 +6,6 @@
 
 #include "base/text.hpp"
 #include "studies/rows/bridge_recipes.hpp"
-#include "studies/rows/routed_load.hpp"
 #include "studies/rows/row_words.hpp"
 #include "studies/rows/settings.hpp"
 #include "studies/rows/stated_overlap.hpp"
@@ -35,6 +34,38 @@ bool is_hai_llm(const Measurement& row) {
   return mentions(row.framework, "HAI-LLM") && row.precision == "fp8";
 }
 
+// Whether the row says one of the names, and if not whether it denies one.
+std::optional<bool> dispatch_stated(const Measurement& row, SettingNames names) {
+  std::optional<bool> denied;
+  for (const std::string* cell : {&row.framework, &row.overlap, &row.variant, &row.notes}) {
+    if (has_word(asserted_with_blanks(*cell), names)) {
+      return true;
+    }
+    for (const std::string_view name : names) {
+      const bool off = switch_set(*cell, std::array{name}) == false;
+      denied = off ? std::optional(false) : denied;
+    }
+  }
+  return denied;
+}
+
+// The recipe's, unless the row denies it or names NCCL's.
+Dispatcher recipe_dispatcher(const Measurement& row) {
+  constexpr auto kDeepEp = std::to_array<std::string_view>({"deepep", "deep ep"});
+  constexpr auto kFlex = std::to_array<std::string_view>({"flex dispatcher"});
+  constexpr auto kPlain = std::to_array<std::string_view>(
+      {"alltoall dispatcher", "all to all dispatcher", "token dispatcher type=alltoall",
+       "token dispatcher type: alltoall", "token dispatcher type alltoall", "nccl dispatcher"});
+  const std::optional<BridgeRecipe> recipe = bridge_recipe(row);
+  if (!recipe || dispatch_stated(row, kPlain) == true || dispatch_stated(row, kFlex) == false) {
+    return Dispatcher::AllToAll;
+  }
+  const bool hybrid = recipe->dispatcher == Dispatcher::HybridEp;
+  const bool denied =
+      dispatch_stated(row, hybrid ? SettingNames(kPermuting) : SettingNames(kDeepEp)) == false;
+  return denied ? Dispatcher::AllToAll : recipe->dispatcher;
+}
+
 }  // namespace
 
 std::string schedule_with_exchanges(const Measurement& row, const std::string& schedule) {
@@ -53,18 +84,20 @@ void apply_dispatch(const Measurement& row, plan::Execution& execution) {
   if (!has_experts(row)) {
     return;
   }
-  const std::optional<BridgeRecipe> recipe = bridge_recipe(row);
-  execution.deduplicated_dispatch |=
-      is_hai_llm(row) || (recipe && recipe->dispatcher != Dispatcher::AllToAll);
-  execution.fused_permutation |= recipe && recipe->dispatcher == Dispatcher::HybridEp;
-  execution.quantised_dispatch |= is_hai_llm(row);
-  for (const std::string* cell : {&row.framework, &row.overlap, &row.variant, &row.notes}) {
-    const std::string said = asserted_with_blanks(*cell);
-    execution.deduplicated_dispatch |= has_word(said, kOnceANode);
-    execution.fused_permutation |= has_word(said, kPermuting);
-    execution.quantised_dispatch |= has_word(said, kEightBitTokens);
-  }
-  apply_expert_kernels(row, execution);
+  const Dispatcher recipe = recipe_dispatcher(row);
+  const auto of_row = [&row](SettingNames names, bool usual) {
+    return dispatch_stated(row, names).value_or(usual);
+  };
+  // A library that the row names takes the place of the recipe's.
+  const bool other =
+      dispatch_stated(row, kOnceANode) == true && dispatch_stated(row, kPermuting) != true;
+  execution.deduplicated_dispatch =
+      dispatch_stated(row, kOnceANode) == true || recipe != Dispatcher::AllToAll ||
+      of_row(kOnceANode, execution.deduplicated_dispatch || is_hai_llm(row));
+  execution.fused_permutation =
+      of_row(kPermuting, execution.fused_permutation || (recipe == Dispatcher::HybridEp && !other));
+  execution.quantised_dispatch =
+      of_row(kEightBitTokens, execution.quantised_dispatch || is_hai_llm(row));
 }
 
 bool names_dispatch(std::string_view clause) {

@@ -161,39 +161,70 @@ ExpertLayers frequency_set(std::string_view clause, const Measurement& row) {
   return {};
 }
 
+bool is_count(std::string_view word) {
+  return !word.empty() && word.find_first_not_of("0123456789") == word.npos;
+}
+
+// " layer", " transformer block" behind an ordinal.
+bool is_layer(std::string_view behind) {
+  constexpr auto kNouns = std::to_array<std::string_view>({"layer", "block"});
+  constexpr auto kKinds =
+      std::to_array<std::string_view>({"transformer ", "decoder ", "mlp ", "ffn ", "model "});
+  behind = trim(behind);
+  for (const std::string_view kind : kKinds) {
+    behind.remove_prefix(behind.starts_with(kind) ? kind.size() : 0);
+  }
+  return std::any_of(kNouns.begin(), kNouns.end(), [behind](std::string_view noun) {
+    return behind.starts_with(noun) &&
+           (behind.size() == noun.size() || behind.find_first_of(" ,;)") == noun.size());
+  });
+}
+
 // "experts on every other layer", "12 of 24 layers are MoE".
 ExpertLayers frequency_in_words(std::string_view clause) {
-  constexpr auto kExperts = std::to_array<std::string_view>({"moe", "expert", "experts", "sparse"});
+  constexpr auto kExperts = std::to_array<std::string_view>({"moe", "expert", "experts"});
   constexpr auto kOthers = std::to_array<std::string_view>(
       {"recomput", "checkpoint", "remat", "capacity", "parallel", "per expert"});
   constexpr auto kWords =
       std::to_array<std::pair<std::string_view, std::int64_t>>({{"every other", 2},
                                                                 {"every second", 2},
                                                                 {"every 2nd", 2},
-                                                                {"alternat", 2},
-                                                                {"half of the layers", 2},
-                                                                {"half the layers", 2},
-                                                                {"half of layers", 2},
                                                                 {"every third", 3},
                                                                 {"every 3rd", 3},
                                                                 {"every fourth", 4},
                                                                 {"every 4th", 4}});
+  constexpr auto kHalf =
+      std::to_array<std::string_view>({"half of the layers", "half the layers", "half of layers",
+                                       "alternate layers", "alternating layers", "layers alternate",
+                                       "alternating dense and moe", "alternating moe and dense"});
   if (!has_word(clause, kExperts) || says_any(clause, kOthers)) {
     return {};
   }
   for (const auto& [words, frequency] : kWords) {
-    if (clause.find(words) != clause.npos) {
+    const std::size_t at = find_word(clause, words);
+    if (at != clause.npos && is_layer(clause.substr(at + words.size()))) {
       return {frequency};
+    }
+  }
+  for (const std::string_view words : kHalf) {
+    const std::size_t at = find_word(clause, words);
+    if (at != clause.npos && !clause.substr(at + words.size()).starts_with('\'')) {
+      return {2};
     }
   }
   const std::size_t between = clause.find(" of ");
   const std::size_t layers = clause.find(" layers", between);
-  if (between == clause.npos || layers == clause.npos) {
+  if (between == clause.npos || layers == clause.npos ||
+      clause.substr(layers + 7).starts_with('\'')) {
     return {};
   }
   const std::string_view before = clause.substr(0, between);
   const std::string_view some = before.substr(before.find_last_of(' ') + 1);
-  const std::string_view all = trim(clause.substr(between + 4, layers - between - 4));
+  std::string_view all = trim(clause.substr(between + 4, layers - between - 4));
+  all.remove_prefix(all.starts_with("the ") ? 4 : 0);
+  if (!is_count(some) || !is_count(all)) {
+    return {};
+  }
   std::int64_t share = 0;
   std::int64_t whole = 0;
   std::from_chars(some.data(), some.data() + some.size(), share);
@@ -266,12 +297,17 @@ std::optional<bool> stated_whole_experts(const Measurement& row, bool folds) {
 std::vector<std::string> unread_experts(const Measurement& row) {
   const auto stated = stated_expert_tensor(row);
   const bool folds = folds_experts(row, framework_of(row).facts);
-  if (!stated || row.experts.value_or(0) <= 1 || row.tp.value_or(0) == 0 ||
-      stated_whole_experts(row, folds)) {
-    return {};
+  std::vector<std::string> lines;
+  if (const std::int64_t every = stated_expert_layers(row).frequency; every > 0) {
+    lines.push_back(every == 1 ? std::string("experts in every layer (notes)")
+                               : fmt::format("experts in one of {} layers (notes)", every));
   }
-  return {fmt::format("expert tensor parallelism {} with tp {} and ep {} as not stated", *stated,
-                      *row.tp, row.ep.value_or(1))};
+  if (stated && row.experts.value_or(0) > 1 && row.tp.value_or(0) > 0 &&
+      !stated_whole_experts(row, folds)) {
+    lines.push_back(fmt::format("expert tensor parallelism {} with tp {} and ep {} as not stated",
+                                *stated, *row.tp, row.ep.value_or(1)));
+  }
+  return lines;
 }
 
 }  // namespace orrery::studies

@@ -136,6 +136,10 @@ void apply_clause(std::string_view clause, std::string_view whole_remark, const 
                   bool place_suffices, bool of_states, Offload& offload) {
   constexpr auto kParameters =
       std::to_array<std::string_view>({"param", "weight", "infinity", "zero-3 offload"});
+  constexpr auto kStay = std::to_array<std::string_view>(
+      {"params on gpu", "parameters on gpu", "weights on gpu", "params on the gpu",
+       "parameters on the gpu", "weights on the gpu", "params stay on gpu", "params kept on gpu",
+       "parameters stay on gpu", "parameters stay on the gpu", "weights stay on gpu"});
   constexpr auto kOptimizer = std::to_array<std::string_view>(
       {"optimizer", "optimiser", "gradient", "master", "adam", "states"});
   constexpr auto kPlaces = std::to_array<std::string_view>({"cpu", "host", "nvme"});
@@ -160,8 +164,11 @@ void apply_clause(std::string_view clause, std::string_view whole_remark, const 
     offload.activations = share;
     return;
   }
-  const bool parameters = says_any(clause, kParameters) || offloads_stage_3(clause, of_states);
-  const bool named = parameters || says_any(clause, kOptimizer) || offloads_optimizer(clause);
+  const bool stay = has_word(clause, kStay);
+  const bool parameters =
+      !stay && (says_any(clause, kParameters) || offloads_stage_3(clause, of_states));
+  const bool named =
+      parameters || stay || says_any(clause, kOptimizer) || offloads_optimizer(clause);
   const bool states = named && !says_any(clause, kNoStates);
   const bool placed = says_any(clause, kPlaces) || of_states;
   if (states || (placed && place_suffices && !says_any(clause, kNoStates))) {

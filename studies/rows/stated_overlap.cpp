@@ -190,10 +190,13 @@ bool apply_exception(std::string_view clause, const Reader& reader, plan::Execut
     if (at == clause.npos || !everything) {
       continue;
     }
-    set_everything(*everything, reader, execution);
+    plan::Execution named = execution;
+    set_everything(*everything, reader, named);
     const std::string_view rest = trim(clause.substr(at + word.size()));
-    return apply_clause(fmt::format("{}{}", *everything ? "no " : "", rest), reader.sharded,
-                        execution);
+    const bool known =
+        apply_clause(fmt::format("{}{}", *everything ? "no " : "", rest), reader.sharded, named);
+    execution = known ? named : execution;
+    return known;
   }
   return false;
 }
@@ -246,7 +249,10 @@ void apply_remarks(const Measurement& row, const Reader& reader, plan::Execution
   const std::string text = about_this_run(row.notes + "; " + row.variant);
   for (const std::string_view clause : overlap_clauses(text)) {
     const bool heading = trim(clause) == "overlap";
-    if (says_any(clause, kOverlap) && !says_any(clause, kOthers) && !heading) {
+    // Of everything where the whole clause says so: not "without overlap the step takes 17 s".
+    const bool general = overlap_of_everything(clause).has_value();
+    if (says_any(clause, kOverlap) && !says_any(clause, kOthers) && !heading &&
+        (!general || says_overlap_alone(clause))) {
       apply_reading(clause, reader, execution);
     }
   }
@@ -308,6 +314,11 @@ std::vector<std::string> unread_overlap(const Measurement& row) {
   const std::string text = to_lower(row.overlap);
   const bool sharded = shards_parameters(row);
   std::vector<std::string> lines;
+  for (const std::string_view clause : overlap_clauses(about_this_run(row.notes))) {
+    if (clause.find("overlap") != clause.npos && says_overlap_alone(clause)) {
+      lines.push_back(fmt::format("\"{}\" (notes) of all communication", printable(clause, 60)));
+    }
+  }
   constexpr auto kSteps = std::to_array<std::string_view>(
       {"tp overlap", "pp overlap", "dp overlap", "misc", "lamb", "sliding window", "block"});
   if (overlaps_nothing(text) || (text.starts_with('+') && says_any(text, kSteps))) {

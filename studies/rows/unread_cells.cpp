@@ -22,6 +22,7 @@
 #include "studies/rows/stated_offload.hpp"
 #include "studies/rows/stated_overlap.hpp"
 #include "studies/rows/stated_stages.hpp"
+#include "studies/rows/stated_window.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -132,9 +133,13 @@ void unread_peak(const Measurement& row, Lines& lines) {
   }
 }
 
-// Plans replay layers without experts from graphs.
+// Without a scope plans replay layers without experts from graphs.
 void unread_graphs(const Measurement& row, Lines& lines) {
-  if (names_graphs(row) && row.experts.value_or(0) > 0) {
+  if (!names_graphs(row) || row.experts.value_or(0) == 0) {
+    return;
+  }
+  const plan::Execution execution = row_execution(row, framework_of(row).facts);
+  if (execution.graph_scope == plan::GraphScope::Dense) {
     lines.emplace_back("CUDA graphs beside experts as kernels launched one by one");
   }
 }
@@ -153,6 +158,7 @@ std::vector<std::string> unread_cells(const Measurement& row) {
   add(lines, unread_overlap(row));
   add(lines, unread_counting(row));
   add(lines, unread_experts(row));
+  add(lines, window_remarks(row));
   add(lines, routing_remarks(row));
   add(lines, recipe_remarks(row));
   add(lines, unread_groups(row));

@@ -41,7 +41,7 @@ rejects 3 'fits' plan llama3-405b hgx-h100:1 --batch 8 --seq 1048576
 echo '[512, 4096]' >lengths.json
 rejects 2 'lengths.json: sequences have 4096 tokens' plan corpus/tiny-network.json hgx-h100:1 --schedule flexsp --lengths lengths.json
 # A time that cannot be simulated is one of the question.
-rejects 2 'gpt3-125m on hgx-h100:2: ' plan gpt3-125m hgx-h100:2 --batch 8 --set node.scale_out.nic_bandwidth='1 B/s'
+rejects 3 'gpt3-125m on hgx-h100:2: ' plan gpt3-125m hgx-h100:2 --batch 8 --set node.scale_out.nic_bandwidth='1 B/s'
 # What no search tries is not forbidden; experts are cut by as many ranks as are asked for.
 rejects 2 '--forbid expert_cp: no search tries several values' plan mixtral-8x7b hgx-h100:4 --batch 32 --forbid expert_cp=0
 expect 0 plan mixtral-8x7b hgx-h100:4 --batch 32 --seq 1024 --fix expert_tp=4,pp=1,cp=1 -q -o experts.json

@@ -3,7 +3,7 @@
 # that is not; so does one that a time limit ended. Checkpoints of the homogeneous space are refused.
 . "$(dirname "$0")/lib.sh"
 
-problem="llama3-8b hgx-h100:1 --batch 16 --fix pp=2,cp=1,tp=2,micro_batch=1 --space per-block"
+problem="llama3-8b hgx-h100:1 --batch 16 --fix pp=2,cp=1,micro_batch=1 --space per-block"
 search="plan $problem --json -q"
 
 expect 0 $search

@@ -135,6 +135,9 @@ TEST(PlanDocumentProperty, MegatronArgumentsReadBackEqual) {
     Plan plan = any_plan();
     // Megatron-LM overlaps messages of model chunks alone.
     plan.execution.overlap_p2p &= plan.chunks > 1 || plan.pp == 1;
+    // Its layers are TransformerEngine's, whose experts have kernels of their own.
+    plan.execution.expert_kernels = plan.network.spec.moe.experts > 0;
+    plan.execution.eager_expert_bias = plan.execution.expert_kernels && plan.network.spec.mlp_bias;
     const std::string text = find_exporter("megatron").write(plan);
     Plan read = find_importer("megatron").read(text, "run.sh", plan.cluster);
     read.network.spec.name = plan.network.spec.name;

@@ -2,6 +2,9 @@
 // What frameworks run around the products of experts, and what uneven routing makes of it.
 #include <gtest/gtest.h>
 
+#include <set>
+#include <string>
+
 #include "plan/simulation/simulate.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 #include "tests/unit/plan/volume_fixture.hpp"
@@ -139,9 +142,45 @@ TEST(Permutation, IsOnePassOnArrivalOrNone) {
   }
 }
 
+// NCCL's all-to-all does not order what it sends.
+TEST(Permutation, IsFusedWithKernelsThatSendOnceOnly) {
+  Layer layer = layer_of_experts(16);
+  const BlockSteps plain = layer.steps();
+  layer.execution().fused_permutation = true;
+  for (const char* op : {"permute", "combine"}) {
+    EXPECT_EQ(sums_of(layer.steps().forward, op).time, sums_of(plain.forward, op).time) << op;
+  }
+}
+
+std::set<std::string> names_before(const std::vector<Step>& steps, std::string_view name) {
+  std::set<std::string> names;
+  for (const Step& step : steps) {
+    if (!step.collective && step.name == name) {
+      for (const int before : step.after) {
+        names.emplace(steps[static_cast<std::size_t>(before)].name);
+      }
+    }
+  }
+  return names;
+}
+
+// All that it reads, not the last of it alone.
+TEST(Permutation, WithoutTimeWaitsForAllThatItReads) {
+  Layer layer = layer_of_experts(16);
+  layer.execution().deduplicated_dispatch = true;
+  const std::vector<Step> timed = layer.steps().forward;
+  layer.execution().fused_permutation = true;
+  const std::vector<Step> fused = layer.steps().forward;
+  const std::set<std::string> before = names_before(timed, "permute");
+  EXPECT_GT(before.size(), 1);
+  EXPECT_EQ(names_before(fused, "permute"), before);
+  EXPECT_EQ(sums_of(fused, "permute").time, Seconds());
+}
+
 // What has no kernel of its own still comes after what it reads.
 TEST(Permutation, ExchangesWaitForTheRouter) {
   Layer layer = layer_of_experts(16);
+  layer.execution().deduplicated_dispatch = true;
   layer.execution().fused_permutation = true;
   const std::vector<Step> steps = layer.steps().forward;
   int router = -1;

@@ -155,6 +155,45 @@ TEST(MegatronImport, RefusesJoinedPassesThatMegatronRefuses) {
               refused("shared experts"));
 }
 
+TEST(MegatronImport, ReadsKernelsOfExperts) {
+  const std::string experts = kExperts + "--bf16 --expert-model-parallel-size 8 ";
+  const std::string fp8 = experts + "--fp8-format hybrid ";
+  const auto in_fp8 = [&](const std::string& text) {
+    return import(fp8 + text, "hgx-h100:2").execution.expert_padding;
+  };
+  const Execution plain = import(experts).execution;
+  EXPECT_TRUE(plain.expert_kernels);
+  EXPECT_FALSE(plain.expert_padding);
+  EXPECT_FALSE(plain.fused_router);
+  EXPECT_TRUE(import(experts + "--moe-router-fusion").execution.fused_router);
+  EXPECT_TRUE(in_fp8(""));
+  EXPECT_FALSE(in_fp8("--moe-router-padding-for-fp8"));
+  EXPECT_FALSE(in_fp8("--moe-expert-capacity-factor 1.0"));
+  EXPECT_FALSE(import(experts + "--transformer-impl local").execution.expert_kernels);
+  EXPECT_FALSE(import(kBase + "--moe-router-fusion").execution.fused_router);
+  EXPECT_FALSE(import(kBase).execution.expert_kernels);
+}
+
+TEST(MegatronImport, ReadsWhatGraphsReplay) {
+  const std::string graphs = "--cuda-graph-impl transformer_engine ";
+  const auto scope = [&](const std::string& text) {
+    const Plan plan = import(kExperts + "--bf16 " + graphs + text);
+    EXPECT_TRUE(plan.execution.cuda_graphs) << text;
+    return plan.execution.graph_scope;
+  };
+  EXPECT_EQ(scope("--cuda-graph-scope moe_router"), GraphScope::Router);
+  EXPECT_EQ(scope("--cuda-graph-scope attn moe_router moe_preprocess"), GraphScope::Attention);
+  EXPECT_EQ(scope("--cuda-graph-scope full_iteration"), GraphScope::Layer);
+  EXPECT_EQ(scope("--moe-expert-capacity-factor 1.0"), GraphScope::Layer);
+  EXPECT_EQ(scope(""), GraphScope::Dense);
+  EXPECT_TRUE(import(kBase + "--enable-cuda-graph").execution.cuda_graphs);
+  EXPECT_FALSE(import(kBase + "--cuda-graph-impl none").execution.cuda_graphs);
+  EXPECT_THAT(problem(kBase + graphs + "--cuda-graph-scope attn"),
+              AllOf(HasSubstr("--cuda-graph-scope"), HasSubstr("not modelled")));
+  EXPECT_THAT(problem(kExperts + "--bf16 " + graphs + "--cuda-graph-scope attn"),
+              AllOf(HasSubstr("--cuda-graph-scope"), HasSubstr("attn moe_router")));
+}
+
 TEST(MegatronImport, ReadsTheFlexDispatcher) {
   const std::string experts = kExperts + "--bf16 --expert-model-parallel-size 8 ";
   const std::string flex = "--moe-token-dispatcher-type flex ";

@@ -45,6 +45,24 @@ TEST(Nvfp4, AttentionInFp8IsAsFastAsItsTable) {
   const auto usual = simulate(plan).iteration_time;
   plan.execution.fp8_attention = true;
   EXPECT_LT(simulate(plan).iteration_time, usual);
+  const auto forward = [&] {
+    const BlockCosts costs(plan);
+    const BlockContext context = costs.block_context(plan.network.chain[1], plan.layout_of(1), 1);
+    Seconds time;
+    for (const Step& step : lower_block(context).forward) {
+      time += step.cost_class == CostClass::Attention ? step.time : Seconds();
+    }
+    return time;
+  };
+  costmodel::AttentionShape shape;
+  shape.batch = 1;
+  shape.heads = spec.heads / plan.layout_of(1).tp;
+  shape.kv_heads = spec.kv_heads / plan.layout_of(1).tp;
+  shape.q_len = shape.kv_len = spec.sequence;
+  shape.head_dim = shape.value_head_dim = spec.head_dim;
+  shape.causal = true;
+  shape.dtype = DType::Fp8;
+  EXPECT_EQ(forward(), BlockCosts(plan).device().attention_forward(shape));
   plan.profile.attention.fp8_forward_rate = 0;  // not measured
   EXPECT_EQ(simulate(plan).iteration_time, usual);
 }

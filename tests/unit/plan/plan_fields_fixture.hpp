@@ -141,6 +141,7 @@ inline const std::vector<std::pair<std::string, std::vector<Json>>>& absent_memb
       {"execution.quantised_dispatch", {true}},
       {"execution.fused_permutation", {true}},
       {"execution.routing_imbalance", {1.5}},
+      {"execution.graph_scope", {"router", "attention", "layer"}},
       {"execution.expert_padding", {true}},
       {"execution.eager_expert_bias", {true}},
       {"execution.fused_experts", {true}},

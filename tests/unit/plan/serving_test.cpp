@@ -177,7 +177,6 @@ TEST(ServingSimulation, CountsTokensAndOrdersPercentiles) {
   EXPECT_LE(simulation.kv_peak_fraction, 1);
 }
 
-// Replicas share nothing: twice the GPUs with twice the requests take as long.
 // There is no time between the tokens of requests that have one.
 TEST(ServingSimulation, OneTokenHasNoTimePerToken) {
   Plan plan = replicas_of("llama3-8b", "hgx-h100:1", {}, 1, DType::Bf16);

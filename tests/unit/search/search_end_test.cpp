@@ -54,6 +54,20 @@ TEST(Search, PlansBeyondSimulatedTimeArePassedOver) {
   EXPECT_THAT(none.closest_overflow, testing::HasSubstr("104 days"));
 }
 
+// Errors of times may lead beyond simulated time where the plan itself does not: no interval then.
+TEST(Search, PlansNearTheEndOfSimulatedTimeHaveNoInterval) {
+  plan::Plan base = base_plan({small_spec(4), "dgx-a100:1", {}, 64, 2048});
+  base.sequence = 1 << 20;
+  Options options;
+  options.constraints.fix("schedule=1f1b,recompute=full,micro_batch=1,tp=1,cp=8");
+  const Seconds unit = search(base, options).best->simulation.iteration_time;
+  constexpr double kLongest = 9.0e6;  // seconds, of which 104 days are a little less
+  base.batch = static_cast<std::int64_t>(64 * kLongest * 0.98 / unit.value());
+  const Outcome outcome = search(base, options);
+  ASSERT_TRUE(outcome.best);
+  EXPECT_FALSE(outcome.best->simulation.has_interval());
+}
+
 // What the checker says of an answer is what its plans take and hold, not what the search wrote.
 TEST(Search, ReportedPlansAreCheckedApart) {
   Options options;

@@ -85,6 +85,11 @@ TEST_F(TreeCheckTest, WhatWorkersSayPasses) {
     visit(group(index), [&](const Node& node, const Outcomes& outcomes) {
       EXPECT_EQ(problem(Task::Visit, node), "");
       EXPECT_EQ(problem(Task::Visit, node, outcomes), "");
+      if (node.level != Level::Group) {
+        const Outcomes refused = worker_.refused(node, "too long");
+        EXPECT_FALSE(refused.misfits.empty());
+        EXPECT_EQ(problem(Task::Visit, node, refused), "");
+      }
       if (node.is_plan()) {
         ++plans;
         EXPECT_EQ(problem(Task::TryOut, node), "");

@@ -7,6 +7,7 @@
 #include "studies/rows/stated_groups.hpp"
 #include "studies/rows/stated_offload.hpp"
 #include "studies/rows/stated_optimizer.hpp"
+#include "studies/rows/stated_window.hpp"
 #include "tests/unit/studies/testing.hpp"
 
 namespace orrery::studies {
