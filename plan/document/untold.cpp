@@ -76,7 +76,9 @@ std::vector<std::string> untold(const Exporter& exporter, const Plan& plan) {
   const std::string text = export_plan(exporter, plan);
   std::vector<std::string> fields;
   const auto add = [&](const Field& field) {
-    std::string line = fmt::format("{} = {}", field.name, field.value.dump());
+    std::string line = field.value.is_null()
+                           ? field.name + " (left out)"
+                           : fmt::format("{} = {}", field.name, field.value.dump());
     if (std::find(fields.begin(), fields.end(), line) == fields.end()) {
       fields.push_back(std::move(line));
     }

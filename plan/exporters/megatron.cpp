@@ -221,7 +221,35 @@ class MegatronExport {
     add_if(execution.overlap_shared_experts && plan_.network.spec.moe.shared_ffn_hidden > 0,
            "--moe-shared-expert-overlap");
     add_if(!execution.fused_grad_accumulation, "--no-gradient-accumulation-fusion");
+    add_if(execution.fused_router && has_experts(), "--moe-router-fusion");
+    graphs();
     add("--optimizer", execution.optimizer_state_bytes == 8 ? "adam" : "sgd");
+  }
+
+  bool has_experts() const { return plan_.network.spec.moe.experts > 0; }
+
+  // Without a scope whole layers, of which those with experts are not unless tokens are dropped.
+  void graphs() {
+    if (!plan_.execution.cuda_graphs) {
+      return;
+    }
+    constexpr const char* kScope = "--cuda-graph-scope";
+    add("--cuda-graph-impl", "transformer_engine");
+    switch (has_experts() ? plan_.execution.graph_scope : GraphScope::Dense) {
+      case GraphScope::Dense:
+        break;
+      case GraphScope::Router:
+        add(kScope, "moe_router");
+        break;
+      case GraphScope::Attention:
+        add(kScope, "attn");
+        add("moe_router");  // a second value
+        break;
+      case GraphScope::Layer:
+        add(kScope, "attn");
+        add("moe");
+        break;
+    }
   }
 
   // Blackwell's own blocks are of 32 values.

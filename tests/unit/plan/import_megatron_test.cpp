@@ -55,8 +55,7 @@ TEST(MegatronImport, ReadsAScriptWithArrays) {
   EXPECT_EQ(plan.network.spec.head_dim, 128);
   EXPECT_EQ(plan.network.spec.vocab, 51200);  // 50,257 rounded up to 128 x tp
   EXPECT_EQ(plan.layout_of(0).tp, 8);
-  EXPECT_EQ(plan.pp, 16);
-  EXPECT_EQ(plan.dp, 8);
+  EXPECT_EQ(std::tuple(plan.pp, plan.dp), std::tuple(16, 8));
   EXPECT_EQ(plan.batch, 1536);
   EXPECT_EQ(plan.precision, DType::Fp16);
   EXPECT_FALSE(plan.execution.fp32_gradients);
@@ -174,11 +173,12 @@ TEST(MegatronImport, ReadsKernelsOfExperts) {
   EXPECT_FALSE(import(kBase).execution.expert_kernels);
 }
 
-TEST(MegatronImport, ReadsWhatGraphsReplay) {
+TEST(MegatronImport, ReadsAndWritesWhatGraphsReplay) {
   const std::string graphs = "--cuda-graph-impl transformer_engine ";
   const auto scope = [&](const std::string& text) {
-    const Plan plan = import(kExperts + "--bf16 " + graphs + text);
-    EXPECT_TRUE(plan.execution.cuda_graphs) << text;
+    const Plan read = import(kExperts + "--bf16 --moe-router-fusion " + graphs + text);
+    const Plan plan = import(find_exporter("megatron").write(read));
+    EXPECT_TRUE(plan.execution.cuda_graphs && plan.execution.fused_router) << text;
     return plan.execution.graph_scope;
   };
   EXPECT_EQ(scope("--cuda-graph-scope moe_router"), GraphScope::Router);
