@@ -77,6 +77,18 @@ bool TableRow::flag(std::string_view column) const {
   return false;
 }
 
+AttentionSample TableRow::self_attention(DType dtype) const {
+  return {.batch = count("batch"),
+          .heads = count("heads"),
+          .kv_heads = count("kv_heads"),
+          .q_len = count("seqlen"),
+          .kv_len = count("seqlen"),
+          .head_dim = count("head_dim"),
+          .value_head_dim = count("head_dim"),
+          .causal = flag("causal"),
+          .dtype = dtype};
+}
+
 GemmLayout TableRow::layout(std::string_view column) const {
   const std::optional<GemmLayout> layout = gemm_layout(text(column));
   if (!layout) {

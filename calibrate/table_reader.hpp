@@ -32,6 +32,8 @@ class TableRow {
   std::optional<DType> dtype(std::string_view column) const { return foreign_dtype(text(column)); }
   GemmLayout layout(std::string_view column) const;   // "TN", "nn"
   bool is_transposed(std::string_view column) const;  // "T", "n", "False", "1"
+  // Of whole sequences to themselves: batch, heads, kv_heads, seqlen, head_dim, causal.
+  AttentionSample self_attention(DType dtype) const;
   const CsvTable& table() const { return table_; }
   ReadingBuilder& builder() const { return builder_; }
 

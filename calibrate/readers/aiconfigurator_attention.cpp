@@ -12,15 +12,7 @@ void read_row(const TableRow& row) {
     row.left_out("attention of a number format that is not modelled");
     return;
   }
-  const AttentionSample attention{.batch = row.count("batch"),
-                                  .heads = row.count("heads"),
-                                  .kv_heads = row.count("kv_heads"),
-                                  .q_len = row.count("seqlen"),
-                                  .kv_len = row.count("seqlen"),
-                                  .head_dim = row.count("head_dim"),
-                                  .value_head_dim = row.count("head_dim"),
-                                  .causal = row.flag("causal"),
-                                  .dtype = *dtype};
+  const AttentionSample attention = row.self_attention(*dtype);
   row.expect_rate("tflops", attention_flops(attention), 1e12);
   row.add(attention, Seconds(row.number("time_us") * 1e-6), row.text("impl"));
 }

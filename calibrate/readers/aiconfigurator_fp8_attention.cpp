@@ -6,16 +6,8 @@ namespace orrery::calibrate {
 namespace {
 
 void read_row(const TableRow& row) {
-  const AttentionSample attention{.batch = row.count("batch"),
-                                  .heads = row.count("heads"),
-                                  .kv_heads = row.count("kv_heads"),
-                                  .q_len = row.count("seqlen"),
-                                  .kv_len = row.count("seqlen"),
-                                  .head_dim = row.count("head_dim"),
-                                  .value_head_dim = row.count("head_dim"),
-                                  .causal = row.flag("causal"),
-                                  .dtype = DType::Fp8,
-                                  .in_16_bits_s = row.number("bf16_us") * 1e-6};
+  AttentionSample attention = row.self_attention(DType::Fp8);
+  attention.in_16_bits_s = row.number("bf16_us") * 1e-6;
   row.add(attention, Seconds(row.number("fp8_us") * 1e-6), row.text("impl"));
 }
 

@@ -146,7 +146,7 @@ std::string outcome_text(const search::MixedOutcome& outcome) {
       counted(outcome.infeasible, "does not fit", "do not fit"), outcome.simulated,
       outcome.unexplored > 0 ? fmt::format(", {} not reached", outcome.unexplored) : "");
   const std::string proof =
-      !outcome.whole_space ? "time ended before all plans of the space were listed"
+      !outcome.whole_space ? "it ended before all plans of the space were listed"
       : outcome.gap_fraction == 0
           ? "no plan in this space is faster"
           : fmt::format("no plan in this space takes less than {} ({} below the best found)",

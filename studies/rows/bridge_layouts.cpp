@@ -3,23 +3,17 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <string_view>
 #include <utility>
 
-#include "base/text.hpp"
-#include "studies/rows/framework_facts.hpp"
-#include "studies/rows/row_cluster.hpp"
-#include "studies/rows/row_words.hpp"
+#include "studies/rows/bridge_recipes.hpp"
 
 namespace orrery::studies {
 namespace {
 
 struct RecipeLayout {
-  std::string_view release;
-  std::string_view network;
-  std::string_view gpu;  // family
+  RecipeKey key;
   std::int64_t tp;
   std::int64_t pp;
   std::int64_t vpp;
@@ -32,46 +26,36 @@ struct RecipeLayout {
 // (perf_matrix) and run_script.py (pp_vp_map), v0.2.0 configs/*/workload_base_configs.py, in 8 bits
 // where precisions differ. The tables of 26.02 and 26.06 have what v0.3.0 and v0.5.0 have.
 constexpr auto kRecipeLayouts = std::to_array<RecipeLayout>({
-    {"25.09", "deepseekv3", "b200", 1, 16, 1, 8, 1, 2048},
-    {"25.09", "deepseekv3", "gb200", 1, 4, 4, 64, 1, 2048},
-    {"25.09", "qwen3235b", "h100", 2, 8, 4, 32, 1, 2048},
-    {"25.09", "qwen3235b", "gb200", 1, 8, 1, 8, 1, 1024},
-    {"25.09", "qwen3235b", "b200", 1, 8, 2, 8, 1, 1024},
-    {"25.09", "qwen330b", "h100", 1, 2, 12, 8, 2, 512},
-    {"25.09", "qwen330b", "gb200", 1, 1, 1, 8, 4, 512},
-    {"25.09", "qwen330b", "b200", 1, 1, 1, 8, 1, 512},
-    {"25.11", "deepseekv3", "gb300", 1, 4, 4, 64, 1, 2048},
-    {"25.11", "deepseekv3", "gb200", 1, 4, 4, 64, 1, 2048},
-    {"25.11", "deepseekv3", "b200", 1, 16, 1, 8, 1, 2048},
-    {"25.11", "deepseekv3", "h100", 2, 8, 4, 64, 1, 8192},
-    {"25.11", "gptoss120b", "gb300", 1, 1, 1, 64, 4, 512},
-    {"25.11", "gptoss120b", "gb200", 1, 1, 1, 64, 4, 512},
-    {"25.11", "gptoss120b", "b200", 1, 1, 1, 64, 4, 512},
-    {"25.11", "gptoss120b", "h100", 1, 4, 1, 8, 1, 512},
-    {"25.11", "qwen3235b", "gb300", 2, 1, 1, 64, 4, 1024},
-    {"25.11", "qwen3235b", "gb200", 1, 8, 1, 8, 1, 1024},
-    {"25.11", "qwen3235b", "b200", 1, 8, 4, 8, 1, 1024},
-    {"25.11", "qwen3235b", "h100", 2, 8, 4, 32, 1, 2048},
-    {"25.11", "qwen330b", "gb300", 1, 1, 1, 8, 8, 512},
-    {"25.11", "qwen330b", "gb200", 1, 1, 1, 8, 4, 512},
-    {"25.11", "qwen330b", "b200", 1, 1, 1, 8, 1, 512},
-    {"25.11", "qwen330b", "h100", 1, 2, 12, 8, 1, 512},
+    {{1, 1, "deepseekv3", "b200", "", 0}, 1, 16, 1, 8, 1, 2048},
+    {{1, 1, "deepseekv3", "gb200", "", 0}, 1, 4, 4, 64, 1, 2048},
+    {{1, 1, "qwen3235b", "h100", "", 0}, 2, 8, 4, 32, 1, 2048},
+    {{1, 1, "qwen3235b", "gb200", "", 0}, 1, 8, 1, 8, 1, 1024},
+    {{1, 1, "qwen3235b", "b200", "", 0}, 1, 8, 2, 8, 1, 1024},
+    {{1, 1, "qwen330b", "h100", "", 0}, 1, 2, 12, 8, 2, 512},
+    {{1, 1, "qwen330b", "gb200", "", 0}, 1, 1, 1, 8, 4, 512},
+    {{1, 1, "qwen330b", "b200", "", 0}, 1, 1, 1, 8, 1, 512},
+    {{2, 2, "deepseekv3", "gb300", "", 0}, 1, 4, 4, 64, 1, 2048},
+    {{2, 2, "deepseekv3", "gb200", "", 0}, 1, 4, 4, 64, 1, 2048},
+    {{2, 2, "deepseekv3", "b200", "", 0}, 1, 16, 1, 8, 1, 2048},
+    {{2, 2, "deepseekv3", "h100", "", 0}, 2, 8, 4, 64, 1, 8192},
+    {{2, 2, "gptoss120b", "gb300", "", 0}, 1, 1, 1, 64, 4, 512},
+    {{2, 2, "gptoss120b", "gb200", "", 0}, 1, 1, 1, 64, 4, 512},
+    {{2, 2, "gptoss120b", "b200", "", 0}, 1, 1, 1, 64, 4, 512},
+    {{2, 2, "gptoss120b", "h100", "", 0}, 1, 4, 1, 8, 1, 512},
+    {{2, 2, "qwen3235b", "gb300", "", 0}, 2, 1, 1, 64, 4, 1024},
+    {{2, 2, "qwen3235b", "gb200", "", 0}, 1, 8, 1, 8, 1, 1024},
+    {{2, 2, "qwen3235b", "b200", "", 0}, 1, 8, 4, 8, 1, 1024},
+    {{2, 2, "qwen3235b", "h100", "", 0}, 2, 8, 4, 32, 1, 2048},
+    {{2, 2, "qwen330b", "gb300", "", 0}, 1, 1, 1, 8, 8, 512},
+    {{2, 2, "qwen330b", "gb200", "", 0}, 1, 1, 1, 8, 4, 512},
+    {{2, 2, "qwen330b", "b200", "", 0}, 1, 1, 1, 8, 1, 512},
+    {{2, 2, "qwen330b", "h100", "", 0}, 1, 2, 12, 8, 1, 512},
 });
 
 }  // namespace
 
 std::vector<std::string> recipe_contradictions(const Measurement& row) {
-  if (framework_of(row).facts.name != "Megatron-Bridge") {
-    return {};
-  }
-  const std::string network = letters_and_digits(row.model_name);
-  const std::string gpu = stated_gpu(row.gpu);
-  const auto* found =
-      std::find_if(kRecipeLayouts.begin(), kRecipeLayouts.end(), [&](const RecipeLayout& layout) {
-        return mentions(row.framework, layout.release) &&
-               network.find(layout.network) != network.npos &&
-               gpu.substr(0, gpu.find('-')) == layout.gpu;
-      });
+  const auto* found = find_recipe(kRecipeLayouts, row);
   if (found == kRecipeLayouts.end()) {
     return {};
   }
@@ -87,7 +71,7 @@ std::vector<std::string> recipe_contradictions(const Measurement& row) {
   for (const auto& [name, cell] : cells) {
     if (cell.first->has_value() && **cell.first != cell.second) {
       lines.push_back(fmt::format("{} {}, not {} as in the recipe of {}", name, **cell.first,
-                                  cell.second, found->release));
+                                  cell.second, container_of(found->key.first)));
     }
   }
   return lines;

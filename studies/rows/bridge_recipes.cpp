@@ -14,23 +14,25 @@
 namespace orrery::studies {
 namespace {
 
-// The minor version of a release 0.x; 0 where the cell names none that is known. Containers carry
-// the releases that docs/releases/software-versions.md of NVIDIA-NeMo/Megatron-Bridge lists.
+// Containers first, which carry the releases that docs/releases/software-versions.md of
+// NVIDIA-NeMo/Megatron-Bridge lists.
+constexpr auto kReleases = std::to_array<std::pair<std::string_view, int>>({{"25.09", 1},
+                                                                            {"25.11", 2},
+                                                                            {"26.02", 3},
+                                                                            {"26.04", 4},
+                                                                            {"26.06", 5},
+                                                                            {"0.1.", 1},
+                                                                            {"0.2.", 2},
+                                                                            {"0.3.", 3},
+                                                                            {"0.4.", 4},
+                                                                            {"0.5.", 5}});
+
+// The minor version of a release 0.x; 0 where the cell names none that is known.
 int release_of(std::string_view framework) {
-  constexpr auto kNames = std::to_array<std::pair<std::string_view, int>>({{"25.09", 1},
-                                                                           {"25.11", 2},
-                                                                           {"26.02", 3},
-                                                                           {"26.04", 4},
-                                                                           {"26.06", 5},
-                                                                           {"0.1.", 1},
-                                                                           {"0.2.", 2},
-                                                                           {"0.3.", 3},
-                                                                           {"0.4.", 4},
-                                                                           {"0.5.", 5}});
-  const auto named = std::find_if(kNames.begin(), kNames.end(), [framework](const auto& name) {
-    return mentions(framework, name.first);
-  });
-  return named == kNames.end() ? 0 : named->second;
+  const auto named =
+      std::find_if(kReleases.begin(), kReleases.end(),
+                   [framework](const auto& name) { return mentions(framework, name.first); });
+  return named == kReleases.end() ? 0 : named->second;
 }
 
 constexpr std::string_view kLatent = "mla_up_proj";
@@ -42,16 +44,6 @@ constexpr auto kByNccl = Dispatcher::AllToAll;
 constexpr auto kByDeepEp = Dispatcher::DeepEp;
 constexpr auto kByHybridEp = Dispatcher::HybridEp;
 
-// Releases, network and GPUs of recipes that agree. Precisions: bf16, mxfp8, nvfp4, other fp8;
-// empty: all; batches: 0 for all. The first that fits counts.
-struct RecipeKey {
-  int first;
-  int last;
-  std::string_view network;
-  std::string_view gpus;  // families, "" for all
-  std::string_view precision;
-  std::int64_t batch;
-};
 struct RecipeRow {
   RecipeKey key;
   BridgeRecipe facts;
@@ -149,12 +141,7 @@ std::string recipe_precision(const Measurement& row, std::string_view family) {
   return row.precision == "fp8" && blackwell ? "mxfp8" : row.precision;
 }
 
-struct RecipeAsked {
-  int release = 0;
-  std::string network;
-  std::string family;  // of the GPU
-  std::string precision;
-};
+}  // namespace
 
 RecipeAsked recipe_asked(const Measurement& row) {
   RecipeAsked of_row;
@@ -164,26 +151,26 @@ RecipeAsked recipe_asked(const Measurement& row) {
     const std::string gpu = stated_gpu(row.gpu);
     of_row.family = gpu.substr(0, gpu.find('-'));
     of_row.network = letters_and_digits(row.model_name);
+    of_row.batch = row.global_batch.value_or(0);
     of_row.precision = recipe_precision(row, of_row.family);
   }
   return of_row;
 }
 
-template <typename Table>
-auto find_recipe(const Table& table, const Measurement& row) {
-  const RecipeAsked of_row = recipe_asked(row);
-  const std::array<std::string_view, 1> names = {of_row.family};
-  return std::find_if(table.begin(), table.end(), [&](const auto& entry) {
-    const RecipeKey& key = entry.key;
-    return of_row.release >= key.first && of_row.release <= key.last &&
-           of_row.network.find(key.network) != std::string::npos &&
-           (key.gpus.empty() || has_word(key.gpus, names)) &&
-           (key.precision.empty() || key.precision == of_row.precision) &&
-           (key.batch == 0 || key.batch == row.global_batch);
-  });
+bool is_run_of(const RecipeAsked& asked, const RecipeKey& key) {
+  const std::array<std::string_view, 1> names = {asked.family};
+  return asked.release >= key.first && asked.release <= key.last &&
+         asked.network.find(key.network) != std::string::npos &&
+         (key.gpus.empty() || has_word(key.gpus, names)) &&
+         (key.precision.empty() || key.precision == asked.precision) &&
+         (key.batch == 0 || key.batch == asked.batch);
 }
 
-}  // namespace
+std::string_view container_of(int release) {
+  const auto* named = std::find_if(kReleases.begin(), kReleases.end(),
+                                   [release](const auto& name) { return name.second == release; });
+  return named == kReleases.end() ? std::string_view() : named->first;
+}
 
 std::optional<BridgeRecipe> bridge_recipe(const Measurement& row) {
   const auto* found = find_recipe(kRecipes, row);

@@ -159,7 +159,7 @@ void fill_chunks(Measurement& row, Notes& notes) {
 // A whole number that a remark sets; no value where none does.
 OptionalCount count_in_remarks(const Measurement& row, SettingNames names) {
   constexpr double kMost = 1e5;
-  const double number = number_set(row.notes + "; " + row.variant, names).value_or(0);
+  const double number = number_set(remarks_of(row), names).value_or(0);
   return number >= 1 && number <= kMost && number == std::floor(number)
              ? OptionalCount(static_cast<std::int64_t>(number))
              : std::nullopt;
@@ -184,7 +184,7 @@ std::int64_t count_before_noun(std::string_view clause, std::string_view noun) {
 
 // "2 gradient accumulation steps": a whole number right before one of the nouns.
 OptionalCount count_before(const Measurement& row, SettingNames nouns) {
-  const std::string remarks = with_blanks(row.notes + "; " + row.variant);
+  const std::string remarks = with_blanks(remarks_of(row));
   const std::vector<std::string> clauses = asserted_clauses(remarks);
   for (const std::string_view noun : nouns) {
     for (const std::string& clause : clauses) {

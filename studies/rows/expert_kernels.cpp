@@ -19,7 +19,7 @@ namespace orrery::studies {
 namespace {
 
 std::string kernel_text(const Measurement& row) {
-  return row.notes + "; " + row.variant + "; " + row.precision_detail + "; " + row.overlap + "; " +
+  return remarks_of(row) + "; " + row.precision_detail + "; " + row.overlap + "; " +
          row.attention_impl;
 }
 
@@ -31,8 +31,7 @@ bool in_few_bits(const Measurement& row) {
 bool drops_tokens(const Measurement& row) {
   constexpr auto kNames = std::to_array<std::string_view>(
       {"tokendrop", "token drop", "token dropping", "drop and pad"});
-  return capacity_factor(row) > 0 ||
-         has_word(asserted_with_blanks(row.notes + "; " + row.variant), kNames);
+  return capacity_factor(row) > 0 || has_word(asserted_with_blanks(remarks_of(row)), kNames);
 }
 
 // "cuda_graph_scope=full_iteration", "CUDA graphs of attention"; no value where none is named.

@@ -276,6 +276,8 @@ void note_repeated_ids(std::vector<Measurement>& rows) {
 
 }  // namespace
 
+std::string remarks_of(const Measurement& row) { return row.notes + "; " + row.variant; }
+
 bool says_any(std::string_view text, std::span<const std::string_view> phrases) {
   return std::any_of(phrases.begin(), phrases.end(), [text](std::string_view phrase) {
     return text.find(phrase) != std::string_view::npos;

@@ -93,6 +93,9 @@ struct Measurement {
   bool overlap_says(std::string_view phrase) const;
 };
 
+// What a row says in words about its run: notes, then variant.
+std::string remarks_of(const Measurement& row);
+
 // A text in lower case that holds one of the phrases.
 bool says_any(std::string_view text, std::span<const std::string_view> phrases);
 

@@ -17,9 +17,7 @@
 namespace orrery::studies {
 namespace {
 
-std::string remarks_of(const Measurement& row) {
-  return row.notes + "; " + row.variant + "; " + row.framework;
-}
+std::string training_text(const Measurement& row) { return remarks_of(row) + "; " + row.framework; }
 
 // Of serving.
 bool is_server(const std::string& framework) {
@@ -34,7 +32,7 @@ std::string untrained(const Measurement& row) {
       {"inference", "inference only", "forward only", "forward pass only", "forward only run",
        "inference run", "inference throughput", "inference latency", "simulated", "simulation",
        "simulated run", "simulation result", "simulation results", "simulated results"});
-  for (const std::string& clause : asserted_clauses(with_blanks(row.notes + "; " + row.variant))) {
+  for (const std::string& clause : asserted_clauses(with_blanks(remarks_of(row)))) {
     if (std::ranges::find(kClauses, trim(clause)) != kClauses.end()) {
       return std::string(trim(clause));
     }
@@ -75,7 +73,7 @@ std::string frozen_in(const Measurement& row) {
       {"train", "trains", "trained", "training", "tuned", "tuning", "updated"});
   const bool adapters = names_adapters(row.variant) || names_adapters(row.notes) ||
                         names_adapters(row.model_name) || names_adapters(row.framework);
-  for (const std::string& said : asserted_clauses(remarks_of(row))) {
+  for (const std::string& said : asserted_clauses(training_text(row))) {
     const std::string clause = with_blanks(said);
     const bool frozen =
         !adapters && switch_set(clause, kFrozen) == true && !has_word(clause, kOthers);
@@ -145,7 +143,7 @@ std::string tensor_grid(const Measurement& row) {
   constexpr auto kTensor = std::to_array<std::string_view>({"tensor", "tp", "1d"});
   constexpr auto kOfTensors = std::to_array<std::string_view>({"3d tensor", "3d tp"});
   const bool colossal = letters_and_digits(row.framework).find("colossal") != std::string::npos;
-  for (const std::string& clause : asserted_clauses(remarks_of(row))) {
+  for (const std::string& clause : asserted_clauses(training_text(row))) {
     const bool of_tensors = has_word(clause, kTensor);
     // Of three kinds.
     const bool whole = clause.find("3d parallel") != clause.npos && !has_word(clause, kOfTensors);
@@ -177,7 +175,7 @@ std::string no_plain_training(const Measurement& row) {
   if (const std::string said = serves ? framework : untrained(row); !said.empty()) {
     return fmt::format("\"{}\" is no measured training step", printable(said, 60));
   }
-  std::string said(objective_in(asserted_with_blanks(remarks_of(row))));
+  std::string said(objective_in(asserted_with_blanks(training_text(row))));
   if (said.empty()) {
     said = frozen_in(row);
   }
@@ -190,7 +188,7 @@ std::string no_plain_training(const Measurement& row) {
 
 std::vector<std::string> unmodelled_remarks(const Measurement& row) {
   const std::string said =
-      without_plans(remarks_of(row) + "; " + row.zero_detail + "; " + row.inter_node);
+      without_plans(training_text(row) + "; " + row.zero_detail + "; " + row.inter_node);
   std::vector<std::string> lines;
   for (const Unmodelled& one : kUnmodelled) {
     const bool known = !lines.empty() && lines.back() == one.line;

@@ -22,7 +22,7 @@ namespace {
 
 // The clauses about this run, denials and all, in lower case.
 std::vector<std::string> clauses_of(const Measurement& row) {
-  std::string text = about_this_run(row.notes + "; " + row.variant);
+  std::string text = about_this_run(remarks_of(row));
   std::replace_if(
       text.begin(), text.end(),
       [](char c) { return std::string_view(",()\n").find(c) != std::string_view::npos; }, ';');
@@ -209,7 +209,7 @@ void read_precision(const std::string& clause, Measurement& row) {
 // "NCCL over 100G Ethernet".
 void read_network_remark(const std::string& clause, Measurement& row) {
   if (states_network(asserted(clause))) {
-    const std::string remarks = row.notes + "; " + row.variant;
+    const std::string remarks = remarks_of(row);
     const std::size_t at = to_lower(remarks).find(clause);  // units are told apart by their case
     row.inter_node = plain_network(at == remarks.npos ? clause : remarks.substr(at, clause.size()));
     row.remarks.push_back(fmt::format("inter_node \"{}\"", printable(clause, 60)));

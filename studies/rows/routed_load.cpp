@@ -33,13 +33,10 @@ constexpr auto kCountedLoads = std::to_array<CountedLoad>({
     {"LAER re-layout", "laer", 8, 2, 1.41},
 });
 
-std::string routing_text(const Measurement& row) { return row.notes + "; " + row.variant; }
-
-// Of the artifact's runs the whole planners: its ablations leave parts out. Remarks hold the
-// variant behind the notes by the time that this may be asked.
+// Of the artifact's runs the whole planners: its ablations leave parts out.
 bool is_of(const Measurement& row, std::string_view key) {
   constexpr auto kAblations = std::to_array<std::string_view>({"without", "planner"});
-  const std::string remarks = routing_text(row);
+  const std::string remarks = remarks_of(row);
   return !has_word(to_lower(remarks), kAblations) &&
          letters_and_digits(remarks).find(key) != std::string::npos;
 }
@@ -49,7 +46,7 @@ bool has_no_balancing_loss(const Measurement& row) {
   constexpr auto kNames = std::to_array<std::string_view>(
       {"auxiliary loss coefficient", "auxiliary loss coeff", "auxiliary loss", "aux loss coeff",
        "moe aux loss coeff", "aux loss", "load balancing loss", "balancing loss"});
-  const std::string remarks = routing_text(row);
+  const std::string remarks = remarks_of(row);
   const auto weight = number_set(remarks, kNames);
   return weight ? *weight == 0 : switch_set(remarks, kNames) == false;
 }
@@ -57,7 +54,7 @@ bool has_no_balancing_loss(const Measurement& row) {
 bool says_uneven(const Measurement& row) {
   constexpr auto kNames = std::to_array<std::string_view>(
       {"unbalanced routing", "imbalanced routing", "uneven routing", "skewed routing"});
-  return has_word(asserted_with_blanks(routing_text(row)), kNames);
+  return has_word(asserted_with_blanks(remarks_of(row)), kNames);
 }
 
 const CountedLoad* counted_load(const Measurement& row) {
@@ -74,7 +71,7 @@ const CountedLoad* counted_load(const Measurement& row) {
 double stated_imbalance(const Measurement& row) {
   constexpr auto kNames = std::to_array<std::string_view>(
       {"routing imbalance", "router imbalance", "expert load imbalance"});
-  const double stated = number_set(asserted_with_blanks(routing_text(row)), kNames).value_or(0);
+  const double stated = number_set(asserted_with_blanks(remarks_of(row)), kNames).value_or(0);
   const auto ranks = static_cast<double>(row.ep.value_or(1));
   return stated >= 1 && stated <= ranks ? stated : 0;
 }

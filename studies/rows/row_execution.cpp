@@ -225,7 +225,7 @@ plan::Execution row_execution(const Measurement& row, const FrameworkFacts& fram
   }
   apply_overlap(row, framework, execution);
   constexpr auto kFusion = std::to_array<std::string_view>({"gradient accumulation fusion"});
-  if (const auto fused = switch_set(row.notes + "; " + row.variant, kFusion)) {
+  if (const auto fused = switch_set(remarks_of(row), kFusion)) {
     execution.fused_grad_accumulation = *fused;
   }
   if (row.num_microbatches == 1) {

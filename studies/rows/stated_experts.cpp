@@ -242,7 +242,7 @@ ExpertLayers stated_expert_layers(const Measurement& row) {
   if (row.experts.value_or(0) <= 1) {
     return {};
   }
-  const std::string text = row.notes + "; " + row.variant + "; " + row.model_name;
+  const std::string text = remarks_of(row) + "; " + row.model_name;
   for (const std::string& clause : asserted_clauses(text)) {
     for (const ExpertLayers& layers : {frequency_set(clause, row), frequency_in_words(clause)}) {
       if (layers.frequency > 0 || !layers.refused.empty()) {

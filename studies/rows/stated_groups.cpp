@@ -18,13 +18,13 @@ namespace {
 
 // Columns that may name groups, in the form of settings. ZeRO++'s hpZ keeps a second copy of the
 // parameters in a node, no group of its own for the states.
-std::string remarks_of(const Measurement& row) {
+std::string groups_text(const Measurement& row) {
   constexpr auto kInName = std::to_array<std::string_view>({"hsdp", "hybrid", "mics"});
   constexpr std::string_view kSecond = "hpz partition size";
   const bool named = says_any(to_lower(row.framework), kInName);
   std::string text =
-      with_blanks(about_this_run(row.notes + "; " + row.variant + "; " + row.zero_detail + "; " +
-                                 row.overlap + (named ? "; " + row.framework : std::string())));
+      with_blanks(about_this_run(remarks_of(row) + "; " + row.zero_detail + "; " + row.overlap +
+                                 (named ? "; " + row.framework : std::string())));
   for (std::size_t at = text.find(kSecond); at != text.npos; at = text.find(kSecond, at)) {
     text.replace(at, kSecond.size(), "hpz");
   }
@@ -117,7 +117,7 @@ int ranks_of_node(const Measurement& row) {
 }
 
 bool says_inside(const Measurement& row) {
-  const std::vector<std::string> clauses = asserted_clauses(remarks_of(row));
+  const std::vector<std::string> clauses = asserted_clauses(groups_text(row));
   return row.zero_stage.value_or(0) > 0 &&
          std::any_of(clauses.begin(), clauses.end(),
                      [](const std::string& clause) { return stays_in_node(clause); });
@@ -126,7 +126,7 @@ bool says_inside(const Measurement& row) {
 }  // namespace
 
 int state_shards(const Measurement& row) {
-  const std::string remarks = remarks_of(row);
+  const std::string remarks = groups_text(row);
   const std::int64_t dp = row.dp.value_or(1);
   if (const auto mesh = stated_mesh(asserted(remarks), dp, ranks_of_node(row))) {
     return mesh->shards > 0 ? mesh->shards : says_inside(row) ? ranks_of_node(row) : 0;
@@ -152,7 +152,7 @@ std::vector<std::string> unread_groups(const Measurement& row) {
   constexpr auto kGroups = std::to_array<std::string_view>(
       {"group", "groups", "size", "degree", "partition", "replicas", "replicate", "hpz", "ranks"});
   constexpr std::string_view kDigits = "0123456789";
-  const std::string remarks = remarks_of(row);
+  const std::string remarks = groups_text(row);
   std::vector<std::string> lines;
   const auto mesh = stated_mesh(asserted(remarks), row.dp.value_or(1), ranks_of_node(row));
   if (mesh && mesh->shards == 0) {

@@ -219,7 +219,7 @@ std::vector<std::string> unread_offload(const Measurement& row) {
   constexpr auto kShares =
       std::to_array<std::string_view>({"fraction", "ratio", "share", "offload ratio"});
   std::vector<std::string> lines;
-  for (const std::string& clause : asserted_clauses(row.notes + "; " + row.variant)) {
+  for (const std::string& clause : asserted_clauses(remarks_of(row))) {
     const double share = number_set(clause, kShares).value_or(1);
     const std::size_t sign = clause.find('%');
     const bool part = (share > 0 && share < 1) ||

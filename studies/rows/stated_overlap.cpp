@@ -246,7 +246,7 @@ void apply_remarks(const Measurement& row, const Reader& reader, plan::Execution
   constexpr auto kOverlap = std::to_array<std::string_view>({"overlap", "prefetch"});
   constexpr auto kOthers = std::to_array<std::string_view>(
       {"offload", "data load", "dataload", "dataset", "checkpoint", "batches", "optimizer step"});
-  const std::string text = about_this_run(row.notes + "; " + row.variant);
+  const std::string text = about_this_run(remarks_of(row));
   for (const std::string_view clause : overlap_clauses(text)) {
     const bool heading = trim(clause) == "overlap";
     // Of everything where the whole clause says so: not "without overlap the step takes 17 s".

@@ -21,7 +21,7 @@ namespace {
 // In the form of settings; "non-uniform" as "uneven", which denies nothing.
 std::string remarks_on_stages(const Measurement& row) {
   constexpr std::string_view kUneven = "non uniform";
-  std::string remarks = with_blanks(about_this_run(row.notes + "; " + row.variant));
+  std::string remarks = with_blanks(about_this_run(remarks_of(row)));
   for (std::size_t at = remarks.find(kUneven); at != remarks.npos; at = remarks.find(kUneven, at)) {
     remarks.replace(at, kUneven.size(), "uneven");
   }

@@ -14,8 +14,6 @@
 namespace orrery::studies {
 namespace {
 
-std::string window_text(const Measurement& row) { return row.notes + "; " + row.variant; }
-
 // "cf=1.25", "cf: 1.25"; "cf. 2" compares.
 double short_factor(std::string_view text) {
   constexpr std::string_view kName = "cf";
@@ -95,14 +93,14 @@ OptionalCount window_in(std::string_view cell, bool of_attention) {
 double capacity_factor(const Measurement& row) {
   constexpr auto kNames = std::to_array<std::string_view>({"capacity factor"});
   constexpr double kMost = 1e3;  // every expert has room for all
-  const std::string text = asserted(to_lower(window_text(row)));
+  const std::string text = asserted(to_lower(remarks_of(row)));
   const double named = number_set(text, kNames).value_or(0);
   const double factor = named > 0 ? named : short_factor(text);
   return factor > 0 && factor <= kMost ? factor : 0;
 }
 
 OptionalCount stated_window(const Measurement& row) {
-  const OptionalCount remarked = window_in(window_text(row), false);
+  const OptionalCount remarked = window_in(remarks_of(row), false);
   return remarked ? remarked : window_in(row.attention_impl, true);
 }
 
@@ -111,7 +109,7 @@ std::int64_t stated_global_interval(const Measurement& row) {
   constexpr auto kTwo =
       std::to_array<std::string_view>({"every other layer", "alternating layers"});
   constexpr auto kShares = std::to_array<std::string_view>({"in", "window in"});
-  const std::string text = window_text(row) + "; " + row.attention_impl;
+  const std::string text = remarks_of(row) + "; " + row.attention_impl;
   const std::vector<std::string> clauses = asserted_clauses(text);
   for (std::size_t at = 0; at < clauses.size(); ++at) {
     const std::string& clause = clauses[at];
@@ -136,7 +134,7 @@ std::int64_t stated_global_interval(const Measurement& row) {
 
 std::vector<std::string> window_remarks(const Measurement& row) {
   std::vector<std::string> lines;
-  const OptionalCount window = window_in(window_text(row), false);
+  const OptionalCount window = window_in(remarks_of(row), false);
   if (window && *window < row.seq_len.value_or(0)) {
     lines.push_back(fmt::format("attention over a window of {} keys (notes)", *window));
   }

@@ -246,19 +246,7 @@ TEST(ExpertKernels, RouterOfTransformerEngineIsShort) {
 }
 
 Plan plan_of_experts(Fp8Scaling scaling) {
-  models::NetworkSpec spec = small_spec();
-  spec.vocab = 1024;
-  spec.moe.experts = 32;
-  spec.moe.top_k = 4;
-  spec.moe.ffn_hidden = 2048;
-  Plan plan = small_plan(spec, "hgx-h100:1");
-  plan.precision = DType::Fp8;
-  plan.pp = 1;
-  plan.dp = 8;
-  plan.stage_blocks = even_stages(plan.network, 1);
-  BlockPlan layout;
-  layout.ep = 8;
-  plan.blocks = {{static_cast<int>(plan.network.chain.size()), layout}};
+  Plan plan = expert_plan(DType::Fp8, 32);
   plan.execution.fp8_scaling = scaling;
   return plan;
 }

@@ -44,6 +44,24 @@ inline Plan small_plan(const models::NetworkSpec& spec = small_spec(),
   return plan;
 }
 
+// Eight H100 that share the experts of every layer, four of which each token goes to.
+inline Plan expert_plan(DType precision, std::int64_t experts) {
+  models::NetworkSpec spec = small_spec();
+  spec.vocab = 1024;
+  spec.moe.experts = experts;
+  spec.moe.top_k = 4;
+  spec.moe.ffn_hidden = 2048;
+  Plan plan = small_plan(spec, "hgx-h100:1");
+  plan.precision = precision;
+  plan.pp = 1;
+  plan.dp = 8;
+  plan.stage_blocks = even_stages(plan.network, 1);
+  BlockPlan layout;
+  layout.ep = 8;
+  plan.blocks = {{static_cast<int>(plan.network.chain.size()), layout}};
+  return plan;
+}
+
 // All GPUs on one stage of a network of the zoo, or of small_spec().
 inline Plan one_stage_plan(const BlockPlan& layout, const std::string& network = "") {
   Plan plan = small_plan();

@@ -11,19 +11,7 @@ namespace orrery::plan {
 namespace {
 
 Plan dispatching_plan(DType precision, bool quantised, std::int64_t experts = 8) {
-  models::NetworkSpec spec = small_spec();
-  spec.vocab = 1024;
-  spec.moe.experts = experts;
-  spec.moe.top_k = 4;
-  spec.moe.ffn_hidden = 2048;
-  Plan plan = small_plan(spec, "hgx-h100:1");
-  plan.precision = precision;
-  plan.pp = 1;
-  plan.dp = 8;
-  plan.stage_blocks = even_stages(plan.network, 1);
-  BlockPlan layout;
-  layout.ep = 8;
-  plan.blocks = {{static_cast<int>(plan.network.chain.size()), layout}};
+  Plan plan = expert_plan(precision, experts);
   plan.execution.quantised_dispatch = quantised;
   return plan;
 }

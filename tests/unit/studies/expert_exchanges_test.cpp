@@ -21,17 +21,8 @@ using testing::execution_of;
 using testing::row_of;
 
 Changes mixture(Changes changes = {}) {
-  changes.insert({{"model_family", "llama"},
-                  {"experts", "8"},
-                  {"top_k", "2"},
-                  {"moe_ffn_hidden", "1024"},
-                  {"tp", "1"},
-                  {"dp", "4"},
-                  {"ep", "4"},
-                  {"vpp", "2"},
-                  {"schedule", "interleaved"},
-                  {"global_batch", "32"}});
-  return changes;
+  changes.insert({"model_family", "llama"});
+  return testing::mixture(std::move(changes));
 }
 
 std::string schedule_of(const Changes& changes) {

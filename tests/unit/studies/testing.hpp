@@ -80,6 +80,20 @@ inline studies::Measurement row_of(const Changes& changes = {}) {
   return studies::read_measurement(parse_csv(csv_of(changes), "t.csv"), 0, "t");
 }
 
+// The run with a mixture of experts on its ranks.
+inline Changes mixture(Changes changes = {}) {
+  changes.insert({{"experts", "8"},
+                  {"top_k", "2"},
+                  {"moe_ffn_hidden", "1024"},
+                  {"tp", "1"},
+                  {"dp", "4"},
+                  {"ep", "4"},
+                  {"vpp", "2"},
+                  {"schedule", "interleaved"},
+                  {"global_batch", "32"}});
+  return changes;
+}
+
 inline plan::Execution execution_of(const Changes& changes) {
   const studies::Measurement row = row_of(changes);
   return studies::row_execution(row, studies::framework_of(row).facts);
