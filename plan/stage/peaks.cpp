@@ -146,7 +146,7 @@ std::vector<StageMemory> stage_memory(const Plan& plan, const std::vector<StageC
         memory.gradients += stage.states.gradients;
         memory.optimizer += stage.states.optimizer;
       }
-      buffers.add(stage.buffers());
+      buffers.add(stage.buffers);
       memory.host += stage.states.host;
       memory.disk += stage.states.disk;
     }

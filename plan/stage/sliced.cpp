@@ -163,13 +163,11 @@ std::vector<StageCost> together(const SliceCosts& slices) {
       whole.relayout_backward += slice.relayout_backward;
       whole.exposed_offload_forward += slice.exposed_offload_forward;
       whole.exposed_offload_backward += slice.exposed_offload_backward;
-      whole.gathered = std::max(whole.gathered, slice.gathered);
-      whole.one_block = std::max(whole.one_block, slice.one_block);
+      whole.buffers = whole.buffers.larger(slice.buffers);
       whole.copied = std::max(whole.copied, slice.copied);
       whole.saved += slice.saved;
       whole.saved_ends += slice.saved_ends;
       whole.context_gradients += slice.context_gradients;
-      whole.working = std::max(whole.working, slice.working);
       whole.boundary = std::max(whole.boundary, slice.boundary);
     }
     whole.last_backward = whole.backward + reduction;

@@ -186,8 +186,8 @@ StageCost add_up_blocks(const StageContent& content, const Plan& plan, BlockCost
     if (piece.across_stages) {
       add_shards(shared, stage);
     }
-    stage.working = std::max(stage.working, block.working);
-    stage.one_block = std::max(stage.one_block, states.of_one_block());
+    stage.buffers.working = std::max(stage.buffers.working, block.working);
+    stage.buffers.one_block = std::max(stage.buffers.one_block, states.of_one_block());
     stage.boundary = block.boundary;
     stage.carried = block.carried.bytes;
     stage.takes_carried = stage.takes_carried || block.carried.taken;
@@ -200,9 +200,9 @@ StageCost add_up_blocks(const StageContent& content, const Plan& plan, BlockCost
   }
   stage.last_backward = stage.backward;
   stage.gathered_forward = stage.forward;
-  stage.gathered = most_of_consecutive(gathered, plan.execution.reshard_after_forward
-                                                     ? gathers_in_flight(plan.execution)
-                                                     : gathered.size());
+  stage.buffers.gathered = most_of_consecutive(gathered, plan.execution.reshard_after_forward
+                                                             ? gathers_in_flight(plan.execution)
+                                                             : gathered.size());
   stage.copied = largest_away * kOffloadBuffers;
   return stage;
 }

@@ -59,10 +59,15 @@ std::size_t first_equal(const std::vector<StageContent>& contents, std::size_t s
 
 // What a virtual stage has on its device while a pass of it runs.
 struct PassBuffers {
-  ByteCount gathered;
-  ByteCount one_block;
-  ByteCount working;
+  ByteCount gathered;   // ZeRO-3: parameters of the blocks in flight (or all when kept)
+  ByteCount one_block;  // ZeRO-2/3: gradients of a block before they are reduced, and weights cast
+  ByteCount working;    // of the largest block
   ByteCount total() const { return gathered + one_block + working; }
+  // Of each the larger: of two that run one after the other.
+  PassBuffers larger(const PassBuffers& other) const {
+    return {std::max(gathered, other.gathered), std::max(one_block, other.one_block),
+            std::max(working, other.working)};
+  }
 };
 
 // Of all virtual stages of a device. One runs at a time, so that the largest counts, but for
@@ -116,19 +121,16 @@ struct StageCost {
   ByteCount saved_host;           // of it on the host and on disk
   ByteCount saved_disk;
   ByteCount saved_ends;  // by embedding and head, per micro-batch
-  ByteCount working;     // largest block
-  ByteCount gathered;    // ZeRO-3: parameters of the blocks in flight (or all when kept)
-  ByteCount one_block;   // ZeRO-2/3: gradients of a block before they are reduced, and weights cast
-  ByteCount copied;      // of what leaves, at most on the device while it goes or comes
-  ByteCount boundary;    // of the last block, with what it carries where the next stage takes it
-  ByteCount carried;     // by the last block (plan/block/carried.hpp)
+  PassBuffers buffers;
+  ByteCount copied;    // of what leaves, at most on the device while it goes or comes
+  ByteCount boundary;  // of the last block, with what it carries where the next stage takes it
+  ByteCount carried;   // by the last block (plan/block/carried.hpp)
   bool takes_carried = false;
   ByteCount context_gradients;  // of a slice, per micro-batch (plan/block/cost.hpp)
   StateBytes states{};
   ByteCount away() const { return saved_host + saved_disk; }  // of a micro-batch
   // Of `live` bytes that are away: no more are in buffers.
   ByteCount copied_of(ByteCount live) const { return std::min(copied, live); }
-  PassBuffers buffers() const { return {gathered, one_block, working}; }
 };
 
 // Stages in the order of the chain: adds what the stream carries to the boundaries behind which it

@@ -90,7 +90,7 @@ TEST(DeviceBuffers, OfTheLargestConsecutiveBlocks) {
   const auto gathered = [&](std::size_t stage, int in_flight) {
     plan.execution.gathers_in_flight = in_flight;
     const StageCost cost = add_up_stage(stage_contents(plan)[stage], plan, costs);
-    return static_cast<double>(cost.gathered.value());
+    return static_cast<double>(cost.buffers.gathered.value());
   };
   for (const int in_flight : {1, 2, 3}) {
     EXPECT_NEAR(gathered(0, in_flight), table + (in_flight - 1) * layer, 0.01 * layer);

@@ -119,18 +119,18 @@ TEST_F(Fsdp, TheRateLimiterBoundsGathersAndTheirMemory) {
     EXPECT_NEAR(number(stage().forward), static_cast<double>(compute), kPicoseconds) << limit;
   }
   plan_.execution.gathers_in_flight = 1;
-  const ByteCount one = stage().gathered;
+  const ByteCount one = stage().buffers.gathered;
   plan_.execution.gathers_in_flight = 2;
-  const ByteCount two = stage().gathered;
+  const ByteCount two = stage().buffers.gathered;
   plan_.execution.gathers_in_flight = 3;
-  const ByteCount three = stage().gathered;  // never more than all of them
+  const ByteCount three = stage().buffers.gathered;  // never more than all of them
   plan_.execution.gathers_in_flight = 0;
-  const ByteCount all = stage().gathered;
+  const ByteCount all = stage().buffers.gathered;
   EXPECT_LT(one, two);
   EXPECT_EQ(three, std::min(two + (two - one), all));
   plan_.execution.gathers_in_flight = 2;
   plan_.execution.reshard_after_forward = false;
-  EXPECT_EQ(stage().gathered, all);
+  EXPECT_EQ(stage().buffers.gathered, all);
 }
 
 TEST_F(Fsdp, HsdpOverAllRanksIsFsdpAndOverOneIsDdp) {

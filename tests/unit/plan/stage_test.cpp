@@ -237,7 +237,7 @@ TEST_F(StageTraffic, AddingUpNeverExceedsSimulating) {
     EXPECT_LE(added.backward, simulated.backward);
     EXPECT_EQ(added.saved, simulated.saved);
     EXPECT_EQ(added.states.parameters, simulated.states.parameters);
-    EXPECT_EQ(added.gathered, simulated.gathered);
+    EXPECT_EQ(added.buffers.gathered, simulated.buffers.gathered);
   }
 }
 
