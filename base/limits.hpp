@@ -31,6 +31,9 @@ inline constexpr std::int64_t kMaxDevices = 1LL << 20;
 inline constexpr std::int64_t kMaxNodesOfCluster = 1LL << 20;
 inline constexpr std::int64_t kMaxLinks = 1LL << 24;
 inline constexpr std::int64_t kMaxPasses = 50'000'000;  // stages x micro-batches x chunks x kinds
+inline constexpr std::int64_t kMaxPlannedPasses = 1'000'000;  // of zero-bubble orders
+inline constexpr std::int64_t kMaxDrawnPasses = 1'000'000;    // of plans beside their schedule
+inline constexpr std::int64_t kMaxSliceTimes = 1LL << 23;  // quanta^2 x sequences of a micro-batch
 inline constexpr std::int64_t kMaxHostListNames = 1'000'000;
 inline constexpr int kMaxThreads = 1024;
 

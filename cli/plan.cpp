@@ -181,10 +181,14 @@ Searched search_space(const PlanOptions& options, const plan::Plan& base, search
 int report_nothing(const Searched& searched, const plan::Plan& base, const search::Options& how,
                    const PlanOptions& options) {
   const search::Outcome& outcome = searched.outcome();
-  const bool asks_nothing = interrupted() || outcome.timed_out || !options.lengths.empty();
-  const std::vector<search::NearestChange> changes =
-      asks_nothing ? std::vector<search::NearestChange>()
-                   : search::nearest_changes(problem_of(options), base, how);
+  search::NearestChanges changes;
+  if (!interrupted() && options.lengths.empty()) {
+    search::Outcome nothing = outcome;
+    if (searched.per_block && searched.per_block->homogeneous_is_closed) {
+      nothing.timed_out = false;  // later, among other plans
+    }
+    changes = search::nearest_changes(problem_of(options), base, how, nothing);
+  }
   if (options.output.json) {
     Json document = nothing_json(outcome, changes);
     if (searched.per_block) {
@@ -257,8 +261,12 @@ int report_found(const PlanOptions& options, const Searched& searched, Extras ex
                                ? Json::array()
                                : note_suggestions(best.plan, best.simulation, options.output));
   const std::string text = searched.text() + extras.text;
+  // A proof that was complete before Ctrl-C stands.
+  const bool cut_short = outcome.interrupted || (searched.apart && searched.apart->interrupted) ||
+                         extras.cut_short || (interrupted() && !best.simulation.has_interval());
   if (options.output.json) {
     Json document = searched.json();
+    document.set("interrupted", cut_short);
     for (auto& [name, value] : extras.json) {
       document.set(name, std::move(value));
     }
@@ -273,10 +281,6 @@ int report_found(const PlanOptions& options, const Searched& searched, Extras ex
     note_idle_fixes(outcome.best->plan, search_options(options).constraints, options.output);
   }
   write_files(options, *outcome.best, text);
-  // A proof that was complete before Ctrl-C stands.
-  const bool cut_short = outcome.interrupted || (searched.apart && searched.apart->interrupted) ||
-                         extras.cut_short ||
-                         (interrupted() && !outcome.best->simulation.has_interval());
   return cut_short ? kInterrupted : kOk;
 }
 

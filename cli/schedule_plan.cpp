@@ -42,7 +42,8 @@ std::string panel_title(const studies::PlanScheduleRun& run) {
 }
 
 // The pace of a plan is no faster than its busiest device, which what is read off a short run is.
-studies::PlanScheduleRun run_in_file(const std::string& plan_path, const plan::Plan& plan) {
+studies::PlanScheduleRun run_in_file(const std::string& plan_path,
+                                     const studies::ScheduledPlan& plan) {
   studies::PlanScheduleRun run =
       in_file(plan_path, [&] { return studies::run_plan_schedule(plan); });
   if (!run.simulation.synchronous) {
@@ -75,7 +76,7 @@ int schedule_on_plan(const std::string& plan_path, const studies::ScheduleReques
   if (plan::is_recommender(document.json)) {
     return schedule_on_recommender(document, request, files, output);
   }
-  const plan::Plan plan =
+  const studies::ScheduledPlan plan =
       studies::with_schedule(plan::read_plan(document.json, document.where), request);
   const studies::PlanScheduleRun run = run_in_file(plan_path, plan);
   write_pictures(
@@ -111,8 +112,7 @@ int compare_on_plan(const std::string& plan_path, std::vector<studies::ScheduleR
   const plan::Plan plan = plan::read_plan(document.json, document.where);
   std::vector<studies::PlanScheduleRun> runs;
   for (const studies::ScheduleRequest& request : requests) {
-    const plan::Plan other = studies::with_schedule(plan, request);
-    runs.push_back(run_in_file(plan_path, other));
+    runs.push_back(run_in_file(plan_path, studies::with_schedule(plan, request)));
   }
   const std::vector<std::string> unbounded = unbounded_of(requests, runs);
   std::stable_partition(runs.begin(), runs.end(), [](const studies::PlanScheduleRun& run) {

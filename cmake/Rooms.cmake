@@ -153,6 +153,9 @@ orrery_compile_together(orrery_calibrate ${nccl_sources})
 # less processor time, the properties of small searches a fifth less.
 add_library(orrery_malloc INTERFACE)
 if(mimalloc_FOUND AND NOT ORRERY_SANITIZE)
+  add_library(orrery_operator_new OBJECT ${CMAKE_SOURCE_DIR}/base/malloc/operator_new.cpp)
+  target_link_libraries(orrery_operator_new PRIVATE orrery_options mimalloc)
+  target_sources(orrery_malloc INTERFACE $<TARGET_OBJECTS:orrery_operator_new>)
   target_link_libraries(orrery_malloc INTERFACE mimalloc)
 endif()
 

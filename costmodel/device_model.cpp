@@ -24,8 +24,9 @@ constexpr double kCastOverlap = 1.5;
 // of 512 to 16,384 tokens, arXiv 2307.08691 and 2407.08608) say 76 to 190, whatever the mask and
 // head.
 constexpr double kFlash2RowOverhead = 140;
-// Where fp8 products add up in few bits (Gpu::short_fp8_sums), those of the backward pass promote
-// the sums to fp32 every 128 elements, which takes 1.1 to 1.2 times as long (docs/costmodel.md).
+// Where fp8 products add up in few bits (Gpu::short_fp8_sums), those of the backward pass, and all
+// of operands with scales of blocks, promote the sums to fp32 every 128 elements, which takes 1.1
+// to 1.2 times as long (docs/costmodel.md).
 constexpr double kPreciseSums = 1 / 1.15;
 constexpr std::int64_t kLargeProduct = 16384;  // rows, columns and depth
 
@@ -82,16 +83,15 @@ double bytes_of(const GemmShape& shape) {
          (bytes_per_element(shape.dtype) * (m * k + k * n) + output * m * n);
 }
 
-// Energy of a FLOP over that of one in 16 bits (docs/costmodel.md). That of 4 bits is not known: it
-// is taken to halve once more.
-double energy_scale(DType dtype, double fp8_energy) {
+// Energy of a FLOP over that of one in 16 bits (docs/costmodel.md).
+double energy_scale(DType dtype, const PowerParameters& power) {
   switch (dtype) {
     case DType::Tf32:
       return 2.0;
     case DType::Fp8:
-      return fp8_energy;
+      return power.fp8_energy;
     case DType::Nvfp4:
-      return fp8_energy / 2;
+      return power.nvfp4_energy > 0 ? power.nvfp4_energy : power.fp8_energy / 2;
     default:
       return 1.0;
   }
@@ -130,7 +130,7 @@ double DeviceModel::powered_rate(DType dtype) const {
   if (energy <= 0 || gpu_.power_watts <= 0 || dtype == DType::Fp32) {
     return 0;
   }
-  const double scale = energy_scale(dtype, profile_.power.fp8_energy);
+  const double scale = energy_scale(dtype, profile_.power);
   const double reference = profile_.power.reference_peak[static_cast<std::size_t>(dtype)].value();
   const double faster = reference > 0 ? std::max(1.0, peak(dtype).value() / reference) : 1.0;
   return faster * gpu_.power_watts / (energy * scale);
@@ -154,8 +154,12 @@ double DeviceModel::clock_share(DType dtype) const {
   return std::min(1.0, powered * factor / computing);
 }
 
+// Sets are ratios over a formula: those of fp8 say nothing of products in nvfp4 that have their
+// own.
 double DeviceModel::measured_factor(const ResidualKey& key, const KernelSizes& sizes) const {
-  const double log_factor = profile_.kernels.residuals.log_factor(key, sizes, gpu_.sm_count);
+  const bool stands_in = key.dtype != DType::Nvfp4 || nvfp4_as_fp8(profile_.gemm);
+  const double log_factor =
+      profile_.kernels.residuals.log_factor(key, sizes, gpu_.sm_count, stands_in);
   return log_factor == 0 ? 1.0 : std::exp(log_factor);
 }
 
@@ -171,14 +175,17 @@ double DeviceModel::measured_gemm(const GemmShape& shape, double time) const {
   return time;
 }
 
-// One kernel reads 16 bits an element for the scale, one reads them again and writes 8.
+// fp8: one kernel reads 16 bits an element for the scale, one reads them again and writes 8. nvfp4:
+// one kernel, since the scale of the tensor is known, writes 4 bits with the scales of blocks; its
+// threads share rows, so that these cost nothing by themselves.
 double DeviceModel::activation_casts(const GemmShape& shape) const {
   const GemmParameters& parameters = profile_.gemm[static_cast<std::size_t>(shape.dtype)];
-  const double groups = as_double(shape.groups);
-  const double m = as_double(shape.m);
+  const bool in_fp8 = shape.dtype == DType::Fp8;
+  const double rows = as_double(shape.groups) * as_double(shape.m);
+  const double bytes = in_fp8 ? 5 : 2 + bytes_per_element(shape.dtype);
   const double read =
-      5 * groups * m * as_double(shape.k) / (gpu_.hbm_bandwidth.value() * parameters.cast_fraction);
-  return parameters.launch.value() + smooth_max(kCastOfRow * groups * m, read, kCastOverlap);
+      bytes * rows * as_double(shape.k) / (gpu_.hbm_bandwidth.value() * parameters.cast_fraction);
+  return parameters.launch.value() + smooth_max(in_fp8 ? kCastOfRow * rows : 0, read, kCastOverlap);
 }
 
 Flops flops_of(const GemmShape& shape) {
@@ -204,7 +211,8 @@ Seconds DeviceModel::gemm(const GemmShape& shape) const {
   // In bursts and at the power limit.
   const double accumulating = accumulates(shape) ? parameters.accumulate_fraction : 1.0;
   const bool gradient = shape.layout != GemmLayout::TN;
-  const bool precise = gradient && shape.dtype == DType::Fp8 && gpu_.short_fp8_sums;
+  const bool precise =
+      (gradient || shape.precise_sums) && shape.dtype == DType::Fp8 && gpu_.short_fp8_sums;
   rate *= accumulating * clock_share(shape.dtype) * (precise ? kPreciseSums : 1.0);
   const double bytes = bytes_of(shape);
   const double bandwidth = gpu_.hbm_bandwidth.value();

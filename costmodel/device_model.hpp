@@ -30,6 +30,8 @@ struct GemmShape {
   // fp8: includes the kernels that find the scale of 16-bit activations and cast them.
   bool casts_activations = false;
   bool batched = false;  // `groups` are a batch of equal GEMMs (attention scores), not experts
+  // fp8: sums are promoted to fp32 in the forward product (layout TN), too.
+  bool precise_sums = false;
 };
 Flops flops_of(const GemmShape& shape);  // of all groups: a multiplication and an addition a term
 

@@ -273,8 +273,8 @@ DType stand_in(DType dtype) {
   }
 }
 
-double KernelResiduals::log_factor(const ResidualKey& key, const KernelSizes& sizes,
-                                   int sms) const {
+double KernelResiduals::log_factor(const ResidualKey& key, const KernelSizes& sizes, int sms,
+                                   bool stands_in) const {
   if (!shared_) {
     return 0;
   }
@@ -283,7 +283,7 @@ double KernelResiduals::log_factor(const ResidualKey& key, const KernelSizes& si
                         [&](const auto& surface) { return surface->key() == wanted; });
   };
   auto found = find(key);
-  if (found == shared_->surfaces.end()) {
+  if (found == shared_->surfaces.end() && stands_in) {
     ResidualKey other = key;
     other.dtype = stand_in(key.dtype);
     found = find(other);

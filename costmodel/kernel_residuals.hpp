@@ -65,7 +65,7 @@ using KernelSizes = std::array<std::int64_t, 8>;
 int num_sizes(KernelKind kind);
 
 // The format whose set serves a format without one: those of 16 bits stand for each other, and
-// products in 4 bits, of which no table exists, for those in 8.
+// products in 4 bits for those in 8.
 DType stand_in(DType dtype);
 
 struct KernelPoint {
@@ -105,8 +105,9 @@ class KernelResiduals {
   bool operator==(const KernelResiduals& other) const;
 
   // ln of the factor on the formula's time on a chip with `sms` SMs (0: as measured); 0 where no
-  // set is known. bf16 and fp16 stand for each other.
-  double log_factor(const ResidualKey& key, const KernelSizes& sizes, int sms) const;
+  // set is known, of the format or, where `stands_in`, of the one that serves it.
+  double log_factor(const ResidualKey& key, const KernelSizes& sizes, int sms,
+                    bool stands_in = true) const;
 
  private:
   struct Shared;

@@ -31,8 +31,8 @@ struct GemmParameters {
   bool operator==(const GemmParameters&) const = default;
 };
 
-// Without measurements, products in nvfp4 reach the shares of their peak that those in fp8 reach:
-// profiles leave them out.
+// Without measurements, products in nvfp4 reach the shares of their peak that those in fp8 reach,
+// under the same residual sets: profiles leave them out.
 using GemmOfDType = std::array<GemmParameters, kNumDTypes>;
 inline bool nvfp4_as_fp8(const GemmOfDType& gemm) {
   return gemm[static_cast<std::size_t>(DType::Nvfp4)] == gemm[static_cast<std::size_t>(DType::Fp8)];
@@ -60,6 +60,7 @@ struct AttentionParameters {
 struct PowerParameters {
   double picojoules_per_flop = 0;  // 16-bit tensor-core FLOP; 0: no bound known
   double fp8_energy = 0.5;         // of an fp8 FLOP, over that of a 16-bit one
+  double nvfp4_energy = 0;         // likewise; 0: not known, half of that of an fp8 one
   // Peak rates of the chip that the energy belongs to; 0: unknown. A hypothetical chip that states
   // a higher peak is taken to be as much more efficient.
   std::array<FlopsPerSecond, kNumDTypes> reference_peak{};

@@ -40,6 +40,7 @@ template <class V>
 void visit(V& v, PowerParameters& p) {
   v.number("picojoules_per_flop", p.picojoules_per_flop, 0, 1e3);
   v.optional_number("fp8_energy", p.fp8_energy, 0.01, 10);
+  v.optional_number("nvfp4_energy", p.nvfp4_energy, 0.01, 10);
   v.peaks("reference_peak", p.reference_peak);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The last block: final norm, vocabulary projection, cross-entropy over the vocabulary on fp32
-// logits (kept once, 4 bytes each); BERT's transform and pooler; ViT's classes.
+// logits (kept once, 4 bytes each); BERT's transform and pooler; classes of ViT and of decoders
+// that classify sequences.
 #include "models/blocks.hpp"
 
 namespace orrery::models {
@@ -90,7 +91,7 @@ Block head_block(const NetworkSpec& spec) {
     return std::move(builder.block);
   }
   hidden = builder.norm("final_norm", hidden, spec.norm);
-  if (spec.family == Family::Vit) {
+  if (spec.classes > 0) {
     const int token = select_class_token(builder, spec, hidden);
     add_class_loss(builder, token, spec.classes);
     return std::move(builder.block);

@@ -128,7 +128,7 @@ struct NetworkSpec {
   std::int64_t sliding_window = 0;
   std::int64_t global_attention_interval = 0;  // with a window: every n-th layer sees everything
   std::int64_t image_patch = 0;                // ViT: patch side
-  std::int64_t classes = 0;                    // ViT
+  std::int64_t classes = 0;  // ViT; of a decoder: a classifier stands where the vocabulary's would
   double masked_fraction = 0;  // BERT: share of positions that reach the head (0: all)
   MoeSpec moe;
   MlaSpec mla;

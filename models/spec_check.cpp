@@ -108,8 +108,13 @@ void check_family(const NetworkSpec& spec, const Checker& check) {
   check.require(vit || spec.vocab >= 1, "vocab is missing");
   check.require(!vit || (spec.image_patch >= 1 && spec.classes >= 1),
                 "vit needs image_patch and classes");
-  check.require(vit || (spec.image_patch == 0 && spec.classes == 0),
-                "image_patch and classes belong to the family vit");
+  check.require(vit || spec.image_patch == 0, "image_patch belongs to the family vit");
+  const bool decoder = spec.family == Family::Gpt || spec.family == Family::Llama;
+  check.require(spec.classes == 0 || vit ||
+                    (decoder && !spec.tied_embeddings && spec.encoder.layers == 0 &&
+                     spec.cascade.layers == 0),
+                "classes belong to the family vit, or to a decoder without tied_embeddings, "
+                "encoder and cascade");
   check.require(spec.family == Family::Bert || spec.masked_fraction == 0,
                 "masked_fraction belongs to the family bert");
   const bool layout_fixed = t5 || spec.family == Family::Bert;

@@ -118,6 +118,11 @@ std::string_view to_text(GraphScope scope) {
   return kNames[static_cast<std::size_t>(scope)];
 }
 
+std::string_view to_text(Softmax softmax) {
+  constexpr std::array<std::string_view, 3> kNames = {"megatron", "eager", "compiled"};
+  return kNames[static_cast<std::size_t>(softmax)];
+}
+
 std::string_view to_text(AmaxRanks ranks) {
   constexpr std::array<std::string_view, 3> kNames = {"none", "model", "all"};
   return kNames[static_cast<std::size_t>(ranks)];
@@ -215,6 +220,11 @@ GraphScope parse_graph_scope(std::string_view text, std::string_view where) {
   return parse_value(
       text, where, "scope of graphs",
       {GraphScope::Dense, GraphScope::Router, GraphScope::Attention, GraphScope::Layer});
+}
+
+Softmax parse_softmax(std::string_view text, std::string_view where) {
+  return parse_value(text, where, "softmax",
+                     {Softmax::Megatron, Softmax::Eager, Softmax::Compiled});
 }
 
 AmaxRanks parse_amax_ranks(std::string_view text, std::string_view where) {

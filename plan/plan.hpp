@@ -55,6 +55,10 @@ enum class AmaxRanks : std::uint8_t { None, Model, All };
 // Which parts of a layer with experts `cuda_graphs` replays beside layers without: none, its router
 // with the norm before it, those and its attention, or all of it, where shapes are static.
 enum class GraphScope : std::uint8_t { Dense, Router, Attention, Layer };
+// Whose kernels take the softmax of scores where attention is two products: Megatron's one of
+// scale, mask and softmax, and PyTorch's where that takes no such scores; PyTorch's; or one that a
+// compiler makes (XLA, torch.compile).
+enum class Softmax : std::uint8_t { Megatron, Eager, Compiled };
 
 // Variables that an axis of this block takes instead of those that its degree stands for, in order
 // of preference; packed, because plans are copied and compared by the million. Zero: as usual.
@@ -114,10 +118,12 @@ struct BlockRun {
 // Execution choices of the framework, with Megatron-LM's usual values as defaults.
 struct Execution {
   bool fused_attention = true;
-  int flash_version = 0;            // FlashAttention 1 (Triton) or 2; 0: the GPU's best kernel
-  bool fused_kernels = true;        // bias + activation + dropout + residual in one kernel each
-  bool fused_bias = true;           // in the epilogues of the GEMMs, its gradient too
+  Softmax softmax = Softmax::Megatron;  // without that
+  int flash_version = 0;                // FlashAttention 1 (Triton) or 2; 0: the GPU's best kernel
+  bool fused_kernels = true;            // bias + activation + dropout + residual in one kernel each
+  bool fused_bias = true;               // in the epilogues of the GEMMs, its gradient too
   bool bias_gradient_sums = false;  // kernels sum the gradients of biases that the next kernel adds
+  bool bias_gradients_apart = false;    // kernels sum the gradients of all biases (torch.nn.Linear)
   bool fused_grad_accumulation = true;  // weight-gradient GEMMs add to the gradient themselves
   bool cast_gradients = false;          // low-precision gradients are cast by a kernel, then added
   bool attention_copies =
@@ -128,6 +134,10 @@ struct Execution {
   bool fused_cross_entropy = false;  // one kernel; else Megatron's passes over fp32 logits in place
   int loss_evaluations = 0;  // of every micro-batch, behind its backward: metrics of the training
   bool eager_loss = false;   // PyTorch's kernels instead, with a copy of the logits each
+  bool lookup_products = false;  // rows of a token table by products with one-hot tokens (XLA)
+  bool compiled_loss = false;    // those of Megatron-Core between its all-reduces are joined (jit)
+  bool fp32_norms = false;       // norms read copies in fp32, as do their gradients: kernels cast
+  bool reruns_norms = false;     // norms, and additions before them, run again in the backward
   bool eager_elementwise = false;  // RMS norm, rotary and gated activation as PyTorch's kernels
   bool repeated_heads = false;     // keys and values are copied to every query head first
   bool eager_ring = false;         // ring attention merges parts in fp32, as PyTorch does
@@ -183,9 +193,10 @@ struct Execution {
   bool eager_optimizer = false;         // Adam as PyTorch's kernels, a pass each, instead of one
   int gradient_passes = 0;              // over the gradient buffer a step: cleared, scaled, checked
   bool overlap_shared_experts = false;  // shared experts run while routed tokens travel
-  bool deduplicated_dispatch = false;   // a token goes once to each node and rank, whatever experts
-                                        // it has there, and is copied for them on arrival
-  bool fused_permutation = false;    // those kernels that send and return tokens order them, too
+  // What both say of a dispatcher stands in plan/dispatchers.hpp: a token goes once to each node
+  // and rank, whatever experts it has there; the kernels that send tokens order them, too.
+  bool deduplicated_dispatch = false;
+  bool fused_permutation = false;
   double routing_imbalance = 1;      // tokens of the rank that gets most over the mean of the ranks
   bool expert_kernels = false;       // products and casts of experts: kernels for each of them
   bool expert_padding = false;       // fp8: copies of tokens to padded rows of experts, and back
@@ -284,10 +295,6 @@ struct Plan {
 // schedule's constraints are broken, ... Every reader and the search call it.
 void check_plan(const Plan& plan, const std::string& where);
 
-// Even cut of the chain into pp x chunks virtual stages: layers as equal as possible, larger ones
-// first, embedding with the first and head with the last stage.
-std::vector<int> even_stages(const models::Network& network, int num_virtual_stages);
-
 // The document ("schema": "orrery-plan", "version": 1).
 Json to_json(const Plan& plan);
 Plan read_plan(const Json& document, const std::string& where);
@@ -302,6 +309,8 @@ std::string_view to_text(Fp8Scaling scaling);     // "delayed", "current", "bloc
 std::string_view to_text(AmaxRanks ranks);        // "none", "model", "all"
 std::string_view to_text(GraphScope scope);       // "dense", "router", "attention", "layer"
 GraphScope parse_graph_scope(std::string_view text, std::string_view where);
+std::string_view to_text(Softmax softmax);  // "megatron", "eager", "compiled"
+Softmax parse_softmax(std::string_view text, std::string_view where);
 std::string_view to_text(models::Var var);  // "batch", "seq", ..., as in a plan
 Fp8Scaling parse_fp8_scaling(std::string_view text, std::string_view where);
 AmaxRanks parse_amax_ranks(std::string_view text, std::string_view where);

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "plan/plan.hpp"
+#include "models/network.hpp"
 
 namespace orrery::plan {
 
@@ -64,12 +64,12 @@ class ChainCutter {
     std::int64_t high = until_.back() / static_cast<std::int64_t>(num_stages_);
     std::vector<int> best;
     std::vector<int> trial(num_stages_);
-    find_latest(low);
-    fill(low, most, trial);  // there is such a cut, and no later stage limits it
+    ORRERY_CHECK(search(low, most, trial),
+                 "a chain can be cut into stages of the least largest work");
     best = trial;
     while (low < high) {
       const std::int64_t middle = low + (high - low + 1) / 2;
-      if (find_latest(middle) && (fill(middle, most, trial) || search(middle, most, trial))) {
+      if (search(middle, most, trial)) {
         best = trial;
         low = std::max(middle, smallest_);
       } else {
@@ -141,28 +141,6 @@ class ChainCutter {
     return work(0, end) >= least;
   }
 
-  // From the left, every stage as long as `most`, and `least` for those after it, allow. Where
-  // blocks have unlike work the largest stages may lead to positions from which there is no cut
-  // though there is another one: search().
-  bool fill(std::int64_t least, std::int64_t most, std::vector<int>& stages) {
-    smallest_ = until_.back();
-    std::size_t begin = 0;
-    for (std::size_t stage = 0; stage < num_stages_; ++stage) {
-      const std::size_t limit = stage + 1 < num_stages_ ? latest_[stage + 1] : length_;
-      std::size_t end = begin;
-      while (end < limit && (end == begin || work(begin, end + 1) <= most)) {
-        ++end;
-      }
-      if (end == begin || work(begin, end) > most || work(begin, end) < least) {
-        return false;
-      }
-      smallest_ = std::min(smallest_, work(begin, end));
-      stages[stage] = static_cast<int>(end - begin);
-      begin = end;
-    }
-    return begin == length_;
-  }
-
   // The first and the last position at which each stage may begin; the end of the chain is a stage
   // more. False where there is none for one of them.
   bool find_begins(std::int64_t least, std::int64_t most) {
@@ -195,10 +173,11 @@ class ChainCutter {
     return true;
   }
 
-  // Finds the cut that fill() may miss: from the last stage to the first, the longest one from
-  // every position at which it may begin.
+  // From the last stage to the first, the longest one from every position at which it may begin.
+  // The longest from the left alone would not do: where blocks have unlike work it may lead to
+  // positions from which there is no cut though there is another one.
   bool search(std::int64_t least, std::int64_t most, std::vector<int>& stages) {
-    if (!find_begins(least, most)) {
+    if (!find_latest(least) || !find_begins(least, most)) {
       return false;
     }
     std::vector<std::vector<std::size_t>> ends(num_stages_);  // by first position; 0: no cut
@@ -237,7 +216,7 @@ class ChainCutter {
   std::vector<std::size_t> first_;
   std::vector<std::size_t> last_;
   std::int64_t largest_ = 0;   // of one position
-  std::int64_t smallest_ = 0;  // stage of the last filling
+  std::int64_t smallest_ = 0;  // stage of the last cut found
 };
 
 }  // namespace

@@ -1,13 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cuts of a chain of blocks into virtual stages that balance their work (even_stages() of
-// plan/plan.hpp counts layers): how many positions each stage has.
+// Cuts of a chain of blocks into virtual stages, by layers or by work: how many positions each
+// stage has.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
+namespace orrery::models {
+struct Network;
+}
+
 namespace orrery::plan {
+
+// Even cut of the chain into pp x chunks virtual stages: layers as equal as possible, larger ones
+// first, embedding with the first and head with the last stage. Error where layers are lacking.
+std::vector<int> even_stages(const models::Network& network, int num_virtual_stages);
 
 // Cut of positions with so much work each: the least possible largest stage, then the largest
 // possible smallest one; of these cuts the one whose first stages are the largest. Empty where

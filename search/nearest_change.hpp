@@ -3,8 +3,9 @@
 // this order: leaving out one of --fix (the plan found says what the field becomes: recomputation,
 // a smaller micro-batch, ...), the memory reserve, --allow offload, the fewest nodes more (to an
 // eighth of them), and, of all known GPUs of the vendor, the one with the least memory above this
-// one's. Every change is searched until its first plan; one whose search takes too long counts as
-// not found.
+// one's. Every change is searched until its first plan, or for so much work, which is counted so
+// that the answer is the same on every machine; what cannot hold parameters and optimizer is not
+// searched. Of GPUs first the one that takes the closest plan as it is.
 #pragma once
 
 #include <string>
@@ -20,8 +21,15 @@ struct NearestChange {
   plan::Plan plan;     // that fits then
 };
 
-// Empty when none of them helps. `base` is that of a search with `options` that found nothing.
-std::vector<NearestChange> nearest_changes(const Problem& problem, const plan::Plan& base,
-                                           const Options& options);
+struct NearestChanges {
+  std::vector<NearestChange> found;
+  // Kinds of change whose search took too long, and parts of them: "fewer than 22 nodes".
+  std::vector<std::string> left_open;
+};
+
+// `nothing` is the outcome of a search of `base` with `options`. Where that was stopped early, only
+// what its closest plan says is looked at.
+NearestChanges nearest_changes(const Problem& problem, const plan::Plan& base,
+                               const Options& options, const Outcome& nothing);
 
 }  // namespace orrery::search

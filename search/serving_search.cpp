@@ -16,6 +16,7 @@
 #include "base/interrupt.hpp"
 #include "base/parallel.hpp"
 #include "base/text.hpp"
+#include "base/worker_crew.hpp"
 
 namespace orrery::search {
 namespace {
@@ -120,8 +121,9 @@ class Search {
     std::stable_sort(candidates_.begin(), candidates_.end(), is_before);
     find_likes(candidates_);
     tried_.resize(candidates_.size());
-    const auto threads = static_cast<std::size_t>(thread_count(search_.jobs));
-    parallel_for(threads, static_cast<int>(threads), [&](std::size_t) { try_plans(); });
+    WorkerCrew<Models> threads(thread_count(search_.jobs),
+                               [](const Models*) { return std::make_unique<Models>(); });
+    threads.run([this](Models& models, int) { try_plans(models); });
     if (error_) {
       std::rethrow_exception(error_);
     }
@@ -228,8 +230,7 @@ class Search {
   // judged in order, so that how far another thread is changes nothing: at most a plan is simulated
   // that one before it rules out, or whose run is known to be that of another. Plans that were
   // taken before an early end are judged, too.
-  void try_plans() {
-    Models models;
+  void try_plans(Models& models) {
     std::unique_lock lock(mutex_);
     while (next_ < candidates_.size() && !stops()) {
       const std::size_t index = next_++;

@@ -13,6 +13,7 @@
 #include "base/quantity_text.hpp"
 #include "base/text.hpp"
 #include "plan/serving/option_limits.hpp"
+#include "plan/stages.hpp"
 
 namespace orrery::search {
 namespace {

@@ -14,15 +14,18 @@
 #include "plan/modules.hpp"
 #include "plan/schedule_traits.hpp"
 #include "plan/stage/plan_schedule.hpp"
+#include "plan/stages.hpp"
 #include "sim/orders/schedule_document.hpp"
 
 namespace orrery::studies {
 
 namespace {
 
-constexpr std::int64_t kMaxPasses = 1'000'000;
+// Under a comparison in which some plan has other stages than the one it is made of.
+constexpr const char* kStagesNote =
+    "stages: even or balanced ones are cut anew for their schedule; an even plan stays even\n";
 
-// Stages as the plan's schedule wants them, unless they are. Where there are none, even ones show
+// Stages that the schedule can have, unless they are. Where there are none, those of one chain show
 // what is wrong.
 void set_chunks(int chunks, plan::ModuleCut before, plan::Plan& plan) {
   const plan::ModuleCut cut = plan::module_cut(plan);
@@ -82,12 +85,25 @@ int usable_chunks(const plan::Plan& plan, int layers) {
   return plan.chunks;
 }
 
+// With one chunk a device such a schedule is the same as another one, or as good as.
+bool needs_chunks(const plan::Plan& plan) {
+  if (plan.schedule_document != nullptr || plan.pp == 1) {
+    return false;
+  }
+  const sim::Schedule& schedule = sim::find_schedule(plan.schedule, "schedule");
+  return schedule.uses_chunks && !schedule.own_with_one_chunk && !schedule.uses_slices;
+}
+
 // The plan's own chunks, then few, then of a layer each. Where something else is wrong, the cap or
 // the number of micro-batches, that is what is to be named.
-void set_fitting_chunks(plan::ModuleCut before, plan::Plan& plan) {
+void set_fitting_chunks(bool other_schedule, plan::ModuleCut before, plan::Plan& plan) {
   const int layers = plan::layers_of(plan.network);
+  std::vector<int> counts = {plan.chunks, 1, 2, 3, 4, layers / plan.pp};
+  if (other_schedule && needs_chunks(plan)) {
+    std::stable_partition(counts.begin(), counts.end(), [](int chunks) { return chunks > 1; });
+  }
   for (const bool as_it_is : {true, false}) {
-    for (const int chunks : {plan.chunks, 1, 2, 3, 4, layers / plan.pp}) {
+    for (const int chunks : counts) {
       if (chunks < 1 || std::int64_t{chunks} * plan.pp > layers) {
         continue;
       }
@@ -104,6 +120,15 @@ void set_fitting_chunks(plan::ModuleCut before, plan::Plan& plan) {
     }
   }
   set_chunks(usable_chunks(plan, layers), before, plan);
+}
+
+void check_passes(const plan::Plan& plan) {
+  const std::int64_t passes = 3 * plan.num_micro_batches() * plan.pp * plan.chunks * plan.slices;
+  if (passes > limits::kMaxDrawnPasses) {
+    bad_input("schedule", fmt::format("up to {} passes are too many to draw", passes),
+              fmt::format("at most {}: use a larger micro-batch or a smaller batch",
+                          limits::kMaxDrawnPasses));
+  }
 }
 
 std::string percent_text(double fraction) { return fmt::format("{:.2f} %", 100.0 * fraction); }
@@ -134,7 +159,7 @@ SimTime at(const std::vector<SimTime>& times, std::size_t index) {
 
 }  // namespace
 
-plan::Plan with_schedule(const plan::Plan& plan, const ScheduleRequest& request) {
+ScheduledPlan with_schedule(const plan::Plan& plan, const ScheduleRequest& request) {
   plan::Plan result = plan;
   const plan::ModuleCut before = plan::module_cut(plan);
   if (request.name.ends_with(".json")) {
@@ -145,6 +170,8 @@ plan::Plan with_schedule(const plan::Plan& plan, const ScheduleRequest& request)
     result.schedule_document.reset();
     result.schedule = sim::find_schedule(request.name, "schedule").name;
   }
+  const bool other_schedule =
+      result.schedule != plan.schedule || result.schedule_document != plan.schedule_document;
   if (request.cap > 0) {
     result.activation_cap = request.cap;
   }
@@ -155,19 +182,22 @@ plan::Plan with_schedule(const plan::Plan& plan, const ScheduleRequest& request)
   if (request.chunks > 0) {
     set_chunks(request.chunks, before, result);
   } else {
-    set_fitting_chunks(before, result);
+    set_fitting_chunks(other_schedule, before, result);
   }
   plan::check_plan(result, "schedule");
-  return result;
+  StageCut cut = StageCut::AsPlanned;
+  if (result.pp > 1 && (other_schedule || result.chunks != plan.chunks)) {
+    check_passes(result);
+    cut = cut_for_schedule(plan, result);
+    plan::check_plan(result, "schedule");
+  }
+  return {std::move(result), cut};
 }
 
-PlanScheduleRun run_plan_schedule(const plan::Plan& plan) {
-  const std::int64_t passes = 3 * plan.num_micro_batches() * plan.pp * plan.chunks * plan.slices;
-  if (passes > kMaxPasses) {
-    bad_input("schedule", fmt::format("up to {} passes are too many to draw", passes),
-              fmt::format("at most {}: use a larger micro-batch or a smaller batch", kMaxPasses));
-  }
-  PlanScheduleRun run{plan, plan::simulate(plan, {.record_spans = true}), {}};
+PlanScheduleRun run_plan_schedule(const ScheduledPlan& scheduled) {
+  const plan::Plan& plan = scheduled.plan;
+  check_passes(plan);
+  PlanScheduleRun run{plan, scheduled.cut, plan::simulate(plan, {.record_spans = true}), {}};
   ScheduleRun pipeline;
   pipeline.result = run.simulation.pipeline;
   pipeline.has_spans = true;
@@ -177,8 +207,15 @@ PlanScheduleRun run_plan_schedule(const plan::Plan& plan) {
 
 Json::Object to_json(const PlanScheduleRun& run) {
   const plan::Simulation& simulation = run.simulation;
+  Json blocks = Json::array();
+  for (const int count : run.plan.stage_blocks) {
+    blocks.push(count);
+  }
   Json::Object object{{"name", run.plan.schedule},
+                      {"chunks", run.plan.chunks},
                       {"slices", run.plan.slices},
+                      {"cut", std::string(to_text(run.cut))},
+                      {"stages", std::move(blocks)},
                       {"synchronous", simulation.synchronous},
                       {"iteration_time_s", simulation.iteration_time.value()}};
   for (auto& member : to_json(run.measures, simulation.synchronous)) {
@@ -259,6 +296,10 @@ std::string to_text(const PlanScheduleRun& run) {
     row.push_back(time(at(passes.send_forward, s)));
     stages.add_row(row);
   }
+  text += run.cut == StageCut::AsPlanned
+              ? ""
+              : fmt::format("stages cut anew, {}: {} blocks\n", to_text(run.cut),
+                            fmt::join(run.plan.stage_blocks, ", "));
   TextTable devices({{"device"},
                      {"idle", Align::Right},
                      {"peak activations", Align::Right},
@@ -278,6 +319,7 @@ std::string comparison_text(const std::vector<PlanScheduleRun>& runs) {
   TextTable table({{"schedule"},
                    {"chunks", Align::Right},
                    {"slices", Align::Right},
+                   {"stages"},
                    {"iteration", Align::Right},
                    {"bubble", Align::Right},
                    {"peak memory", Align::Right},
@@ -289,18 +331,23 @@ std::string comparison_text(const std::vector<PlanScheduleRun>& runs) {
   for (const PlanScheduleRun& run : runs) {
     const plan::Simulation& s = run.simulation;
     const bool steady = !s.synchronous;
-    table.add_row(
-        {run.plan.schedule + (steady ? " (asynchronous)" : ""), fmt::format("{}", run.plan.chunks),
-         fmt::format("{}", run.plan.slices), steady ? "-" : format_duration(s.iteration_time),
-         steady ? "-" : percent_text(s.bubble_fraction), format_bytes(largest(s.memory).bytes()),
-         s.does_not_fit ? "no" : "yes", fmt::format("{}", run.measures.transfers),
-         fmt::format("{}", s.staleness), fmt::format("{}", s.weight_versions),
-         steady ? format_duration(s.steady_period) : "-"});
+    table.add_row({run.plan.schedule + (steady ? " (asynchronous)" : ""),
+                   fmt::format("{}", run.plan.chunks), fmt::format("{}", run.plan.slices),
+                   std::string(to_text(run.cut)), steady ? "-" : format_duration(s.iteration_time),
+                   steady ? "-" : percent_text(s.bubble_fraction),
+                   format_bytes(largest(s.memory).bytes()), s.does_not_fit ? "no" : "yes",
+                   fmt::format("{}", run.measures.transfers), fmt::format("{}", s.staleness),
+                   fmt::format("{}", s.weight_versions),
+                   steady ? format_duration(s.steady_period) : "-"});
   }
   const bool notes = std::any_of(runs.begin(), runs.end(), [](const PlanScheduleRun& run) {
     return !run.simulation.synchronous;
   });
-  return table.text() + kBubbleNote + (notes ? kAsynchronousNote : "");
+  const bool cut_anew = std::any_of(runs.begin(), runs.end(), [](const PlanScheduleRun& run) {
+    return run.cut != StageCut::AsPlanned;
+  });
+  return table.text() + (cut_anew ? kStagesNote : "") + kBubbleNote +
+         (notes ? kAsynchronousNote : "");
 }
 
 }  // namespace orrery::studies

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A plan under another pipeline schedule, for `orrery schedule NAME --plan`: the same network,
-// cluster, degrees and micro-batch; stages are cut anew where the number of model chunks changes.
+// cluster, layout and micro-batch, with stages as the schedule needs them (schedule_stages.hpp).
 // Durations, transfers and bytes are those of the cost model.
 #pragma once
 
@@ -12,27 +12,34 @@
 #include "plan/plan.hpp"
 #include "plan/simulation/simulate.hpp"
 #include "studies/schedule_run.hpp"
+#include "studies/schedule_stages.hpp"
 
 namespace orrery::studies {
 
 struct ScheduleRequest {
   std::string name;  // registered, or a document FILE.json; empty: the plan's own
   int slices = 0;    // 0: the plan's when the schedule cuts sequences, else one or the stages'
-  int chunks = 0;    // 0: the plan's when the schedule takes them, else the fewest that it takes
+  int chunks = 0;    // 0: the plan's when the schedule takes them, else the fewest that make it one
   double cap = 0;    // micro-batches of activations a device may hold
 };
 
+struct ScheduledPlan {
+  plan::Plan plan;
+  StageCut cut = StageCut::AsPlanned;
+};
+
 // Error with the constraint and the smallest change when the plan cannot run the schedule.
-plan::Plan with_schedule(const plan::Plan& plan, const ScheduleRequest& request);
+ScheduledPlan with_schedule(const plan::Plan& plan, const ScheduleRequest& request);
 
 struct PlanScheduleRun {
   plan::Plan plan;
+  StageCut cut;
   plan::Simulation simulation;
   ScheduleMeasures measures;
 };
 
 // Error when there are too many passes to keep.
-PlanScheduleRun run_plan_schedule(const plan::Plan& plan);
+PlanScheduleRun run_plan_schedule(const ScheduledPlan& scheduled);
 
 // Per virtual stage and per device, seconds and bytes.
 Json::Object to_json(const PlanScheduleRun& run);

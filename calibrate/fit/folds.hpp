@@ -3,9 +3,21 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
+
+#include "calibrate/fit/kernel_points.hpp"
+#include "calibrate/fit/kernels.hpp"
 
 namespace orrery::calibrate {
 
 inline constexpr std::size_t kFolds = 5;
+
+// Seconds that a fit predicts of a point.
+using Predict = std::function<double(const KernelPointOf& point)>;
+
+// What each fold takes by a fit to the others: the errors of fit.profile's kernels, and its points
+// in fit.left_out.
+void test_in_folds(const KernelPoints& points,
+                   const std::function<Predict(const KernelPoints& kept)>& fit_to, KernelFit& fit);
 
 }  // namespace orrery::calibrate

@@ -76,6 +76,14 @@ class Fitter {
     return profile;
   }
 
+  Profile fit_products(const KernelPoints& points, std::vector<std::string>* remarks) const {
+    Profile profile = base_;
+    for (int i = 0; i < kNumDTypes; ++i) {
+      fit_gemm(static_cast<DType>(i), points, profile, remarks);
+    }
+    return profile;
+  }
+
   Profile fit_forward_attention(const KernelPoints& points,
                                 std::vector<std::string>* remarks) const {
     Profile profile = base_;
@@ -166,10 +174,8 @@ class Fitter {
       start.push_back({"cast_fraction", {0.7, 0.05, 4}});
     }
     apply(fitted(start, members, profile, apply, remarks), profile);
-    // The 16-bit formats run alike, and tf32 reaches the same share of its peak.
-    for (const DType other : {DType::Bf16, DType::Fp16, DType::Tf32}) {
-      const bool sixteen_bits = dtype == DType::Bf16 || dtype == DType::Fp16;
-      if (sixteen_bits && other != dtype && !tell_a_formula(forward_bursts(points, other))) {
+    for (const DType other : followers(dtype, base_.gemm)) {
+      if (!tell_a_formula(forward_bursts(points, other))) {
         GemmParameters& to = profile.gemm[static_cast<std::size_t>(other)];
         const double grouped = to.grouped_fraction;
         to = profile.gemm[index];
@@ -321,9 +327,27 @@ class Fitter {
 
 }  // namespace
 
+std::vector<DType> followers(DType dtype, const costmodel::GemmOfDType& known) {
+  switch (dtype) {
+    case DType::Bf16:
+      return {DType::Fp16, DType::Tf32};
+    case DType::Fp16:
+      return {DType::Bf16, DType::Tf32};
+    case DType::Fp8:
+      return nvfp4_as_fp8(known) ? std::vector{DType::Nvfp4} : std::vector<DType>();
+    default:
+      return {};
+  }
+}
+
 Profile KernelFitter::fit(const KernelPoints& points, const Anchors& anchors,
                           std::vector<std::string>* remarks) const {
   return Fitter(gpu_, base_, source_).fit(points, anchors, remarks);
+}
+
+Profile KernelFitter::fit_products(const KernelPoints& points,
+                                   std::vector<std::string>* remarks) const {
+  return Fitter(gpu_, base_, source_).fit_products(points, remarks);
 }
 
 Profile KernelFitter::fit_forward_attention(const KernelPoints& points,

@@ -11,6 +11,10 @@
 
 namespace orrery::calibrate {
 
+// Formats without products of their own that take over the formula of `dtype`: those of 16 bits run
+// alike, tf32 reaches the same share of its peak, and nvfp4 that of fp8 where `known` says so.
+std::vector<DType> followers(DType dtype, const costmodel::GemmOfDType& known);
+
 // Refers to what it was made of.
 class KernelFitter {
  public:
@@ -22,6 +26,10 @@ class KernelFitter {
   // `remarks`, if any, take what is odd about the parameters.
   costmodel::Profile fit(const KernelPoints& points, const Anchors& anchors,
                          std::vector<std::string>* remarks = nullptr) const;
+  // The formulas of products alone, under the residual sets of the base: those of a relative, which
+  // are ratios. As in the base where the points do not tell them.
+  costmodel::Profile fit_products(const KernelPoints& points,
+                                  std::vector<std::string>* remarks = nullptr) const;
   // The formula of attention's forward pass alone, under the residual sets of the base: those of a
   // relative, which are ratios. As in the base where the points do not tell it.
   costmodel::Profile fit_forward_attention(const KernelPoints& points,

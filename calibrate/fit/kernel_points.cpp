@@ -25,9 +25,10 @@ using costmodel::KernelKind;
 using costmodel::KernelSizes;
 using costmodel::Load;
 
-// Tables of aiconfigurator time fp8 layers as inference runs them, activations arriving in 16 bits.
+// Tables of aiconfigurator time layers in fp8 and nvfp4 as inference runs them, activations
+// arriving in 16 bits.
 bool casts_activations(const Sample& sample, DType dtype) {
-  return dtype == DType::Fp8 && sample.implementation == "aiconfigurator";
+  return is_quantised(dtype) && sample.implementation == "aiconfigurator";
 }
 
 // Tables of kernels as training calls them; others hold those of inference, with pages of keys.

@@ -14,7 +14,6 @@
 #include "calibrate/fit/casts.hpp"
 #include "calibrate/fit/folds.hpp"
 #include "calibrate/fit/fp8_attention.hpp"
-#include "calibrate/fit/kernel_errors.hpp"
 #include "calibrate/fit/kernel_fitter.hpp"
 #include "calibrate/fit/kernel_points.hpp"
 #include "calibrate/fit/memory.hpp"
@@ -26,6 +25,7 @@ namespace orrery::calibrate {
 namespace {
 
 using costmodel::DeviceModel;
+using costmodel::GemmOfDType;
 using costmodel::Load;
 using costmodel::Profile;
 
@@ -116,27 +116,17 @@ void tell_sections(const KernelPoints& tested, const Anchors& anchors, const Pro
   }
 }
 
-void test_in_folds(const topologies::Gpu& gpu, const KernelFitter& fitter,
-                   const KernelPoints& points, const Anchors& anchors, KernelFit& result) {
-  KernelErrors errors;
-  for (std::size_t fold = 0; fold < kFolds; ++fold) {
-    const KernelPoints kept = select(points, [&](const auto& point) { return point.fold != fold; });
-    const KernelPoints left = select(points, [&](const auto& point) { return point.fold == fold; });
-    if (kept.empty() || left.empty()) {
-      continue;
-    }
+void test_kernels(const topologies::Gpu& gpu, const KernelFitter& fitter,
+                  const KernelPoints& points, const Anchors& anchors, KernelFit& result) {
+  const auto fit_to = [&](const KernelPoints& kept) -> Predict {
     const Profile without = fitter.fit(kept, anchors);
-    const DeviceModel burst(gpu, without);
-    const DeviceModel sustained(gpu, without, Load::Sustained);
-    const double slower = slower_when_sustained(without.kernels.residuals.sets());
-    for (const KernelPointOf* point : left) {
-      const double predicted =
-          predicted_time(*point, burst, sustained) / (point->both_passes ? slower : 1.0);
-      errors.add(*point, predicted);
-      result.left_out.push_back({class_name(*point), point->seconds, predicted});
-    }
-  }
-  errors.tell(result.profile);
+    return
+        [burst = DeviceModel(gpu, without), sustained = DeviceModel(gpu, without, Load::Sustained),
+         slower = slower_when_sustained(without.kernels.residuals.sets())](const auto& point) {
+          return predicted_time(point, burst, sustained) / (point.both_passes ? slower : 1.0);
+        };
+  };
+  test_in_folds(points, fit_to, result);
 }
 
 }  // namespace
@@ -159,7 +149,7 @@ KernelFit fit_kernels(const topologies::Gpu& gpu, const Profile& base,
       result.remarks.push_back(line);
     }
     tell_sections(tested, anchors, base, result);
-    test_in_folds(gpu, fitter, tested, anchors, result);
+    test_kernels(gpu, fitter, tested, anchors, result);
   }
   fit_memory(gpu, samples, result);
   fit_casts(gpu, samples, seed, result);
@@ -167,15 +157,74 @@ KernelFit fit_kernels(const topologies::Gpu& gpu, const Profile& base,
   return result;
 }
 
+namespace {
+
+std::string forward_class(DType dtype) {
+  return class_name(costmodel::ResidualKey{costmodel::KernelKind::Gemm, dtype,
+                                           costmodel::GemmLayout::TN, Load::Burst});
+}
+
+// Formats whose products were timed on the GPU itself, under the sets of `from`
+// (relative_gemm.hpp), and those that follow them.
+std::vector<DType> own_formats(const Profile& from, const Profile& to) {
+  const costmodel::KernelResiduals& sets = to.kernels.residuals;
+  const bool by_name = !sets.name().empty() && sets.name() == from.kernels.residuals.name();
+  if (sets.empty() || !(by_name || sets == from.kernels.residuals)) {
+    return {};
+  }
+  const auto is_timed = [&](DType dtype) {
+    const auto& rows = to.kernels.accuracy;
+    return std::any_of(rows.begin(), rows.end(),
+                       [&](const auto& row) { return row.kernel == forward_class(dtype); });
+  };
+  std::vector<DType> own;
+  for (int i = 0; i < kNumDTypes; ++i) {
+    const auto dtype = static_cast<DType>(i);
+    if (!is_timed(dtype)) {
+      continue;
+    }
+    own.push_back(dtype);
+    for (const DType other : followers(dtype, from.gemm)) {
+      if (!is_timed(other)) {
+        own.push_back(other);
+      }
+    }
+  }
+  return own;
+}
+
+// What layouts and experts lose stays the relative's.
+void take_formula(const costmodel::GemmParameters& from, costmodel::GemmParameters& to) {
+  const double grouped = to.grouped_fraction;
+  const double accumulating = to.accumulate_fraction;
+  to = from;
+  to.grouped_fraction = grouped;
+  to.accumulate_fraction = accumulating;
+}
+
+}  // namespace
+
 void transfer_kernels(const Profile& from, Profile& to) {
+  const std::vector<DType> own = own_formats(from, to);
+  const GemmOfDType products = to.gemm;
   to.gemm = from.gemm;
+  for (const DType dtype : own) {
+    take_formula(products[static_cast<std::size_t>(dtype)],
+                 to.gemm[static_cast<std::size_t>(dtype)]);
+  }
   to.attention = from.attention;
-  auto own = std::move(to.kernels.accuracy);
+  auto rows = std::move(to.kernels.accuracy);
   to.kernels = from.kernels;
   // Of the kernels that are taken over nothing was measured on this GPU.
-  std::erase_if(own, [](const auto& row) { return !row.kernel.starts_with(kCastClass); });
-  to.kernels.accuracy = std::move(own);
-  if (to.kernels.accuracy.empty() && from.casts[0].cache_fraction > 0) {
+  std::erase_if(rows, [&](const auto& row) {
+    return !row.kernel.starts_with(kCastClass) &&
+           std::none_of(own.begin(), own.end(),
+                        [&](DType dtype) { return row.kernel == forward_class(dtype); });
+  });
+  const bool casts_are_own = std::any_of(
+      rows.begin(), rows.end(), [](const auto& row) { return row.kernel.starts_with(kCastClass); });
+  to.kernels.accuracy = std::move(rows);
+  if (!casts_are_own && from.casts[0].cache_fraction > 0) {
     to.casts = from.casts;
     set_source(to, "casts", fmt::format("transferred from {}", from.name));
   }
@@ -185,7 +234,8 @@ void transfer_kernels(const Profile& from, Profile& to) {
   for (const auto& section : {"gemm", "attention", "kernels"}) {
     const auto found = std::find_if(from.sources.begin(), from.sources.end(),
                                     [&](const auto& source) { return source.section == section; });
-    if (found != from.sources.end()) {
+    const bool is_own = std::string_view(section) == "gemm" && !own.empty();
+    if (found != from.sources.end() && !is_own) {
       set_source(to, section, fmt::format("{}: {}", text, found->text));
     }
   }

@@ -18,6 +18,7 @@
 #include "calibrate/fit/own_collectives.hpp"
 #include "calibrate/fit/plot.hpp"
 #include "calibrate/fit/relative_attention.hpp"
+#include "calibrate/fit/relative_gemm.hpp"
 #include "cli/calibrate/fit_samples.hpp"
 #include "cli/command/command.hpp"
 #include "cli/command/command_line.hpp"
@@ -189,15 +190,43 @@ bool is_memory_bound_alone(const FitSamples& samples) {
          });
 }
 
-// Attention on the kernels of a relative is fitted to what these are there.
-std::vector<Sample> taken_attention(std::vector<Sample>& samples) {
-  const auto is_attention = [](const Sample& sample) {
-    return std::holds_alternative<calibrate::AttentionSample>(sample.shape);
+// Products and attention on the kernels of a relative are fitted to what these are there.
+template <class Shape>
+std::vector<Sample> taken(std::vector<Sample>& samples) {
+  const auto is_one = [](const Sample& sample) {
+    return std::holds_alternative<Shape>(sample.shape);
   };
+  std::vector<Sample> found;
+  std::copy_if(samples.begin(), samples.end(), std::back_inserter(found), is_one);
+  std::erase_if(samples, is_one);
+  return found;
+}
+
+struct OnRelative {
+  std::vector<Sample> products;
   std::vector<Sample> attention;
-  std::copy_if(samples.begin(), samples.end(), std::back_inserter(attention), is_attention);
-  std::erase_if(samples, is_attention);
-  return attention;
+};
+
+OnRelative taken_by_relative(const FitCommandOptions& options, std::vector<Sample>& samples) {
+  if (options.kernels_from.empty()) {
+    return {};
+  }
+  return {taken<calibrate::GemmSample>(samples), taken<calibrate::AttentionSample>(samples)};
+}
+
+// The remark on what is the relative's.
+std::string take_kernels(const FitCommandOptions& options, const topologies::Gpu& gpu,
+                         const OnRelative& samples, const std::string& source, KernelFit& fit) {
+  const Profile from = costmodel::load_profile(options.kernels_from, gpu);
+  const bool is_itself = from.name == gpu.name;  // its formulas move under its own sets
+  if (!is_itself) {
+    calibrate::transfer_kernels(from, fit.profile);
+  }
+  calibrate::fit_relative_gemm(gpu, samples.products, source, options.seed, fit);
+  calibrate::fit_relative_attention(gpu, samples.attention, source, options.seed, fit);
+  return is_itself ? from.name
+                   : fmt::format("{} (--kernels-from), spreads {} times wider", from.name,
+                                 costmodel::kSpreadWidening);
 }
 
 int run_fit(const FitCommandOptions& options) {
@@ -214,8 +243,7 @@ int run_fit(const FitCommandOptions& options) {
   note_all(calibrate::drop_impossible(samples.collectives.logs, base, options.partial),
            options.common);
   const std::string source = source_text(options, samples);
-  const std::vector<Sample> on_relative =
-      options.kernels_from.empty() ? std::vector<Sample>() : taken_attention(samples.wanted);
+  const OnRelative on_relative = taken_by_relative(options, samples.wanted);
   KernelFit fit;
   fit.profile = base;
   if (!samples.wanted.empty()) {
@@ -237,11 +265,7 @@ int run_fit(const FitCommandOptions& options) {
   set_sources(samples, fit, source, base, fit.profile);
   std::string relative;
   if (!options.kernels_from.empty()) {
-    const Profile from = costmodel::load_profile(options.kernels_from, gpu);
-    calibrate::transfer_kernels(from, fit.profile);
-    calibrate::fit_relative_attention(gpu, on_relative, source, options.seed, fit);
-    relative = fmt::format("{} (--kernels-from), spreads {} times wider", from.name,
-                           costmodel::kSpreadWidening);
+    relative = take_kernels(options, gpu, on_relative, source, fit);
   }
   widen(fit.profile, base, gpu.name);
   fit.profile.name = gpu.name;

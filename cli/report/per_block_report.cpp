@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "base/quantity_text.hpp"
 #include "base/table.hpp"
@@ -12,9 +14,33 @@
 #include "cli/report/plan_report.hpp"
 #include "cli/report/report.hpp"
 #include "plan/document/plan_text.hpp"
+#include "plan/schedule_traits.hpp"
 
 namespace orrery::cli {
 namespace {
+
+// Whether a plan's schedule has a bound for every block once it is named.
+bool gains_by_name(const plan::Plan& plan) {
+  const plan::ScheduleTraits traits = plan::schedule_traits(plan);
+  return traits.uses_times && plan.slices == 1 &&
+         !(traits.joins_passes && plan.network.spec.moe.experts > 0);
+}
+
+// What the proof leaves out; nothing where it holds for every schedule.
+std::string unproven_text(const search::PerBlockOutcome& outcome) {
+  const std::vector<std::string>& schedules = outcome.unproven;
+  if (schedules.empty()) {
+    return "";
+  }
+  const plan::Plan& best = outcome.outcome.best->plan;
+  const bool leads =
+      std::find(schedules.begin(), schedules.end(), best.schedule) != schedules.end();
+  return fmt::format(
+      "Not proven of layouts for every block of {}: there, beside plans with one layout, only "
+      "neighbours of the best were simulated{}.\n",
+      fmt::join(schedules, ", "),
+      leads && gains_by_name(best) ? fmt::format(" (--schedule {})", best.schedule) : "");
+}
 
 std::string proof_text(const search::PerBlockOutcome& outcome) {
   const search::Outcome& found = outcome.outcome;
@@ -23,14 +49,13 @@ std::string proof_text(const search::PerBlockOutcome& outcome) {
       fmt::format("{} plans on {}: {} bounded, {} drafted, {} simulated", outcome.size.text(),
                   counted(outcome.meshes, "mesh", "meshes"), counted(outcome.pipelines, "pipeline"),
                   outcome.drafted, counted(found.simulated, "plan"));
-  if (outcome.size.exact == 0) {
-    text += fmt::format("; {} is searched with one layout for all blocks only",
-                        found.best->plan.schedule);
-  }
   if (outcome.homogeneous.value() > 0) {
     const double gain = 1.0 - found.best->simulation.iteration_time / outcome.homogeneous;
     text += fmt::format("; with one layout for all blocks {} ({} more)",
                         format_duration(outcome.homogeneous), percent(gain / (1.0 - gain), 2));
+  }
+  if (outcome.size.exact == 0) {
+    return text + "; no plan with one layout for all blocks is faster.\n";
   }
   if (found.gap_fraction == 0) {
     return text + "; no plan in this space is faster.\n";
@@ -66,18 +91,23 @@ std::string per_block_text(const search::PerBlockOutcome& outcome) {
     add(index + 2, found.alternatives[index]);
   }
   return fmt::format("{}\n\n{}\n{}\n{}", subject_text(found.best->plan), table.text(), blocks,
-                     proof_text(outcome));
+                     proof_text(outcome) + unproven_text(outcome));
 }
 
 Json per_block_space_json(const search::PerBlockOutcome& outcome) {
   const Json plans = outcome.size.exact >= 0 ? Json(outcome.size.exact) : Json(outcome.size.text());
+  Json unproven = Json::array();
+  for (const std::string& schedule : outcome.unproven) {
+    unproven.push(schedule);
+  }
   return Json::Object{{"name", "per-block"},
                       {"plans", plans},
                       {"log10_plans", outcome.size.log10},
                       {"meshes", outcome.meshes},
                       {"pipelines", outcome.pipelines},
                       {"drafted", outcome.drafted},
-                      {"simulated", outcome.outcome.simulated}};
+                      {"simulated", outcome.outcome.simulated},
+                      {"unproven_schedules", std::move(unproven)}};
 }
 
 std::string per_block_nothing_text(const search::PerBlockOutcome& outcome, const plan::Plan& base) {

@@ -15,7 +15,8 @@ std::string per_block_text(const search::PerBlockOutcome& outcome);
 // When no plan was found.
 std::string per_block_nothing_text(const search::PerBlockOutcome& outcome, const plan::Plan& base);
 // plans (a number below 2^63, else text such as "3.1e+187"), log10_plans, meshes, pipelines,
-// drafted, simulated.
+// drafted, simulated, unproven_schedules (names; of them the certificate says something of plans
+// with one layout alone).
 Json per_block_space_json(const search::PerBlockOutcome& outcome);
 // As outcome_json, with that `space`; `homogeneous_time_s` and `blocks`, the strategies in words.
 Json per_block_json(const search::PerBlockOutcome& outcome);

@@ -111,7 +111,9 @@ std::string outcome_text(const search::Outcome& outcome) {
   const char* draws = outcome.best->simulation.has_interval()
                           ? ""
                           : "stopped early: the errors of times were not drawn.\n";
-  return fmt::format("{}\n\n{}\n{}{}{}", subject_text(outcome.best->plan), table.text(),
+  const std::string counting =
+      attention_counting_text(outcome.best->plan, outcome.best->simulation);
+  return fmt::format("{}\n\n{}\n{}{}{}{}", subject_text(outcome.best->plan), table.text(), counting,
                      proof_text(outcome), draws,
                      others_text(all_known, outcome.top_is_proven, /*can_prove=*/true));
 }
@@ -154,19 +156,27 @@ std::string nothing_text(const search::Outcome& outcome, const plan::Plan& base)
   return nothing_text(outcome, base, counted(outcome.plans, "plan"), true);
 }
 
-std::string changes_text(const std::vector<search::NearestChange>& changes) {
+std::string changes_text(const search::NearestChanges& changes) {
   std::string text;
-  for (const search::NearestChange& change : changes) {
+  for (const search::NearestChange& change : changes.found) {
     text += fmt::format("\n  {}: {}", change.change, plan::layout_text(change.plan));
   }
-  return text.empty() ? "" : "; a plan fits with any one of:" + text;
+  text = text.empty() ? "" : "; a plan fits with any one of:" + text;
+  if (!changes.left_open.empty()) {
+    text += fmt::format("\nsearches that were ended before they found a plan: {}",
+                        fmt::join(changes.left_open, ", "));
+  }
+  return text;
 }
 
-Json nothing_json(const search::Outcome& outcome,
-                  const std::vector<search::NearestChange>& changes) {
+Json nothing_json(const search::Outcome& outcome, const search::NearestChanges& changes) {
   Json list = Json::array();
-  for (const search::NearestChange& change : changes) {
+  for (const search::NearestChange& change : changes.found) {
     list.push(Json::Object{{"change", change.change}, {"layout", plan::layout_text(change.plan)}});
+  }
+  Json left_open = Json::array();
+  for (const std::string& kind : changes.left_open) {
+    left_open.push(kind);
   }
   return Json::Object{{"space", space_json(outcome)},
                       {"interrupted", outcome.interrupted},
@@ -174,6 +184,7 @@ Json nothing_json(const search::Outcome& outcome,
                       {"search_time_s", outcome.search_time.value()},
                       {"does_not_fit", outcome.closest_overflow},
                       {"nearest_changes", std::move(list)},
+                      {"changes_left_open", std::move(left_open)},
                       {"plan", Json()}};
 }
 

@@ -24,9 +24,8 @@ Json outcome_json(const search::Outcome& outcome, const search::Outcome* apart =
 std::string nothing_text(const search::Outcome& outcome, const plan::Plan& base);
 std::string nothing_text(const search::Outcome& outcome, const plan::Plan& base,
                          const std::string& plans, bool proven);
-Json nothing_json(const search::Outcome& outcome,
-                  const std::vector<search::NearestChange>& changes);
+Json nothing_json(const search::Outcome& outcome, const search::NearestChanges& changes);
 // What would make it feasible, a line each; empty without changes.
-std::string changes_text(const std::vector<search::NearestChange>& changes);
+std::string changes_text(const search::NearestChanges& changes);
 
 }  // namespace orrery::cli

@@ -333,6 +333,31 @@ bool has_path(const plan::Plan& plan, const plan::Simulation& simulation) {
          !simulation.pipeline.spans.empty() && !plan::validates_afterwards(plan);
 }
 
+namespace {
+
+// Half of attention above this share of all model FLOPs is worth a line.
+constexpr double kShareOfHalf = 0.2;
+
+// Of all model FLOPs where causal attention counts by half; 1 where sequences differ.
+double share_by_half(const plan::Plan& plan) {
+  if (!plan.packs.empty() || !plan.joined_sequences.empty()) {
+    return 1;
+  }
+  const models::Workload one = {1, plan.sequence};
+  return models::model_flops(plan.network, one, /*causal_half=*/true) /
+         models::model_flops(plan.network, one);
+}
+
+}  // namespace
+
+std::string attention_counting_text(const plan::Plan& plan, const plan::Simulation& simulation) {
+  const double share = share_by_half(plan);
+  return share > 1 - kShareOfHalf
+             ? ""
+             : fmt::format("MFU counts causal attention in full; by half it is {}\n",
+                           percent(simulation.mfu_fraction * share));
+}
+
 std::string explanation(const plan::Plan& plan, const plan::Simulation& simulation) {
   std::string text = subject_text(plan) + "\n" + plan::layout_text(plan) + "\n\n";
   if (simulation.does_not_fit) {
@@ -345,6 +370,9 @@ std::string explanation(const plan::Plan& plan, const plan::Simulation& simulati
       fmt::format("throughput        {:.1f} tokens/s/GPU\n", simulation.tokens_per_second_per_gpu);
   text += fmt::format("utilisation       MFU {}, HFU {}\n", percent(simulation.mfu_fraction),
                       percent(simulation.hfu_fraction));
+  if (const std::string counting = attention_counting_text(plan, simulation); !counting.empty()) {
+    text += fmt::format("                  {}", counting);
+  }
   text += fmt::format("bubble            {} of the span of the stage that waits most\n",
                       percent(simulation.bubble_fraction));
   if (!simulation.synchronous) {

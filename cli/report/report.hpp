@@ -34,6 +34,9 @@ std::string subject_text(const plan::Plan& plan);
 // The interval of a time; null and words where none was drawn.
 std::string interval_text(Seconds low, Seconds high);
 Json interval_json(Seconds low, Seconds high);
+// "MFU counts causal attention in full; by half it is 48.1 %\n" where that matters: of long
+// sequences more than what a GPU can do may be counted, as kernels leave out what the mask does.
+std::string attention_counting_text(const plan::Plan& plan, const plan::Simulation& simulation);
 // ", asynchronous: staleness 3, 4 weight versions"; nothing for synchronous schedules.
 std::string staleness_text(const plan::Simulation& simulation);
 ByteCount largest_memory(const plan::Simulation& simulation);

@@ -2,7 +2,13 @@
 #include "plan/block/attention_kernels.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
+
+#include "base/math.hpp"
+#include "costmodel/attention_work.hpp"
+#include "plan/block/ring_attention.hpp"
+#include "plan/block/ring_parts.hpp"
 
 namespace orrery::plan {
 
@@ -17,6 +23,9 @@ using models::Operator;
 using models::Tensor;
 
 Flops attention_flops(const AttentionShape& shape) {
+  if (shape.window > 0 && shape.window < shape.kv_len) {
+    return Flops(costmodel::work_of(costmodel::completed(shape), false, 0, 0).needed_flops);
+  }
   // Of a slice the last q_len positions: all keys before it and half of its own.
   const double hidden = shape.causal ? 0.5 * static_cast<double>(shape.q_len) : 0.0;
   const double pairs =
@@ -25,19 +34,43 @@ Flops attention_flops(const AttentionShape& shape) {
                static_cast<double>(shape.head_dim + shape.value_head_dim));
 }
 
-// Bytes of a score that softmax moves: one kernel of scale, mask and softmax (reads and writes 2;
-// backward reads gradient and output, writes one), or PyTorch's kernels on fp32 scores: cast 6,
-// scale 8, mask 9, softmax 8 and cast 6; backward cast 6, softmax 12, mask 9, scale 8 and cast 6.
+// Bytes of a score that softmax moves.
 struct SoftmaxTraffic {
   double forward;
   double backward;
-  int launches;
+  int forward_launches;
+  int backward_launches;
 };
-constexpr SoftmaxTraffic kFusedSoftmax = {4, 6, 1};
-constexpr SoftmaxTraffic kEagerSoftmax = {37, 41, 5};
+// What Megatron's modules leave to PyTorch (megatron/model/fused_softmax.py, forward_torch_softmax;
+// ATen's masked_fill copies the gradient before it fills). 16 bits: cast 6, scale 8, mask in place
+// 9, softmax 8, cast 6; backward cast 6, softmax 12, mask 17, scale 8, cast 6.
+constexpr SoftmaxTraffic kMegatronCast = {37, 49, 5, 6};
+// fp32: the mask fills a view of the product's result, 9, then softmax 8; backward softmax 12, the
+// view's gradient in a cleared tensor 12, three copies 24 around the fill of the slice, 17
+// (torch/csrc/autograd/functions/tensor.cpp, CopySlices; FunctionsManual.cpp,
+// as_strided_backward).
+constexpr SoftmaxTraffic kMegatronFp32 = {17, 65, 2, 8};
 constexpr std::int64_t kFusedSoftmaxKeys = 4096;
 constexpr std::int64_t kFusedSoftmaxMultiple = 4;
-constexpr double kDropoutBytes = 5;  // reads 2, writes 2 and a byte of the mask
+
+// One kernel of scale, mask and softmax reads and writes the scores; backward it reads gradient and
+// output and writes one. PyTorch's are one for the scale, one that adds the mask where there is
+// one, and one for the softmax; the mask has no gradient.
+SoftmaxTraffic softmax_traffic(const AttentionShape& shape, Softmax kind) {
+  const double element = bytes_per_element(shape.dtype);
+  const bool own = kind == Softmax::Megatron && !fused_softmax_fits(shape);
+  if (own) {
+    return element > 2 ? kMegatronFp32 : kMegatronCast;
+  }
+  if (kind != Softmax::Eager) {
+    return {2 * element, 3 * element, 1, 1};
+  }
+  const int kernels = shape.causal ? 3 : 2;
+  return {2 * element * kernels, 5 * element, kernels, 2};
+}
+
+// Dropout reads and writes a score and a byte of the mask.
+double dropout_bytes(const AttentionShape& shape) { return 2 * bytes_per_element(shape.dtype) + 1; }
 
 // Tensor cores read rows in units of 16 bytes. Heads of another size leave batched GEMMs, whose
 // rows are the heads, to the other cores (NVIDIA, Matrix Multiplication Background, tensor core
@@ -66,25 +99,25 @@ OperatorCost unfused_attention(const AttentionShape& shape, bool dropout,
   const GemmShape values = batched(shape.q_len, shape.value_head_dim, shape.kv_len, groups, dtype);
   const double elements = static_cast<double>(groups) * static_cast<double>(shape.q_len) *
                           static_cast<double>(shape.kv_len);
-  const SoftmaxTraffic& softmax = fused_softmax_fits(shape) ? kFusedSoftmax : kEagerSoftmax;
+  const SoftmaxTraffic softmax = softmax_traffic(shape, context.execution.softmax);
   const auto memory = [&](double bytes) {
     return bytes > 0 ? context.device.memory_bound(Bytes(bytes * elements), MemoryKernel::Softmax)
                      : Seconds();
   };
-  const Seconds masked = memory(dropout ? kDropoutBytes : 0.0);
-  const int launches = softmax.launches + (dropout ? 1 : 0);
+  const Seconds masked = memory(dropout ? dropout_bytes(shape) : 0.0);
+  const int dropped = dropout ? 1 : 0;
   const Seconds gemms = context.device.gemm(scores) + context.device.gemm(values);
   OperatorCost cost;
   cost.forward = {gemms + memory(softmax.forward) + masked,
-                  costmodel::flops_of(scores) + costmodel::flops_of(values), launches + 2,
-                  CostClass::Attention};
+                  costmodel::flops_of(scores) + costmodel::flops_of(values),
+                  softmax.forward_launches + dropped + 2, CostClass::Attention};
   // Backward: two GEMMs per forward GEMM.
   const GemmShape grad_k = batched(shape.kv_len, shape.head_dim, shape.q_len, groups, dtype);
   const GemmShape grad_v = batched(shape.kv_len, shape.value_head_dim, shape.q_len, groups, dtype);
   const Seconds backward_gemms = context.device.gemm(values) + context.device.gemm(scores) +
                                  context.device.gemm(grad_k) + context.device.gemm(grad_v);
   cost.input_grad = {backward_gemms + memory(softmax.backward) + masked, cost.forward.flops * 2.0,
-                     launches + 4, CostClass::Attention};
+                     softmax.backward_launches + dropped + 4, CostClass::Attention};
   return cost;
 }
 
@@ -161,19 +194,6 @@ void add_exchange_copies(const AttentionShape& shape, const KernelContext& conte
   }
 }
 
-OperatorCost fused_kernel(AttentionShape shape, const KernelContext& context) {
-  const Flops flops = attention_flops(shape);
-  const bool in_fp8 = context.execution.fp8_attention && is_quantised(context.precision);
-  shape.dtype = in_fp8 ? DType::Fp8 : shape.dtype;
-  OperatorCost cost;
-  cost.forward = {context.device.attention_forward(shape), flops, 1, CostClass::Attention};
-  if (!context.forward_only) {
-    cost.input_grad = {context.device.attention_backward(shape), flops * 2.0, 2,
-                       CostClass::Attention};
-  }
-  return cost;
-}
-
 // Keys and values written once for every query head, and the sums of their gradients (LLaMA's
 // repeat_kv: expand, then reshape, and its backward).
 void add_repetition(const AttentionShape& shape, std::int64_t kv_heads,
@@ -186,70 +206,6 @@ void add_repetition(const AttentionShape& shape, std::int64_t kv_heads,
   cost.forward.launches += kTensors;
   cost.input_grad.time += context.device.memory_bound(moved, MemoryKernel::Elementwise);
   cost.input_grad.launches += kTensors;
-}
-
-// Bytes an element of 16 bits that merging one part costs: of the output, of the query's and of the
-// keys' and values' gradients, and of the keys and values that are copied to be sent.
-struct MergeTraffic {
-  double output;
-  double query;
-  double keys;
-  double sent;
-  int forward_kernels;
-  int backward_kernels;
-};
-// Passes that read two tensors and write one (TransformerEngine, context_parallel.py:
-// out_correction).
-constexpr MergeTraffic kMerge = {6, 6, 6, 0, 1, 3};
-// pytorch/pytorch, distributed/tensor/experimental/_attention.py, in fp32: cast 6, difference 12,
-// product 8, difference 12; backward query 10, keys and values 5, 8 and 8 (half added,
-// concatenated, concatenated to be sent), and 4 in both passes for what is sent.
-constexpr MergeTraffic kEagerMerge = {38, 10, 21, 4, 5, 6};
-// The same where torch.compile fuses them: an fp32 sum is read and written, a part in 16 bits that
-// holds all of it or half is read (8 + 1.5); what is sent is written in place.
-constexpr MergeTraffic kCompiledMerge = {9.5, 9.5, 9.5, 0, 1, 2};
-
-const MergeTraffic& merge_traffic(const Execution& execution) {
-  if (!execution.eager_ring) {
-    return kMerge;
-  }
-  return execution.fused_kernels ? kCompiledMerge : kEagerMerge;
-}
-
-// Ring attention over n parts of the keys: a causal kernel on a rank's own part, one that sees half
-// of every other part (all of it on the last rank, if parts are not balanced), and partial outputs
-// and gradients merged. Every part of a slice has its share of the keys before it.
-OperatorCost ring_attention(const AttentionShape& shape, std::int64_t parts,
-                            const KernelContext& context) {
-  AttentionShape own = shape;
-  const std::int64_t earlier = context.slice.start / parts;
-  own.kv_len = earlier + shape.q_len;
-  AttentionShape other = shape;
-  other.kv_len =
-      earlier + std::max<std::int64_t>(1, context.zigzag ? shape.q_len / 2 : shape.q_len);
-  other.causal = false;
-  OperatorCost cost = fused_kernel(own, context);
-  const OperatorCost half = fused_kernel(other, context);
-  const double others = static_cast<double>(parts - 1);
-  const double row =
-      static_cast<double>(shape.batch * shape.q_len) * bytes_per_element(shape.dtype) / 2;
-  const MergeTraffic& merge = merge_traffic(context.execution);
-  const double query = static_cast<double>(shape.heads * shape.head_dim);
-  const double output = static_cast<double>(shape.heads * shape.value_head_dim);
-  const double key_value =
-      static_cast<double>(shape.kv_heads * (shape.head_dim + shape.value_head_dim));
-  const auto add = [&](KernelCost& pass, const KernelCost& kernel, double bytes, int merges) {
-    const Seconds merging =
-        context.device.memory_bound(Bytes(row * bytes), MemoryKernel::Elementwise);
-    pass.time += (kernel.time + merging) * others;
-    pass.flops += kernel.flops * others;
-    pass.launches += (kernel.launches + merges) * static_cast<int>(parts - 1);
-  };
-  add(cost.forward, half.forward, merge.output * output + merge.sent * key_value,
-      merge.forward_kernels);
-  add(cost.input_grad, half.input_grad, merge.query * query + (merge.keys + merge.sent) * key_value,
-      merge.backward_kernels);
-  return cost;
 }
 
 // The positions that attention sees beside those of earlier slices, whichever rank has them.
@@ -290,7 +246,7 @@ OperatorCost packed_attention(const AttentionShape& shape, const KernelContext& 
     alike.batch = shape.batch * count;
     alike.q_len = tokens;
     alike.kv_len = tokens;
-    OperatorCost kernel = fused_kernel(alike, context);
+    OperatorCost kernel = fused_attention_cost(alike, context);
     kernel.forward.time += cost.forward.time;
     kernel.forward.flops += cost.forward.flops;
     kernel.input_grad.time += cost.input_grad.time;
@@ -320,15 +276,39 @@ OperatorCost core_cost(const Block& block, const AttentionShape& shape,
     whole.kv_len = std::max<std::int64_t>(
         1, context.slice.start + (context.zigzag ? positions / 2 : positions - shape.q_len / 2));
     whole.causal = false;
+    if (shape.window > 0 && shape.window < shape.kv_len) {
+      const double pairs = most_pairs({shape.q_len, ceil_div(positions, shape.q_len),
+                                       context.slice.start, shape.window, context.zigzag});
+      whole.kv_len = std::max<std::int64_t>(1, std::llround(pairs / as_double(shape.q_len)));
+    }
   }
-  return fused_kernel(whole, context);
+  return fused_attention_cost(whole, context);
 }
 
 }  // namespace
 
+OperatorCost fused_attention_cost(AttentionShape shape, const KernelContext& context) {
+  const Flops flops = attention_flops(shape);
+  const bool in_fp8 = context.execution.fp8_attention && is_quantised(context.precision);
+  shape.dtype = in_fp8 ? DType::Fp8 : shape.dtype;
+  OperatorCost cost;
+  cost.forward = {context.device.attention_forward(shape), flops, 1, CostClass::Attention};
+  if (!context.forward_only) {
+    cost.input_grad = {context.device.attention_backward(shape), flops * 2.0, 2,
+                       CostClass::Attention};
+  }
+  return cost;
+}
+
 bool fused_softmax_fits(const AttentionShape& shape) {
-  return shape.kv_len <= kFusedSoftmaxKeys && shape.q_len % kFusedSoftmaxMultiple == 0 &&
+  return bytes_per_element(shape.dtype) <= 2 && shape.kv_len <= kFusedSoftmaxKeys &&
+         shape.q_len % kFusedSoftmaxMultiple == 0 &&
          shape.batch * shape.heads % kFusedSoftmaxMultiple == 0;
+}
+
+bool casts_scores(const AttentionShape& shape, Softmax kind) {
+  return kind == Softmax::Megatron && bytes_per_element(shape.dtype) <= 2 &&
+         !fused_softmax_fits(shape);
 }
 
 AttentionShape attention_shape(const Block& block, const Operator& op, const Assignment& assignment,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/block/eager_kernels.hpp"
 
+#include <algorithm>
 #include <string_view>
 
 namespace orrery::plan {
@@ -16,6 +17,11 @@ using models::OpKind;
 // sum of it 2, cast 6, scale 8, gradient of the scale 12 and its sum 4, of the square 24, sum of
 // both 12, cast 6. One kernel moves 4 and 6.
 constexpr EagerPasses kRmsNorm = {36.0 / 4, 84.0 / 6, 7, 13};
+
+// A norm of a copy in fp32 that gives 16 bits (InternLM/InternEvo modeling_internlm.py; apex
+// csrc/layer_norm_cuda_kernel.cu): cast 6 and norm 6. Backward: gradient of the input 10 and of the
+// weight 6, and the gradient cast 6.
+constexpr EagerPasses kWideNorm = {12.0 / 4, 22.0 / 6, 2, 3};
 
 // Rotary positions on complex numbers (pytorch/torchtitan, apply_rotary_emb): cast 6, product 8,
 // cast 6, in both passes. One kernel moves 4.
@@ -39,6 +45,9 @@ bool writes_mask(const models::Block& block, const Operator& op) {
 }  // namespace
 
 EagerForm eager_form(const Operator& op, const Execution& execution) {
+  if (execution.fp32_norms && op.kind == OpKind::Norm) {
+    return EagerForm::WideNorm;
+  }
   if (execution.eager_elementwise && op.kind == OpKind::Norm && op.weights.size() == 1) {
     return EagerForm::RmsNorm;  // no bias
   }
@@ -52,6 +61,8 @@ EagerPasses eager_passes(const models::Block& block, const Operator& op,
   switch (eager_form(op, execution)) {
     case EagerForm::RmsNorm:
       return kRmsNorm;
+    case EagerForm::WideNorm:
+      return kWideNorm;
     case EagerForm::Gated:
       return kGated;
     case EagerForm::None:
@@ -63,6 +74,20 @@ EagerPasses eager_passes(const models::Block& block, const Operator& op,
   }
   const bool split = op.pointwise && !execution.fused_kernels && writes_mask(block, op);
   return split ? kWithDropout : EagerPasses{};
+}
+
+bool reruns_norms(const models::Block& block, const BlockPlan& layout, const Execution& execution) {
+  return execution.reruns_norms && block.kind == models::BlockKind::Layer &&
+         (layout.recompute == Recompute::None || layout.recompute == Recompute::Selective);
+}
+
+bool runs_with_norms(const models::Block& block, const Operator& op) {
+  const auto is_normed = [&](const Operator& next) {
+    return next.kind == OpKind::Norm && next.inputs.front() == op.outputs.front();
+  };
+  return op.kind == OpKind::Norm ||
+         (op.kind == OpKind::Elementwise && op.pointwise &&
+          std::any_of(block.operators.begin(), block.operators.end(), is_normed));
 }
 
 }  // namespace orrery::plan

@@ -19,10 +19,15 @@ struct EagerPasses {
 };
 
 // Operators of which PyTorch's kernels keep other tensors than a fused one.
-enum class EagerForm : std::uint8_t { None, RmsNorm, Gated };
+enum class EagerForm : std::uint8_t { None, RmsNorm, WideNorm, Gated };
 EagerForm eager_form(const models::Operator& op, const Execution& execution);
 
 EagerPasses eager_passes(const models::Block& block, const models::Operator& op,
                          const Execution& execution);
+
+// Whether norms of a block run again in its backward though the block as a whole does not.
+bool reruns_norms(const models::Block& block, const BlockPlan& layout, const Execution& execution);
+// A norm, or the addition in front of one.
+bool runs_with_norms(const models::Block& block, const models::Operator& op);
 
 }  // namespace orrery::plan

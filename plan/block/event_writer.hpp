@@ -48,7 +48,7 @@ class EventWriter {
     return results;
   }
   void release(std::int32_t buffer) {
-    if (buffer >= 0) {
+    if (buffer >= 0 && buffer != left_) {
       events_->push_back({buffer, 0});
     }
   }
@@ -123,6 +123,7 @@ class EventWriter {
 
   std::vector<MemoryEvent>* events_ = nullptr;
   std::int32_t next_buffer_ = 0;
+  std::int32_t left_ = -1;                          // a buffer that somebody else releases
   OperatorGroup group_ = OperatorGroup::Residuals;  // whose buffers are made now
   std::vector<OperatorGroup> groups_;               // of every buffer
   std::vector<std::int32_t> gradient_of_tensor_;    // its buffer, -1 where there is none

@@ -7,6 +7,7 @@
 
 #include "base/math.hpp"
 #include "plan/block/quantised_casts.hpp"
+#include "plan/dispatchers.hpp"
 
 namespace orrery::plan {
 
@@ -184,17 +185,13 @@ bool next_kernel_adds_bias(const Block& block, const Operator& op) {
   });
 }
 
-// Flex dispatchers ask for them (Megatron-LM core/transformer/moe/token_dispatcher.py,
-// _DeepepManager).
-bool has_fp32_probabilities(const Execution& execution) { return execution.deduplicated_dispatch; }
-
 // Megatron-LM core/transformer/moe/experts.py, TEGroupedMLP._apply_bias: for every expert t + b p,
 // then one torch.cat. Bytes an element of 16 bits, with probabilities p of 16 bits: product 2,
 // addition 6 and copy 4; backward, gradients of b and p: two products of 4 and their sums of 2
 // each, and what torch.cat gives back 4. Probabilities of fp32 widen all of it: 4, 10, 8 and a cast
 // of 6; backward twice the products of 10 and the sums of 4, gradients cast 6 and copied 6.
 void add_eager_bias(const GemmExtents& gemm, const KernelContext& context, OperatorCost& cost) {
-  const bool wide = has_fp32_probabilities(context.execution);
+  const bool wide = dispatcher_facts(context.execution).fp32_probabilities;
   const double elements =
       static_cast<double>(gemm.m) * static_cast<double>(gemm.n) * static_cast<double>(gemm.groups);
   const auto add = [&](KernelCost& pass, double bytes, double kernels) {
@@ -210,7 +207,8 @@ void add_eager_bias(const GemmExtents& gemm, const KernelContext& context, Opera
 
 // A bias outside the GEMM's epilogue: the output is read and written once more, unless the next
 // kernel does it, and its gradient is a sum over the rows of the output's gradient. Where biases
-// lie in epilogues, those that the next kernel adds may still need that sum.
+// lie in epilogues, all of them, or those that the next kernel adds, may still need that sum; the
+// kernel that casts a gradient to fp8 takes it on the way (TransformerEngine, bgrad_quantize).
 void add_bias(const Block& block, const Operator& op, const GemmExtents& gemm,
               const KernelContext& context, OperatorCost& cost) {
   const double bytes = static_cast<double>(gemm.m) * static_cast<double>(gemm.n) *
@@ -225,7 +223,9 @@ void add_bias(const Block& block, const Operator& op, const GemmExtents& gemm,
   if (!context.execution.fused_bias && (!context.execution.fused_kernels || !next_adds)) {
     add_memory(cost.forward, 2.0 * bytes, MemoryKernel::Elementwise, context);
   }
-  if (!context.execution.fused_bias || (context.execution.bias_gradient_sums && next_adds)) {
+  const bool casts = is_quantised(gemm_dtype(op, context.precision));
+  if (!context.execution.fused_bias || (context.execution.bias_gradients_apart && !casts) ||
+      (context.execution.bias_gradient_sums && next_adds)) {
     add_memory(cost.weight_grad, bytes, MemoryKernel::Elementwise, context);
   }
 }
@@ -258,7 +258,11 @@ OperatorCost one_gemm(const Block& block, const Operator& op, const KernelContex
   const auto multiply = [&](const GemmShape& shape, std::int64_t GemmShape::*cut) {
     return in_pieces(shape, cut, gemm.imbalance, context);
   };
-  cost.forward = multiply({gemm.m, gemm.n, gemm.k, gemm.groups, dtype, 2}, &GemmShape::k);
+  GemmShape forward{gemm.m, gemm.n, gemm.k, gemm.groups, dtype, 2};
+  // A block's scale meets its part of the sum (TransformerEngine common/recipe/__init__.py,
+  // Float8BlockScaling asserts a split accumulator for the forward product).
+  forward.precise_sums = context.execution.fp8_scaling == Fp8Scaling::Blocks;
+  cost.forward = multiply(forward, &GemmShape::k);
   if (!context.forward_only) {
     GemmShape input_grad{gemm.m, gemm.k, gemm.n, gemm.groups, dtype, 2};
     input_grad.layout = costmodel::GemmLayout::NN;
@@ -337,6 +341,40 @@ OperatorCost separate_gemms(const Block& block, const Operator& op, const Kernel
 }
 
 }  // namespace
+
+OperatorCost lookup_by_products(const Block& block, const Operator& op,
+                                const Assignment& assignment, const KernelContext& context) {
+  const Tensor& ids = tensor_at(block, op.inputs.front());
+  const Tensor& table = tensor_at(block, op.weights.front());
+  const Layout layout = required_input(op, table, 0, assignment);
+  const std::int64_t tokens =
+      local_elements(ids, required_input(op, ids, 0, assignment), context.mesh, context.extents);
+  std::int64_t rows = 1;
+  std::int64_t columns = 1;
+  for (const Dim& dim : table.dims) {
+    (is_reduced(op, dim.var) ? rows : columns) *=
+        local_extent(dim, layout, context.mesh, context.extents);
+  }
+  const DType dtype = unquantised(context.precision);
+  const double one_hot = static_cast<double>(tokens) * static_cast<double>(rows) *
+                         element_bytes(models::Element::Compute, context.precision);
+  GemmShape forward{tokens, columns, rows, 1, dtype, 2};
+  forward.layout = costmodel::GemmLayout::NN;
+  OperatorCost cost;
+  cost.forward = gemm_kernel(forward, 1, context);
+  add_memory(cost.forward, one_hot, MemoryKernel::Elementwise, context);
+  const bool accumulates = context.execution.fused_grad_accumulation;
+  GemmShape gradient{rows, columns, tokens, 1, dtype, 2};
+  gradient.output_bytes = accumulates && context.execution.fp32_gradients ? 4 : 2;
+  gradient.layout = costmodel::GemmLayout::NT;
+  cost.input_grad = gemm_kernel(gradient, 1, context);
+  add_memory(cost.input_grad, one_hot, MemoryKernel::Elementwise, context);
+  if (!accumulates) {
+    add_memory(cost.input_grad, accumulation_bytes(static_cast<double>(rows * columns), context),
+               MemoryKernel::Elementwise, context);
+  }
+  return cost;
+}
 
 double accumulation_bytes(double elements, const KernelContext& context) {
   const int parameter = element_bytes(models::Element::Param, context.precision);

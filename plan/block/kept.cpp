@@ -125,7 +125,7 @@ void keep_of_norm(const BlockContext& context, const Operator& op, std::vector<S
   kept = {more_of(op.inputs.front(), cast + normalised)};
 }
 
-bool has_eager_softmax(const BlockContext& context, const Operator& op) {
+bool casts_its_scores(const BlockContext& context, const Operator& op) {
   if (op.kind != models::OpKind::Attention || context.execution.fused_attention) {
     return false;
   }
@@ -133,8 +133,9 @@ bool has_eager_softmax(const BlockContext& context, const Operator& op) {
                         context.extents};
   kernels.slice = context.slice;
   const BlockRules rules = rules_of(context.layout, context.execution.vocab_parallel);
-  return !fused_softmax_fits(
-      attention_shape(context.block, op, assign(context.block, op, rules.of(op)), kernels));
+  return casts_scores(
+      attention_shape(context.block, op, assign(context.block, op, rules.of(op)), kernels),
+      context.execution.softmax);
 }
 
 // PyTorch's kernels keep more than one that stands for them all.
@@ -145,13 +146,18 @@ void keep_as_eager(const BlockContext& context, const Operator& op, std::vector<
   switch (eager_form(op, context.execution)) {
     case EagerForm::RmsNorm:
       return keep_of_norm(context, op, kept);
+    case EagerForm::WideNorm:  // run again, it has its input; else the norm keeps its copy
+      if (!reruns_norms(context.block, context.layout, context.execution)) {
+        kept = {more_of(op.inputs.front(), 4.0)};
+      }
+      return;
     case EagerForm::Gated:  // the product keeps both its operands, one of which silu has made
       kept.push_back(more_of(op.inputs.front(), 2.0));
       return;
     case EagerForm::None:
       break;
   }
-  if (has_eager_softmax(context, op)) {
+  if (casts_its_scores(context, op)) {
     for (Saved& saved : kept) {  // the softmax its output in fp32 beside the one that is cast
       const bool scores = saved.attention_core && saved.element == models::Element::Compute;
       saved.copies = scores ? 3.0 : saved.copies;

@@ -8,6 +8,7 @@
 #include "plan/block/gemm_kernels.hpp"
 #include "plan/block/quantised_casts.hpp"
 #include "plan/block/tensors.hpp"
+#include "plan/dispatchers.hpp"
 
 namespace orrery::plan {
 
@@ -81,15 +82,26 @@ Bytes forward_bytes(const Block& block, const Operator& op, const Assignment& as
 
 // Passes over the logits of a loss that is not one kernel, in bytes a logit. Megatron's
 // vocab_parallel_cross_entropy: cast 6, max 4, subtract 8, exp 8, sum 4 and divide 8 forward;
-// scale 8 and cast 6 backward. Eager PyTorch: cast 6 and log_softmax 12; nll_loss 4, log_softmax
-// 12 and cast 6.
+// scale 8 and cast 6 backward. What torch.compile joins of it between the all-reduces
+// (megatron/core/fusions/fused_cross_entropy.py): cast and max 6; subtract, exp and sum 8; divide
+// 8; scale and cast 6. Eager PyTorch: cast 6 and log_softmax 12; nll_loss 4, log_softmax 12 and
+// cast 6.
 struct LossTraffic {
   double forward;
   double backward;
+  int forward_kernels;
+  int backward_kernels;
 };
-constexpr LossTraffic kMegatronLoss = {38, 14};
-constexpr LossTraffic kEagerLoss = {18, 22};
-constexpr int kLossKernels = 6;
+constexpr LossTraffic kMegatronLoss = {38, 14, 6, 6};
+constexpr LossTraffic kCompiledLoss = {22, 6, 3, 1};
+constexpr LossTraffic kEagerLoss = {18, 22, 6, 6};
+
+const LossTraffic& loss_traffic(const Execution& execution) {
+  if (execution.eager_loss) {
+    return kEagerLoss;
+  }
+  return execution.compiled_loss ? kCompiledLoss : kMegatronLoss;
+}
 
 // Routing by PyTorch's kernels (megatron/core/transformer/moe/moe_utils.py: the router's fused
 // forms are options), in bytes a token and expert. Forward: softmax 6, cast 6, top-k 2,
@@ -137,7 +149,7 @@ OperatorCost router_cost(const Block& block, const Operator& op, const Assignmen
 void sort_chunks(const Block& block, const Operator& op, const Assignment& assignment,
                  const KernelContext& context, OperatorCost& cost) {
   if (context.expert_ranks == 1 || block.experts <= context.expert_ranks ||
-      context.execution.deduplicated_dispatch) {
+      dispatcher_facts(context.execution).once_a_rank) {
     return;
   }
   const bool dispatches = is_routed(tensor_at(block, op.outputs.front()));
@@ -186,16 +198,15 @@ void cast_dispatched(const Block& block, const Operator& op, const Assignment& a
   }
 }
 
-// HybridEP's kernels of sending and returning order tokens by expert (Megatron-LM core/transformer/
-// moe/fused_a2a.py, dispatch_with_permute and combine_with_unpermute).
 bool permutes_on_the_way(const Operator& op, const KernelContext& context) {
-  return op.kind == OpKind::Permute && context.execution.deduplicated_dispatch &&
-         context.execution.fused_permutation && context.expert_ranks > 1;
+  return op.kind == OpKind::Permute && context.expert_ranks > 1 &&
+         dispatcher_facts(context.execution).orders_tokens;
 }
 
 // What the rank that gets most tokens does more than the mean.
 double permuted_on_arrival(const Operator& op, const KernelContext& context) {
-  const bool arrival = op.kind == OpKind::Permute && context.execution.deduplicated_dispatch;
+  const bool arrival =
+      op.kind == OpKind::Permute && dispatcher_facts(context.execution).once_a_rank;
   return arrival ? imbalance_of(context) : 1.0;
 }
 
@@ -227,6 +238,10 @@ OperatorCost memory_cost(const Block& block, const Operator& op, const Assignmen
   OperatorCost cost;
   cost.forward = kernels(bytes * eager.forward, eager.forward_kernels);
   cost.input_grad = kernels(bytes * backward, eager.backward_kernels);
+  if (context.reruns_norms && runs_with_norms(block, op)) {
+    cost.input_grad.time += cost.forward.time;
+    cost.input_grad.launches += cost.forward.launches;
+  }
   if (op.kind == OpKind::Permute) {
     sort_chunks(block, op, assignment, context, cost);
     cast_dispatched(block, op, assignment, context, cost);
@@ -269,20 +284,21 @@ OperatorCost loss_cost(const Block& block, const Operator& op, const Assignment&
   const Tensor& logits = tensor_at(block, op.inputs.front());
   const double count = static_cast<double>(local_elements(
       logits, required_input(op, logits, 0, assignment), context.mesh, context.extents));
-  const auto kernels = [&](double bytes, int passes) {
+  const auto kernels = [&](double bytes, int launches) {
     return KernelCost{context.device.memory_bound(Bytes(bytes * count), MemoryKernel::Elementwise),
-                      Flops(), kLossKernels * passes, CostClass::MemoryBound};
+                      Flops(), launches, CostClass::MemoryBound};
   };
   OperatorCost cost;
   if (execution.fused_cross_entropy) {
     cost = memory_cost(block, op, assignment, context);
   } else {
-    const LossTraffic& traffic = execution.eager_loss ? kEagerLoss : kMegatronLoss;
-    cost.forward = kernels(traffic.forward, 1);
-    cost.input_grad = kernels(traffic.backward, 1);
+    const LossTraffic& traffic = loss_traffic(execution);
+    cost.forward = kernels(traffic.forward, traffic.forward_kernels);
+    cost.input_grad = kernels(traffic.backward, traffic.backward_kernels);
   }
   if (const int again = execution.loss_evaluations; again > 0) {
-    const KernelCost evaluations = kernels(kEagerLoss.forward * again, again);
+    const KernelCost evaluations =
+        kernels(kEagerLoss.forward * again, kEagerLoss.forward_kernels * again);
     cost.input_grad.time += evaluations.time;
     cost.input_grad.launches += evaluations.launches;
   }
@@ -301,6 +317,10 @@ OperatorCost whole_cost(const Block& block, const Operator& op, const Assignment
       return router_cost(block, op, assignment, context);
     case OpKind::CrossEntropy:
       return loss_cost(block, op, assignment, context);
+    case OpKind::Embedding:
+      return context.execution.lookup_products && !context.forward_only
+                 ? lookup_by_products(block, op, assignment, context)
+                 : memory_cost(block, op, assignment, context);
     default:
       return memory_cost(block, op, assignment, context);
   }

@@ -46,6 +46,7 @@ struct KernelContext {
   bool recasts = false;  // per-operator checkpointing keeps no inputs of products
   int expert_ranks = 1;  // that experts are spread over
   bool forward_only = false;
+  bool reruns_norms = false;  // the backward does (eager_kernels.hpp)
 };
 
 inline const models::Tensor& tensor_at(const models::Block& block, int index) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "plan/block/eager_kernels.hpp"
 #include "plan/block/kept.hpp"
 #include "plan/block/operator_replay.hpp"
 #include "plan/block/quantised_casts.hpp"
@@ -99,7 +100,8 @@ Lowering::Lowering(const BlockContext& context)
                               context.packed,
                               context.layout.recompute == Recompute::Products,
                               expert_ranks(context, rules_),
-                              context.forward_only};
+                              context.forward_only,
+                              reruns_norms(block_, context.layout, context.execution)};
   for (const Operator& op : block_.operators) {
     assignments_.push_back(assign(block_, op, rules_.of(op)));
     costs_.push_back(operator_cost(block_, op, assignments_.back(), kernels));

@@ -115,6 +115,7 @@ void BlockEvents::forward_operator(std::size_t index, Keep keep, const std::vect
                        (keep == Keep::Chosen && chosen_.kept[slot_of(output)]));
   }
   if (op.kind == OpKind::CrossEntropy) {
+    leave_logits(op.inputs.front());
     loss_forward(loss_memory(), fp32_logits(index), temporaries);
   }
   cast_weights(index, false, temporaries);
@@ -122,6 +123,12 @@ void BlockEvents::forward_operator(std::size_t index, Keep keep, const std::vect
   release_all(temporaries);
   release_tensors(
       index, [&](int tensor) { return is_kept_[slot_of(tensor)] || read_after(index, tensor); });
+}
+
+void BlockEvents::leave_logits(int tensor) {
+  if (facts_.keeps_last_outputs) {
+    left_ = result_.logits = buffer_of_[slot_of(tensor)];
+  }
 }
 
 void BlockEvents::convert(std::size_t index, std::size_t position, Keep keep,

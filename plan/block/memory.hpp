@@ -39,6 +39,7 @@ struct BlockMemory {
   // nothing of it was saved and the forward has released it; the output is left to the next block.
   std::int32_t input = -1;
   std::int32_t output = -1;
+  std::int32_t logits = -1;  // where they outlive the micro-batch, who runs the step frees them
   std::int32_t output_gradient = -1;
   std::int32_t input_gradient = -1;            // may be the same buffer as output_gradient
   std::vector<std::int32_t> weight_gradients;  // live after the backward

@@ -24,6 +24,7 @@ class BlockEvents : private BlockTensors, private EventWriter {
   void set_input();
   void forward(Keep keep);
   void forward_operator(std::size_t index, Keep keep, const std::vector<int>& products);
+  void leave_logits(int tensor);
   // Whether a copy that this pass gathers waits for the backward.
   static bool waits(GatheredCopy copy, Keep keep) {
     return keep == Keep::Saved ? copy != GatheredCopy::Dropped

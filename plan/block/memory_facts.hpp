@@ -40,6 +40,9 @@ struct MemoryFacts {
   OptimizerStep step = OptimizerStep::Fused;
   bool expandable_segments = false;
   bool keeps_stage_outputs = false;  // until the backward; else freed once sent
+  // PyTorch's pipelines: what the last stage returns of every micro-batch, its logits, stays until
+  // the next step begins (torch/distributed/pipelining/stage.py, output_chunks).
+  bool keeps_last_outputs = false;
   bool keeps_low_gradients = false;  // 16-bit gradients beside the fp32 ones (BF16_Optimizer)
   bool copies_into_buffer = true;    // parameters move into one flat buffer
   bool ends_form_root = false;       // FSDP: embedding and head are one unit, gathered throughout

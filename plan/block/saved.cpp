@@ -303,13 +303,16 @@ ByteCount keys_and_values(const BlockContext& context) {
 namespace {
 
 // Bytes of a logit that live only while the loss is differentiated, beside the saved fp32 softmax:
-// a fused loss writes the 16-bit gradient; Megatron's differentiates in place after one fp32 copy;
-// eager PyTorch holds the gradients of nll_loss and of log_softmax.
+// a fused or compiled loss writes the 16-bit gradient; Megatron's differentiates in place after one
+// fp32 copy; eager PyTorch holds the gradients of nll_loss and of log_softmax.
 int logit_gradient_bytes(const Execution& execution) {
   if (execution.fused_cross_entropy) {
     return 2;
   }
-  return execution.eager_loss ? 8 : 4;
+  if (execution.eager_loss) {
+    return 8;
+  }
+  return execution.compiled_loss ? 2 : 4;
 }
 
 }  // namespace

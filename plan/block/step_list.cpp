@@ -10,6 +10,7 @@
 #include "plan/block/crossing_share.hpp"
 #include "plan/block/operator_replay.hpp"
 #include "plan/block/quantised_casts.hpp"
+#include "plan/dispatchers.hpp"
 
 namespace orrery::plan {
 
@@ -287,29 +288,20 @@ RankNetwork StepList::network_of(const MergedConversion& merged) const {
 }
 
 bool is_sent_once(const Step& step, const Execution& execution) {
-  return execution.deduplicated_dispatch && is_routed(step) && step.comm == CommKind::AllToAll;
+  return step.comm == CommKind::AllToAll && is_routed(step) &&
+         dispatcher_facts(execution).once_a_rank;
 }
-
-namespace {
-
-// What DeepEP's kernels take for a token beside its copies and their bytes, on 8 B200 (tables of
-// ai-dynamo/aiconfigurator, comm/sglang/0.5.12/wideep_deepep_normal): dispatches of 32,768 tokens
-// of 4,096 elements to 8 and 22 of 256 and 512 experts, which are on 5.25 and 7.58 ranks, take 72.7
-// and 92.6 ns a token: 28 ns and 8.5 a copy. A single copy of 5,120 elements takes 32.3 ns, of
-// which that makes 39: 20 % too much where a token goes to one expert.
-constexpr Seconds kTokenOfDeepEp(28e-9);
-
-}  // namespace
 
 Seconds StepList::token_time(const MergedConversion& merged) const {
   const models::Block& block = context_.block;
-  if (context_.execution.fused_permutation || block.input < 0) {
+  const Seconds token = dispatcher_facts(context_.execution).token_time;
+  if (token == Seconds() || block.input < 0) {
     return {};
   }
   const auto hidden = static_cast<double>(tensor_at(block, block.input).dims.back().extent);
   const auto copies = static_cast<double>(std::max<std::int64_t>(1, block.top_k));
   const double tokens = static_cast<double>(merged.elements) / (hidden * copies);
-  return kTokenOfDeepEp * (tokens * context_.execution.routing_imbalance);
+  return token * (tokens * context_.execution.routing_imbalance);
 }
 
 // The copies inside a node, one for each rank that has experts of the token, travel while others

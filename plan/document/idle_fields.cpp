@@ -8,6 +8,7 @@
 
 #include "plan/block/states.hpp"
 #include "plan/document/plan_uses.hpp"
+#include "plan/execution_flags.hpp"
 #include "plan/schedule_traits.hpp"
 #include "plan/serving/serving.hpp"
 #include "plan/stage/validated_pace.hpp"
@@ -18,7 +19,6 @@ namespace {
 using Condition = bool (*)(const PlanUses&);
 
 struct FlagRule {
-  std::string_view name;
   bool Execution::*member;
   Condition applies;
   std::string_view needs;
@@ -64,44 +64,49 @@ bool records_layers(const PlanUses& uses) {
 
 // A flag that is not listed does something in every plan.
 constexpr std::array kFlagRules = {
-    FlagRule{"fused_attention", &Execution::fused_attention, training, kTraining},
-    FlagRule{"fused_cross_entropy", &Execution::fused_cross_entropy, training, kTraining},
-    FlagRule{"eager_loss", &Execution::eager_loss,
+    FlagRule{&Execution::fused_attention, training, kTraining},
+    FlagRule{&Execution::fused_cross_entropy, training, kTraining},
+    FlagRule{&Execution::eager_loss,
              [](const PlanUses& u) { return u.training && !u.plan.execution.fused_cross_entropy; },
              "a training plan whose fused_cross_entropy is false"},
-    FlagRule{"eager_elementwise", &Execution::eager_elementwise,
-             [](const PlanUses& u) { return u.eager_kinds; },
+    FlagRule{&Execution::compiled_loss,
+             [](const PlanUses& u) { return u.training && u.loss_passes; },
+             "a training plan whose fused_cross_entropy and eager_loss are false"},
+    FlagRule{&Execution::reruns_norms,
+             [](const PlanUses& u) { return u.training && u.keeps_norms; },
+             "a training plan with recompute none or selective"},
+    FlagRule{&Execution::lookup_products,
+             [](const PlanUses& u) { return u.training && u.trained_table; },
+             "a training plan with a trained token table"},
+    FlagRule{&Execution::eager_elementwise, [](const PlanUses& u) { return u.eager_kinds; },
              "RMS norms, rotary positions or a gated activation"},
     FlagRule{
-        "eager_ring", &Execution::eager_ring,
+        &Execution::eager_ring,
         [](const PlanUses& u) { return u.training && u.ring && u.plan.execution.fused_attention; },
         "a ring of several context ranks, and fused_attention, in a training plan"},
-    FlagRule{"repeated_heads", &Execution::repeated_heads,
+    FlagRule{&Execution::repeated_heads,
              [](const PlanUses& u) { return u.training && u.grouped_heads; },
              "a training plan of a network with fewer kv_heads than heads"},
-    FlagRule{"gathered_ring", &Execution::gathered_ring,
-             [](const PlanUses& u) { return u.training && u.ring; },
+    FlagRule{&Execution::gathered_ring, [](const PlanUses& u) { return u.training && u.ring; },
              "a ring of several context ranks (context ring or mix) in a training plan"},
-    FlagRule{"reuses_gathered", &Execution::reuses_gathered,
+    FlagRule{&Execution::reuses_gathered,
              [](const PlanUses& u) {
                return u.training && ((u.recomputed_ring && u.plan.execution.gathered_ring) ||
                                      u.recomputed_gather);
              },
              "cp > 1 and recompute full, with context all-gather or, with gathered_ring, a ring"},
-    FlagRule{"overlap_context", &Execution::overlap_context,
-             [](const PlanUses& u) { return u.training && u.ring; },
+    FlagRule{&Execution::overlap_context, [](const PlanUses& u) { return u.training && u.ring; },
              "a ring of several context ranks (context ring or mix) in a training plan"},
-    FlagRule{"regathers_inputs", &Execution::regathers_inputs,
-             [](const PlanUses& u) { return u.gathers_again; },
+    FlagRule{&Execution::regathers_inputs, [](const PlanUses& u) { return u.gathers_again; },
              "a training plan with gathered inputs (a tensor mesh, or tp > 1 with "
              "sequence_parallel or adapters) and without keep_gathered"},
-    FlagRule{"fp8_gathers", &Execution::fp8_gathers,
+    FlagRule{&Execution::fp8_gathers,
              [](const PlanUses& u) { return u.quantised && u.sequence_parallel; },
              "precision fp8 or nvfp4 and tp > 1 with sequence_parallel"},
-    FlagRule{"cast_transposes", &Execution::cast_transposes,
+    FlagRule{&Execution::cast_transposes,
              [](const PlanUses& u) { return u.quantised && u.training; },
              "a training plan in fp8 or nvfp4"},
-    FlagRule{"norms_cast", &Execution::norms_cast,
+    FlagRule{&Execution::norms_cast,
              [](const PlanUses& u) {
                const models::AdapterSpec& adapters = u.plan.network.spec.adapters;
                const bool all_adapted = adapters.rank > 0 && adapters.qkv && adapters.up;
@@ -110,27 +115,31 @@ constexpr std::array kFlagRules = {
              },
              "a training plan in fp8 with fp8_scaling = delayed and products without adapters "
              "behind norms, with fp8_gathers where tp > 1 with sequence_parallel"},
-    FlagRule{"casts_weights", &Execution::casts_weights,
-             [](const PlanUses& u) { return u.quantised && u.training; },
+    FlagRule{&Execution::casts_weights, [](const PlanUses& u) { return u.quantised && u.training; },
              "a training plan in fp8 or nvfp4"},
-    FlagRule{"fp8_inputs", &Execution::fp8_inputs,
+    FlagRule{&Execution::fp8_inputs,
              [](const PlanUses& u) { return u.quantised && u.training && !u.frozen_products; },
              "a training plan in fp8 or nvfp4 without adapters"},
-    FlagRule{"fp8_attention", &Execution::fp8_attention,
-             [](const PlanUses& u) { return u.quantised && u.plan.execution.fused_attention; },
-             "precision fp8 or nvfp4 with fused_attention"},
-    FlagRule{"weighted_activations", &Execution::weighted_activations,
+    FlagRule{&Execution::fp8_attention,
+             [](const PlanUses& u) {
+               return u.quantised && (u.serving || u.plan.execution.fused_attention);
+             },
+             "precision fp8 or nvfp4, in a training plan with fused_attention"},
+    FlagRule{&Execution::weighted_activations,
              [](const PlanUses& u) { return u.training && u.plan.network.spec.moe.experts > 0; },
              "a training plan of a network with experts"},
-    FlagRule{"fused_bias", &Execution::fused_bias, [](const PlanUses& u) { return u.biases; },
+    FlagRule{&Execution::fused_bias, [](const PlanUses& u) { return u.biases; },
              "a network with biases"},
-    FlagRule{"bias_gradient_sums", &Execution::bias_gradient_sums,
+    FlagRule{&Execution::bias_gradient_sums,
              [](const PlanUses& u) { return u.training && u.biases; },
              "a training plan of a network with biases"},
-    FlagRule{"split_transfers", &Execution::split_transfers,
+    FlagRule{&Execution::bias_gradients_apart,
+             [](const PlanUses& u) { return u.training && u.epilogue_biases && !u.quantised; },
+             "a training plan of a network with biases, in 16 bits or more, with fused_bias"},
+    FlagRule{&Execution::split_transfers,
              [](const PlanUses& u) { return u.pipeline && u.whole_boundaries; },
              "pp > 1, and tp > 1 ranks that all hold the stream (1d, without sequence_parallel)"},
-    FlagRule{"cast_gradients", &Execution::cast_gradients,
+    FlagRule{&Execution::cast_gradients,
              [](const PlanUses& u) {
                const Execution& execution = u.plan.execution;
                return u.training && u.sixteen_bits && execution.fp32_gradients &&
@@ -138,77 +147,81 @@ constexpr std::array kFlagRules = {
              },
              "fp32_gradients with parameters narrower than fp32, of a trained embedding or without "
              "fused_grad_accumulation"},
-    FlagRule{"fused_grad_accumulation", &Execution::fused_grad_accumulation, training, kTraining},
-    FlagRule{"attention_copies", &Execution::attention_copies, training, kTraining},
-    FlagRule{"projection_copies", &Execution::projection_copies, splits_projection,
+    FlagRule{&Execution::fused_grad_accumulation, training, kTraining},
+    FlagRule{&Execution::attention_copies, training, kTraining},
+    FlagRule{&Execution::projection_copies, splits_projection,
              "rotary positions and fused_attention in training, without attention_copies"},
-    FlagRule{"copies_master", &Execution::copies_master,
+    FlagRule{&Execution::copies_master,
              [](const PlanUses& u) {
                const Execution& execution = u.plan.execution;
                return u.training && u.device_optimizer && u.sixteen_bits &&
                       execution.master_weights && !execution.fp32_parameters;
              },
              "an optimizer on the device with master_weights beside narrower parameters"},
-    FlagRule{"eager_optimizer", &Execution::eager_optimizer,
+    FlagRule{&Execution::eager_optimizer,
              [](const PlanUses& u) { return u.training && u.device_optimizer; },
              "an optimizer on the device"},
-    FlagRule{"vocab_parallel", &Execution::vocab_parallel,
-             [](const PlanUses& u) { return u.tensor_parallel; }, "tp > 1"},
+    FlagRule{&Execution::vocab_parallel, [](const PlanUses& u) { return u.tensor_parallel; },
+             "tp > 1"},
     FlagRule{
-        "overlap_grad_reduce", &Execution::overlap_grad_reduce,
+        &Execution::overlap_grad_reduce,
         [](const PlanUses& u) { return u.training && (u.data_parallel || u.sequence_parallel); },
         "several data-parallel ranks, or tp > 1 with sequence_parallel"},
-    FlagRule{"overlap_param_gather", &Execution::overlap_param_gather,
+    FlagRule{&Execution::overlap_param_gather,
              [](const PlanUses& u) {
                return u.training && (u.shards_states || u.sharded_host_optimizer);
              },
              "zero_stage > 0 over several data-parallel ranks or with an optimizer on the host"},
-    FlagRule{"overlap_p2p", &Execution::overlap_p2p,
-             [](const PlanUses& u) { return u.training && u.pipeline; },
+    FlagRule{&Execution::overlap_p2p, [](const PlanUses& u) { return u.training && u.pipeline; },
              "a training plan with pp > 1"},
-    FlagRule{"serial_exchanges", &Execution::serial_exchanges, waits_for_messages, kWaits},
-    FlagRule{"synchronised_messages", &Execution::synchronised_messages, waits_for_messages,
-             kWaits},
-    FlagRule{"overlap_tp", &Execution::overlap_tp,
+    FlagRule{&Execution::serial_exchanges, waits_for_messages, kWaits},
+    FlagRule{&Execution::synchronised_messages, waits_for_messages, kWaits},
+    FlagRule{&Execution::overlap_tp,
              [](const PlanUses& u) {
                return u.training && (u.tensor_parallel || u.exchanges_heads || u.expert_parallel);
              },
              "tp, ep or, with context ulysses or mix, cp > 1 in a training plan"},
     FlagRule{
-        "stream_tp", &Execution::stream_tp,
+        &Execution::stream_tp,
         [](const PlanUses& u) { return u.sequence_parallel || u.tensor_mesh || u.cut_adapters; },
         "tp > 1 with sequence_parallel, adapters or on a tensor mesh"},
-    FlagRule{"fp32_gradients", &Execution::fp32_gradients, training, kTraining},
-    FlagRule{"master_weights", &Execution::master_weights,
+    FlagRule{&Execution::fp32_gradients, training, kTraining},
+    FlagRule{&Execution::master_weights,
              [](const PlanUses& u) {
                return u.training && u.sixteen_bits && !u.plan.execution.fp32_parameters;
              },
              "parameters narrower than fp32"},
-    FlagRule{"fp32_parameters", &Execution::fp32_parameters,
+    FlagRule{&Execution::fp32_parameters,
              [](const PlanUses& u) { return u.training && u.sixteen_bits; }, kLowPrecision},
-    FlagRule{"reshard_after_forward", &Execution::reshard_after_forward, gathers, kGathers},
-    FlagRule{"delayed_update", &Execution::delayed_update,
+    FlagRule{&Execution::reshard_after_forward, gathers, kGathers},
+    FlagRule{&Execution::delayed_update,
              [](const PlanUses& u) { return u.training && u.host_optimizer; },
              "an optimizer on host or disk"},
-    FlagRule{"overlap_shared_experts", &Execution::overlap_shared_experts,
-             [](const PlanUses& u) { return u.shared_experts; }, "shared experts and ep > 1"},
-    FlagRule{"deduplicated_dispatch", &Execution::deduplicated_dispatch,
-             sends_tokens, "ep > 1"},
-    FlagRule{"quantised_dispatch", &Execution::quantised_dispatch, sends_tokens, "ep > 1"},
+    FlagRule{&Execution::overlap_shared_experts,
+             [](const PlanUses& u) { return u.training && u.shared_experts; },
+             "a training plan with shared experts and ep > 1"},
+    FlagRule{&Execution::deduplicated_dispatch, sends_tokens, "ep > 1"},
+    FlagRule{&Execution::quantised_dispatch, sends_tokens, "ep > 1"},
     FlagRule{
-        "fused_permutation", &Execution::fused_permutation,
+        &Execution::fused_permutation,
         [](const PlanUses& u) { return sends_tokens(u) && u.plan.execution.deduplicated_dispatch; },
         "ep > 1 and deduplicated_dispatch"},
-    FlagRule{"expert_kernels", &Execution::expert_kernels, has_experts, kExperts},
-    FlagRule{"expert_padding", &Execution::expert_padding,
+    FlagRule{
+        &Execution::expert_kernels,
+        [](const PlanUses& u) {
+          const bool one_cast = u.fp8 && u.plan.execution.fp8_scaling == Fp8Scaling::Delayed;
+          return has_experts(u) && (u.training || (u.quantised && !one_cast));
+        },
+        "a network with experts, in a serving plan in nvfp4 or in fp8 without delayed scaling"},
+    FlagRule{&Execution::expert_padding,
              [](const PlanUses& u) { return u.quantised && has_experts(u); },
              "a network with experts in fp8 or nvfp4"},
-    FlagRule{"eager_expert_bias", &Execution::eager_expert_bias,
+    FlagRule{&Execution::eager_expert_bias,
              [](const PlanUses& u) { return u.plan.network.spec.mlp_bias && has_experts(u); },
              "a network with experts that have biases"},
-    FlagRule{"fused_experts", &Execution::fused_experts, has_experts, kExperts},
-    FlagRule{"fused_router", &Execution::fused_router, has_experts, kExperts},
-    FlagRule{"quantised_gather", &Execution::quantised_gather,
+    FlagRule{&Execution::fused_experts, has_experts, kExperts},
+    FlagRule{&Execution::fused_router, has_experts, kExperts},
+    FlagRule{&Execution::quantised_gather,
              [](const PlanUses& u) {
                return u.training && (u.frozen_products ? u.zero3 : u.shards_states) &&
                       gathers_quantised(u.plan.execution, u.plan.precision);
@@ -216,32 +229,32 @@ constexpr std::array kFlagRules = {
              "zero_stage > 0 (3 where adapters are trained) over several data-parallel "
              "ranks, in fp8 "
              "without scales of blocks"},
-    FlagRule{"hierarchical_gather", &Execution::hierarchical_gather, wide_shards, kWideShards},
-    FlagRule{"quantised_reduce", &Execution::quantised_reduce,
+    FlagRule{&Execution::hierarchical_gather, wide_shards, kWideShards},
+    FlagRule{&Execution::quantised_reduce,
              [](const PlanUses& u) { return u.training && u.scatters_gradients; },
              "gradients that are reduce-scattered (zero_stage > 0 without "
              "allreduce_gradients)"},
-    FlagRule{"allreduce_gradients", &Execution::allreduce_gradients,
+    FlagRule{&Execution::allreduce_gradients,
              [](const PlanUses& u) { return u.training && u.zero1; },
              "zero_stage = 1 over several data-parallel ranks"},
-    FlagRule{"broadcasts_parameters", &Execution::broadcasts_parameters,
+    FlagRule{&Execution::broadcasts_parameters,
              [](const PlanUses& u) {
                return u.training && u.shards_states && !u.zero3 &&
                       !u.plan.execution.overlap_param_gather;
              },
              "zero_stage 1 or 2 over several data-parallel ranks without "
              "overlap_param_gather"},
-    FlagRule{"cuda_graphs", &Execution::cuda_graphs, records_layers, kRecorded},
+    FlagRule{&Execution::cuda_graphs, records_layers, kRecorded},
     FlagRule{
-        "ships_weights", &Execution::ships_weights,
+        &Execution::ships_weights,
         [](const PlanUses& u) { return u.training && schedule_traits(u.plan).spreads_attention; },
         "a schedule with attention on other devices"},
-    FlagRule{"post_validation", &Execution::post_validation,
+    FlagRule{&Execution::post_validation,
              [](const PlanUses& u) { return u.training && can_validate_afterwards(u.plan); },
              "a zero-bubble schedule with pp > 1, embeddings untied or on one device and an "
              "optimizer on the device"},
-    FlagRule{"copies_gathered", &Execution::copies_gathered, zero3, kZero3},
-    FlagRule{"flattens_gradients", &Execution::flattens_gradients, zero3, kZero3},
+    FlagRule{&Execution::copies_gathered, zero3, kZero3},
+    FlagRule{&Execution::flattens_gradients, zero3, kZero3},
 };
 
 // Other members: whether one is stated, and whether it does something.
@@ -270,6 +283,10 @@ constexpr std::array kValueRules = {
     ValueRule{"execution.loss_evaluations",
               [](const PlanUses& u) { return u.plan.execution.loss_evaluations > 0; }, training,
               kTraining},
+    ValueRule{"execution.softmax",
+              [](const PlanUses& u) { return u.plan.execution.softmax != Softmax::Megatron; },
+              [](const PlanUses& u) { return u.training && !u.plan.execution.fused_attention; },
+              "a training plan whose fused_attention is false"},
     ValueRule{"execution.flash_version",
               [](const PlanUses& u) { return u.plan.execution.flash_version > 0; },
               [](const PlanUses& u) { return u.serving || u.plan.execution.fused_attention; },
@@ -311,7 +328,7 @@ constexpr std::array kValueRules = {
               "zero_stage = 3 over several data-parallel ranks with reshard_after_forward"},
     ValueRule{"execution.fp8_scaling",
               [](const PlanUses& u) { return u.plan.execution.fp8_scaling != Fp8Scaling::Delayed; },
-              [](const PlanUses& u) { return u.fp8 && u.training; }, "a training plan in fp8"},
+              [](const PlanUses& u) { return u.fp8; }, "precision fp8"},
     ValueRule{"execution.amax_ranks",
               [](const PlanUses& u) { return u.plan.execution.amax_ranks != AmaxRanks::All; },
               [](const PlanUses& u) {
@@ -366,7 +383,7 @@ std::vector<IdleField> idle_fields(const Plan& plan) {
   for (const FlagRule& rule : kFlagRules) {
     const bool stated = plan.execution.*rule.member != usual.*rule.member;
     if (stated && !rule.applies(uses)) {
-      add(fmt::format("execution.{}", rule.name), rule.needs);
+      add(fmt::format("execution.{}", flag_name(rule.member)), rule.needs);
     }
   }
   return idle;

@@ -21,6 +21,7 @@
 #include "plan/plan.hpp"
 #include "plan/plan_parts.hpp"
 #include "plan/serving/serving.hpp"
+#include "plan/stages.hpp"
 #include "sim/orders/schedule_document.hpp"
 
 namespace orrery::plan {

@@ -29,6 +29,8 @@ void add_layout(const Plan& plan, const BlockPlan& layout, PlanUses& uses) {
   uses.recomputed_ring |= ring && layout.recompute == Recompute::Full;
   uses.recomputed_gather |= layout.cp > 1 && layout.context == ContextParallel::AllGather &&
                             layout.recompute == Recompute::Full;
+  uses.keeps_norms |=
+      layout.recompute == Recompute::None || layout.recompute == Recompute::Selective;
   uses.expert_parallel |= layout.ep > 1;
   uses.data_parallel |= ranks;
   uses.shards_states |= ranks && layout.zero_stage > 0;
@@ -61,6 +63,8 @@ PlanUses uses_of(const Plan& plan) {
   uses.pipeline = plan.pp > 1;
   uses.biases = spec.attention_bias || spec.mlp_bias || spec.attention_output_bias ||
                 spec.head_bias || spec.moe.router_bias;
+  uses.epilogue_biases = uses.biases && plan.execution.fused_bias;
+  uses.loss_passes = !plan.execution.fused_cross_entropy && !plan.execution.eager_loss;
   uses.eager_kinds =
       spec.norm == models::NormKind::RmsNorm || spec.position == models::PositionKind::Rotary ||
       spec.activation == models::Activation::SwiGlu || spec.activation == models::Activation::GeGlu;

@@ -38,8 +38,11 @@ struct PlanUses {
   bool trained_table = false;       // of an embedding
   bool fetched_parameters = false;  // that live off the device
   bool biases = false;
-  bool eager_kinds = false;    // RMS norms, rotary positions or gated activations
-  bool grouped_heads = false;  // several query heads share keys and values
+  bool epilogue_biases = false;  // in the epilogues of products
+  bool loss_passes = false;      // Megatron's loss, not one kernel
+  bool keeps_norms = false;      // some layers do not run again
+  bool eager_kinds = false;      // RMS norms, rotary positions or gated activations
+  bool grouped_heads = false;    // several query heads share keys and values
   bool fp8 = false;
   bool quantised = false;  // fp8 or nvfp4
   bool delayed_scaling = false;

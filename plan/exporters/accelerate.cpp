@@ -84,6 +84,11 @@ bool widens_reductions(const Plan& plan) {
   return plan.precision != DType::Fp32 && plan.execution.fp32_gradients;
 }
 
+// Rank 0 alone reads the checkpoint and broadcasts what it holds: a shard of a tensor-parallel
+// model, which others would take for theirs. Accelerate's own context-parallel files do without,
+// too (examples/torch_native_parallelism/configs).
+bool loads_on_one_rank(const BlockPlan& layout) { return layout.tp == 1 && layout.cp == 1; }
+
 Execution usual(const Plan& plan) {
   Execution execution;
   execution.fp32_gradients = plan.precision == DType::Fp32;
@@ -121,7 +126,7 @@ std::string write(const Plan& plan) {
   line("  fsdp_reshard_after_forward", yes_no(reshard));
   line("  fsdp_offload_params", "false");
   line("  fsdp_state_dict_type", "SHARDED_STATE_DICT");
-  line("  fsdp_cpu_ram_efficient_loading", "true");
+  line("  fsdp_cpu_ram_efficient_loading", yes_no(loads_on_one_rank(layout)));
   line("  fsdp_activation_checkpointing", yes_no(layout.recompute == Recompute::Full));
   line("parallelism_config", "");
   line("  parallelism_config_dp_replicate_size", shards.replicas);

@@ -12,6 +12,7 @@
 #include "plan/launch_script/megatron_conditions.hpp"
 #include "plan/launch_script/megatron_network.hpp"
 #include "plan/launch_script/megatron_patterns.hpp"
+#include "plan/stages.hpp"
 #include "sim/orders/interleaved.hpp"
 
 namespace orrery::plan {
@@ -212,7 +213,10 @@ class MegatronExport {
     add_if(!execution.fused_kernels, "--no-bias-gelu-fusion");
     add_if(!execution.fused_kernels, "--no-bias-swiglu-fusion");
     add_if(!execution.fused_kernels, "--no-bias-dropout-fusion");
-    add_if(execution.fused_cross_entropy, "--cross-entropy-loss-fusion");
+    if (execution.fused_cross_entropy || execution.compiled_loss) {
+      add("--cross-entropy-loss-fusion");
+      add("--cross-entropy-fusion-impl", execution.fused_cross_entropy ? "te" : "native");
+    }
     add_if(!execution.overlap_p2p, "--no-overlap-p2p-communication");
     add_if(!execution.overlap_tp, "--no-async-tensor-model-parallel-allreduce");
     add_if(execution.stream_tp, "--tp-comm-overlap");

@@ -14,9 +14,10 @@
 namespace orrery::plan {
 namespace {
 
-void require(bool expressible, const std::string& what) {
+void require(bool expressible, const std::string& what, const std::string& hint = {}) {
   if (!expressible) {
-    bad_input("torchtitan", fmt::format("TorchTitan's configuration cannot express {}", what));
+    bad_input("torchtitan", fmt::format("TorchTitan's configuration cannot express {}", what),
+              hint);
   }
 }
 
@@ -67,9 +68,14 @@ std::string stage_modules(const Plan& plan) {
 // Ranks over which FSDP shards parameters: context ranks do, too, but are counted apart.
 int sharding_ranks(const Plan& plan) {
   const BlockPlan& layout = plan.blocks.front().layout;
-  return layout.zero_stage != 3    ? 1
+  return layout.zero_stage < 2     ? 1
          : layout.shard_degree > 0 ? layout.shard_degree
                                    : plan.dp * layout.cp;
+}
+
+// To layouts that shard nothing.
+std::string sharding_hint(const BlockPlan& layout) {
+  return layout.zero_stage < 2 ? "--fix zero=2" : "";
 }
 
 // fsdp_enabled of ParallelDims: over a single rank there is none.
@@ -77,27 +83,29 @@ bool sharded(const Plan& plan) { return sharding_ranks(plan) > 1; }
 
 void check_data_parallel(const Plan& plan) {
   const BlockPlan& layout = plan.blocks.front().layout;
-  require(layout.zero_stage == 0 || layout.zero_stage == 3,
-          "ZeRO-1 and ZeRO-2 (parameters are sharded or replicated)");
-  require(layout.zero_stage == 3 || layout.cp == 1, "context parallelism without sharding");
+  require(layout.zero_stage != 1, "ZeRO-1 (FSDP shards gradients, too)", "--fix zero=2");
+  require(layout.zero_stage >= 2 || layout.cp == 1, "context parallelism without sharding",
+          "--fix zero=2");
   require(sharding_ranks(plan) % layout.cp == 0, "a sharding group that cuts context parallelism");
   // parallelize_llama: "DDP has not supported > 1D parallelism".
   require(sharded(plan) || plan.dp == 1 || plan.dp == plan.num_gpus(),
-          "replicas without sharding beside tensor or pipeline parallelism");
+          "replicas without sharding beside tensor or pipeline parallelism", sharding_hint(layout));
   // maybe_enable_amp (torchtitan/distributed/utils.py).
   require(plan.precision != DType::Bf16 || sharded(plan) || (layout.tp == 1 && plan.pp == 1),
-          "mixed precision of tensor or pipeline ranks without sharding");
+          "mixed precision of tensor or pipeline ranks without sharding", sharding_hint(layout));
   require(plan.precision == DType::Bf16 || plan.precision == DType::Fp32,
           fmt::format("{} training here", to_text(plan.precision)));
 }
 
 void check_model_parallel(const Plan& plan) {
   const BlockPlan& layout = plan.blocks.front().layout;
-  require(layout.cp == 1 || layout.context != ContextParallel::Ulysses, "Ulysses");
+  require(layout.cp == 1 || layout.context != ContextParallel::Ulysses, "Ulysses",
+          "--fix context=all-gather");
   require(layout.cp == 1 || layout.zigzag, "context ranks with whole chunks of the sequence");
-  require(layout.tp == 1 || layout.sequence_parallel, "tensor without sequence parallelism");
+  require(layout.tp == 1 || layout.sequence_parallel, "tensor without sequence parallelism",
+          "--fix sequence_parallel=true");
   require(layout.tp == 1 || plan.execution.vocab_parallel,
-          "an embedding that tensor parallelism does not shard");
+          "an embedding that tensor parallelism does not shard", "--fix vocab_parallel=true");
   // seq_len_divisor of ParallelDims, whatever cp is.
   const std::int64_t parts = std::int64_t{2} * layout.tp * layout.cp;
   require(plan.sequence % parts == 0,
@@ -120,8 +128,8 @@ void check_experts(const Plan& plan) {
   require(layout.ep == 1 || layout.expert_cp == 1 || layout.cp == 1,
           "experts that are not spread over the context ranks");
   require(!reorders_experts(layout), "expert-parallel ranks inside tensor or context ranks");
-  require(layout.ep == 1 || sharded(plan),
-          "expert parallelism without sharding over several ranks (ZeRO-3)");
+  require(layout.ep == 1 || sharded(plan), "expert parallelism without sharding over several ranks",
+          sharding_hint(layout));
   const int ranks = sharding_ranks(plan) * (layout.expert_tp == 1 ? layout.tp : 1);
   require(ranks % layout.ep == 0,
           fmt::format("experts of {} ranks within the {} that shard parameters", layout.ep, ranks));
@@ -153,8 +161,10 @@ void check(const Plan& plan) {
     require(run.layout == layout, "blocks with different layouts");
     require(!run.layout.offload.any(), "offloading");
   }
-  require(layout.recompute != Recompute::Operators, "recomputation of chosen operators");
-  require(layout.recompute != Recompute::Selective, "recomputation of the attention core alone");
+  require(layout.recompute != Recompute::Operators, "recomputation of chosen operators",
+          "--fix recompute=full");
+  require(layout.recompute != Recompute::Selective, "recomputation of the attention core alone",
+          "--fix recompute=products");
   check_data_parallel(plan);
   check_model_parallel(plan);
   check_experts(plan);
@@ -194,10 +204,12 @@ std::string training(const Plan& plan) {
 std::string parallelism(const Plan& plan) {
   const BlockPlan& layout = plan.blocks.front().layout;
   const int shard = sharding_ranks(plan) / layout.cp;
+  // FSDP2 keeps gathered parameters as ZeRO-2 does when it does not reshard after the forward.
+  const bool reshard = layout.zero_stage != 2 && plan.execution.reshard_after_forward;
   Section section("parallelism");
   section.set("data_parallel_replicate_degree", plan.dp / shard)
       .set("data_parallel_shard_degree", shard)
-      .name("fsdp_reshard_after_forward", plan.execution.reshard_after_forward ? "always" : "never")
+      .name("fsdp_reshard_after_forward", reshard ? "always" : "never")
       .set("tensor_parallel_degree", layout.tp)
       .set("disable_loss_parallel", !plan.execution.vocab_parallel)
       .set("enable_async_tensor_parallel", plan.execution.stream_tp)

@@ -12,6 +12,7 @@
 #include "base/limits.hpp"
 #include "base/text.hpp"
 #include "plan/importer.hpp"
+#include "plan/stages.hpp"
 
 namespace orrery::plan {
 namespace {

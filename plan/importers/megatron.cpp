@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "base/limits.hpp"
 #include "base/text.hpp"
+#include "plan/dispatchers.hpp"
 #include "plan/importer.hpp"
 #include "plan/launch_script/megatron_conditions.hpp"
 #include "plan/launch_script/megatron_kernels.hpp"
@@ -247,8 +248,10 @@ class MegatronImport {
     execution.fused_attention = backend != 3 && backend != 4 && (flash || !local);
     execution.fused_kernels =
         !any({"--no-bias-gelu-fusion", "--no-bias-swiglu-fusion", "--no-bias-dropout-fusion"});
-    execution.fused_cross_entropy = arguments_.has("--cross-entropy-loss-fusion");
-    arguments_.choice("--cross-entropy-fusion-impl", {"native", "te"});
+    const bool fuses_loss = arguments_.has("--cross-entropy-loss-fusion");
+    const bool one_kernel = arguments_.choice("--cross-entropy-fusion-impl", {"native", "te"}) == 1;
+    execution.fused_cross_entropy = fuses_loss && one_kernel;
+    execution.compiled_loss = fuses_loss && !one_kernel;
     // Without model chunks it is turned off (megatron/training/arguments.py).
     execution.overlap_p2p =
         !arguments_.has("--no-overlap-p2p-communication") && (plan_.chunks > 1 || plan_.pp == 1);
@@ -271,12 +274,12 @@ class MegatronImport {
       fail(kDeepEp, "DeepEP needs the flex dispatcher", "add --moe-token-dispatcher-type flex");
     }
     const std::string backend = arguments_.text(kBackend).value_or("deepep");
-    if (backend != "deepep" && backend != "hybridep") {
+    const std::optional<Dispatcher> library = dispatcher_of_backend(backend);
+    if (!library) {
       fail(kBackend, fmt::format("not modelled: how \"{}\" sends tokens", printable(backend, 80)),
            "deepep and hybridep are modelled");
     }
-    plan_.execution.deduplicated_dispatch = flex;
-    plan_.execution.fused_permutation = flex && backend == "hybridep";
+    set_dispatcher(flex ? *library : Dispatcher::AllToAll, plan_.execution);
     plan_.execution.overlap_shared_experts = arguments_.has("--moe-shared-expert-overlap");
   }
 

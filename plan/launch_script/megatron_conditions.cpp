@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "plan/dispatchers.hpp"
+
 namespace orrery::plan {
 namespace {
 
@@ -85,7 +87,8 @@ std::optional<MegatronConflict> megatron_conflict(const Plan& plan) {
     conflict = conflict_of_joined_passes(plan);
   }
   // Without experts nothing is dispatched.
-  if (!conflict && plan.execution.deduplicated_dispatch && plan.network.spec.moe.experts > 0) {
+  const bool flex = !dispatcher_facts(plan.execution).megatron_backend.empty();
+  if (!conflict && flex && plan.network.spec.moe.experts > 0) {
     conflict = conflict_of_flex_dispatcher(plan);
   }
   const BlockPlan& layout = plan.blocks.front().layout;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "plan/expert_kernels.hpp"
 
 namespace orrery::plan {
 
@@ -14,9 +15,6 @@ bool has_transformer_engine(MegatronArguments& arguments) {
   return arguments.choice("--transformer-impl", {"transformer_engine", "local"}) == 0;
 }
 
-// TEGroupedMLP of core/transformer/moe/experts.py: products and casts of each expert by itself,
-// rows padded in 8 bits and less unless the router or the dispatcher has done so, or tokens are
-// dropped.
 void read_megatron_experts(MegatronArguments& arguments, Plan& plan) {
   // All are read, so that none is left over as unknown.
   const bool fuses_router = arguments.has("--moe-router-fusion");
@@ -28,11 +26,10 @@ void read_megatron_experts(MegatronArguments& arguments, Plan& plan) {
   }
   Execution& execution = plan.execution;
   execution.fused_router = fuses_router;
-  execution.expert_kernels =
-      has_transformer_engine(arguments) && !arguments.has("--moe-use-legacy-grouped-gemm");
-  execution.eager_expert_bias = execution.expert_kernels && plan.network.spec.mlp_bias;
-  execution.expert_padding = execution.expert_kernels && is_quantised(plan.precision) && !padded &&
-                             experts.capacity_factor == 0 && !execution.fused_permutation;
+  if (has_transformer_engine(arguments) && !arguments.has("--moe-use-legacy-grouped-gemm")) {
+    use_transformer_engine_experts(plan.network.spec.mlp_bias, execution);
+  }
+  pad_expert_rows(is_quantised(plan.precision), padded || experts.capacity_factor > 0, execution);
 }
 
 // core/transformer/cuda_graphs.py. Without a scope whole layers; of those with experts only where

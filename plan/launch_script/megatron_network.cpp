@@ -10,6 +10,7 @@
 #include "base/limits.hpp"
 #include "base/math.hpp"
 #include "models/positions.hpp"
+#include "plan/dispatchers.hpp"
 #include "plan/launch_script/megatron_patterns.hpp"
 #include "plan/launch_script/megatron_window.hpp"
 
@@ -48,6 +49,7 @@ void require_expressible(const NetworkSpec& spec) {
   require(spec.family == models::Family::Gpt || spec.family == models::Family::Llama,
           "encoder; only decoder-only networks can be exported");
   require(spec.causal, "bidirectional attention");
+  require(spec.classes == 0, "classifier in place of the vocabulary's head");
   require(!spec.parallel_block, "parallel attention and MLP");
   require(!spec.sandwich_norm && !spec.embedding_norm, "norms after the embedding or a block");
   require(!spec.head_bias && !spec.moe.router_bias, "bias in the head or the router");
@@ -56,6 +58,17 @@ void require_expressible(const NetworkSpec& spec) {
           "ReLU or GeGLU on its command line");
   require(spec.attention_output_bias == spec.mlp_bias && (spec.attention_bias || !spec.mlp_bias),
           "such choice of biases");
+}
+
+// DeepEP by its older name, which all releases know.
+void write_dispatcher(const DispatcherFacts& facts, FlagList& flags) {
+  const bool flex = !facts.megatron_backend.empty();
+  flags.emplace_back("--moe-token-dispatcher-type", flex ? "flex" : "alltoall");
+  if (facts.dispatcher == Dispatcher::DeepEp) {
+    flags.emplace_back("--moe-enable-deepep", "");
+  } else if (flex) {
+    flags.emplace_back("--moe-flex-dispatcher-backend", facts.megatron_backend);
+  }
 }
 
 void write_moe(const NetworkSpec& spec, const Execution& execution, FlagList& flags) {
@@ -68,16 +81,7 @@ void write_moe(const NetworkSpec& spec, const Execution& execution, FlagList& fl
   }
   flags.emplace_back("--moe-ffn-hidden-size", fmt::format("{}", moe.ffn_hidden));
   flags.emplace_back("--moe-grouped-gemm", "");
-  if (execution.deduplicated_dispatch) {
-    flags.emplace_back("--moe-token-dispatcher-type", "flex");
-    if (execution.fused_permutation) {
-      flags.emplace_back("--moe-flex-dispatcher-backend", "hybridep");
-    } else {
-      flags.emplace_back("--moe-enable-deepep", "");
-    }
-  } else {
-    flags.emplace_back("--moe-token-dispatcher-type", "alltoall");
-  }
+  write_dispatcher(dispatcher_facts(execution), flags);
   if (moe.shared_ffn_hidden > 0) {
     flags.emplace_back("--moe-shared-expert-intermediate-size",
                        fmt::format("{}", moe.shared_ffn_hidden));

@@ -21,8 +21,14 @@ bool DeviceReplay::in_root(const Position& position) const {
 }
 
 std::int64_t DeviceReplay::gathered_bytes(const Position& position) const {
-  return position.stays_packed ? position.packed
-                               : position.whole * parameter_bytes(plan_.precision);
+  return position.stays_packed
+             ? position.packed
+             : (position.whole - position.table) * parameter_bytes(plan_.precision);
+}
+
+std::int64_t DeviceReplay::table_bytes(const Position& position) const {
+  return position.gathered && position.has_table ? position.table * parameter_bytes(plan_.precision)
+                                                 : 0;
 }
 
 // Fetched shards land beside the buffer of the gather, which is theirs where nobody shares them
@@ -107,14 +113,35 @@ void DeviceReplay::end_backward(const Position& position) {
   }
 }
 
+void DeviceReplay::share_tables() {
+  Position user;
+  for (const auto& [index, stage] : stages) {
+    for (const Position& position : stage.positions) {
+      user = position.table > 0 ? position : user;
+    }
+  }
+  for (auto& [index, stage] : stages) {
+    for (Position& position : stage.positions) {
+      if (position.has_table) {
+        position.table = user.table;
+        position.packed_table = user.packed_table;
+      }
+      position.packed -= position.packed_table;
+    }
+  }
+}
+
+// A parameter belongs to one unit, so that blocks with a table in common are gathered together
+// (pytorch/torchtitan, apply_fsdp: fully_shard([tok_embeddings, norm, output]) with weight tying).
 void DeviceReplay::gather_root() {
-  if (!facts_.ends_form_root || root_ >= 0) {
+  if (root_ >= 0) {
     return;
   }
   std::int64_t bytes = 0;
   for (const auto& [index, stage] : stages) {
     for (const Position& position : stage.positions) {
-      bytes += position.end && position.gathered ? gathered_bytes(position) : 0;
+      bytes += table_bytes(position);
+      bytes += in_root(position) && position.gathered ? gathered_bytes(position) : 0;
     }
   }
   root_ = memory_.allocate(bytes);

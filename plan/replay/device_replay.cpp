@@ -30,6 +30,7 @@ MemoryPeak DeviceReplay::run(const std::vector<sim::Pass>& passes) {
     release_all(used_features_);
     used_features_.swap(features_);
     step(iteration == 0);
+    release_all(outputs_);
   }
   return peak();
 }
@@ -260,6 +261,20 @@ void DeviceReplay::forward(int stage, std::uint32_t micro_batch, bool runs_again
   }
 }
 
+// What left the device returns a block ahead of its use; parameters, too.
+void DeviceReplay::begin_block_backward(int stage, std::uint32_t micro_batch, std::size_t index) {
+  const std::vector<Position>& positions = stages[stage].positions;
+  Live& live = live_.at({stage, micro_batch});
+  begin_context_gradients(stage, micro_batch, index);
+  restore(at(stage, micro_batch, index), live.buffers[index]);
+  if (index > 0) {
+    restore(at(stage, micro_batch, index - 1), live.buffers[index - 1]);
+  }
+  gather(positions[index]);
+  columns_ = memory_.allocate(positions[index].columns);
+  prefetch(positions, index, true);
+}
+
 void DeviceReplay::backward(int stage, std::uint32_t micro_batch, bool cut) {
   const std::vector<Position>& positions = stages[stage].positions;
   Live& live = live_[{stage, micro_batch}];
@@ -277,20 +292,12 @@ void DeviceReplay::backward(int stage, std::uint32_t micro_batch, bool cut) {
     gradient = last.output_gradient >= 0 ? receive_gradient(last.boundary, cut) : -1;
   }
   for (std::size_t index = positions.size(); index-- > 0;) {
-    const SlicePosition& part = at(stage, micro_batch, index);
-    const BlockMemory& memory = *part.memory;
+    const BlockMemory& memory = *at(stage, micro_batch, index).memory;
     if (positions[index].frozen) {
       break;  // the first ones of the chain
     }
-    begin_context_gradients(stage, micro_batch, index);
     std::vector<Buffer>& buffers = live.buffers[index];
-    restore(part, buffers);
-    if (index > 0) {
-      restore(at(stage, micro_batch, index - 1), live.buffers[index - 1]);
-    }
-    gather(positions[index]);
-    columns_ = memory_.allocate(positions[index].columns);
-    prefetch(positions, index, true);
+    begin_block_backward(stage, micro_batch, index);
     if (memory.output_gradient >= 0) {
       buffers[static_cast<std::size_t>(memory.output_gradient)] = gradient;
     }
@@ -298,6 +305,9 @@ void DeviceReplay::backward(int stage, std::uint32_t micro_batch, bool cut) {
       apply_cut(memory, buffers, live.for_weight_grads);
     } else {
       apply(memory.backward, buffers);
+    }
+    if (memory.logits >= 0) {
+      outputs_.push_back(take(buffers, memory.logits));
     }
     begin_carried(memory);
     end_backward(positions[index]);
@@ -315,6 +325,13 @@ void DeviceReplay::backward(int stage, std::uint32_t micro_batch, bool cut) {
     }
   }
   memory_.release(of_carried);
+  end_backward_pass(stage, micro_batch, gradient, cut);
+}
+
+// `gradient` is that of the stage's input.
+void DeviceReplay::end_backward_pass(int stage, std::uint32_t micro_batch, Buffer gradient,
+                                     bool cut) {
+  Live& live = live_.at({stage, micro_batch});
   if (cut && live.carried >= 0) {
     live.for_weight_grads.insert(live.carried);
   } else {

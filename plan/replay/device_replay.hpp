@@ -29,11 +29,16 @@ struct Position {
   std::int64_t trained = 0;  // of them
   std::int64_t experts = 0;  // of those, of experts, and their part that this device updates
   std::int64_t local_experts = 0;
-  bool gathered = false;      // ZeRO-3
-  bool reduced = false;       // ZeRO-2 and 3
-  bool end = false;           // embedding or head
-  bool frozen = false;        // forward only
-  std::int64_t packed = 0;    // bytes of the buffer of its gather
+  bool gathered = false;    // ZeRO-3
+  bool reduced = false;     // ZeRO-2 and 3
+  bool end = false;         // embedding or head
+  bool frozen = false;      // forward only
+  std::int64_t packed = 0;  // bytes of the buffer of its gather
+  // Elements of a token table that blocks of the device share, bytes of the buffer of its gather,
+  // and whether this block is the one that has it.
+  std::int64_t table = 0;
+  std::int64_t packed_table = 0;
+  bool has_table = false;
   bool stays_packed = false;  // passes read that buffer
   std::int64_t columns = 0;   // bytes that the backward makes of it
   std::int64_t fetched = 0;   // bytes of its shard that a pass fetches from host or disk
@@ -88,6 +93,8 @@ class DeviceReplay {
   std::vector<Unit> units;       // of micro-batches that are not alike; empty: slices come in turn
   bool stops_when_full = false;  // as soon as it does not fit; peaks are those so far
   double place = 0;              // among the ranks that share its states: 0 the first, 1 the last
+  // Once all stages are there: a token table that several blocks use is gathered by itself.
+  void share_tables();
   // Whether these ranks update different parameters, and how many they are.
   std::int64_t differing_ranks() const;
   // Of parameters, gradients and optimizer states alone.
@@ -128,7 +135,9 @@ class DeviceReplay {
   bool keep(const MemoryEvent& event);
   static Buffer take(std::vector<Buffer>& buffers, std::int32_t index);
   bool in_root(const Position& position) const;
-  std::int64_t gathered_bytes(const Position& position) const;
+  std::int64_t gathered_bytes(const Position& position) const;  // without a shared table
+  // What the gather of a shared table fills.
+  std::int64_t table_bytes(const Position& position) const;
   // Gathered parameters of a unit; the buffers of the next ones are there before it is used, so
   // many that Execution::gathers_in_flight units are whole.
   void gather(const Position& position);
@@ -143,6 +152,8 @@ class DeviceReplay {
   // unit stays until no micro-batch in flight needs it.
   void end_forward(const Position& position);
   void end_backward(const Position& position);
+  // Units that stay whole as long as any of their parts is in use: embedding and head where they
+  // form the root, a token table of several blocks.
   void gather_root();
   Unit unit_of(int stage, std::uint32_t unit) const;
   const SlicePosition& at(int stage, std::uint32_t unit, std::size_t position) const;
@@ -160,6 +171,8 @@ class DeviceReplay {
                   Buffer& input);
   // Whole, or `cut`: B alone.
   void backward(int stage, std::uint32_t micro_batch, bool cut);
+  void begin_block_backward(int stage, std::uint32_t micro_batch, std::size_t index);
+  void end_backward_pass(int stage, std::uint32_t micro_batch, Buffer gradient, bool cut);
   // Gradients between stages, with the ones that the schedule's variables hold on to
   // (MemoryFacts::held_gradients).
   Buffer receive_gradient(std::int64_t bytes, bool cut);
@@ -195,6 +208,7 @@ class DeviceReplay {
   std::map<int, std::uint32_t> ended_;  // backwards of an iteration, of stages that copy
   std::vector<Buffer> features_;        // for the next iteration
   std::vector<Buffer> used_features_;   // of this one
+  std::vector<Buffer> outputs_;         // of the last stage (MemoryFacts::keeps_last_outputs)
   std::vector<Buffer> gradients_;
   std::vector<Buffer> low_gradients_;
   std::set<std::pair<std::int32_t, std::int64_t>> kept_;  // buffers that are left to all blocks

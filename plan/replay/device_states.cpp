@@ -254,7 +254,8 @@ void DeviceReplay::shard_parameters() {
   std::size_t unit = 0;
   for (const auto& [index, stage] : stages) {
     for (const Position& position : stage.positions) {
-      const Buffer flat = memory_.allocate(position.whole * bytes);
+      const std::int64_t held = position.has_table ? 0 : position.table;
+      const Buffer flat = memory_.allocate((position.whole - held) * bytes);
       release_all(originals[unit++]);
       memory_.allocate((position.states.parameters - position.states.replaced).value());
       memory_.release(flat);

@@ -25,6 +25,7 @@
 #include "plan/stage/plan_schedule.hpp"
 #include "plan/stage/spread_attention.hpp"
 #include "plan/stage/stage.hpp"
+#include "plan/stage/token_table.hpp"
 #include "plan/stage/transfers.hpp"
 
 namespace orrery::plan {
@@ -44,8 +45,9 @@ bool holds_as_much(const sim::PipelineOrder& fewer, const sim::PipelineOrder& mo
                     });
 }
 
-// The pipeline with no more micro-batches than its steady state needs; all where it has none.
-sim::PipelineOrder short_order(const Plan& plan, BlockCosts& costs) {
+// The pipeline with no more micro-batches than its steady state needs; all where it has none or the
+// last stage keeps something of each of them.
+sim::PipelineOrder short_order(const Plan& plan, const MemoryFacts& facts, BlockCosts& costs) {
   if (schedule_traits(plan).spreads_attention) {
     return layers_in_turn(plan);
   }
@@ -59,7 +61,7 @@ sim::PipelineOrder short_order(const Plan& plan, BlockCosts& costs) {
   sim::ScheduleParams more = params;
   reduced.micro_batches = 2 * plan.pp + params.micro_batches % plan.pp;
   more.micro_batches = reduced.micro_batches + plan.pp;
-  const bool shortens = more.micro_batches <= params.micro_batches &&
+  const bool shortens = !facts.keeps_last_outputs && more.micro_batches <= params.micro_batches &&
                         check_schedule(plan, reduced).empty() && check_schedule(plan, more).empty();
   if (shortens) {
     sim::PipelineOrder fewer = schedule_order(plan, reduced);
@@ -117,7 +119,7 @@ class PlanReplay {
       return {};  // a device's allocations follow other devices' passes
     }
     const sim::PipelineOrder order = plan_.packs.empty()
-                                         ? short_order(plan_, costs())
+                                         ? short_order(plan_, facts_, costs())
                                          : simulate(plan_, {.record_spans = true}).order;
     contents_ = stage_contents(plan_, devices_of_stages(plan_, order));
     if (block_passes(order) > kMaxBlockPasses) {
@@ -149,6 +151,9 @@ class PlanReplay {
                          ? static_cast<std::uint32_t>(frozen_portions(plan_.network))
                          : 0;
       leave_for_host(live[order.device_of[stage]], one);
+    }
+    for (DeviceReplay& replay : replays) {
+      replay.share_tables();
     }
     std::vector<MemoryPeak> peaks(replays.size());
     parallel_for(replays.size(), jobs, [&](std::size_t device) {
@@ -229,6 +234,9 @@ class PlanReplay {
       Position position;
       position.end = costs().network().blocks[static_cast<std::size_t>(piece.block)].kind !=
                      models::BlockKind::Layer;
+      position.has_table =
+          holds_table(costs().network().blocks[static_cast<std::size_t>(piece.block)]) &&
+          !piece.table_elsewhere;
       position.frozen = costs().network().blocks[static_cast<std::size_t>(piece.block)].frozen;
       const Mesh mesh = mesh_of(piece.layout, data_ranks_of(piece, plan_));
       position.states = state_bytes(costs().of(piece.block, piece.layout, micro_batch),
@@ -259,7 +267,12 @@ class PlanReplay {
     double packed = 0;
     for (const StateGroup& group : block.states) {
       elements += group.elements;
-      packed += gathered_bytes(group, piece.layout, mesh, execution, plan_.precision);
+      const double filled = gathered_bytes(group, piece.layout, mesh, execution, plan_.precision);
+      packed += filled;
+      if (group.tied && piece.table_elsewhere) {
+        position.table += group.elements;
+        position.packed_table += static_cast<std::int64_t>(filled);
+      }
       if (stays_packed(group, piece.layout, mesh, execution, plan_.precision)) {
         position.stays_packed = true;
         position.columns += static_cast<std::int64_t>(static_cast<double>(group.transposed) *

@@ -37,7 +37,10 @@ std::int64_t ServingModel::most_tokens(int block) const {
   return samples ? std::min(tokens, options.max_requests) : tokens;
 }
 
-std::optional<Step> ServingModel::merge(const Block& block, std::int64_t tokens) const {
+// Decoding by latent attention merges what it has of the latents, before the product with them
+// (vLLM, v1/attention/backends/mla/common.py, forward: cp_lse_ag_out_rs, then _v_up_proj).
+std::optional<Step> ServingModel::merge(const Block& block, std::int64_t decoded,
+                                        std::int64_t prompted) const {
   if (layout_.cp == 1 || block.attention.heads == 0) {
     return std::nullopt;
   }
@@ -45,7 +48,11 @@ std::optional<Step> ServingModel::merge(const Block& block, std::int64_t tokens)
   const int element = element_bytes(models::Element::Compute, plan_.precision);
   const double dims = as_double(block.attention.value_head_dim > 0 ? block.attention.value_head_dim
                                                                    : block.attention.head_dim);
-  const double bytes = as_double(tokens) * core.heads * (dims * element + sizeof(float));
+  const std::int64_t rank = network().spec.mla.kv_lora_rank;
+  const double elements =
+      as_double(decoded) * (rank > 0 ? as_double(rank) : dims) + as_double(prompted) * dims;
+  const double sums = as_double(decoded + prompted) * sizeof(float);
+  const double bytes = core.heads * (elements * element + sums);
   Step step =
       collective_step("attention_context", sim::CommKind::AllReduce, Axis::Context, Bytes(bytes));
   step.group = group_of(mesh_of(layout_, 1), {Axis::Context}, plan_.cluster.node.gpus);
@@ -54,7 +61,8 @@ std::optional<Step> ServingModel::merge(const Block& block, std::int64_t tokens)
 }
 
 Seconds ServingModel::merge_time(const Block& block, const Iteration& iteration) const {
-  const std::optional<Step> step = merge(block, iteration.tokens());
+  const std::optional<Step> step =
+      merge(block, iteration.decodes, iteration.tokens() - iteration.decodes);
   return step ? step->time : Seconds();
 }
 
@@ -74,7 +82,7 @@ std::vector<Step> ServingModel::collectives(int block, std::int64_t tokens) cons
   const BlockContext lowered = context(block, tokens);
   std::vector<Step> steps = serving_steps(lowered);
   std::erase_if(steps, [](const Step& step) { return !step.collective; });
-  if (const auto merged = merge(lowered.block, tokens)) {
+  if (const auto merged = merge(lowered.block, 0, tokens)) {
     steps.insert(steps.begin(), *merged);
   }
   if (const auto gather = gather_of_logits(lowered.block, tokens)) {

@@ -140,8 +140,8 @@ ServingModel::LinearCost ServingModel::lower(int block, std::int64_t tokens) con
   }
   const costmodel::DeviceModel& device = costs_->blocks.device();
   if (lowered.block.kind == BlockKind::Layer) {  // new keys and values are written to the cache
-    cost.own.other += device.memory_bound(Bytes(2.0 * as_double(tokens) * kv_bytes(lowered.block)),
-                                          MemoryKernel::Copy);
+    const double written = as_double(tokens) * kv_bytes(lowered.block) / layout_.cp;
+    cost.own.other += device.memory_bound(Bytes(2.0 * written), MemoryKernel::Copy);
   } else if (lowered.block.kind == BlockKind::Head) {
     const double logits = as_double(tokens) * as_double(network().spec.vocab);
     cost.own.other += device.memory_bound(Bytes(4 * logits), MemoryKernel::Softmax);
@@ -204,6 +204,16 @@ Seconds ServingModel::decode_attention(const Block& block, const Iteration& iter
                             Seconds(2.0 * keys * core.heads * core.dims / rate));
 }
 
+// Queries and keys that they see: their own, those before them, a window of both.
+double ServingModel::seen_pairs(const Block& block, const PromptPart& part) {
+  const double tokens = as_double(part.tokens);
+  const double done = as_double(part.done);
+  const double window = as_double(block.attention.window);
+  const double growing =
+      block.attention.window > 0 ? std::clamp(window - done, 0.0, tokens) : tokens;
+  return growing * (done + (growing + 1) / 2) + (tokens - growing) * window;
+}
+
 // All prompts in one kernel of equal prompts with as many tokens and query-key pairs.
 Seconds ServingModel::prompt_attention(const Block& block, const Iteration& iteration) const {
   if (iteration.prompts.empty() || block.attention.heads == 0) {
@@ -211,11 +221,13 @@ Seconds ServingModel::prompt_attention(const Block& block, const Iteration& iter
   }
   double tokens = 0;
   double pairs = 0;
+  double seen = 0;
   const std::int64_t window = block.attention.window;
   for (const PromptPart& part : iteration.prompts) {
-    const std::int64_t seen = window > 0 ? std::min(part.done, window) : part.done;
+    const std::int64_t before = window > 0 ? std::min(part.done, window) : part.done;
     tokens += as_double(part.tokens);
-    pairs += as_double(part.tokens) * (as_double(seen) + as_double(part.tokens + 1) / 2);
+    pairs += as_double(part.tokens) * (as_double(before) + as_double(part.tokens + 1) / 2);
+    seen += seen_pairs(block, part);
   }
   const models::AttentionInfo& info = block.attention;
   AttentionShape shape;
@@ -224,18 +236,55 @@ Seconds ServingModel::prompt_attention(const Block& block, const Iteration& iter
   shape.kv_heads = ceil_div(std::max<std::int64_t>(1, info.kv_heads), layout_.tp);
   const double rows = tokens / as_double(shape.batch);
   shape.q_len = std::max<std::int64_t>(1, std::llround(rows));
-  const std::int64_t keys = std::llround(pairs / tokens + (rows - 1) / 2);
-  shape.kv_len = std::max(shape.q_len, keys);
   if (layout_.cp > 1) {  // each has its part of the keys of every query
-    shape.kv_len = ceil_div(shape.kv_len, layout_.cp);
+    shape.kv_len = std::max<std::int64_t>(1, std::llround(seen / tokens / layout_.cp));
     shape.causal = false;
+  } else {
+    shape.kv_len =
+        std::max<std::int64_t>(shape.q_len, std::llround(pairs / tokens + (rows - 1) / 2));
+    shape.window = window;
   }
   shape.head_dim = info.head_dim;
   shape.value_head_dim = info.value_head_dim > 0 ? info.value_head_dim : info.head_dim;
-  shape.window = window;
-  shape.dtype = unquantised(plan_.precision);
+  const bool in_fp8 = plan_.execution.fp8_attention && is_quantised(plan_.precision);
+  shape.dtype = in_fp8 ? DType::Fp8 : unquantised(plan_.precision);
   shape.flash_version = plan_.execution.flash_version;
-  return costs_->blocks.device().attention_forward(shape);
+  return costs_->blocks.device().attention_forward(shape) + expanded_latents(block, iteration);
+}
+
+// Latent attention of prompts works on keys and values of every head. Those of tokens before, found
+// in the cache or computed in earlier iterations, are made of their latents again for every
+// iteration: gathered, multiplied, the keys put together with their rotary part, and what comes of
+// them merged with the attention to the new tokens (vLLM, v1/attention/backends/mla/common.py,
+// _compute_prefill_context).
+Seconds ServingModel::expanded_latents(const Block& block, const Iteration& iteration) const {
+  const models::MlaSpec& mla = network().spec.mla;
+  double earlier = 0;
+  double queries = 0;  // that see any of them
+  for (const PromptPart& part : iteration.prompts) {
+    const std::int64_t window = block.attention.window;
+    earlier += as_double(window > 0 ? std::min(part.done, window) : part.done);
+    queries += part.done > 0 ? as_double(part.tokens) : 0.0;
+  }
+  if (mla.kv_lora_rank == 0 || earlier == 0) {
+    return {};
+  }
+  const costmodel::DeviceModel& device = costs_->blocks.device();
+  const ExpandedLatents of_token = expanded_token(network().spec, block, layout_.tp);
+  const std::int64_t rows =
+      std::max<std::int64_t>(1, std::llround(std::ceil(earlier / layout_.cp)));
+  const double tokens = as_double(rows);
+  const int width = element_bytes(models::Element::Compute, plan_.precision);
+  const double copied = 2.0 * of_token.latents + of_token.joined;
+  const double merged = 3.0 * queries * of_token.context;  // two read, one written
+  const Seconds casts =
+      is_quantised(plan_.precision)
+          ? device.memory_bound(Bytes((width + 1) * tokens * as_double(mla.kv_lora_rank)),
+                                MemoryKernel::Cast)
+          : Seconds();
+  return device.gemm({rows, of_token.columns, mla.kv_lora_rank, 1, plan_.precision, 2}) + casts +
+         device.memory_bound(Bytes(width * tokens * copied), MemoryKernel::Copy) +
+         device.memory_bound(Bytes(width * merged), MemoryKernel::Elementwise);
 }
 
 int ServingModel::layers_of(const Stage& stage) const {
@@ -244,15 +293,18 @@ int ServingModel::layers_of(const Stage& stage) const {
   }));
 }
 
-// Both directions run together; host memory serves both.
+// Both directions run together; host memory serves both. Of a layer with a window the keys in it
+// come up.
 Seconds ServingModel::cache_copies(int stage, const Iteration& iteration) const {
   const double away = plan_.serving->options.host_cache;
   if (away == 0) {
     return {};
   }
   double read = as_double(iteration.keys);
+  double windowed = as_double(iteration.windowed_keys);
   for (const PromptPart& part : iteration.prompts) {
     read += as_double(part.done);
+    windowed += as_double(std::min(part.done, window_));
   }
   double in = 0;
   double out = 0;
@@ -260,7 +312,7 @@ Seconds ServingModel::cache_copies(int stage, const Iteration& iteration) const 
     const Block& block = network().blocks[static_cast<std::size_t>(index)];
     if (block.kind == BlockKind::Layer) {
       const double each = away * kv_bytes(block) / layout_.cp;
-      in += each * read;
+      in += each * (block.attention.window > 0 ? windowed : read);
       out += each * as_double(iteration.tokens());
     }
   }

@@ -8,13 +8,14 @@
 //   prompt   fused attention of the new tokens over all tokens so far, all prompts in one kernel
 //
 // Grouped-query heads that tp exceeds are replicated. Latent attention (MLA) decodes on the latents
-// themselves, which every rank holds whole. The head works on sampled tokens only. With n
-// nano-batches GEMMs and collectives run n times on 1/n of the tokens, and compute, decode
-// attention and network share the GPU (sim/engine/share_curves.hpp). Engines replay CUDA graphs:
-// the host bounds nothing but `host_per_iteration`. Context ranks split the cached tokens of every
-// request: each attends to its part, and the partial results are merged by an all-reduce (flash
-// decoding); everything else they compute alike. Tokens on the host are fetched layer by layer
-// under the layers before, new ones go there the other way.
+// themselves, which every rank holds whole; prompts make keys and values of all heads of them. The
+// head works on sampled tokens only. With n nano-batches GEMMs and collectives run n times on 1/n
+// of the tokens, and compute, decode attention and network share the GPU
+// (sim/engine/share_curves.hpp). Engines replay CUDA graphs: the host bounds nothing but
+// `host_per_iteration`. Context ranks split the cached tokens of every request: each attends to its
+// part, and the partial results are merged by an all-reduce (flash decoding); everything else they
+// compute alike. Tokens on the host are fetched layer by layer under the layers before, new ones go
+// there the other way.
 //
 // Experts may be spread over the ranks of several replicas, which then compute in step: each has
 // its attention, cache and requests, tokens travel to the experts of all and back (the conversions
@@ -151,9 +152,13 @@ class ServingModel {
                    IterationCost& cost);
   IterationCost block_cost(int index, std::span<const Iteration> iterations, std::int64_t parts);
   Seconds decode_attention(const models::Block& block, const Iteration& iteration) const;
+  static double seen_pairs(const models::Block& block, const PromptPart& part);
   Seconds prompt_attention(const models::Block& block, const Iteration& iteration) const;
+  // Keys and values of all heads, made of the latents of earlier tokens of the prompts.
+  Seconds expanded_latents(const models::Block& block, const Iteration& iteration) const;
   // All-reduce that merges the partial attention of context ranks, if there are several.
-  std::optional<Step> merge(const models::Block& block, std::int64_t tokens) const;
+  std::optional<Step> merge(const models::Block& block, std::int64_t decoded,
+                            std::int64_t prompted) const;
   Seconds merge_time(const models::Block& block, const Iteration& iteration) const;
   // All-gather of the head's logits, if tensor ranks have parts of them.
   std::optional<Step> gather_of_logits(const models::Block& block, std::int64_t tokens) const;
@@ -163,6 +168,8 @@ class ServingModel {
   // Of one token of a layer on one device, or over the context ranks: keys and values.
   double kv_bytes(const models::Block& block) const;
   ByteCount workspace(int block, std::int64_t tokens) const;
+  // What expanded_latents() needs while attention runs.
+  ByteCount expansion_bytes(const models::Block& block) const;
 
   Plan plan_;
   BlockPlan layout_;

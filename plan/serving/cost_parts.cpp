@@ -54,7 +54,21 @@ double kv_elements(const models::NetworkSpec& spec, const models::Block& block, 
   return static_cast<double>(heads * (info.head_dim + value));
 }
 
-ByteCount live_activations(const BlockContext& context) {
+ExpandedLatents expanded_token(const models::NetworkSpec& spec, const models::Block& block,
+                               int tp) {
+  const models::MlaSpec& mla = spec.mla;
+  const std::int64_t heads = ceil_div(block.attention.heads, std::int64_t{tp});
+  ExpandedLatents token;
+  token.latents = kv_elements(spec, block, tp);
+  token.columns = heads * (mla.qk_nope_head_dim + mla.v_head_dim);
+  token.keys = as_double(heads * (mla.qk_nope_head_dim + mla.qk_rope_head_dim));
+  token.joined =
+      as_double(heads * mla.qk_nope_head_dim) + as_double(mla.qk_rope_head_dim) + token.keys;
+  token.context = as_double(heads * mla.v_head_dim);
+  return token;
+}
+
+ByteCount live_activations(const BlockContext& context, ByteCount beside_attention) {
   const models::Block& block = context.block;
   const BlockRules rules = rules_of(context.layout, context.execution.vocab_parallel);
   const std::vector<Layout> layouts = produced_layouts(block, rules);
@@ -87,7 +101,8 @@ ByteCount live_activations(const BlockContext& context) {
   }
   ByteCount most;
   for (int index = 0; index < count; ++index) {
-    ByteCount live;
+    const bool attends = block.operators[static_cast<std::size_t>(index)].kind == OpKind::Attention;
+    ByteCount live = attends ? beside_attention : ByteCount();
     for (std::size_t tensor = 0; tensor < lives.size(); ++tensor) {
       if (lives[tensor].first <= index && index <= lives[tensor].last) {
         live += tensor_bytes(context, static_cast<int>(tensor), layouts[tensor]);

@@ -82,7 +82,7 @@ ServingModel::FixedCost ServingModel::fixed_cost(const Stage& stage, const Itera
     if (rows > 0) {
       const LinearParts& own = linear(index, ceil_div(rows, parts)).own;
       cost.gemm += own.gemm * times;
-      cost.network += own.network * times + merge_time(block, iteration);
+      cost.network += own.network * times;
       cost.other += own.other * times;
     }
   }
@@ -113,15 +113,18 @@ IterationCost ServingModel::cost_alone(Stage& stage, const Iteration& iteration,
   int last = -1;  // blocks of a stage come in runs of equal ones
   Seconds decode;
   Seconds prompt;
+  Seconds merge;
   for (const int index : stage.blocks) {
     if (index != last) {
       const Block& block = network().blocks[static_cast<std::size_t>(index)];
       decode = decode_attention(block, iteration);
       prompt = prompt_attention(block, iteration);
+      merge = merge_time(block, iteration);
       last = index;
     }
     cost.of(ServingPart::Decode) += decode;
     cost.of(ServingPart::Prompt) += prompt;
+    cost.of(ServingPart::Network) += merge;
   }
   return cost;
 }

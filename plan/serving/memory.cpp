@@ -22,6 +22,11 @@ using models::BlockKind;
 constexpr std::int64_t kBoundTokens = 4096;
 constexpr double kExpertRounding = 0.5;
 
+// Tokens whose latents are expanded at once: of so many whole requests, or pages of every request.
+constexpr std::int64_t kExpandedRequests = 8;
+constexpr std::int64_t kExpandedPages = 4;
+constexpr std::int64_t kMostExpanded = 65536;
+
 }  // namespace
 
 std::vector<ServingMemory> ServingModel::memory() {
@@ -86,8 +91,41 @@ std::optional<LayerCache> ServingModel::layer_cache(int index) {
   return cache;
 }
 
+// Logits that tensor ranks have parts of are gathered beside these.
 ByteCount ServingModel::workspace(int block, std::int64_t tokens) const {
-  return live_activations(context(block, tokens));
+  const BlockContext lowered = context(block, tokens);
+  const ByteCount live = live_activations(lowered, expansion_bytes(lowered.block));
+  const std::optional<Step> gather = gather_of_logits(lowered.block, tokens);
+  if (!gather) {
+    return live;
+  }
+  const double parts = gather->bytes.value() * (1.0 + 1.0 / layout_.tp);
+  return std::max(live, ByteCount(static_cast<std::int64_t>(std::ceil(parts))));
+}
+
+// Latents as they are gathered, keys without their rotary part and values, and whole keys. Longer
+// contexts are expanded in parts (vLLM, v1/attention/backends/mla/common.py,
+// determine_chunked_prefill_workspace_size).
+ByteCount ServingModel::expansion_bytes(const Block& block) const {
+  const Serving& serving = *plan_.serving;
+  const ServingOptions& options = serving.options;
+  const std::vector<Request>& trace = serving.requests.trace;
+  const bool finds_prefixes =
+      options.prefix_hits > 0 || (trace.empty() && serving.requests.prefixes.count > 0) ||
+      std::any_of(trace.begin(), trace.end(), [](const Request& one) { return one.prefix >= 0; });
+  if (network().spec.mla.kv_lora_rank == 0 ||
+      (options.prefill == Prefill::Separate && !finds_prefixes)) {
+    return {};
+  }
+  const std::int64_t pages = options.max_requests * options.cache_block;
+  const std::int64_t tokens = std::max(
+      pages, std::min(kMostExpanded,
+                      std::max(kExpandedRequests * plan_.sequence, kExpandedPages * pages)));
+  const ExpandedLatents token = expanded_token(network().spec, block, layout_.tp);
+  const double elements = token.latents + as_double(token.columns) + token.keys;
+  return ByteCount(static_cast<std::int64_t>(
+      std::ceil(as_double(ceil_div(tokens, std::int64_t{layout_.cp})) * elements *
+                element_bytes(models::Element::Compute, plan_.precision))));
 }
 
 Seconds ServingModel::busy_bound(std::int64_t tokens, std::int64_t keys) {

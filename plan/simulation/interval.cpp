@@ -48,12 +48,22 @@ double site_spread(CostClass kind) {
   }
 }
 
+// The standard deviation that the 90th percentile of its left-out errors implies; 0: none is known.
+double spread_of_nvfp4(const std::vector<costmodel::KernelAccuracy>& rows) {
+  const auto found = std::find_if(rows.begin(), rows.end(), [](const auto& row) {
+    return row.kernel.starts_with("gemm nvfp4 ");
+  });
+  return found != rows.end() ? found->p90 / 1.645 : 0;
+}
+
 }  // namespace
 
 costmodel::Spreads spreads_of(const costmodel::Profile& profile, DType precision) {
   costmodel::Spreads spreads = profile.spread;
   if (precision == DType::Nvfp4 && costmodel::nvfp4_as_fp8(profile.gemm)) {
     spreads.gemm *= costmodel::kSpreadWidening;
+  } else if (precision == DType::Nvfp4) {
+    spreads.gemm = std::max(spreads.gemm, spread_of_nvfp4(profile.kernels.accuracy));
   }
   return spreads;
 }

@@ -25,6 +25,8 @@ std::vector<double> times_of_blocks(const Plan& plan) {
   alone.chunks = 1;
   alone.micro_batch = 1;
   alone.encoder_parts = 1;
+  alone.slices = 1;
+  alone.slice_tokens.clear();
   const BlockPlan layout;
   alone.blocks = {{static_cast<int>(plan.network.chain.size()), layout}};
   BlockCosts costs(alone);

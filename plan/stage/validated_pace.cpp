@@ -33,13 +33,29 @@ SimTime reduction_tail(const Plan& plan, const std::vector<StageCost>& stages,
   return tail;
 }
 
+// The stages at both ends, where their devices share a table; none where they do not.
+std::vector<int> stages_with_table(const Plan& plan, const sim::PipelineOrder& order) {
+  return may_sum_tables(plan, order.device_of)
+             ? std::vector<int>{0, static_cast<int>(order.device_of.size()) - 1}
+             : std::vector<int>{};
+}
+
+// The sum of their gradients, on a service of its own, sends nothing.
+void add_table_sum(const Plan& plan, const std::vector<std::uint16_t>& device_of, BlockCosts& costs,
+                   sim::PipelineCosts& passes) {
+  const std::vector<int> devices = devices_with_table(plan, device_of, stage_contents(plan));
+  passes.forward.push_back(to_sim_time(tied_embedding_time(plan, devices, costs)));
+  passes.send_forward.push_back({});
+  passes.send_backward.push_back({});
+}
+
 }  // namespace
 
 bool can_validate_afterwards(const Plan& plan) {
   sim::ScheduleParams several = schedule_params(plan);
   several.iterations = kIterations;
   return plan.pp > 1 && updates_on_device(plan) && schedule_traits(plan).synchronous &&
-         check_schedule(plan, several).empty() && !may_sum_tables(plan, schedule_devices(plan));
+         check_schedule(plan, several).empty() && !layers_use_table(plan.network);
 }
 
 bool validates_afterwards(const Plan& plan) {
@@ -51,7 +67,8 @@ SimTime validated_iteration(const Plan& plan, const sim::PipelineOrder& order,
                             BlockCosts& costs) {
   sim::ScheduleParams params = schedule_params(plan);
   params.iterations = kIterations;
-  const sim::PipelineOrder all = sim::with_post_validation(order, params);
+  const std::vector<int> shared = stages_with_table(plan, order);
+  const sim::PipelineOrder all = sim::with_post_validation(order, params, shared);
   const auto virtual_stages = static_cast<std::size_t>(all.num_virtual_stages);
   for (const StageCost& stage : stages) {
     passes.optimizer.push_back(
@@ -69,6 +86,10 @@ SimTime validated_iteration(const Plan& plan, const sim::PipelineOrder& order,
         sends->push_back(known.of(plan, kStateOfNorm, 1, d, d + 1));
       }
     }
+  }
+  if (!shared.empty()) {
+    passes.forward.resize(virtual_stages - 1);
+    add_table_sum(plan, order.device_of, costs, passes);
   }
   for (std::vector<SimTime>* times : {&passes.forward, &passes.input_grad, &passes.weight_grad,
                                       &passes.backward, &passes.optimizer}) {

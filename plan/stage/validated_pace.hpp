@@ -3,7 +3,8 @@
 // (Execution::post_validation, sim/orders/post_validation.hpp). A device that has reduced its
 // gradients adds them to the state of the norm, which travels along the devices, updates at once
 // and begins its next iteration. An update that the whole norm would have changed is made again;
-// that is rare and left out.
+// that is rare and left out. Where the first and the last stage share a table, its gradients are
+// added up beside the weight gradients that are left.
 #pragma once
 
 #include <vector>
@@ -13,8 +14,8 @@
 
 namespace orrery::plan {
 
-// Whether the plan's schedule can validate afterwards, its optimizer is on the devices and no tied
-// table makes the first and the last stage meet.
+// Whether the plan's schedule can validate afterwards, its optimizer is on the devices and no layer
+// between the first and the last stage shares their table.
 bool can_validate_afterwards(const Plan& plan);
 // Whether it does.
 bool validates_afterwards(const Plan& plan);

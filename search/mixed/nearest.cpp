@@ -8,7 +8,6 @@
 #include "base/error.hpp"
 #include "base/interrupt.hpp"
 #include "base/quantity_text.hpp"
-#include "plan/simulation/simulate.hpp"
 #include "search/nearest_parts.hpp"
 
 namespace orrery::search {
@@ -34,18 +33,12 @@ class Turns {
 
 // Whether all GPUs together hold parameters and optimizer once, which no plan has less of.
 bool holds_states(const plan::MixedPlan& base) {
-  plan::Plan whole = plan::pool_view(base, 0);
-  whole.batch = 1;
-  const auto length = static_cast<int>(whole.network.chain.size());
-  whole.stage_blocks = {length};
-  whole.blocks = {{length, plan::BlockPlan()}};
-  const plan::StageMemory memory = plan::Simulator(whole).memory(whole).front();
   double held = 0;
   for (const topologies::Pool& pool : base.machine->cluster.pools) {
     held += static_cast<double>((pool.cluster.gpu.memory - base.shape.memory_reserve).value()) *
             pool.cluster.num_gpus();
   }
-  return static_cast<double>((memory.parameters + memory.optimizer).value()) <= held;
+  return static_cast<double>(states_once(plan::pool_view(base, 0)).value()) <= held;
 }
 
 // A plan that fits; nothing when none does, none exists or it takes too long.
@@ -60,7 +53,10 @@ std::optional<plan::MixedPlan> first_that_fits(const plan::MixedPlan& base, cons
     first.time_limit = std::min(first.time_limit, part);
     MixedOutcome outcome = search_mixed(base, first, {}, part);
     return outcome.best ? std::optional(std::move(outcome.best->plan)) : std::nullopt;
-  } catch (const Error&) {  // no plan divides it
+  } catch (const Error& error) {  // no plan divides it
+    if (error.kind() != ErrorKind::BadInput) {
+      throw;
+    }
     return std::nullopt;
   }
 }
@@ -100,7 +96,10 @@ std::optional<plan::MixedPlan> with_setting(const Problem& problem, const std::s
     plan::MixedPlan other = mixed_base_plan(with_settings(problem, {setting}));
     other.shape.execution = base.shape.execution;
     return first_that_fits(other, options, patience);
-  } catch (const Error&) {  // a fabric that cannot have so many, a precision that it lacks
+  } catch (const Error& error) {  // a fabric that cannot have so many, a precision that it lacks
+    if (error.kind() != ErrorKind::BadInput) {
+      throw;
+    }
     return std::nullopt;
   }
 }
@@ -118,8 +117,20 @@ void more_nodes(const Problem& problem, const plan::MixedPlan& base, const topol
                     nodes * pool.cluster.node.gpus, pool.cluster.num_nodes),
         std::move(*plan)};
   };
-  if (auto change = on_more_nodes(pool.cluster.num_nodes, patience, with_nodes)) {
-    changes.push_back(std::move(*change));
+  int fewest = 0;
+  // The first number that has a plan, as far as patience goes.
+  const auto first_of = [&](const std::vector<int>& numbers) {
+    std::optional<MixedNearestChange> change;
+    for (std::size_t i = 0; i < numbers.size() && !change && !patience.over(); ++i) {
+      change = with_nodes(numbers[i]);
+      fewest = numbers[i];
+    }
+    return change;
+  };
+  std::optional<MixedNearestChange> change = first_of(node_doublings(pool.cluster.num_nodes));
+  if (change) {
+    std::optional<MixedNearestChange> fewer = first_of(node_counts_below(fewest));
+    changes.push_back(std::move(fewer ? *fewer : *change));
   }
 }
 

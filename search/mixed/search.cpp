@@ -10,10 +10,10 @@
 #include <queue>
 #include <utility>
 
-#include "base/crew.hpp"
 #include "base/error.hpp"
 #include "base/interrupt.hpp"
 #include "base/parallel.hpp"
+#include "base/worker_crew.hpp"
 #include "search/mixed/empty_space.hpp"
 #include "search/mixed/options_check.hpp"
 #include "search/mixed/worker.hpp"
@@ -53,13 +53,12 @@ class Search {
         options_(options),
         first_time_(first_time),
         keep_(kSpare * static_cast<std::size_t>(options.top) + 1),
-        crew_(thread_count(options.jobs)) {
-    workers_.push_back(
-        std::make_unique<MixedWorker>(base, options.constraints, [this] { return is_overdue(); }));
-    outcome_.whole_space = workers_.front()->space().is_whole();
-    while (static_cast<int>(workers_.size()) < thread_count(options.jobs)) {
-      workers_.push_back(std::make_unique<MixedWorker>(*workers_.front()));
-    }
+        workers_(thread_count(options.jobs), [&](const MixedWorker* first) {
+          return first != nullptr ? std::make_unique<MixedWorker>(*first)
+                                  : std::make_unique<MixedWorker>(base, options.constraints,
+                                                                  [this] { return is_overdue(); });
+        }) {
+    outcome_.whole_space = workers_.leader().space().is_whole();
   }
 
   MixedOutcome run(const std::function<void(const ProgressReport&)>& progress) {
@@ -83,23 +82,12 @@ class Search {
   }
 
  private:
-  // body(worker, index) for all indices below `count`, by all threads.
-  template <typename Body>
-  void for_each(std::size_t count, Body body) {
-    std::atomic<std::size_t> next{0};
-    crew_.run([&](int thread) {
-      for (std::size_t index = next++; index < count; index = next++) {
-        body(*workers_[static_cast<std::size_t>(thread)], index);
-      }
-    });
-  }
-
   void open_all() {
-    std::vector<MixedNode> roots(workers_.front()->space().arrangements().size());
+    std::vector<MixedNode> roots(workers_.leader().space().arrangements().size());
     // Some are enough to look for a first plan. After an early end none has a bound.
     const std::size_t stride = std::max<std::size_t>(1, roots.size() / kFirstTries);
     std::atomic<bool> skips = false;
-    for_each(roots.size(), [&](MixedWorker& worker, std::size_t index) {
+    workers_.for_each(roots.size(), [&](MixedWorker& worker, std::size_t index) {
       if (is_overdue() && index % stride != 0) {
         skips = true;
         return;
@@ -157,7 +145,7 @@ class Search {
     if (!outcome_.closest_overflow.empty()) {
       known.closest = least_excess_;
     }
-    for_each(batch.size(), [&](MixedWorker& worker, std::size_t index) {
+    workers_.for_each(batch.size(), [&](MixedWorker& worker, std::size_t index) {
       if (!is_stopped()) {
         steps[index] = worker.step(batch[index], known);
       }
@@ -196,7 +184,7 @@ class Search {
     }
     MixedKnown known;
     known.found = !outcome_.closest_overflow.empty();
-    std::vector<std::optional<MixedStep>> tried = {workers_.front()->step(node, known)};
+    std::vector<std::optional<MixedStep>> tried = {workers_.leader().step(node, known)};
     reject_overflows({node}, tried);
     MixedStep& step = *tried.front();
     if (step.misfit) {
@@ -247,8 +235,8 @@ class Search {
     }
     std::sort(fastest.begin(), fastest.end());
     for (const auto& [time, index] : fastest) {
-      const plan::MemoryVerdict verdict = workers_.front()->replay(
-          batch[index], replay_reserve(), static_cast<int>(workers_.size()));
+      const plan::MemoryVerdict verdict =
+          workers_.leader().replay(batch[index], replay_reserve(), workers_.size());
       if (verdict.fits) {
         return;
       }
@@ -278,7 +266,7 @@ class Search {
   // The plans of the answer; the best one was replayed before.
   std::vector<MixedNode> listed() {
     std::vector<char> fits(ranked_.size(), 1);
-    for_each(ranked_.size(), [&](MixedWorker& worker, std::size_t index) {
+    workers_.for_each(ranked_.size(), [&](MixedWorker& worker, std::size_t index) {
       fits[index] = index == 0 || worker.replay(ranked_[index].node, replay_reserve(), 1).fits;
     });
     std::vector<MixedNode> plans;
@@ -315,7 +303,7 @@ class Search {
     Drawing drawing(options_, elapsed(), plans.size() * static_cast<std::size_t>(draws),
                     {outcome_.simulated, best_time(), outcome_.gap_fraction, outcome_.lower_bound},
                     progress);
-    for_each(plans.size(), [&](MixedWorker& worker, std::size_t index) {
+    workers_.for_each(plans.size(), [&](MixedWorker& worker, std::size_t index) {
       const plan::MixedPlan& plan = worker.configure(plans[index]);
       found[index] =
           MixedFound{plan, worker.simulate(plans[index], draws, [&] { return drawing.is_over(); })};
@@ -342,8 +330,7 @@ class Search {
   const Options& options_;
   Seconds first_time_;
   std::size_t keep_;
-  std::vector<std::unique_ptr<MixedWorker>> workers_;
-  Crew crew_;  // a thread for each worker, as far as the system has them
+  WorkerCrew<MixedWorker> workers_;
   std::priority_queue<MixedNode, std::vector<MixedNode>, Later> heap_;
   std::vector<MixedNode> roots_;
   std::vector<Ranked> ranked_;

@@ -8,6 +8,7 @@
 
 #include "plan/block/relayout.hpp"
 #include "plan/schedule_traits.hpp"
+#include "plan/slices.hpp"
 #include "plan/stage/memory.hpp"
 #include "search/pareto_chain.hpp"
 #include "search/per_block/cuts.hpp"
@@ -18,6 +19,7 @@ namespace {
 
 constexpr std::size_t kMostCandidates = 8;  // strategies that the dynamic program chooses from
 constexpr std::size_t kMostUsual = 2;       // of them, that whole plans are made of
+constexpr double kLeastUse = 0.5;           // blocks of a strategy that is used
 constexpr double kUnavailable = 1e18;       // seconds
 
 const BlockChoice* find(const std::vector<BlockChoice>& choices, std::uint16_t strategy) {
@@ -51,9 +53,14 @@ std::vector<int> rounded_cut(const Shares& shares, int positions) {
   return cut;
 }
 
-// The strategies that the fractions use most, most used first.
-std::vector<std::uint16_t> most_used(const MeshCosts& costs, const Shares& shares) {
-  std::vector<std::pair<double, std::uint16_t>> used;
+struct Use {
+  double blocks = 0;  // in all stages
+  std::uint16_t strategy = 0;
+};
+
+// Of strategies that every block may take, most used first.
+std::vector<Use> uses_of(const MeshCosts& costs, const Shares& shares) {
+  std::vector<Use> uses;
   for (const std::uint16_t strategy : costs.shared) {
     double sum = 0;
     for (const auto& of_stage : shares.blocks) {
@@ -63,14 +70,18 @@ std::vector<std::uint16_t> most_used(const MeshCosts& costs, const Shares& share
         }
       }
     }
-    used.push_back({-sum, strategy});
+    uses.push_back({sum, strategy});
   }
-  std::stable_sort(used.begin(), used.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::stable_sort(uses.begin(), uses.end(),
+                   [](const Use& a, const Use& b) { return a.blocks > b.blocks; });
+  return uses;
+}
+
+std::vector<std::uint16_t> most_used(const MeshCosts& costs, const Shares& shares) {
   std::vector<std::uint16_t> result;
-  for (const auto& [sum, strategy] : used) {
+  for (const Use& use : uses_of(costs, shares)) {
     if (result.size() < kMostCandidates) {
-      result.push_back(strategy);
+      result.push_back(use.strategy);
     }
   }
   return result;
@@ -80,6 +91,16 @@ std::vector<std::uint16_t> most_used(const MeshCosts& costs, const Shares& share
 
 Drafter::Drafter(const PerBlockSpace& space, plan::Simulator& simulator, plan::BlockCosts& costs)
     : space_(space), simulator_(simulator), costs_(costs), plan_(space.homogeneous().base()) {}
+
+std::vector<std::uint16_t> Drafter::used(const MeshCosts& costs, const Shares& shares) {
+  std::vector<std::uint16_t> result;
+  for (const Use& use : uses_of(costs, shares)) {
+    if (use.blocks >= kLeastUse) {
+      result.push_back(use.strategy);
+    }
+  }
+  return result;
+}
 
 void Drafter::leave_free(ByteCount margin) {
   plan_.memory_reserve = space_.homogeneous().base().memory_reserve + margin;
@@ -334,11 +355,31 @@ Draft draft_of(const plan::Plan& plan, const MeshCosts& costs) {
                                          static_cast<std::uint16_t>(strategy - all.begin()))};
 }
 
+// Of plan_.
+plan::MemoryVerdict Drafter::memory_verdict() {
+  if (free_.empty()) {
+    return simulator_.fits(plan_);
+  }
+  const std::vector<plan::StageMemory> memory = simulator_.memory(plan_);
+  plan::MemoryVerdict verdict = plan::memory_verdict(plan_, memory);
+  const ByteCount capacity = plan_.cluster.gpu.memory - plan_.memory_reserve;
+  for (std::size_t device = 0; device < std::min(free_.size(), memory.size()); ++device) {
+    const ByteCount excess = memory[device].total() + free_[device] - capacity;
+    verdict.excess = std::max(verdict.excess, excess);
+    verdict.fits = verdict.fits && excess <= ByteCount();
+  }
+  return verdict;
+}
+
 Drafter::Score Drafter::score(const StageMesh& mesh, const Pipeline& pipeline,
                               const MeshCosts& costs, const Draft& draft) {
   space_.configure(mesh, pipeline, costs.strategies, draft, plan_);
-  const plan::MemoryVerdict verdict = simulator_.fits(plan_);
   Score score;
+  if (pipeline.slices > 1 && !plan::slices_problem(plan_).empty()) {
+    score.excess = plan_.cluster.gpu.memory;
+    return score;
+  }
+  const plan::MemoryVerdict verdict = memory_verdict();
   score.fits = verdict.fits;
   score.excess = verdict.excess;
   if (verdict.fits) {

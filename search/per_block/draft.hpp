@@ -5,12 +5,15 @@
 // exact Pareto dimension, conversions between unlike neighbours); the best of them when simulated.
 // `improve` simulates it and its neighbours - a block moved to another stage, a strategy exchanged
 // on the busiest or fullest device, with Moves::Any first a block moved between any two stages -
-// and keeps what is faster, until none is or the budget is spent: what is minimised is what is
-// reported. Deterministic.
+// and keeps what is faster, until none is or the budget is spent; `anneal` also goes on from what
+// is a little slower: what is minimised is what is reported. Deterministic.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "plan/simulation/simulate.hpp"
 #include "search/per_block/program.hpp"
@@ -37,8 +40,18 @@ class Drafter {
   enum class Moves : std::uint8_t { Likely, Any };
   DraftResult improve(const StageMesh& mesh, const Pipeline& pipeline, const MeshCosts& costs,
                       Draft draft, int budget, Moves moves = Moves::Likely);
+  // Random neighbours of a draft that fits, also slower ones, less and less so: of many blocks that
+  // take each other's time two have to change before one is faster. `candidates` are strategies
+  // that blocks are given; `stop` is asked now and then.
+  DraftResult anneal(const StageMesh& mesh, const Pipeline& pipeline, const MeshCosts& costs,
+                     Draft draft, std::vector<std::uint16_t> candidates,
+                     const std::function<bool()>& stop);
+  // Strategies of which the fractions use half a block and more, most used first.
+  static std::vector<std::uint16_t> used(const MeshCosts& costs, const Shares& shares);
   // Plans from now on leave so much of every device free.
   void leave_free(ByteCount margin);
+  // And so much of each (empty: nothing).
+  void leave_free_on_each(std::vector<ByteCount> margins) { free_ = std::move(margins); }
 
  private:
   struct Score {
@@ -64,6 +77,7 @@ class Drafter {
   std::optional<Draft> relieved(const StageMesh& mesh, const Pipeline& pipeline,
                                 const MeshCosts& costs, const std::vector<int>& cut,
                                 std::uint16_t usual, std::uint16_t smaller, int chunk);
+  plan::MemoryVerdict memory_verdict();
   Score score(const StageMesh& mesh, const Pipeline& pipeline, const MeshCosts& costs,
               const Draft& draft);
 
@@ -71,7 +85,8 @@ class Drafter {
   plan::Simulator& simulator_;
   plan::BlockCosts& costs_;
   plan::Plan plan_;
-  plan::Simulation last_;  // of the last draft scored
+  std::vector<ByteCount> free_;  // by device
+  plan::Simulation last_;        // of the last draft scored
   std::int64_t simulated_ = 0;
 };
 

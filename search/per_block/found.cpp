@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "base/parallel.hpp"
+
 namespace orrery::search {
 
 void FoundPlans::keep(FoundPlan found) {
@@ -24,6 +26,16 @@ void FoundPlans::offer(FoundPlan found, plan::Simulator& simulator) {
   if (!late && !known && verdict(found.plan, simulator).fits) {
     keep(std::move(found));
   }
+}
+
+std::vector<Found> FoundPlans::drawn(const std::function<bool()>& stop) const {
+  std::vector<Found> drawn(plans_.size());
+  parallel_for(plans_.size(), jobs_, [&](std::size_t index) {
+    drawn[index].plan = plans_[index].plan;
+    drawn[index].simulation = plan::simulate(
+        drawn[index].plan, {.interval_draws = plan::kIntervalDraws, .stop_draws = stop});
+  });
+  return drawn;
 }
 
 }  // namespace orrery::search

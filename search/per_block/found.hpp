@@ -4,9 +4,11 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <vector>
 
 #include "search/tree/memory_check.hpp"
+#include "search/tree/search.hpp"
 
 namespace orrery::search {
 
@@ -30,6 +32,9 @@ class FoundPlans {
   plan::MemoryVerdict verdict(const plan::Plan& plan, plan::Simulator& simulator) const {
     return replay_verdict(plan, simulator, reserve_, jobs_);
   }
+
+  // Each with the interval of its time, as far as `stop` lets it be drawn.
+  std::vector<Found> drawn(const std::function<bool()>& stop) const;
 
   bool empty() const { return plans_.empty(); }
   Seconds best() const { return plans_.front().time; }

@@ -88,7 +88,9 @@ PerBlockNode PerBlockNodeReader::read(ByteReader& in) {
 const std::vector<Pipeline>& PerBlockNodeReader::pipelines_of(std::uint32_t mesh) {
   const auto [place, is_new] = pipelines_.try_emplace(mesh);
   if (is_new) {
-    place->second = space_.pipelines(space_.meshes()[mesh]);
+    const StageMesh& shape = space_.meshes()[mesh];
+    place->second =
+        admitted_ == Pipelines::All ? space_.all_pipelines(shape) : space_.pipelines(shape);
   }
   return place->second;
 }

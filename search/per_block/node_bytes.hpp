@@ -38,8 +38,11 @@ class PerBlockNodeWriter {
 // Error where a node cannot be one of the space.
 class PerBlockNodeReader {
  public:
-  PerBlockNodeReader(const PerBlockSpace& space, CostsOf costs_of)
-      : space_(space), costs_of_(std::move(costs_of)) {}
+  // `pipelines`: of the space, or those that have no bound, too.
+  enum class Pipelines : std::uint8_t { Bounded, All };
+  PerBlockNodeReader(const PerBlockSpace& space, CostsOf costs_of,
+                     Pipelines pipelines = Pipelines::Bounded)
+      : space_(space), costs_of_(std::move(costs_of)), admitted_(pipelines) {}
   PerBlockNode read(ByteReader& in);
 
  private:
@@ -57,6 +60,7 @@ class PerBlockNodeReader {
 
   const PerBlockSpace& space_;
   CostsOf costs_of_;
+  Pipelines admitted_;
   std::map<std::uint32_t, std::vector<Pipeline>> pipelines_;
   Once<Shares> shares_;
   Once<std::vector<PassPath>> paths_;

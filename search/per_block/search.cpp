@@ -5,9 +5,9 @@
 #include <cmath>
 
 #include "base/parallel.hpp"
-#include "search/per_block/capacity.hpp"
 #include "search/per_block/checkpoint.hpp"
 #include "search/per_block/clock.hpp"
+#include "search/per_block/opened.hpp"
 #include "search/per_block/split.hpp"
 #include "search/per_block/worker_pool.hpp"
 #include "search/tree/drawing.hpp"
@@ -31,7 +31,7 @@ class PerBlockSearch {
         first_(first_options(options)),
         clock_(options),
         base_(base),
-        constraints_(without_slices(options.constraints)),
+        constraints_(per_block_constraints(options.constraints)),
         space_(base_, constraints_),
         inputs_(make_inputs()),
         checkpoint_(first_, clock_, inputs_),
@@ -46,6 +46,7 @@ class PerBlockSearch {
     if (!resumed) {
       search_homogeneous();
     }
+    result_.homogeneous_is_closed = !clock_.is_cut();
     if (is_spread()) {
       pool_.join(*options_.ranks, inputs_);
     }
@@ -62,6 +63,9 @@ class PerBlockSearch {
       report();
       checkpoint_.save_when_due(state_);
     }
+    if (!has_work() && !state_.looked_beside) {
+      look_beside();
+    }
     checkpoint_.save(state_);
     return finish();
   }
@@ -75,12 +79,7 @@ class PerBlockSearch {
     return compares ? per_block_inputs(base_, first_) : std::vector<InputHash>();
   }
 
-  bool has_resumed() {
-    const auto costs_of = [this](std::uint32_t mesh) -> const MeshCosts& {
-      return this->costs_of(mesh);
-    };
-    return checkpoint_.read(space_, costs_of, state_);
-  }
+  bool has_resumed() { return checkpoint_.read(space_, all_costs(), state_); }
 
   PerBlockWork work(PerBlockTask task, PerBlockNode node) const {
     return {task, best(), until(), std::move(node), {}, {}};
@@ -94,6 +93,7 @@ class PerBlockSearch {
     state_.closed = outcome.best ? outcome.lower_bound.value() : state_.closed;
     result_.outcome.simulated = outcome.simulated;
     result_.outcome.closest_overflow = outcome.closest_overflow;
+    result_.outcome.closest = outcome.closest;
     if (outcome.best) {
       result_.homogeneous = outcome.best->simulation.iteration_time;
       found_.keep({outcome.best->simulation.iteration_time, outcome.best->plan});
@@ -106,6 +106,9 @@ class PerBlockSearch {
   void bound_meshes() {
     std::vector<PerBlockWork> batch;
     for (std::uint32_t mesh = 0; mesh < space_.meshes().size(); ++mesh) {
+      if (space_.pipelines(space_.meshes()[mesh]).empty()) {
+        continue;
+      }
       PerBlockNode node;
       node.bound = space_.homogeneous().roofline().value();
       node.mesh = mesh;
@@ -120,6 +123,9 @@ class PerBlockSearch {
   }
 
   const MeshCosts& costs_of(std::uint32_t mesh) { return pool_.leader().costs_of(mesh); }
+  CostsOf all_costs() {
+    return [this](std::uint32_t mesh) -> const MeshCosts& { return costs_of(mesh); };
+  }
 
   // Neighbours of the plans of the homogeneous search.
   void improve_seeds() {
@@ -139,6 +145,17 @@ class PerBlockSearch {
       take(batch[index].node, *done[index].draft);
     }
     state_.seeded = true;
+  }
+
+  // Plans of schedules whose bounds say too little for a proof.
+  void look_beside() {
+    draft_beside(
+        space_, all_costs(), found_,
+        [this](PerBlockTask task, const std::vector<PerBlockNode>& nodes) {
+          return ask(task, nodes);
+        },
+        [this](const PerBlockNode& node, const DraftResult& draft) { take(node, draft); });
+    state_.looked_beside = true;
   }
 
   void take(const PerBlockNode& node, const DraftResult& draft) {
@@ -169,8 +186,11 @@ class PerBlockSearch {
       (void)costs_of(batch.back().mesh);  // by nobody else: answers are read with them
     }
     if (stage == PerBlockStage::Mesh) {
-      for (PerBlockNode& node : batch) {
-        open_mesh(node);
+      for (const PerBlockNode& mesh : batch) {
+        for (PerBlockNode& node :
+             opened(space_, costs_of(mesh.mesh), mesh.mesh, mesh.bound, until())) {
+          state_.push(std::move(node));
+        }
       }
     } else if (stage != PerBlockStage::Done) {
       bound_pipelines(batch);
@@ -183,22 +203,6 @@ class PerBlockSearch {
   // cannot be split is below it.
   bool is_settled(const PerBlockNode& node) const {
     return !node.part.ranges.empty() && node.bound >= state_.closed;
-  }
-
-  void open_mesh(PerBlockNode& node) {
-    const MeshCosts& costs = costs_of(node.mesh);
-    const StageMesh& mesh = space_.meshes()[node.mesh];
-    const double of_mesh = node.bound;
-    const auto pipelines = space_.pipelines(space_.meshes()[node.mesh]);
-    node.stage = PerBlockStage::Pipeline;
-    for (std::size_t index = 0; index < pipelines.size(); ++index) {
-      node.pipeline = static_cast<std::uint32_t>(index);
-      const double whole = capacity_bound(base_.network, costs, pipelines[index], mesh.pp,
-                                          static_cast<double>(space_.micro_batches(mesh)));
-      const double chain = chain_bound(base_.network, costs, pipelines[index]);
-      node.bound = std::max(of_mesh, std::min(std::max(whole, chain), until()));
-      state_.push(node);
-    }
   }
 
   std::vector<PerBlockDone> ask(PerBlockTask task, const std::vector<PerBlockNode>& nodes) {
@@ -231,7 +235,7 @@ class PerBlockSearch {
   }
 
   Pipeline pipeline_of(const PerBlockNode& node) const {
-    return space_.pipelines(space_.meshes()[node.mesh])[node.pipeline];
+    return space_.all_pipelines(space_.meshes()[node.mesh])[node.pipeline];
   }
 
   // Of a pipeline that is to be simulated plan by plan; negative: not this one.
@@ -345,16 +349,9 @@ class PerBlockSearch {
 
   PerBlockOutcome finish() {
     Outcome& outcome = result_.outcome;
-    std::vector<Found> reported(found_.plans().size());
-    Drawing drawing(options_, clock_.elapsed(), reported.size() * plan::kIntervalDraws,
+    Drawing drawing(options_, clock_.elapsed(), found_.plans().size() * plan::kIntervalDraws,
                     found_so_far(), progress_);
-    parallel_for(reported.size(), pool_.jobs(), [&](std::size_t index) {
-      Found& found = reported[index];
-      found.plan = found_.plans()[index].plan;
-      found.simulation =
-          plan::simulate(found.plan, {.interval_draws = plan::kIntervalDraws,
-                                      .stop_draws = [&] { return drawing.is_over(); }});
-    });
+    const std::vector<Found> reported = found_.drawn([&] { return drawing.is_over(); });
     if (!reported.empty()) {
       const auto most = std::min(reported.size(), static_cast<std::size_t>(options_.top) + 1);
       outcome.best = reported.front();
@@ -362,6 +359,7 @@ class PerBlockSearch {
                                   reported.begin() + static_cast<std::ptrdiff_t>(most));
     }
     result_.size = space_.size();
+    result_.unproven = space_.unproven_schedules();
     outcome.plans = result_.size.exact;
     outcome.lower_bound = Seconds(state_.lower_bound());
     if (found_.empty() && state_.lower_bound() >= until()) {

@@ -10,6 +10,8 @@
 #pragma once
 
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "search/per_block/space.hpp"
 #include "search/tree/search.hpp"
@@ -20,11 +22,15 @@ struct PerBlockOutcome {
   Outcome outcome;  // plans and pruned: -1 where they exceed 63 bits
   SpaceSize size;
   Seconds homogeneous;  // the best plan with one layout and a usual cut; 0: none fits
+  bool homogeneous_is_closed = false;  // the search of plans with one layout went to its end
   std::int64_t meshes = 0;
   std::int64_t pipelines = 0;  // of them, with a bound of their own
   std::int64_t drafted = 0;
   std::int64_t parts = 0;  // of pipelines, by how many blocks a stage has
   std::int64_t tried = 0;  // plans of pipelines all of whose plans were simulated
+  // Schedules of which some pipelines are not in the space: homogeneous plans and neighbours of the
+  // best were looked through.
+  std::vector<std::string> unproven;
 };
 
 PerBlockOutcome search_per_block(const plan::Plan& base, const Options& options,

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "base/error.hpp"
@@ -41,7 +42,7 @@ std::string SpaceSize::text() const {
   return fmt::format("{:.1f}e+{:.0f}", std::pow(10.0, log10 - whole), whole);
 }
 
-Constraints without_slices(Constraints constraints) {
+Constraints per_block_constraints(Constraints constraints) {
   if (!constraints.admits("slices", 1)) {
     bad_input("--fix", "a layout for each block is searched for whole sequences alone",
               "leave slices out, or use --space homogeneous");
@@ -49,9 +50,6 @@ Constraints without_slices(Constraints constraints) {
   if (constraints.is_fixed("activation_cap")) {
     bad_input("--fix", "a layout for each block is searched for the schedules' own activations",
               "leave activation_cap out, or use --space homogeneous");
-  }
-  for (int slices = 2; slices <= kMostSlices; slices *= 2) {
-    constraints.forbid(fmt::format("slices={}", slices));
   }
   return constraints;
 }
@@ -115,47 +113,88 @@ std::int64_t PerBlockSpace::num_strategies(const StageMesh& mesh) const {
   return count;
 }
 
-std::vector<Pipeline> PerBlockSpace::pipelines(const StageMesh& mesh) const {
-  std::vector<Pipeline> pipelines;
+// How far a schedule takes layouts by block.
+PerBlockSpace::Reach PerBlockSpace::reach_of(const Family& family,
+                                             const ScheduleChoice& choice) const {
+  const plan::ScheduleTraits& traits = choice.traits;
+  const models::NetworkSpec& spec = space_.base().network.spec;
+  if (!traits.synchronous || choice.cut != plan::ModuleCut::OneChain || spec.cascade.layers > 0 ||
+      traits.uses_servers || traits.copies_to_host || traits.spreads_attention ||
+      traits.recomputes || traits.lists_updates ||
+      (choice.registered != nullptr &&
+       plan::lacks_stage_bounds(*choice.registered, family.chunks))) {
+    return Reach::OneLayout;
+  }
+  const bool hides = traits.joins_passes && spec.moe.experts > 0;
+  if (hides || family.slices > 1) {
+    return Reach::Neighbours;
+  }
+  return traits.uses_times && !choice.named ? Reach::Unnamed : Reach::Bounded;
+}
+
+// Those of so much reach, in the order of families.
+void PerBlockSpace::add_pipelines(const StageMesh& mesh, Reach reach,
+                                  std::vector<Pipeline>& pipelines) const {
+  const auto first = static_cast<std::ptrdiff_t>(pipelines.size());
   for (const Family& family : space_.families(mesh.groups.front())) {
     for (const int schedule : family.schedules) {
       const ScheduleChoice& choice =
           space_.schedules().choices()[static_cast<std::size_t>(schedule)];
-      const bool by_parts = !choice.traits.synchronous || choice.cut != plan::ModuleCut::OneChain ||
-                            space_.base().network.spec.cascade.layers > 0 ||
-                            choice.traits.uses_servers || choice.traits.copies_to_host ||
-                            choice.traits.spreads_attention || choice.traits.recomputes ||
-                            choice.traits.lists_updates ||
-                            (choice.registered != nullptr &&
-                             plan::lacks_stage_bounds(*choice.registered, family.chunks));
-      const bool hides = choice.traits.joins_passes && space_.base().network.spec.moe.experts > 0;
-      if (by_parts || hides || (choice.traits.uses_times && !choice.named)) {
+      if (reach_of(family, choice) != reach) {
         continue;
       }
-      const bool known = std::any_of(pipelines.begin(), pipelines.end(), [&](const Pipeline& one) {
-        return one.chunks == family.chunks && one.schedule == schedule;
-      });
+      const bool known =
+          std::any_of(pipelines.begin() + first, pipelines.end(), [&](const Pipeline& one) {
+            return one.chunks == family.chunks && one.schedule == schedule &&
+                   one.slices == family.slices;
+          });
       if (!known) {  // the even and the balanced cut are two families
-        pipelines.push_back({family.chunks, schedule, family.placement});
+        pipelines.push_back(
+            {family.chunks, schedule, family.placement, family.slices, reach != Reach::Neighbours});
       }
     }
   }
+}
+
+std::vector<Pipeline> PerBlockSpace::pipelines(const StageMesh& mesh) const {
+  std::vector<Pipeline> pipelines;
+  add_pipelines(mesh, Reach::Bounded, pipelines);
   return pipelines;
 }
 
-std::optional<PerBlockSpace::Place> PerBlockSpace::place_of(const plan::Plan& plan) const {
-  if (plan.slices > 1) {
-    return std::nullopt;
+std::vector<Pipeline> PerBlockSpace::all_pipelines(const StageMesh& mesh) const {
+  std::vector<Pipeline> pipelines = this->pipelines(mesh);
+  add_pipelines(mesh, Reach::Unnamed, pipelines);
+  add_pipelines(mesh, Reach::Neighbours, pipelines);
+  return pipelines;
+}
+
+std::vector<std::string> PerBlockSpace::unproven_schedules() const {
+  std::set<std::string> names;
+  for (const StageMesh& mesh : meshes_) {
+    for (const Family& family : space_.families(mesh.groups.front())) {
+      for (const int schedule : family.schedules) {
+        const ScheduleChoice& choice =
+            space_.schedules().choices()[static_cast<std::size_t>(schedule)];
+        if (reach_of(family, choice) != Reach::Bounded) {
+          names.insert(choice.name);
+        }
+      }
+    }
   }
+  return {names.begin(), names.end()};
+}
+
+std::optional<PerBlockSpace::Place> PerBlockSpace::place_of(const plan::Plan& plan) const {
   Place place;
   while (meshes_[place.mesh].pp != plan.pp ||
          meshes_[place.mesh].samples != plan.micro_batch * plan.dp) {
     ++place.mesh;
   }
   const auto& choices = space_.schedules().choices();
-  for (const Pipeline& one : pipelines(meshes_[place.mesh])) {
+  for (const Pipeline& one : all_pipelines(meshes_[place.mesh])) {
     if (choices[static_cast<std::size_t>(one.schedule)].name == plan.schedule &&
-        one.chunks == plan.chunks) {
+        one.chunks == plan.chunks && one.slices == plan.slices) {
       return place;
     }
     ++place.pipeline;
@@ -201,6 +240,7 @@ void PerBlockSpace::configure(const StageMesh& mesh, const Pipeline& pipeline,
                               plan::Plan& plan) const {
   configure(mesh, strategies[draft.strategies.front()], plan);
   plan.chunks = pipeline.chunks;
+  plan.slices = pipeline.slices;
   const ScheduleChoice& schedule =
       space_.schedules().choices()[static_cast<std::size_t>(pipeline.schedule)];
   plan.schedule = schedule.name;

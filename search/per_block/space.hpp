@@ -5,8 +5,9 @@
 // strategy of its mesh: tp x cp x dp over the GPUs of a stage, sequence parallelism, kind of
 // context parallelism, ep, ZeRO stage, recomputation and, where allowed, offload; and the cut is
 // any composition of the chain. The same constraints apply to every block. Schedules whose lists
-// depend on what the passes cost (zb-v, vocab-1, ...) are in it when they are named; without, only
-// their homogeneous plans belong to what search_per_block looks through.
+// depend on what the passes cost (zb-v, vocab-1, ...) are in it when they are named. Without, and
+// of slices of sequences and joined passes of experts, search_per_block looks through homogeneous
+// plans and neighbours of the best.
 #pragma once
 
 #include <atomic>
@@ -31,6 +32,8 @@ struct Pipeline {
   int chunks = 1;
   int schedule = 0;  // index into ScheduleSpace::choices()
   plan::StagePlacement placement;
+  int slices = 1;
+  bool takes_program = true;  // of per_block/bound.hpp: not with slices or joined passes of experts
 };
 
 inline std::size_t virtual_stages(const StageMesh& mesh, const Pipeline& pipeline) {
@@ -51,8 +54,8 @@ struct SpaceSize {
   std::string text() const;  // "48", "3.1e+187"
 };
 
-// Layouts by block are drafted for whole sequences; plans with slices stay homogeneous.
-Constraints without_slices(Constraints constraints);
+// The same; error where they fix what plans with layouts by block cannot have.
+Constraints per_block_constraints(Constraints constraints);
 
 class PerBlockSpace {
  public:
@@ -67,10 +70,14 @@ class PerBlockSpace {
   std::vector<plan::BlockPlan> strategies(const StageMesh& mesh) const;
   std::int64_t num_strategies(const StageMesh& mesh) const;
   std::vector<Pipeline> pipelines(const StageMesh& mesh) const;
-  // Where a plan with one layout belongs; none for plans whose schedule is searched so only.
+  // Behind them those that have no bound, of which neighbours of homogeneous plans are simulated.
+  std::vector<Pipeline> all_pipelines(const StageMesh& mesh) const;
+  // Names of schedules of homogeneous plans with a pipeline that is not in the space, sorted.
+  std::vector<std::string> unproven_schedules() const;
+  // Where a plan with one layout belongs; none for plans whose schedule takes no other.
   struct Place {
     std::uint32_t mesh = 0;
-    std::uint32_t pipeline = 0;  // of pipelines()
+    std::uint32_t pipeline = 0;  // of all_pipelines()
   };
   std::optional<Place> place_of(const plan::Plan& plan) const;
   // "stages" was fixed: then there is one cut.
@@ -85,6 +92,10 @@ class PerBlockSpace {
   void configure(const StageMesh& mesh, const plan::BlockPlan& strategy, plan::Plan& plan) const;
 
  private:
+  enum class Reach : std::uint8_t { Bounded, Unnamed, Neighbours, OneLayout };
+  Reach reach_of(const Family& family, const ScheduleChoice& choice) const;
+  void add_pipelines(const StageMesh& mesh, Reach reach, std::vector<Pipeline>& pipelines) const;
+
   Space space_;
   bool fixed_cut_ = false;
   bool balanced_cut_ = false;

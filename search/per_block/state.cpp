@@ -36,6 +36,7 @@ void PerBlockState::write(ByteWriter& out) const {
   }
   out.real(closed);
   out.u8(seeded ? 1 : 0);
+  out.u8(looked_beside ? 1 : 0);
   out.real(result.homogeneous.value());
   for (const std::int64_t count : {result.outcome.simulated, result.meshes, result.pipelines,
                                    result.drafted, result.parts, result.tried}) {
@@ -57,6 +58,7 @@ void PerBlockState::read(ByteReader& in, const PerBlockSpace& space, const Costs
   }
   closed = in.real();
   seeded = in.u8() != 0;
+  looked_beside = in.u8() != 0;
   result.homogeneous = Seconds(in.real());
   for (std::int64_t* count : {&result.outcome.simulated, &result.meshes, &result.pipelines,
                               &result.drafted, &result.parts, &result.tried}) {

@@ -47,8 +47,9 @@ class PerBlockState {
   PerBlockQueue open;
   double closed = std::numeric_limits<double>::infinity();  // least bound of what is not open
   std::uint64_t numbered = 0;
-  bool seeded = false;     // neighbours of the homogeneous plans were simulated
-  PerBlockOutcome result;  // its counts
+  bool seeded = false;         // neighbours of the homogeneous plans were simulated
+  bool looked_beside = false;  // and, at the end, drafts of schedules beside the space
+  PerBlockOutcome result;      // its counts
 };
 
 }  // namespace orrery::search

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "search/per_block/tools.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace orrery::search {
 
 namespace {
 
-constexpr int kAttempts = 10;  // of a draft that must leave more memory free
-constexpr int kMostAgain = 3;  // searches of the neighbours of what would be the best plan
+constexpr int kAttempts = 10;     // of a draft that must leave more memory free
+constexpr int kMostAnnealed = 4;  // attempts to find one that fits when it is replayed
+constexpr int kMostAgain = 3;     // searches of the neighbours of what would be the best plan
 
 }  // namespace
 
@@ -18,12 +20,16 @@ bool is_best(const DraftResult& draft, const DraftAim& aim) {
   return draft.fits && draft.time.value() < aim.best;
 }
 
+plan::Plan plan_of(const Draft& draft, const PerBlockSpace& space, const DraftOrigin& origin) {
+  plan::Plan plan = space.homogeneous().base();
+  space.configure(origin.mesh, origin.pipeline, origin.costs.strategies, draft, plan);
+  return plan;
+}
+
 // How much its memory misses when it is replayed.
 ByteCount missed_by(const Draft& draft, const PerBlockSpace& space, const DraftOrigin& origin,
                     const DraftAim& aim) {
-  plan::Plan plan = space.homogeneous().base();
-  space.configure(origin.mesh, origin.pipeline, origin.costs.strategies, draft, plan);
-  const plan::MemoryVerdict verdict = aim.replay(plan);
+  const plan::MemoryVerdict verdict = aim.replay(plan_of(draft, space, origin));
   return verdict.fits ? ByteCount() : verdict.excess;
 }
 
@@ -69,6 +75,63 @@ std::optional<DraftResult> PerBlockTools::drafted(const PerBlockSpace& space,
     }
   }
   drafter.leave_free(ByteCount());
+  if (aim.anneals && result && is_best(*result, aim) && missed == ByteCount()) {
+    result = annealed(space, origin, aim, std::move(*result));
+  }
+  return result;
+}
+
+namespace {
+
+// Of each device, how much more it takes when it is replayed than its categories say, at most.
+void raise_margins(const plan::Plan& plan, plan::Simulator& simulator, const DraftAim& aim,
+                   std::vector<ByteCount>& margins) {
+  const std::vector<ByteCount> peaks = aim.peaks(plan);
+  const std::vector<plan::StageMemory> memory = simulator.memory(plan);
+  margins.resize(std::min(peaks.size(), memory.size()));
+  for (std::size_t device = 0; device < margins.size(); ++device) {
+    margins[device] = std::max(margins[device], peaks[device] - memory[device].total());
+  }
+}
+
+// Strategies of the fractions, and those of the draft.
+std::vector<std::uint16_t> candidates_of(const DraftOrigin& origin, const Draft& draft) {
+  std::vector<std::uint16_t> candidates = Drafter::used(origin.costs, origin.shares);
+  for (const std::uint16_t strategy : draft.strategies) {
+    if (std::find(candidates.begin(), candidates.end(), strategy) == candidates.end()) {
+      candidates.push_back(strategy);
+    }
+  }
+  return candidates;
+}
+
+}  // namespace
+
+DraftResult PerBlockTools::annealed(const PerBlockSpace& space, const DraftOrigin& origin,
+                                    const DraftAim& aim, DraftResult result) {
+  const auto& [mesh, pipeline, costs, shares] = origin;
+  const std::vector<std::uint16_t> candidates = candidates_of(origin, result.draft);
+  std::int64_t simulated = result.simulated;
+  std::vector<ByteCount> margins;
+  Draft draft = result.draft;
+  for (int attempt = 0; attempt < kMostAnnealed; ++attempt) {
+    raise_margins(plan_of(draft, space, origin), simulator, aim, margins);
+    drafter.leave_free_on_each(margins);
+    DraftResult next = drafter.anneal(mesh, pipeline, costs, std::move(draft), candidates,
+                                      [&] { return aim.budget() == 0; });
+    simulated += next.simulated;
+    const bool gains = next.fits && next.time < result.time;
+    const ByteCount missed = missed_by(next.draft, space, origin, aim);
+    if (!gains || missed == ByteCount()) {
+      if (gains) {
+        result = std::move(next);
+      }
+      break;
+    }
+    draft = std::move(next.draft);
+  }
+  drafter.leave_free_on_each({});
+  result.simulated = simulated;
   return result;
 }
 

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <optional>
+#include <vector>
 
 #include "search/per_block/bound.hpp"
 #include "search/per_block/draft.hpp"
@@ -23,6 +24,9 @@ struct DraftAim {
   double promising = 0;         // drafts of less than this are improved
   std::function<int()> budget;  // simulations; asked before neighbours are looked at
   std::function<plan::MemoryVerdict(const plan::Plan&)> replay;
+  // Bytes of each device when it is replayed; empty where that takes too long.
+  std::function<std::vector<ByteCount>(const plan::Plan&)> peaks;
+  bool anneals = true;  // what becomes the answer
 };
 
 struct PerBlockTools {
@@ -35,6 +39,11 @@ struct PerBlockTools {
   // much left free as it misses.
   std::optional<DraftResult> drafted(const PerBlockSpace& space, const DraftOrigin& origin,
                                      const DraftAim& aim);
+
+  // Random neighbours of a draft that is the answer so far; what of it fits when it is replayed, or
+  // the draft itself.
+  DraftResult annealed(const PerBlockSpace& space, const DraftOrigin& origin, const DraftAim& aim,
+                       DraftResult result);
 
   BlockPricer pricer;
   plan::Simulator simulator;

@@ -12,7 +12,7 @@ namespace {
 DraftShape draft_shape(const PerBlockNode& node, const PerBlockSpace& space,
                        const CostsOf& costs_of) {
   const StageMesh& mesh = space.meshes()[node.mesh];
-  return {virtual_stages(mesh, space.pipelines(mesh)[node.pipeline]),
+  return {virtual_stages(mesh, space.all_pipelines(mesh)[node.pipeline]),
           space.homogeneous().base().network.chain.size(), costs_of(node.mesh).strategies.size()};
 }
 
@@ -35,7 +35,8 @@ bool can_be(const PerBlockWork& work) {
 
 PlanRange read_range(ByteReader& in, const PerBlockNode& node, const PerBlockSpace& space) {
   const StageMesh& mesh = space.meshes()[node.mesh];
-  const std::int64_t size = NumberedPlans(space, mesh, space.pipelines(mesh)[node.pipeline]).size();
+  const std::int64_t size =
+      NumberedPlans(space, mesh, space.all_pipelines(mesh)[node.pipeline]).size();
   const auto first = static_cast<std::int64_t>(in.u64());
   const auto count = static_cast<std::int64_t>(in.u64());
   if (first < 0 || count < 1 || first > size || count > size - first) {
@@ -64,7 +65,7 @@ PerBlockWork read_work(ByteReader& in, const PerBlockSpace& space, const CostsOf
   work.task = static_cast<PerBlockTask>(in.u8());
   work.best = in.real();
   work.until = in.real();
-  work.node = PerBlockNodeReader(space, costs_of).read(in);
+  work.node = PerBlockNodeReader(space, costs_of, PerBlockNodeReader::Pipelines::All).read(in);
   if (!can_be(work) || std::isnan(work.best) || std::isnan(work.until)) {
     in.fail("holds a question that cannot be");
   }
@@ -109,12 +110,12 @@ PerBlockDone read_done(ByteReader& in, const PerBlockWork& work, const PerBlockS
   const StageMesh& mesh = space.meshes()[work.node.mesh];
   const bool has_shares = in.u8() != 0;
   if (has_shares) {
-    const Pipeline pipeline = space.pipelines(mesh)[work.node.pipeline];
+    const Pipeline pipeline = space.all_pipelines(mesh)[work.node.pipeline];
     done.shares = std::make_shared<const Shares>(
         read_shares(in, virtual_stages(mesh, pipeline), costs_of(work.node.mesh)));
   }
   if (in.u8() != 0) {
-    const Pipeline pipeline = space.pipelines(mesh)[work.node.pipeline];
+    const Pipeline pipeline = space.all_pipelines(mesh)[work.node.pipeline];
     const std::size_t both = pipeline.placement.two_directions ? 2 : 1;
     done.paths = std::make_shared<const std::vector<PassPath>>(
         read_paths(in, virtual_stages(mesh, pipeline) * both));

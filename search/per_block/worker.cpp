@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/parallel.hpp"
+#include "plan/replay/memory_replay.hpp"
 #include "search/tree/memory_check.hpp"
 
 namespace orrery::search {
@@ -14,6 +15,9 @@ namespace {
 
 constexpr int kSimulations = 800;  // of neighbours of one draft
 constexpr int kSeedSimulations = 200;
+// Of a micro-batch through a virtual stage, in plans beside the space: with more of them fewer
+// neighbours are simulated.
+constexpr std::int64_t kPassesBeside = 1'000;
 // Rounds of paths of a pipeline's program, each time that its bound is the least.
 constexpr int kRounds[] = {5, 20};
 // Bounds are first raised to this part of the best time; whole blocks say more of shorter times.
@@ -73,11 +77,27 @@ void PerBlockWorker::bound_mesh(const PerBlockWork& work, PerBlockDone& done) {
   }
 }
 
+// Lists of plans beside the space are made for each of them: of long ones fewer are simulated.
+int PerBlockWorker::budget(const PerBlockNode& node, int simulations) const {
+  const StageMesh& mesh = space_.meshes()[node.mesh];
+  if (stop_()) {
+    return 0;
+  }
+  if (node.pipeline < space_.pipelines(mesh).size()) {
+    return simulations;
+  }
+  const Pipeline pipeline = space_.all_pipelines(mesh)[node.pipeline];
+  const std::int64_t passes = static_cast<std::int64_t>(virtual_stages(mesh, pipeline)) *
+                              space_.micro_batches(mesh) * pipeline.slices;
+  return static_cast<int>(
+      std::clamp<std::int64_t>(kPassesBeside * simulations / passes, 1, simulations));
+}
+
 void PerBlockWorker::improve(const PerBlockWork& work, PerBlockDone& done) {
   const StageMesh& mesh = space_.meshes()[work.node.mesh];
-  done.draft =
-      tools_.drafter.improve(mesh, space_.pipelines(mesh)[work.node.pipeline],
-                             costs_of(work.node.mesh), work.draft, budget(kSeedSimulations));
+  done.draft = tools_.drafter.improve(mesh, space_.all_pipelines(mesh)[work.node.pipeline],
+                                      costs_of(work.node.mesh), work.draft,
+                                      budget(work.node, kSeedSimulations));
 }
 
 void PerBlockWorker::bound_pipeline(const PerBlockWork& work, PerBlockDone& done) {
@@ -92,7 +112,7 @@ void PerBlockWorker::bound_pipeline(const PerBlockWork& work, PerBlockDone& done
   const double aim = node.bound < until * kAim ? until * kAim : until;
   const bool whole = node.part.ranges.empty();
   PipelineBound bound =
-      tools_.bounds.bound(mesh, space_.pipelines(mesh)[node.pipeline], costs_of(node.mesh), aim,
+      tools_.bounds.bound(mesh, space_.all_pipelines(mesh)[node.pipeline], costs_of(node.mesh), aim,
                           kRounds[level], node.part, node.shares.get());
   done.bound = std::max(node.bound, bound.seconds);
   if (bound.seconds < aim || aim == until) {
@@ -154,9 +174,19 @@ std::optional<DraftResult> PerBlockWorker::drafted(const PerBlockWork& work, con
   const auto replay = [&](const plan::Plan& plan) {
     return replay_verdict(plan, tools_.simulator, replay_reserve_, jobs_);
   };
+  const auto peaks = [&](plan::Plan plan) {
+    plan.memory_reserve = replay_reserve_;
+    std::vector<ByteCount> bytes;
+    for (const plan::MemoryPeak& peak : plan::replay_memory(plan, {}, jobs_)) {
+      bytes.push_back(peak.device());
+    }
+    return bytes;
+  };
   return tools_.drafted(
-      space_, {mesh, space_.pipelines(mesh)[work.node.pipeline], costs_of(work.node.mesh), shares},
-      {work.best, work.best * promising, [this] { return budget(kSimulations); }, replay});
+      space_,
+      {mesh, space_.all_pipelines(mesh)[work.node.pipeline], costs_of(work.node.mesh), shares},
+      {work.best, work.best * promising, [&] { return budget(work.node, kSimulations); }, replay,
+       peaks, budget(work.node, kSimulations) == kSimulations});
 }
 
 }  // namespace orrery::search

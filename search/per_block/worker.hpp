@@ -61,7 +61,7 @@ class PerBlockWorker {
   void simulate(const PerBlockWork& work, PerBlockDone& done);
   std::optional<DraftResult> drafted(const PerBlockWork& work, const Shares& shares,
                                      double promising);
-  int budget(int simulations) const { return stop_() ? 0 : simulations; }
+  int budget(const PerBlockNode& node, int simulations) const;
 
   const PerBlockSpace& space_;
   PricedMeshes& priced_;

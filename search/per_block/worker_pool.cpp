@@ -2,8 +2,10 @@
 #include "search/per_block/worker_pool.hpp"
 
 #include <atomic>
+#include <optional>
 #include <utility>
 
+#include "base/index_loop.hpp"
 #include "base/parallel.hpp"
 #include "search/per_block/checkpoint.hpp"
 #include "search/per_block/work_bytes.hpp"
@@ -20,7 +22,7 @@ class PerBlockService : public Service {
  public:
   PerBlockService(const plan::Plan& base, const Options& options)
       : inputs_(per_block_inputs(base, first_options(options))),
-        constraints_(without_slices(options.constraints)),
+        constraints_(per_block_constraints(options.constraints)),
         space_(base, constraints_),
         pool_(space_, options, [this] { return is_stopped_.load(); }) {}
 
@@ -49,32 +51,35 @@ class PerBlockService : public Service {
 class PerBlockPool::Shared : public Deliveries {
  public:
   Shared(PerBlockPool& pool, const std::vector<PerBlockWork>& batch)
-      : pool_(pool), batch_(batch), done_(batch.size()), asked_(batch.size(), false) {}
+      : pool_(pool),
+        batch_(batch),
+        done_(batch.size()),
+        asked_(batch.size(), false),
+        loop_(batch.size()) {}
 
   void work_here() override {
-    pool_.crew_.run([&](int thread) {
-      for (std::size_t index = next_++; index < batch_.size(); index = next_++) {
-        done_[index] = pool_.workers_[static_cast<std::size_t>(thread)]->evaluate(batch_[index]);
-      }
+    pool_.workers_.work(loop_, [&](PerBlockWorker& worker, std::size_t index) {
+      done_[index] = worker.evaluate(batch_[index]);
     });
+    loop_.rethrow();
   }
-  void stop_here() override { next_ = batch_.size(); }
+  void stop_here() override { loop_.end(); }
   bool is_stopped() override { return pool_.stop_(); }
 
   // A second one waits where all others get one, too.
   std::string next(std::size_t, int under_way) override {
-    const std::size_t threads = pool_.workers_.size() + pool_.remote_->size();
-    if (under_way > 1 || (under_way == 1 && next_ + threads >= batch_.size())) {
+    const std::size_t threads = static_cast<std::size_t>(pool_.jobs()) + pool_.remote_->size();
+    if (under_way > 1 || (under_way == 1 && loop_.left() <= threads)) {
       return {};
     }
-    const std::size_t index = next_++;
-    if (index >= batch_.size()) {
+    const std::optional<std::size_t> index = loop_.take();
+    if (!index) {
       return {};
     }
     ByteWriter out;
-    asked_[index] = true;
-    out.u64(index);
-    write(out, batch_[index]);
+    asked_[*index] = true;
+    out.u64(*index);
+    write(out, batch_[*index]);
     return out.bytes();
   }
 
@@ -100,16 +105,17 @@ class PerBlockPool::Shared : public Deliveries {
   const std::vector<PerBlockWork>& batch_;
   std::vector<PerBlockDone> done_;
   std::vector<bool> asked_;  // of other ranks, and not answered yet
-  std::atomic<std::size_t> next_ = 0;
+  IndexLoop loop_;
 };
 
 PerBlockPool::PerBlockPool(const PerBlockSpace& space, const Options& options,
                            std::function<bool()> stop)
-    : space_(space), priced_(space), stop_(std::move(stop)), crew_(thread_count(options.jobs)) {
-  for (int index = 0; index < thread_count(options.jobs); ++index) {
-    workers_.push_back(std::make_unique<PerBlockWorker>(space_, priced_, options, stop_));
-  }
-}
+    : space_(space),
+      priced_(space),
+      stop_(std::move(stop)),
+      workers_(thread_count(options.jobs), [&](const PerBlockWorker*) {
+        return std::make_unique<PerBlockWorker>(space_, priced_, options, stop_);
+      }) {}
 
 void PerBlockPool::join(Ranks& ranks, const std::vector<InputHash>& inputs) {
   remote_ = std::make_unique<RemoteThreads>(ranks, SearchKind::PerBlock, inputs);

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "base/crew.hpp"
+#include "base/worker_crew.hpp"
 #include "search/per_block/worker.hpp"
 #include "search/tree/remote_threads.hpp"
 
@@ -24,13 +24,13 @@ class PerBlockPool {
   // Questions in an order in which the longest are asked first.
   std::vector<PerBlockDone> run(const std::vector<PerBlockWork>& batch);
   PerBlockDone evaluate(int thread, const PerBlockWork& work) {
-    return workers_[static_cast<std::size_t>(thread)]->evaluate(work);
+    return workers_.of(thread).evaluate(work);
   }
   const MeshCosts& costs_of(int thread, std::uint32_t mesh) {
-    return workers_[static_cast<std::size_t>(thread)]->costs_of(mesh);
+    return workers_.of(thread).costs_of(mesh);
   }
-  PerBlockWorker& leader() { return *workers_.front(); }
-  int jobs() const { return static_cast<int>(workers_.size()); }
+  PerBlockWorker& leader() { return workers_.leader(); }
+  int jobs() const { return workers_.size(); }
 
  private:
   class Shared;  // a batch
@@ -38,8 +38,7 @@ class PerBlockPool {
   const PerBlockSpace& space_;
   PricedMeshes priced_;
   std::function<bool()> stop_;
-  std::vector<std::unique_ptr<PerBlockWorker>> workers_;
-  Crew crew_;  // a thread for each worker, as far as the system has them
+  WorkerCrew<PerBlockWorker> workers_;
   std::unique_ptr<RemoteThreads> remote_;
 };
 

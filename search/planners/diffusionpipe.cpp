@@ -6,15 +6,13 @@
 // idle devices) with the frozen layers of the next iteration, whole layers at the full local batch
 // first, a part of the batch where only that fits.
 #include <algorithm>
-#include <array>
-#include <limits>
 #include <numeric>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "search/planner.hpp"
-#include "search/problems/chain.hpp"
+#include "search/problems/backbone_cut.hpp"
 #include "sim/orders/self_conditioning.hpp"
 #include "sim/pipeline/pipeline.hpp"
 #include "sim/schedule.hpp"
@@ -22,111 +20,21 @@
 namespace orrery::search {
 namespace {
 
-constexpr double kNever = std::numeric_limits<double>::infinity();
-
 struct Problem {
-  Chain backbone;
+  Backbone backbone;
   std::vector<double> frozen;  // seconds of each frozen layer on one device, whole batch
-  int devices = 1;
-  int micro_batches = 1;
-  double bandwidth = 0;
-  double conditioned = 0;  // share of the iterations with an extra forward
 };
 
-// Of an iteration without (0) or with (1) the extra forward.
-struct Estimate {
-  double longest = 0;  // T0
-  double cost = 0;     // (M + 2 S - 2) T0 + the way back + synchronisation
-};
-struct Partition {
-  double cost = kNever;  // mean of the estimates
-  std::array<Estimate, 2> estimates;
-  std::vector<ChainStage> stages;
-};
-
-// The longest stage or transfer with `extra` more forwards of each micro-batch: 0, 1, or between
-// for the mean over iterations.
-double slot(const Problem& problem, int first, int last, int replicas, double extra) {
-  const double time =
-      problem.backbone.time(first, last) + extra * problem.backbone.forward(first, last);
-  const double send = (2 + extra) * problem.backbone.cut(first) / problem.bandwidth;
-  return std::max(time, send) / replicas;
-}
-
-// What the last stage makes of an extra forward goes back to the first.
-double way_back(const Problem& problem, const Partition& partition) {
-  const double bytes = problem.backbone.layer(problem.backbone.size() - 1).output.value();
-  return partition.stages.size() > 1 ? bytes / partition.stages.front().replicas / problem.bandwidth
-                                     : 0;
-}
-
-void add_estimates(const Problem& problem, Partition& partition) {
-  const int stages = static_cast<int>(partition.stages.size());
-  double synchronisation = 0;
-  for (const ChainStage& stage : partition.stages) {
-    synchronisation =
-        std::max(synchronisation, 2.0 * (stage.replicas - 1) / stage.replicas *
-                                      problem.backbone.parameters(stage.first, stage.last) /
-                                      problem.bandwidth);
-  }
-  for (const int extra : {0, 1}) {
-    Estimate& estimate = partition.estimates[static_cast<std::size_t>(extra)];
-    const double back = extra * way_back(problem, partition);
-    estimate.longest = back;
-    for (const ChainStage& stage : partition.stages) {
-      estimate.longest =
-          std::max(estimate.longest, slot(problem, stage.first, stage.last, stage.replicas, extra));
-    }
-    estimate.cost =
-        (problem.micro_batches + 2 * stages - 2) * estimate.longest + back + synchronisation;
-  }
-  partition.cost = (1 - problem.conditioned) * partition.estimates[0].cost +
-                   problem.conditioned * partition.estimates[1].cost;
-}
-
-// The cut into `stages` with the least longest stage or transfer (the mean of both kinds of
-// iterations), each on devices / stages replicas.
-Partition cut(const Problem& problem, int stages) {
-  const int n = problem.backbone.size();
-  const int replicas = problem.devices / stages;
-  const auto row = static_cast<std::size_t>(n) + 1;
-  std::vector<double> best(row * (static_cast<std::size_t>(stages) + 1), kNever);
-  std::vector<int> from(best.size(), 0);
-  best[0] = 0;
-  for (int stage = 0; stage < stages; ++stage) {
-    for (int last = stage + 1; last <= n; ++last) {
-      const auto to = static_cast<std::size_t>(stage + 1) * row + static_cast<std::size_t>(last);
-      for (int first = stage; first < last; ++first) {
-        const double cost =
-            std::max(best[static_cast<std::size_t>(stage) * row + static_cast<std::size_t>(first)],
-                     slot(problem, first, last, replicas, problem.conditioned));
-        if (cost < best[to]) {
-          best[to] = cost;
-          from[to] = first;
-        }
-      }
-    }
-  }
-  Partition partition;
-  for (int stage = stages, last = n; stage > 0; --stage) {
-    const int first = from[static_cast<std::size_t>(stage) * row + static_cast<std::size_t>(last)];
-    partition.stages.insert(partition.stages.begin(), {first, last, replicas});
-    last = first;
-  }
-  add_estimates(problem, partition);
-  return partition;
-}
-
-sim::PipelineCosts costs_of_backbone(const Problem& problem, const Partition& partition) {
+sim::PipelineCosts costs_of_backbone(const Problem& problem, const BackboneCut& cut) {
   sim::PipelineCosts costs;
-  for (const ChainStage& stage : partition.stages) {
-    costs.forward.push_back(
-        to_sim_time(Seconds(problem.backbone.forward(stage.first, stage.last) / stage.replicas)));
-    costs.backward.push_back(
-        to_sim_time(Seconds(problem.backbone.backward(stage.first, stage.last) / stage.replicas)));
+  for (const ChainStage& stage : cut.stages) {
+    costs.forward.push_back(to_sim_time(
+        Seconds(problem.backbone.layers.forward(stage.first, stage.last) / stage.replicas)));
+    costs.backward.push_back(to_sim_time(
+        Seconds(problem.backbone.layers.backward(stage.first, stage.last) / stage.replicas)));
     if (stage.first > 0) {
-      costs.send_forward.push_back(to_sim_time(
-          Seconds(problem.backbone.cut(stage.first) / stage.replicas / problem.bandwidth)));
+      costs.send_forward.push_back(to_sim_time(Seconds(
+          problem.backbone.layers.cut(stage.first) / stage.replicas / problem.backbone.bandwidth)));
     }
   }
   costs.send_backward = costs.send_forward;
@@ -134,8 +42,7 @@ sim::PipelineCosts costs_of_backbone(const Problem& problem, const Partition& pa
 }
 
 // Of the extra forwards, behind those of the backbone.
-void add_extra_forwards(const Problem& problem, const Partition& partition,
-                        sim::PipelineCosts& costs) {
+void add_extra_forwards(const Problem& problem, const BackboneCut& cut, sim::PipelineCosts& costs) {
   const std::vector<SimTime> forwards = costs.forward;
   const std::vector<SimTime> sends = costs.send_forward;
   costs.forward.insert(costs.forward.end(), forwards.begin(), forwards.end());
@@ -143,7 +50,8 @@ void add_extra_forwards(const Problem& problem, const Partition& partition,
   costs.send_forward.emplace_back();  // between the chains
   costs.send_forward.insert(costs.send_forward.end(), sends.begin(), sends.end());
   costs.send_backward = costs.send_forward;
-  costs.edge_latency = {to_sim_time(Seconds(way_back(problem, partition)))};
+  costs.edge_latency = {
+      to_sim_time(Seconds(way_back(problem.backbone, static_cast<int>(cut.stages.size()))))};
 }
 
 struct Simulated {
@@ -151,19 +59,20 @@ struct Simulated {
   sim::PipelineResult result;
 };
 
-sim::PipelineResult run_backbone(const Problem& problem, const Partition& partition, int extra,
+sim::PipelineResult run_backbone(const Problem& problem, const BackboneCut& cut, int extra,
                                  int warm_up) {
-  const int stages = static_cast<int>(partition.stages.size());
+  const int stages = static_cast<int>(cut.stages.size());
   const sim::PipelineOptions options{.steady_state = false, .record_spans = true};
-  sim::PipelineCosts costs = costs_of_backbone(problem, partition);
+  sim::PipelineCosts costs = costs_of_backbone(problem, cut);
   if (extra > 0) {
-    add_extra_forwards(problem, partition, costs);
+    add_extra_forwards(problem, cut, costs);
     return sim::evaluate_pipeline(
-        sim::self_conditioned_1f1b(stages, problem.micro_batches, warm_up > 0), costs, options);
+        sim::self_conditioned_1f1b(stages, problem.backbone.micro_batches, warm_up > 0), costs,
+        options);
   }
   sim::ScheduleParams params;
   params.stages = stages;
-  params.micro_batches = problem.micro_batches;
+  params.micro_batches = problem.backbone.micro_batches;
   params.warm_up = warm_up;
   return sim::evaluate_pipeline(sim::find_schedule("1f1b", "").order(params), costs, options);
 }
@@ -171,16 +80,16 @@ sim::PipelineResult run_backbone(const Problem& problem, const Partition& partit
 // 1F1B with the stages' real times; transfers take their latency. Of the simulated time the
 // estimate is an upper bound, in which slots of stages and transfers follow each other without a
 // wait: where the plain warm-up waits longer, the doubled one is run.
-Simulated simulate_backbone(const Problem& problem, const Partition& partition, int extra) {
-  Simulated plain{0, run_backbone(problem, partition, extra, 0)};
-  const int stages = static_cast<int>(partition.stages.size());
-  const double back = extra * way_back(problem, partition);
-  const double longest = partition.estimates[static_cast<std::size_t>(extra)].longest;
-  const double estimate = (problem.micro_batches + 2 * stages - 2) * longest + back;
+Simulated simulate_backbone(const Problem& problem, const BackboneCut& cut, int extra) {
+  Simulated plain{0, run_backbone(problem, cut, extra, 0)};
+  const int stages = static_cast<int>(cut.stages.size());
+  const double back = extra * way_back(problem.backbone, stages);
+  const double longest = cut.estimates[static_cast<std::size_t>(extra)].longest;
+  const double estimate = (problem.backbone.micro_batches + 2 * stages - 2) * longest + back;
   if (to_seconds(plain.result.makespan).value() <= estimate * (1 + 1e-9)) {
     return plain;
   }
-  Simulated doubled{1, run_backbone(problem, partition, extra, 1)};
+  Simulated doubled{1, run_backbone(problem, cut, extra, 1)};
   return doubled.result.makespan < plain.result.makespan ? std::move(doubled) : std::move(plain);
 }
 
@@ -265,21 +174,22 @@ Json to_json(const std::vector<Filled>& filled, const std::vector<double>& froze
 }
 
 Problem read(ObjectReader& reader) {
-  Problem problem{read_chain(reader, 256), {}, 1, 1, 0};
-  problem.devices = static_cast<int>(reader.required("devices").integer(1, 1024));
-  problem.micro_batches = static_cast<int>(reader.required("micro_batches").integer(1, 4096));
-  problem.bandwidth = reader.required("bandwidth").bandwidth().value();
+  Problem problem{{read_chain(reader, 256)}, {}};
+  problem.backbone.devices = static_cast<int>(reader.required("devices").integer(1, 1024));
+  problem.backbone.micro_batches =
+      static_cast<int>(reader.required("micro_batches").integer(1, 4096));
+  problem.backbone.bandwidth = reader.required("bandwidth").bandwidth().value();
   if (const auto frozen = reader.optional("frozen_layers")) {
     for (const JsonReader& entry : frozen->array(1024)) {
       problem.frozen.push_back(entry.duration().value());
     }
   }
-  problem.conditioned = reader.number_or("self_conditioning", 0, 0, 1);
+  problem.backbone.conditioned = reader.number_or("self_conditioning", 0, 0, 1);
   return problem;
 }
 
 // An iteration without (0) or with (1) the extra forward: estimate, simulation and filling.
-void add_iteration(const Problem& problem, const Partition& best, int extra, Json& answer) {
+void add_iteration(const Problem& problem, const BackboneCut& best, int extra, Json& answer) {
   const auto [warm_up, result] = simulate_backbone(problem, best, extra);
   const double makespan = to_seconds(result.makespan).value();
   const std::vector<Bubble> gaps = bubbles(result, best.stages.front().replicas);
@@ -294,30 +204,31 @@ void add_iteration(const Problem& problem, const Partition& best, int extra, Jso
     placed += problem.frozen[layer] - filled[layer].left;
   }
   // What is left runs before the iteration, data-parallel on all devices.
-  const double before = std::max(0.0, all - placed) / problem.devices;
+  const double before = std::max(0.0, all - placed) / problem.backbone.devices;
   answer.set("estimate_s", best.estimates[static_cast<std::size_t>(extra)].cost);
   answer.set("backbone_s", makespan);
   answer.set("warm_up", warm_up);
   answer.set("iteration_s", makespan + before);
-  answer.set("iteration_without_filling_s", makespan + all / problem.devices);
+  answer.set("iteration_without_filling_s", makespan + all / problem.backbone.devices);
   answer.set("bubble_fraction",
-             std::max(0.0, idle - placed) / ((makespan + before) * problem.devices));
-  answer.set("bubble_fraction_without_filling", idle / (makespan * problem.devices));
+             std::max(0.0, idle - placed) / ((makespan + before) * problem.backbone.devices));
+  answer.set("bubble_fraction_without_filling", idle / (makespan * problem.backbone.devices));
   answer.set("filling", to_json(filled, problem.frozen));
 }
 
 Json plan(ObjectReader& reader) {
   const Problem problem = read(reader);
   // The number of stages where the problem gives it (0: whichever is best).
-  const auto wanted = static_cast<int>(reader.integer_or("stages", 0, 1, problem.devices));
-  Partition best;
-  for (int stages = 1; stages <= std::min(problem.devices, problem.backbone.size()); ++stages) {
-    if (problem.devices % stages != 0 || (wanted > 0 && stages != wanted)) {
+  const auto wanted = static_cast<int>(reader.integer_or("stages", 0, 1, problem.backbone.devices));
+  BackboneCut best;
+  for (int stages = 1; stages <= std::min(problem.backbone.devices, problem.backbone.layers.size());
+       ++stages) {
+    if (problem.backbone.devices % stages != 0 || (wanted > 0 && stages != wanted)) {
       continue;
     }
-    Partition partition = cut(problem, stages);
-    if (partition.cost < best.cost) {
-      best = std::move(partition);
+    BackboneCut cut = cut_backbone(problem.backbone, stages);
+    if (cut.cost < best.cost) {
+      best = std::move(cut);
     }
   }
   if (best.stages.empty()) {
@@ -326,12 +237,12 @@ Json plan(ObjectReader& reader) {
   Json answer = Json::object();
   answer.set("stages", to_json(best.stages));
   add_iteration(problem, best, 0, answer);
-  if (problem.conditioned > 0) {
+  if (problem.backbone.conditioned > 0) {
     Json with = Json::object();
     add_iteration(problem, best, 1, with);
     const auto mean = [&](std::string_view key) {
-      return (1 - problem.conditioned) * answer.find(key)->as_number() +
-             problem.conditioned * with.find(key)->as_number();
+      return (1 - problem.backbone.conditioned) * answer.find(key)->as_number() +
+             problem.backbone.conditioned * with.find(key)->as_number();
     };
     const double filled = mean("iteration_s");
     const double unfilled = mean("iteration_without_filling_s");

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "search/planner.hpp"
+#include "search/problems/attention_pairs.hpp"
 #include "search/problems/live_chunks.hpp"
 #include "search/problems/recomputed_layers.hpp"
 
@@ -41,7 +42,7 @@ struct Chunk {
 };
 
 double slice_time(const Problem& problem, double context, double tokens) {
-  return problem.per_token * tokens + problem.per_pair * tokens * (context + tokens / 2);
+  return problem.per_token * tokens + problem.per_pair * attention_pairs(tokens, context);
 }
 
 // Slices that a sequence has at least: of no more than the token limit, and of equal time, where

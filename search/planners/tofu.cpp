@@ -14,7 +14,6 @@
 #include <cmath>
 #include <iterator>
 #include <map>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,43 +21,17 @@
 #include "base/limits.hpp"
 #include "base/text.hpp"
 #include "search/planner.hpp"
+#include "search/problems/split_graph.hpp"
 
 namespace orrery::search {
 namespace {
 
-constexpr int kMaxOperators = 10'000;
-constexpr int kMaxInputs = 12;
 constexpr int kMaxStates = 4096;
 
-struct Dim {
-  std::string var;
-  double extent = 1;
-  double parts = 1;  // that it is in after the steps so far
-  // Whether every one of k more workers would have an index of it.
-  bool splits(double k) const { return parts * k <= extent; }
-};
-
-struct Tensor {
-  std::string name;
-  double element_bytes = 2;
-  std::vector<Dim> dims;
-  int last_use = -1;
-};
-
-struct Operator {
-  std::string name;
-  std::vector<int> inputs;
-  int output = -1;
-  std::vector<Dim> vars;
-  std::vector<std::string> split;  // variable and factor of the steps so far
-  std::vector<double> factors;
-};
-
-struct Graph {
-  std::vector<Tensor> tensors;
-  std::vector<Operator> operators;
-  bool training = true;
-};
+using Dim = SplitDim;
+using Tensor = SplitTensor;
+using Operator = SplitOperator;
+using Graph = SplitGraph;
 
 bool has(const Tensor& tensor, const std::string& var) {
   return std::any_of(tensor.dims.begin(), tensor.dims.end(),
@@ -274,73 +247,9 @@ Step solve_step(const Graph& graph, double k, const JsonReader& where) {
   return trace(graph, decisions, *best);
 }
 
-Graph read_graph(ObjectReader& problem) {
-  Graph graph;
-  std::map<std::string, int> known;
-  graph.training = problem.boolean_or("training", true);
-  for (const JsonReader& value : problem.required("tensors").array(4 * kMaxOperators)) {
-    ObjectReader object = value.object();
-    Tensor tensor;
-    tensor.name = object.required("name").string();
-    tensor.element_bytes = object.number_or("bytes_per_element", 2, 0.5, 16);
-    for (const JsonReader& entry : object.required("dims").array(8)) {
-      ObjectReader dim = entry.object();
-      tensor.dims.push_back({dim.required("var").string(),
-                             static_cast<double>(dim.required("extent").integer(1, 1LL << 40))});
-      dim.finish();
-    }
-    object.finish();
-    if (tensor.dims.empty()) {
-      value.fail("a tensor without dimensions");
-    }
-    if (!known.emplace(tensor.name, static_cast<int>(graph.tensors.size())).second) {
-      value.fail("a second tensor of this name");
-    }
-    graph.tensors.push_back(std::move(tensor));
-  }
-  const auto tensor_of = [&](const JsonReader& name) {
-    const auto found = known.find(name.string());
-    if (found == known.end()) {
-      name.fail("no such tensor");
-    }
-    return found->second;
-  };
-  std::set<std::string> operators;
-  for (const JsonReader& value : problem.required("operators").array(kMaxOperators)) {
-    ObjectReader object = value.object();
-    Operator op;
-    op.name = object.required("name").string();
-    for (const JsonReader& input : object.required("inputs").array(kMaxInputs)) {
-      op.inputs.push_back(tensor_of(input));
-    }
-    op.output = tensor_of(object.required("output"));
-    object.finish();
-    std::vector<int> operands = op.inputs;
-    operands.push_back(op.output);
-    for (const int operand : operands) {
-      Tensor& tensor = graph.tensors[static_cast<std::size_t>(operand)];
-      tensor.last_use = static_cast<int>(graph.operators.size());
-      for (const Dim& dim : tensor.dims) {
-        const auto same = std::find_if(op.vars.begin(), op.vars.end(),
-                                       [&](const Dim& one) { return one.var == dim.var; });
-        if (same == op.vars.end()) {
-          op.vars.push_back({dim.var, dim.extent});
-        } else {
-          same->extent = std::min(same->extent, dim.extent);
-        }
-      }
-    }
-    if (!operators.insert(op.name).second) {
-      value.fail("a second operator of this name");
-    }
-    graph.operators.push_back(std::move(op));
-  }
-  return graph;
-}
-
 Json plan(ObjectReader& problem) {
   const JsonReader where = problem.required("operators");
-  Graph graph = read_graph(problem);
+  Graph graph = read_split_graph(problem);
   std::vector<double> factors;
   for (const JsonReader& factor : problem.required("factors").array(16)) {
     factors.push_back(static_cast<double>(factor.integer(2, limits::kMaxDevices)));

@@ -3,11 +3,14 @@
 // profiled stages under a memory for activations, one chunk a stage or two in V shape. The shortest
 // longest stage span of all combinations of its flags (sim/orders/zero_bubble.hpp,
 // sim/orders/v_heuristic.hpp).
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/limits.hpp"
 #include "search/planner.hpp"
 #include "sim/pipeline/pipeline.hpp"
 #include "sim/pipeline/share_costs.hpp"
@@ -15,7 +18,6 @@
 namespace orrery::search {
 namespace {
 
-constexpr int kMaxPasses = 1'000'000;
 constexpr double kLongestRun = 4e6;  // seconds of all passes
 
 Seconds bounded(const JsonReader& value) {
@@ -103,8 +105,9 @@ Json plan(ObjectReader& problem) {
   params.stages = static_cast<int>(size.integer(1, 1024));
   params.micro_batches = static_cast<int>(problem.required("micro_batches").integer(1, 65'536));
   params.chunks = static_cast<int>(problem.integer_or("chunks", 1, 1, 2));
-  if (std::int64_t{3} * params.stages * params.chunks * params.micro_batches > kMaxPasses) {
-    size.fail("more than a million passes");
+  if (std::int64_t{3} * params.stages * params.chunks * params.micro_batches >
+      limits::kMaxPlannedPasses) {
+    size.fail(fmt::format("more than {} passes", limits::kMaxPlannedPasses));
   }
   read_stages(problem, params);
   double work = 0;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cuts of the network into the virtual stages of a pipeline, and which of them are tried.
+#include "plan/stage/schedule_cuts.hpp"
+
 #include <algorithm>
 #include <span>
 #include <tuple>
 #include <utility>
 
-#include "plan/stage/chain_work.hpp"
 #include "plan/stages.hpp"
 #include "search/space/schedule_space.hpp"
 
@@ -17,37 +18,13 @@ namespace {
 // network whose layers nothing divides there would be as many cuts as layers, each as long.
 constexpr std::int64_t kMostUnevenChunks = 64;
 
-// Of the work of the device that has most: a balanced cut that gains no more is the even one, so
-// that no search is about two that are as good as the same.
-constexpr double kLeastGain = 0.005;
-
-const std::vector<int>& better_cut(const std::vector<std::int64_t>& work,
-                                   const std::vector<std::uint16_t>& device_of,
-                                   const std::vector<int>& even, const std::vector<int>& balanced) {
-  const auto most = [&](const std::vector<int>& cut) {
-    return static_cast<double>(plan::largest_load(work, device_of, cut));
-  };
-  return most(even) <= (1 + kLeastGain) * most(balanced) ? even : balanced;
-}
-
 // Enough for every order: where it puts the stages does not depend on their number.
 constexpr int kMicroBatchesOfStage = 8;
 
 }  // namespace
 
-// All devices have as much of a shared embedding and head as each other: they are no work of a
-// stage.
-const ScheduleSpace::Work& ScheduleSpace::work() const {
-  std::call_once(work_made_, [&] {
-    work_.all = work_.layers = plan::work_of_chain(base_);
-    const models::Network& network = base_.network;
-    for (std::size_t position = 0; position < network.chain.size(); ++position) {
-      const auto block = static_cast<std::size_t>(network.chain[position]);
-      if (network.blocks[block].kind != models::BlockKind::Layer) {
-        work_.layers[position] = 0;
-      }
-    }
-  });
+const plan::ChainWork& ScheduleSpace::work() const {
+  std::call_once(work_made_, [&] { work_ = plan::chain_work(base_); });
   return work_;
 }
 
@@ -55,11 +32,9 @@ const ScheduleSpace::ChainCuts& ScheduleSpace::chain_cuts(int num_virtual_stages
   ChainCuts& cuts = chain_cuts_[static_cast<std::size_t>(num_virtual_stages)];
   std::call_once(cuts.made, [&] {
     cuts.even = plan::even_stages(base_.network, num_virtual_stages);
-    cuts.balanced = better_cut(work().all, {}, cuts.even,
-                               plan::balanced_stages(work().all, num_virtual_stages));
+    cuts.balanced = plan::balanced_cut(work().all, cuts.even);
     if (shares_ends_) {
-      cuts.balanced_by_layers = better_cut(
-          work().layers, {}, cuts.even, plan::balanced_stages(work().layers, num_virtual_stages));
+      cuts.balanced_by_layers = plan::balanced_cut(work().layers, cuts.even);
     }
   });
   return cuts;
@@ -86,12 +61,10 @@ const std::vector<int>& ScheduleSpace::balanced_on_devices(int pp, int chunks,
   }
   const plan::StagePlacement& placement =
       placement_of(choice.index, {pp, kMicroBatchesOfStage * pp, chunks, 0});
-  const std::vector<std::int64_t>& of = placement.shares_ends ? work().layers : work().all;
-  std::vector<int> cut = chain_stages(pp, chunks, choice, /*balanced=*/true);
-  if (cut.size() == placement.device_of.size()) {  // else devices have stages of two copies each
-    cut = better_cut(of, placement.device_of, chain_stages(pp, chunks, choice, /*balanced=*/false),
-                     plan::balance_devices(of, placement.device_of, cut));
-  }
+  std::vector<int> cut =
+      plan::balanced_on_devices(work().of(placement.shares_ends), placement.device_of,
+                                chain_stages(pp, chunks, choice, /*balanced=*/false),
+                                chain_stages(pp, chunks, choice, /*balanced=*/true));
   const std::lock_guard<std::mutex> lock(cuts_mutex_);
   return device_cuts_.try_emplace(key, std::move(cut)).first->second;
 }

@@ -17,6 +17,7 @@
 #include "plan/modules.hpp"
 #include "plan/schedule_traits.hpp"
 #include "plan/stage/layout_bounds.hpp"
+#include "plan/stage/schedule_cuts.hpp"
 #include "search/space/constraints.hpp"
 
 namespace orrery::search {
@@ -78,17 +79,11 @@ class ScheduleSpace {
     std::vector<int> balanced;
     std::vector<int> balanced_by_layers;  // the same without embedding and head
   };
-  // Of the positions of the chain, and with none of embedding and head.
-  struct Work {
-    std::vector<std::int64_t> all;
-    std::vector<std::int64_t> layers;
-  };
-
   std::vector<bool> shipments(const sim::Schedule& schedule) const;
   const ChainCuts& chain_cuts(int num_virtual_stages) const;
   std::vector<int> chunk_counts(int pp) const;
   std::vector<bool> cuts(const sim::ScheduleParams& params, const ScheduleChoice& choice) const;
-  const Work& work() const;
+  const plan::ChainWork& work() const;
   const std::vector<int>& chain_stages(int pp, int chunks, const ScheduleChoice& choice,
                                        bool balanced) const;
   const std::vector<int>& balanced_on_devices(int pp, int chunks,
@@ -110,7 +105,7 @@ class ScheduleSpace {
   std::int64_t layers_;
   bool shares_ends_ = false;
   mutable std::once_flag work_made_;
-  mutable Work work_;  // made when a balanced cut is asked for
+  mutable plan::ChainWork work_;  // made when a balanced cut is asked for
   std::vector<ScheduleChoice> choices_;
   // By number of virtual stages, made when they are asked for: a deep network has very many.
   mutable std::vector<ChainCuts> chain_cuts_;

@@ -45,6 +45,7 @@ class Frontier {
   std::int64_t num_unexplored() const;
   std::int64_t num_simulated() const { return simulated_; }
   std::int64_t num_infeasible() const { return infeasible_; }
+  std::uint64_t work() const { return work_; }  // of the nodes that were visited
   const Overflow& closest() const { return closest_; }
   struct Ranked {
     Node node;

@@ -45,7 +45,7 @@ class BestFirst {
       try_seeds();
       evaluate(frontier_.groups());
     }
-    while (frontier_.has_work() && !is_stopped()) {
+    while (frontier_.has_work() && !is_stopped() && !is_enough()) {
       evaluate(frontier_.next());
       save_when_due();
     }
@@ -162,6 +162,7 @@ class BestFirst {
     for (const auto& [time, position, index] : fastest) {
       const plan::MemoryVerdict verdict =
           pool_->leader().replay(batch.nodes[index], replay_reserve(), pool_->jobs());
+      replay_work_ += tree_.work_of(Task::Replay, batch.nodes[index]);
       if (verdict.fits) {
         if (--missing == 0) {
           return;
@@ -230,6 +231,8 @@ class BestFirst {
   }
   bool is_interrupted() const { return interrupted() || (options_.stop && options_.stop()); }
   bool is_stopped() const { return is_interrupted() || is_out_of_time(); }
+  std::uint64_t work() const { return frontier_.work() + replay_work_; }
+  bool is_enough() const { return options_.most_work > 0 && work() >= options_.most_work; }
 
   Found found_of(const Frontier::Ranked& ranked, const Outcomes* interval) {
     Worker& worker = pool_->leader();
@@ -321,6 +324,10 @@ class BestFirst {
       outcome.gap_fraction = frontier_.gap();
     }
     outcome.closest_overflow = closest_text(outcome);
+    if (!outcome.best && frontier_.closest().misfit) {
+      outcome.closest = pool_->leader().configure(*frontier_.closest().misfit);
+    }
+    outcome.work = work();
     outcome.simulated = frontier_.num_simulated();
     outcome.infeasible = frontier_.num_infeasible();
     outcome.unexplored = frontier_.num_unexplored();
@@ -339,6 +346,7 @@ class BestFirst {
   Frontier frontier_;
   std::vector<InputHash> inputs_;
   std::unique_ptr<WorkerPool> pool_;
+  std::uint64_t replay_work_ = 0;  // of plans that were found: what frontiers do not count
   bool is_cut_ = false;
   Seconds batch_end_;  // in processor time of this thread
   std::chrono::steady_clock::time_point saved_ = start_;

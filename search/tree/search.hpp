@@ -26,6 +26,7 @@ struct Options {
   int jobs = 0;                               // threads; 0: all cores
   int interval_draws = plan::kIntervalDraws;  // of the plans found
   Seconds time_limit;                         // 0: none
+  std::uint64_t most_work = 0;  // ends it like a time limit, but alike everywhere; 0: none
   // Stop when no plan can be faster by more than this; below 0 all plans are simulated that are
   // slower than the best by less than that.
   double gap_fraction = 0;
@@ -62,6 +63,9 @@ struct Outcome {
   bool timed_out = false;
   Seconds search_time;
   std::string closest_overflow;  // when nothing fits: the plan that misses by least
+  // That plan, where it is by categories of memory that it does not fit.
+  std::optional<plan::Plan> closest;
+  std::uint64_t work = 0;  // as tree/batch.hpp estimates it
 };
 
 struct ProgressReport {

@@ -3,6 +3,8 @@
 
 #include <time.h>
 
+#include <memory>
+
 #include "base/random.hpp"
 #include "base/sim_time.hpp"
 
@@ -14,11 +16,10 @@ Seconds thread_time() {
   return Seconds(static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec));
 }
 
-WorkerPool::WorkerPool(const Tree& tree, int jobs) : tree_(tree), crew_(jobs) {
-  for (int index = 0; index < jobs; ++index) {
-    workers_.push_back(std::make_unique<Worker>(tree.space, tree.groups, tree.first_order));
-  }
-}
+WorkerPool::WorkerPool(const Tree& tree, int jobs)
+    : tree_(tree), workers_(jobs, [&](const Worker*) {
+        return std::make_unique<Worker>(tree.space, tree.groups, tree.first_order);
+      }) {}
 
 // Before a schedule is chosen nodes share the costs of blocks, whose degrees and micro-batch are
 // equal; then they share its lists, which cost most, of equal stages and numbers of micro-batches.
@@ -45,7 +46,7 @@ std::vector<Handout::Item> WorkerPool::items(const Batch& batch) const {
 
 Done WorkerPool::evaluate(int thread, Task task, const Node& node, const Known& known,
                           const std::function<bool()>& stop) {
-  Worker& worker = *workers_[static_cast<std::size_t>(thread)];
+  Worker& worker = workers_.of(thread);
   const Seconds begin = times_nodes_ ? thread_time() : Seconds();
   Done done;
   done.thread = thread;
@@ -91,7 +92,7 @@ void WorkerPool::answer(Worker& worker, Task task, const Node& node, const Known
 
 void WorkerPool::work(const Batch& batch, Handout& handout, const std::function<bool()>& stop,
                       std::vector<Done>& done) {
-  crew_.run([&](int self) {
+  workers_.run([&](Worker&, int self) {
     while (!stop()) {
       const std::optional<std::size_t> index = handout.take(self);
       if (!index) {

@@ -5,10 +5,9 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <vector>
 
-#include "base/crew.hpp"
+#include "base/worker_crew.hpp"
 #include "search/tree/batch.hpp"
 #include "search/tree/handout.hpp"
 
@@ -25,8 +24,8 @@ class WorkerPool {
   // What became of each node; after `stop` nodes that have not begun are left out. `stop` is asked
   // by all threads.
   virtual std::vector<Done> run(const Batch& batch, const std::function<bool()>& stop);
-  Worker& leader() { return *workers_.front(); }
-  int jobs() const { return static_cast<int>(workers_.size()); }
+  Worker& leader() { return workers_.leader(); }
+  int jobs() const { return workers_.size(); }
   // Of every node its work, and a hash of what its lists and costs depend on.
   std::vector<Handout::Item> items(const Batch& batch) const;
   // From now on nodes say what they took, which costs two system calls each.
@@ -46,8 +45,7 @@ class WorkerPool {
 
   Tree tree_;
   bool times_nodes_ = false;
-  std::vector<std::unique_ptr<Worker>> workers_;
-  Crew crew_;  // a thread for each worker, as far as the system has them
+  WorkerCrew<Worker> workers_;
 };
 
 }  // namespace orrery::search

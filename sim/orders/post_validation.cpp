@@ -41,9 +41,27 @@ std::vector<int> add_discarded(PipelineOrder& order, const std::vector<std::ptrd
   return first;
 }
 
+// Sums of the gradients that `shared` stages have in common, behind the whole of them, before the
+// state leaves their devices.
+void add_sums(PipelineOrder& order, const std::vector<int>& shared, int state) {
+  const auto list = static_cast<int>(order.passes.size());
+  order.passes.emplace_back();
+  const int sum = add_service(order, list, order.iterations);
+  order.parts.resize(order.device_of.size(), 0);
+  for (const int stage : shared) {
+    const int device = order.device_of[static_cast<std::size_t>(stage)];
+    add_edge(order, Lane::Gradient, stage, Lane::Forward, sum);
+    add_edge(order, Lane::Forward, sum, Lane::Forward, state + device);
+  }
+  for (int iteration = 0; iteration < order.iterations; ++iteration) {
+    add_pass(order, PassKind::Forward, sum, iteration);
+  }
+}
+
 }  // namespace
 
-PipelineOrder with_post_validation(PipelineOrder order, const ScheduleParams& params) {
+PipelineOrder with_post_validation(PipelineOrder order, const ScheduleParams& params,
+                                   const std::vector<int>& shared) {
   const int iterations = params.iterations;
   if (iterations <= 1) {
     return order;
@@ -66,8 +84,11 @@ PipelineOrder with_post_validation(PipelineOrder order, const ScheduleParams& pa
   std::reverse(along.begin(), along.end());
   const int whole = add_chain(order, along, messages);
   add_edge(order, Lane::Forward, whole - 1, Lane::Forward, whole);
-  const std::vector<int> discarded = add_discarded(order, ahead, units, params.rollbacks);
   order.passes.resize(once.size());
+  if (!shared.empty()) {
+    add_sums(order, shared, state);
+  }
+  const std::vector<int> discarded = add_discarded(order, ahead, units, params.rollbacks);
   for (int d = 0; d < devices; ++d) {
     const std::vector<Pass>& list = once[static_cast<std::size_t>(d)];
     std::vector<Pass>& all = order.passes[static_cast<std::size_t>(d)];

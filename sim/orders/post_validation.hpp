@@ -10,14 +10,20 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "sim/schedule.hpp"
 
 namespace orrery::sim {
 
 // ScheduleParams::iterations runs of `order`, which is one chain of whole units on the devices of
-// its lists; with one or none given, `order` as it is.
-PipelineOrder with_post_validation(PipelineOrder order, const ScheduleParams& params);
+// its lists; with one or none given, `order` as it is. `shared`: virtual stages that share a table,
+// whose gradients are added up on a service behind the other lists: when all of them have run their
+// last gradient of an iteration, beside the weight gradients that are left (the fork's
+// core/weight_grad_store.py, clear). Their devices wait for the sum before they update. The service
+// is the forward of the virtual stage behind those of the state.
+PipelineOrder with_post_validation(PipelineOrder order, const ScheduleParams& params,
+                                   const std::vector<int>& shared = {});
 
 // Few enough passes of all iterations.
 std::string check_validated_iterations(const ScheduleParams& params);

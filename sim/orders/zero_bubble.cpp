@@ -251,6 +251,12 @@ std::int64_t least_longest_span(const ScheduleParams& params, std::int64_t cap) 
 
 }  // namespace
 
+std::string check_hand_made(const ScheduleParams& params) {
+  return first_broken({check_sizes(params), check_one_slice(params), check_no_cap(params),
+                       check_one_replica(params), check_validated_iterations(params),
+                       check_own_warm_up(params), check_one_chunk(params)});
+}
+
 std::string check_automatic(const ScheduleParams& params) {
   return first_broken({check_sizes(params), check_one_slice(params), check_one_replica(params),
                        check_validated_iterations(params), check_own_warm_up(params),

@@ -40,7 +40,10 @@ PipelineOrder late_weight_grads(const ScheduleParams& params, WarmUp warm_up, De
   return order;
 }
 
-// One chunk, and a cap of at least one micro-batch.
+// Of hand-made orders: one chunk and no cap.
+std::string check_hand_made(const ScheduleParams& params);
+
+// Of automatic ones: one chunk, and a cap of at least one micro-batch.
 std::string check_automatic(const ScheduleParams& params);
 
 // `cap` in units of params.activation.

@@ -9,12 +9,6 @@
 namespace orrery::sim {
 namespace {
 
-std::string check(const ScheduleParams& params) {
-  return first_broken({check_sizes(params), check_one_slice(params), check_no_cap(params),
-                       check_one_replica(params), check_validated_iterations(params),
-                       check_own_warm_up(params), check_one_chunk(params)});
-}
-
 PipelineOrder order(const ScheduleParams& params) {
   return with_post_validation(
       late_weight_grads(
@@ -35,7 +29,7 @@ extern const Schedule schedule_zb_h2 = {
     .splits_backward = true,
     .uses_chunks = false,
     .synchronous = true,
-    .check = check,
+    .check = check_hand_made,
     .order = order,
     .most_activations = most,
     .cuts_every_backward = true,

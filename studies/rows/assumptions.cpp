@@ -47,15 +47,9 @@ class Assumptions {
                       row_.framework.empty() ? "that is not stated" : printable(row_.framework, 60),
                       framework.facts.name));
     }
-    for (std::string& note : adapter_notes(row_, framework_of(row_).facts)) {
-      notes_.push_back(std::move(note));
-    }
-    for (std::string& note : gpu_notes(row_.gpu)) {
-      notes_.push_back(std::move(note));
-    }
-    for (std::string& note : cluster_notes(row_)) {
-      notes_.push_back(std::move(note));
-    }
+    add(adapter_notes(row_, framework_of(row_).facts));
+    add(gpu_notes(row_.gpu));
+    add(cluster_notes(row_));
     if (const std::string_view family = standing_family(row_); !family.empty()) {
       notes_.push_back(
           fmt::format("network family {} as {}", printable(row_.model_family, 60), family));
@@ -108,6 +102,10 @@ class Assumptions {
   }
 
  private:
+  void add(const std::vector<std::string>& lines) {
+    notes_.insert(notes_.end(), lines.begin(), lines.end());
+  }
+
   // Where everything is stated, a blank is what a run does without.
   void not_used() {
     if (row_.schedule.empty()) {
@@ -143,26 +141,34 @@ class Assumptions {
       note("pp", row_.pp, 1);
     }
     const std::int64_t model = *row_.tp * *row_.pp * row_.cp.value_or(1);
-    if (const std::int64_t gpus = row_.gpus.value_or(0);
-        !row_.dp && model > 0 && gpus % model == 0) {
-      row_.dp = gpus / model;  // as every plan has it
+    const std::int64_t ranks = row_.gpus.value_or(0) / model;
+    const bool even = row_.gpus.value_or(0) % model == 0;
+    if (even && ranks > 0 && row_.dp.value_or(ranks) != ranks) {
+      note(fmt::format("dp {} as", *row_.dp), row_.dp, ranks);
+    } else if (even && !row_.dp) {
+      row_.dp = ranks;  // as every plan has it
     }
-    if (!row_.zero_stage && row_.dp.value_or(1) > 1 && shards_parameters(row_)) {
-      note("zero_stage", row_.zero_stage, 3);
+    const bool whole = shards_parameters(row_);
+    const bool states = !row_.full && framework_of(row_).facts.shards_states;
+    if (!row_.zero_stage && row_.dp.value_or(1) > 1 && (whole || states)) {
+      note("zero_stage", row_.zero_stage, whole ? 3 : 1);
     }
-    if (!row_.full && !row_.zero_stage && row_.dp.value_or(1) > 1 &&
-        framework_of(row_).facts.shards_states) {
-      note("zero_stage", row_.zero_stage, 1);
-    }
+    sequence_parallelism();
+  }
+
+  void sequence_parallelism() {
     // NeMo's recipes switch it on with tensor parallelism.
-    const bool recipe = mentions(row_.framework, "NeMo") ||
-                        mentions(row_.framework, "Megatron-Bridge") ||
-                        mentions(row_.framework, "Megatron-Core");
+    constexpr auto kRecipes =
+        std::to_array<std::string_view>({"nemo", "megatron-bridge", "megatron-core"});
+    const bool recipe = says_any(to_lower(row_.framework), kRecipes);
     // Megatron trains experts on tensor ranks with it alone (NVIDIA/Megatron-LM
     // core/transformer/moe/moe_layer.py, forward).
     const bool experts =
         row_.experts.value_or(0) > 0 && (recipe || mentions(row_.framework, "Megatron"));
-    if ((experts || (!row_.full && recipe)) && !row_.sequence_parallel && *row_.tp > 1) {
+    const auto known = row_.seq_len ? std::nullopt : named_network(row_);
+    const std::int64_t sequence = row_.seq_len.value_or(known ? known->sequence : 0);
+    const bool even = sequence % (*row_.tp * row_.cp.value_or(1)) == 0;
+    if ((experts || (!row_.full && recipe)) && !row_.sequence_parallel && *row_.tp > 1 && even) {
       row_.sequence_parallel = true;
       notes_.emplace_back("sequence parallelism");
     }
@@ -183,6 +189,9 @@ class Assumptions {
       note("layers alone, vocab", row_.vocab, 1);
     }
     named();
+    if (const auto known = named_network(row_); known && known->family == models::Family::Vit) {
+      return;  // of images, and whole
+    }
     for (const auto& [family, vocab] : kVocabularies) {
       if (!row_.vocab && letters_and_digits(row_.model_family).starts_with(family)) {
         note("vocab", row_.vocab, vocab);
@@ -195,9 +204,8 @@ class Assumptions {
     widths();
   }
 
-  // Heads of 128 elements; of a gated network the width of LLaMA (model.py: 2/3 of 4 x hidden,
-  // rounded up to multiples of 256); of a mixture of experts two to a token, as in GShard and
-  // Mixtral.
+  // Heads of 128 elements; of a gated network LLaMA's width (model.py: 2/3 of 4 x hidden, in whole
+  // multiples of 256); of a mixture of experts two to a token, as in GShard and Mixtral.
   void widths() {
     constexpr std::int64_t kMultiple = 256;
     const bool gated = row_.gated_mlp.value_or(row_.model_family.starts_with("llama"));
@@ -260,8 +268,7 @@ class Assumptions {
   }
 
   void recompute() {
-    const FrameworkFacts& framework = framework_of(row_).facts;
-    if (row_.recompute == "custom" && !stated_recompute(row_, framework)) {
+    if (row_.recompute == "custom" && !stated_recompute(row_, framework_of(row_).facts)) {
       const std::string& words =
           row_.recompute_detail.empty() ? row_.recompute : row_.recompute_detail;
       notes_.push_back(fmt::format("recomputation \"{}\" as not stated", printable(words, 60)));
@@ -308,7 +315,8 @@ class Assumptions {
     if (row_.schedule.empty()) {
       note("schedule", row_.schedule, usual_schedule());
     } else if (row_.schedule != "none" && !sim::is_registered_schedule(row_.schedule)) {
-      note(fmt::format("schedule {} as", printable(row_.schedule, 60)), row_.schedule, "1f1b");
+      note(fmt::format("schedule {} as", printable(row_.schedule, 60)), row_.schedule,
+           usual_schedule());
     }
     chunks();
   }

@@ -28,16 +28,39 @@ std::string without_commas(std::string_view text) {
   return plain;
 }
 
-// What "k", "M", "billion" behind a number stand for; 0 for other words. Units of whole numbers and
-// of halves are powers of two, as batches are: "0.5M" is 2^19, "3.2M" 3.2 million.
+// Tokens as they are printed, half a unit of the last digit, and where one digit is printed what
+// it is of 2^20 for a million (0 elsewhere).
+struct PrintedTokens {
+  double tokens = 0;
+  double rounding = 0;
+  double binary = 0;
+};
+
+// Whether thousands are those of 1024, as of batches that are a power of two or few of them: 512,
+// 48, not 524.
+bool counts_in_1024(double number) {
+  constexpr std::int64_t kFew = 16;
+  constexpr double kMost = 1e12;  // beyond any batch
+  if (!(number >= 1 && number <= kMost)) {
+    return false;
+  }
+  auto odd = static_cast<std::int64_t>(number);
+  while (odd > 0 && odd % 2 == 0) {
+    odd /= 2;
+  }
+  return number == std::floor(number) && odd < kFew;
+}
+
+// What "k", "M", "billion" behind a number stand for; 0 for other words: "4M" is 2^22, "0.5M" 2^19,
+// "3.2M" 3.2 million.
 double token_unit(std::string_view word, double number) {
   constexpr auto kLetters = std::to_array<std::string_view>({"", "k", "m", "b"});
   constexpr auto kWords = std::to_array<std::string_view>({"", "thousand", "million", "billion"});
-  const bool power =
-      number == std::floor(number) || std::exp2(std::round(std::log2(number))) == number;
+  const bool half = std::exp2(std::round(std::log2(number))) == number;
+  const bool binary = half || counts_in_1024(number);
   for (std::size_t order = 0; order < kLetters.size(); ++order) {
     if (word == kLetters[order]) {
-      return std::pow(power ? 1024.0 : 1000.0, static_cast<double>(order));
+      return std::pow(binary ? 1024.0 : 1000.0, static_cast<double>(order));
     }
     if (word == kWords[order]) {
       return std::pow(1000.0, static_cast<double>(order));
@@ -47,7 +70,7 @@ double token_unit(std::string_view word, double number) {
 }
 
 // "4M tokens", "~524,288 tokens/step", "4 million tokens per batch"; no value for other texts.
-std::optional<double> tokens_in(std::string_view cell) {
+std::optional<PrintedTokens> tokens_in(std::string_view cell) {
   constexpr auto kSteps = std::to_array<std::string_view>(
       {"", "step", "batch", "iteration", "iter", "update", "global batch"});
   std::string plain = without_commas(to_lower(before_remark(cell)));
@@ -55,10 +78,10 @@ std::optional<double> tokens_in(std::string_view cell) {
   text.remove_prefix(text.starts_with('~') ? 1 : 0);
   double number = 0;
   const auto read = std::from_chars(text.data(), text.data() + text.size(), number);
-  const std::string_view behind =
-      trim(text.substr(static_cast<std::size_t>(read.ptr - text.data())));
+  const std::string_view printed = text.substr(0, static_cast<std::size_t>(read.ptr - text.data()));
+  const std::string_view behind = trim(text.substr(printed.size()));
   const std::size_t noun = behind.find("tok");
-  if (read.ec != std::errc() || noun == behind.npos || number <= 0) {
+  if (read.ec != std::errc() || noun == behind.npos || !(number > 0)) {
     return std::nullopt;
   }
   std::string_view rest = behind.substr(noun + 3);
@@ -69,7 +92,16 @@ std::optional<double> tokens_in(std::string_view cell) {
   }
   const bool of_step = std::find(kSteps.begin(), kSteps.end(), rest) != kSteps.end();
   const double unit = token_unit(trim(behind.substr(0, noun)), number);
-  return of_step && unit > 0 ? std::optional(number * unit) : std::nullopt;
+  const std::size_t point = printed.find('.');
+  const std::size_t decimals = point == printed.npos ? 0 : printed.size() - point - 1;
+  const double digit = std::pow(10.0, -static_cast<double>(decimals));
+  const bool one_digit =
+      std::ranges::count_if(printed, [](char c) { return c > '0'; }) == 1 && printed.back() != '0';
+  const double binary = std::pow(1024.0, std::round(std::log10(unit) / 3));
+  const double rounded = one_digit && unit > 1 ? number * binary : 0;
+  return of_step && unit > 0
+             ? std::optional(PrintedTokens{number * unit, digit * unit / 2, rounded})
+             : std::nullopt;
 }
 
 // "128 seqs x 4096", "128 x 4096": sequences of the row's length; no value for other texts.
@@ -95,15 +127,43 @@ OptionalCount sequences_in(std::string_view cell, const Measurement& row) {
              : std::nullopt;
 }
 
+// Sequences that all ranks run at once; 1 where the row does not say.
+std::int64_t sequences_at_once(const Measurement& row) {
+  const std::int64_t others = row.tp.value_or(1) * row.pp.value_or(1) * row.cp.value_or(1);
+  const std::int64_t gpus = row.tp && row.pp ? row.gpus.value_or(0) : 0;
+  const std::int64_t ranks = gpus % others == 0 ? gpus / others : 0;
+  return std::max<std::int64_t>(
+      1, row.micro_batch.value_or(1) * row.dp.value_or(std::max<std::int64_t>(1, ranks)));
+}
+
 // Whole sequences: as many as the counts beside a rounded number of tokens make ("8.4M tokens" of
-// 1 x 64 x 16 sequences), else the nearest number.
-double sequences_of(double tokens_over_length, std::string_view column, const Measurement& row) {
+// 1 x 64 x 16 sequences), else of those that round to it a power of two ("2.1M" is 2^21), that of
+// 2^20 ("4 million") or the nearest number that the ranks share evenly, else the nearest number.
+double sequences_of(const PrintedTokens& printed, double length, std::string_view column,
+                    const Measurement& row) {
   constexpr double kRounding = 0.01;  // of two printed digits
+  constexpr double kFraction = 0.03;  // one printed digit may be of any number
+  const double sequences = printed.tokens / length;
+  const double slack = printed.rounding / length;
+  const double nearest = std::max(1.0, std::round(sequences));
   const std::int64_t steps = row.micro_batch.value_or(0) * row.num_microbatches.value_or(0);
   const auto counted = static_cast<double>(steps * row.dp.value_or(0));
-  const bool agree = column == "global_batch" && counted > 0 &&
-                     std::abs(tokens_over_length / counted - 1) < kRounding;
-  return agree ? counted : std::max(1.0, std::round(tokens_over_length));
+  if (column != "global_batch" || sequences < 1) {
+    return nearest;
+  }
+  if (counted > 0 && std::abs(sequences / counted - 1) < kRounding) {
+    return counted;
+  }
+  const auto round = static_cast<double>(sequences_at_once(row));
+  const double power = std::exp2(std::round(std::log2(sequences)));
+  const double exact = slack < kFraction * sequences ? power : 0;
+  const double multiple = std::round(sequences / round) * round;
+  for (const double whole : {exact, printed.binary / length, multiple}) {
+    if (whole >= 1 && std::abs(whole - sequences) <= slack && std::fmod(whole, round) == 0) {
+      return whole;
+    }
+  }
+  return nearest;
 }
 
 }  // namespace
@@ -128,17 +188,17 @@ OptionalCount read_batch(const Cells& cells, std::string_view column, Measuremen
         fmt::format("{} {} as {}", column, printable(cell, 60), counted(*sequences, "sequence")));
     return sequences;
   }
-  std::optional<double> tokens = tokens_in(cell);
+  std::optional<PrintedTokens> tokens = tokens_in(cell);
   if (!tokens && mentions(before_remark(cell), "tok")) {
-    tokens = cells.number(column);  // "2^20 tokens"
+    tokens = PrintedTokens{cells.number(column).value_or(0), 0};  // "2^20 tokens"
   }
   if (!tokens) {
     const OptionalCount value = round_count(cells, column, limits::kMaxBatch, kBinary, row);
     return value == 0 ? std::nullopt : value;
   }
   const auto length = static_cast<double>(row.seq_len.value_or(0));
-  const double sequences = length > 0 ? sequences_of(*tokens / length, column, row) : 0;
-  if (sequences < 1 || sequences > static_cast<double>(limits::kMaxBatch)) {
+  const double sequences = length > 0 ? sequences_of(*tokens, length, column, row) : 0;
+  if (!(sequences >= 1 && sequences <= static_cast<double>(limits::kMaxBatch))) {
     row.unknown = length > 0
                       ? fmt::format("{} \"{}\" is too large", column, printable(cell, 60))
                       : fmt::format("{} \"{}\" without seq_len", column, printable(cell, 60));

@@ -40,9 +40,9 @@ constexpr std::string_view kLatentAndDense = "mla_up_proj, mlp";
 constexpr std::string_view kLatentAndCheap = "mla_up_proj, layernorm, moe_act";
 constexpr std::string_view kCheap = "layernorm, moe_act";
 
-constexpr auto kByNccl = Dispatcher::AllToAll;
-constexpr auto kByDeepEp = Dispatcher::DeepEp;
-constexpr auto kByHybridEp = Dispatcher::HybridEp;
+constexpr auto kByNccl = plan::Dispatcher::AllToAll;
+constexpr auto kByDeepEp = plan::Dispatcher::DeepEp;
+constexpr auto kByHybridEp = plan::Dispatcher::HybridEp;
 
 struct RecipeRow {
   RecipeKey key;

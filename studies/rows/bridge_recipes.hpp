@@ -10,19 +10,17 @@
 #include <string_view>
 #include <vector>
 
+#include "plan/dispatchers.hpp"
 #include "plan/plan.hpp"
 #include "studies/rows/measurement.hpp"
 
 namespace orrery::studies {
 
-// What sends tokens: NCCL's all-to-alls, or the libraries of the flex dispatcher.
-enum class Dispatcher : std::uint8_t { AllToAll, DeepEp, HybridEp };
-
 struct BridgeRecipe {
   // Tokens of one micro-batch travel to their experts beside kernels of another.
   bool hides_exchanges = false;
   std::string_view recomputed = {};  // recompute_modules
-  Dispatcher dispatcher = Dispatcher::AllToAll;
+  plan::Dispatcher dispatcher = plan::Dispatcher::AllToAll;
   bool fused_experts = false;  // cutedsl_fused_grouped_mlp
   bool fp8_attention = false;  // fp8_dot_product_attention
 };

@@ -229,6 +229,13 @@ std::optional<FlopCounting> narayanan_formula(const Convention& convention) {
                                        : CountedRecompute::None};
 }
 
+// "6ND with total params".
+bool counts_all_experts(const Convention& convention) {
+  constexpr auto kAll = std::to_array<std::string_view>(
+      {"total param", "total model param", "all param", "total n", "n_total", "n = total"});
+  return says_any(convention.said, kAll) && !convention.says("active");
+}
+
 // 6 of the parameters, 8 with the recomputed forward; with attention where it is named.
 // An HFU by a formula that a paper has for MFU counts what the run recomputes, too.
 std::optional<FlopCounting> parameter_formula(const Convention& convention,
@@ -249,7 +256,8 @@ std::optional<FlopCounting> parameter_formula(const Convention& convention,
       .attention = attention ? counted_attention(convention) : CountedAttention::None,
       .recompute = again    ? CountedRecompute::All
                    : as_run ? CountedRecompute::AsRun
-                            : CountedRecompute::None};
+                            : CountedRecompute::None,
+      .all_experts = counts_all_experts(convention)};
 }
 
 // Of words for the usual ways of counting: "model FLOPs" and MFU count nothing that is recomputed.

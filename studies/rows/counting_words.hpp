@@ -27,6 +27,7 @@ struct FlopCounting {
   CountedBase base = CountedBase::Network;
   CountedAttention attention = CountedAttention::Full;
   CountedRecompute recompute = CountedRecompute::None;
+  bool all_experts = false;  // parameters of all of them, not of those that a token uses
 };
 
 // By the cell, else by the metric (`mfu`, `hfu`); nothing where neither says how.

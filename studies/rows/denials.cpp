@@ -42,7 +42,7 @@ constexpr auto kBehind = std::to_array<std::string_view>(
      "unsupported", "failed",        "fails",        "not available",
      "unavailable", "not installed", "not possible", "not needed",
      "not trained", "not tested",    "not run",      "not implemented",
-     "not working"});
+     "not working", "not done",      "not performed"});
 
 // "was not used", "is disabled": without a subject of its own.
 bool denies_subject(std::string_view clause) {
@@ -153,8 +153,9 @@ bool names_comparison(std::string_view clause) {
        "debugging", "baseline in", "see also"});
   constexpr auto kSpeeds = std::to_array<std::string_view>({"slower", "faster"});
   constexpr auto kAre = std::to_array<std::string_view>({"was", "were", "is", "are"});
-  constexpr auto kPapers =
-      std::to_array<std::string_view>({"in the paper", "in the appendix", "in their paper"});
+  constexpr auto kPapers = std::to_array<std::string_view>(
+      {"in the paper", "in the appendix", "in their paper", "in appendix", "in the ablation",
+       "in an ablation", "in ablation", "in ablations", "in the ablations"});
   constexpr auto kAsThere = std::to_array<std::string_view>({"as"});
   return has_word(clause, kWords) || is_followed(clause, kAre, kSpeeds) || names_speedup(clause) ||
          names_other_figures(clause) || (has_word(clause, kPapers) && !has_word(clause, kAsThere));

@@ -3,13 +3,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
-#include <cmath>
 #include <string_view>
+#include <vector>
 
 #include "base/limits.hpp"
 #include "base/text.hpp"
+#include "studies/rows/degree_cells.hpp"
 #include "studies/rows/row_cluster.hpp"
 #include "studies/rows/row_words.hpp"
 #include "studies/rows/settings.hpp"
@@ -17,13 +19,6 @@
 
 namespace orrery::studies {
 namespace {
-
-using Notes = std::vector<std::string>;
-
-void fill(std::string_view name, OptionalCount& cell, std::int64_t value, Notes& notes) {
-  cell = value;
-  notes.push_back(fmt::format("{} {}", name, value));
-}
 
 // A GPU that is sold as a card and as a module is a card where the node has no NVLink, or bridges
 // of it.
@@ -92,44 +87,6 @@ void fill_micro_batch(Measurement& row, Notes& notes) {
   }
 }
 
-// What the GPUs leave over for a degree beside the data-parallel ranks and two other degrees.
-void fill_degree(std::string_view name, OptionalCount& degree, std::int64_t others,
-                 const Measurement& row, Notes& notes) {
-  const std::int64_t stated = row.dp.value_or(0) * others;
-  const std::int64_t gpus = row.gpus.value_or(0);
-  if (!degree && stated > 0 && gpus > stated && gpus % stated == 0) {
-    fill(name, degree, gpus / stated, notes);
-  }
-}
-
-// All degrees state it where they are all there: some sources print the ranks that share an expert.
-// A blank `cp` is what dp leaves over, as long as it may be.
-void fill_data_parallel(Measurement& row, bool cp_may_fill, Notes& notes) {
-  const std::int64_t others = row.tp.value_or(0) * row.pp.value_or(0) * row.cp.value_or(1);
-  const std::int64_t gpus = row.gpus.value_or(0);
-  const bool open = !row.dp || row.cp || !cp_may_fill;
-  if (others == 0 || gpus == 0 || gpus % others != 0 || !open || row.dp == gpus / others) {
-    return;
-  }
-  fill(row.dp ? fmt::format("dp {} as", *row.dp) : std::string("dp"), row.dp, gpus / others, notes);
-}
-
-// Where both of tp and pp are blank, counts do not tell them apart.
-void fill_degrees(Measurement& row, Notes& notes) {
-  const std::int64_t cp = row.cp.value_or(1);
-  if (!row.gpus && row.tp && row.pp && row.dp) {
-    fill("gpus", row.gpus, *row.tp * *row.pp * *row.dp * cp, notes);
-  }
-  if (row.pp) {
-    fill_degree("tp", row.tp, *row.pp * cp, row, notes);
-  } else if (row.tp) {
-    fill_degree("pp", row.pp, *row.tp * cp, row, notes);
-  }
-  if (row.tp && row.pp) {
-    fill_degree("cp", row.cp, *row.tp * *row.pp, row, notes);
-  }
-}
-
 // A pipeline has some schedule.
 void fill_schedule(Measurement& row, Notes& notes) {
   if (row.schedule == "none" && row.pp.value_or(1) > 1) {
@@ -154,15 +111,6 @@ void fill_chunks(Measurement& row, Notes& notes) {
   } else if (chunks && !row.schedule.empty() && (!pipeline || has_one_chunk(row.schedule))) {
     notes.push_back(fmt::format("schedule {} without vpp {}", row.schedule, *row.vpp));
   }
-}
-
-// A whole number that a remark sets; no value where none does.
-OptionalCount count_in_remarks(const Measurement& row, SettingNames names) {
-  constexpr double kMost = 1e5;
-  const double number = number_set(remarks_of(row), names).value_or(0);
-  return number >= 1 && number <= kMost && number == std::floor(number)
-             ? OptionalCount(static_cast<std::int64_t>(number))
-             : std::nullopt;
 }
 
 // Of a clause: not the 5 of "1.5 microbatches", one of "32 or 64" or those of a warm-up.
@@ -197,28 +145,58 @@ OptionalCount count_before(const Measurement& row, SettingNames nouns) {
   return std::nullopt;
 }
 
-// "TP=4, PP=4".
-void read_degrees(Measurement& row) {
-  constexpr auto kTensor = std::to_array<std::string_view>(
-      {"tp", "tensor parallel", "tensor parallelism", "tensor model parallel"});
-  constexpr auto kStages = std::to_array<std::string_view>(
-      {"pp", "pipeline parallel", "pipeline parallelism", "pipeline model parallel"});
-  constexpr auto kContext = std::to_array<std::string_view>({"cp", "context parallel"});
-  constexpr auto kExperts = std::to_array<std::string_view>({"ep", "expert parallel"});
-  const std::int64_t gpus = row.gpus.value_or(limits::kMaxDevices);
-  const auto read = [&](std::string_view name, OptionalCount& cell, SettingNames names) {
-    const OptionalCount stated = cell ? std::nullopt : count_in_remarks(row, names);
-    if (stated && *stated <= gpus) {
-      fill(name, cell, *stated, row.remarks);
+// The number right before or behind "KV" or "GQA", of "GQA, 8 groups" that of the groups; 0 where a
+// clause has none.
+std::int64_t kv_heads_in(std::string_view clause) {
+  constexpr auto kNames = std::to_array<std::string_view>({"kv", "gqa", "group", "groups"});
+  constexpr auto kBetween = std::to_array<std::string_view>(
+      {"", "heads", "head", "num", "n", "query", "with", "of", "is"});
+  std::string plain(clause);
+  std::ranges::replace_if(
+      plain, [](char c) { return !is_letter(c) && !is_digit(c); }, ' ');
+  std::vector<std::string_view> words = split(plain, ' ');
+  std::erase_if(words,
+                [&](auto word) { return std::ranges::find(kBetween, word) != kBetween.end(); });
+  const auto count_at = [&](std::size_t at) {
+    std::int64_t count = 0;
+    if (at < words.size()) {
+      const std::string_view word = words[at];
+      const auto read = std::from_chars(word.data(), word.data() + word.size(), count);
+      count = read.ec == std::errc() && read.ptr == word.data() + word.size() ? count : 0;
     }
+    return count;
   };
-  read("tp", row.tp, kTensor);
-  read("pp", row.pp, kStages);
-  read("cp", row.cp, kContext);
-  read("ep", row.ep, kExperts);
+  for (std::size_t at = 0; at < words.size(); ++at) {
+    if (std::ranges::find(kNames, words[at]) == kNames.end()) {
+      continue;
+    }
+    const std::int64_t before = at > 0 ? count_at(at - 1) : 0;
+    if (const std::int64_t count = before > 0 ? before : count_at(at + 1); count > 0) {
+      return count;
+    }
+  }
+  return 0;
 }
 
 }  // namespace
+
+std::int64_t bracketed_kv_heads(std::string_view heads) {
+  constexpr auto kNames = std::to_array<std::string_view>({"kv", "gqa"});
+  const std::string plain = with_blanks(heads);
+  const std::string_view bracket =
+      std::string_view(plain).substr(std::min(plain.size(), plain.find('(')));
+  const std::vector<std::string> clauses = asserted_clauses(bracket);
+  const bool grouped =
+      std::ranges::any_of(clauses, [&](const std::string& one) { return has_word(one, kNames); });
+  if (!grouped || bracket.find(':') != bracket.npos) {  // "GQA 4:1" is a ratio
+    return 0;
+  }
+  std::int64_t count = 0;
+  for (const std::string& clause : clauses) {
+    count = count == 0 ? kv_heads_in(clause) : count;
+  }
+  return count;
+}
 
 void read_stated_counts(Measurement& row) {
   Notes& notes = row.remarks;
@@ -261,6 +239,7 @@ std::vector<std::string> fill_from_cells(Measurement& row) {
   fill_counted_gpus(row, notes);
   fill_form(row, notes);
   fill_variant(row, notes);
+  give_leftover_ranks(row, notes);
   fill_data_parallel(row, true, notes);
   fill_micro_batch(row, notes);
   fill_degrees(row, notes);

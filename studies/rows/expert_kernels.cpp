@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/text.hpp"
+#include "plan/expert_kernels.hpp"
 #include "studies/rows/bridge_recipes.hpp"
 #include "studies/rows/denials.hpp"
 #include "studies/rows/routed_load.hpp"
@@ -102,10 +103,7 @@ void apply_expert_kernels(const Measurement& row, plan::Execution& execution) {
     execution.eager_expert_bias = false;
   }
   apply_graphs(row, execution);
-  // HybridEP has padded what it sends (Megatron-LM core/transformer/moe/moe_utils.py,
-  // skip_routed_expert_padding).
-  execution.expert_padding = execution.expert_kernels && in_few_bits(row) && !drops_tokens(row) &&
-                             !execution.fused_permutation;
+  plan::pad_expert_rows(in_few_bits(row), drops_tokens(row), execution);
 }
 
 }  // namespace orrery::studies

@@ -53,22 +53,24 @@ double narayanan(const Measurement& row, bool recomputes, CountedAttention atten
           as_double(row.vocab) / (4.0 * passes * l * h));
 }
 
-// N: of a mixture of experts what a token uses. As stated, else that of the network.
-double counted_parameters(const Measurement& row, const Network& network) {
-  if (row.experts.value_or(0) > 1 || !row.params_b) {
-    return static_cast<double>(models::num_active_parameters(network));
+// N: of a mixture of experts what a token uses, unless the source counts all. As stated, else that
+// of the network.
+double counted_parameters(const Measurement& row, const Network& network, bool all_experts) {
+  if ((row.experts.value_or(0) > 1 && !all_experts) || !row.params_b) {
+    return static_cast<double>(all_experts ? models::num_parameters(network)
+                                           : models::num_active_parameters(network));
   }
   return *row.params_b * 1e9;
 }
 
 // PaLM and llm-foundry: 6 N + 12 L h s a token, a third more with the recomputed forward.
 double by_parameters(const Measurement& row, const Network& network, bool recomputes,
-                     CountedAttention attention) {
+                     const FlopCounting& counting) {
   const double s = as_double(row.seq_len);
   const double passes = recomputes ? 4.0 : 3.0;
   const double pairs = 4.0 * passes * as_double(row.layers) * as_double(row.hidden) * s;
-  const double per_token =
-      2.0 * passes * counted_parameters(row, network) + counted_share(attention) * pairs;
+  const double per_token = 2.0 * passes * counted_parameters(row, network, counting.all_experts) +
+                           counted_share(counting.attention) * pairs;
   return per_token * s * global_batch(row);
 }
 
@@ -118,7 +120,7 @@ double counting_flops(const Measurement& row, const Network& network,
     case CountedBase::Narayanan:
       return narayanan(row, all, counting.attention);
     case CountedBase::Parameters:
-      return by_parameters(row, network, all, counting.attention);
+      return by_parameters(row, network, all, counting);
     case CountedBase::Network:
       break;
   }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "studies/rows/framework_executions.hpp"
 
+#include "plan/expert_kernels.hpp"
+
 namespace orrery::studies {
 namespace {
 
@@ -58,9 +60,8 @@ plan::Execution transformer_engine() {
   execution.flash_version = 0;
   execution.bias_gradient_sums = true;
   execution.split_transfers = false;
-  execution.gradient_passes = 4;    // and its norm taken, to find NaNs (param_and_grad_buffer.py)
-  execution.expert_kernels = true;  // core/transformer/moe/experts.py, TEGroupedMLP
-  execution.eager_expert_bias = true;  // the same, _apply_bias
+  execution.gradient_passes = 4;  // and its norm taken, to find NaNs (param_and_grad_buffer.py)
+  plan::use_transformer_engine_experts(true, execution);
   return execution;
 }
 
@@ -73,14 +74,15 @@ plan::Execution zero_bubble() {
 }
 
 // NeMo's pre-training recipes: distributed optimizer with both overlaps, overlapped point-to-point
-// with interleaving, fused cross-entropy (NVIDIA/NeMo collections/llm/recipes).
+// with interleaving, cross_entropy_loss_fusion (NVIDIA/NeMo collections/llm/recipes), which is
+// Megatron-Core's `native` (core/model_parallel_config.py, cross_entropy_fusion_impl).
 plan::Execution nemo() {
   plan::Execution execution = transformer_engine();
   execution.attention_copies = false;
   execution.overlap_grad_reduce = true;
   execution.overlap_param_gather = true;
   execution.overlap_p2p = true;
-  execution.fused_cross_entropy = true;
+  execution.compiled_loss = true;
   execution.gradient_passes = 2;  // cleared and checked; the average is taken in the collective
   return execution;
 }
@@ -89,7 +91,7 @@ plan::Execution nemo() {
 // is off by default (NVIDIA/NeMo-Framework-Launcher launcher_scripts/conf/training).
 plan::Execution nemo_launcher() {
   plan::Execution execution = nemo();
-  execution.fused_cross_entropy = false;
+  execution.compiled_loss = false;
   // Apex' distributed Adam clears its buffer and writes parameters in the kernel of the update.
   execution.gradient_passes = 1;
   execution.copies_master = false;
@@ -105,9 +107,12 @@ plan::Execution nemo_early_launcher() {
 }
 
 // Megatron-Bridge's performance scripts reduce gradients in 16 bits (scripts/performance, common
-// overrides: grad_reduce_in_fp32 = False). None of their recipes of fp8 scales with delay.
+// overrides: grad_reduce_in_fp32 = False) and take TransformerEngine's loss, one kernel
+// (recipes: cross_entropy_fusion_impl = "te"). None of their recipes of fp8 scales with delay.
 plan::Execution megatron_bridge() {
   plan::Execution execution = nemo();
+  execution.compiled_loss = false;
+  execution.fused_cross_entropy = true;
   execution.fp32_gradients = false;
   execution.amax_ranks = plan::AmaxRanks::None;
   execution.weighted_activations = true;  // Megatron-Core after 0.12.0
@@ -116,10 +121,14 @@ plan::Execution megatron_bridge() {
 
 // PyTorch FSDP: prefetch forward and backward, fp32 sharded parameters that the optimizer updates
 // (they are the master copy), gradients reduced in the type that the mixed-precision policy names.
-// Without torch.compile each element-wise operation is a kernel.
+// Without torch.compile each element-wise operation is a kernel. torch.nn.Linear has its bias in
+// the epilogue (aten/src/ATen/native/cuda/Blas.cpp, addmm) and sums its gradient in a kernel
+// (tools/autograd/derivatives.yaml, addmm and linear).
 plan::Execution fsdp() {
   plan::Execution execution;
   execution.fused_kernels = false;
+  execution.softmax = plan::Softmax::Eager;
+  execution.bias_gradients_apart = true;
   execution.eager_loss = true;  // torch.compile of the layers leaves the loss as it is
   execution.fp32_parameters = true;
   execution.master_weights = false;
@@ -171,6 +180,9 @@ plan::Execution torchtitan() {
 plan::Execution single_gpu_pytorch() {
   plan::Execution execution = early_megatron();
   execution.fused_kernels = false;
+  execution.fused_bias = true;  // as fsdp()
+  execution.bias_gradients_apart = true;
+  execution.softmax = plan::Softmax::Eager;
   execution.eager_loss = true;
   execution.eager_elementwise = true;
   execution.gradient_passes = 1;
@@ -199,6 +211,7 @@ plan::Execution composer(int flash_version) {
 // in_qdq, dot_general_with_precision).
 plan::Execution xla() {
   plan::Execution execution;
+  execution.softmax = plan::Softmax::Compiled;
   execution.cast_transposes = false;
   execution.norms_cast = false;
   execution.fp8_inputs = false;
@@ -244,12 +257,19 @@ plan::Execution deepspeed(bool zero3) {
 // two temporaries of the second moment's size. Every rank sums whole buckets of gradients
 // (_reduce_and_copy) and gets parameters back by one broadcast a rank (broadcast_params).
 // FlashAttention on packed q, k and v, 1.0.5 until February 2024 and 2.2.1 since, with its rotary
-// and cross-entropy kernels (doc/en/install.md).
+// and cross-entropy kernels (doc/en/install.md); biases and their gradients are in epilogues
+// (flash_attn/ops/fused_dense.py). Norms take fp32 copies and, unless layers run again as a whole,
+// run again themselves (model/modeling_internlm.py, dropout_selective_checkpoint). The product with
+// silu is a scripted function since September 2023 (model/utils.py).
 plan::Execution intern_evo(int flash_version) {
   plan::Execution execution = early_megatron();
   execution.attention_copies = false;
   execution.flash_version = flash_version;
-  execution.fused_kernels = false;  // silu and product are PyTorch's (model/linear.py)
+  execution.softmax = plan::Softmax::Eager;
+  execution.fused_kernels = flash_version == 2;  // else silu and product (model/linear.py)
+  execution.fused_bias = true;
+  execution.fp32_norms = true;
+  execution.reruns_norms = true;
   execution.fused_cross_entropy = true;
   execution.fp32_gradients = false;
   execution.allreduce_gradients = true;

@@ -12,7 +12,14 @@ namespace {
 
 FrameworkFacts facts(std::string_view name, const plan::Execution& execution, bool pads_vocab,
                      bool gpt_dropout, const plan::MemoryFacts& memory = {}) {
-  return {name, {}, pads_vocab, gpt_dropout, pads_vocab, execution, memory};
+  FrameworkFacts row;
+  row.name = name;
+  row.pads_vocab = pads_vocab;
+  row.gpt_dropout = gpt_dropout;
+  row.fp16_gradients = pads_vocab;
+  row.execution = execution;
+  row.memory = memory;
+  return row;
 }
 
 // Layers of TransformerEngine.
@@ -72,25 +79,88 @@ FrameworkFacts stopping(FrameworkFacts row) {
   return row;
 }
 
+// torchtitan/metrics.py, _get_metrics_rank: the first rank of the last stage logs.
+FrameworkFacts torchtitan_facts() {
+  FrameworkFacts row =
+      stopping(pipelined(facts("torchtitan", torchtitan(), false, false, torchtitan_memory())));
+  row.logs_last_stage = true;
+  return row;
+}
+
+// fms_fsdp/policies/ac_handler.py, apply_fsdp_checkpointing: a share of the blocks, 1 by default
+// (config/training.py, selective_checkpointing).
+FrameworkFacts fms_fsdp_facts() {
+  FrameworkFacts row = stopping(facts("fms-fsdp", fms_fsdp(), false, false));
+  row.selects_layers = true;
+  return row;
+}
+
 // DS3Lab/DT-FM pipeline_parallel/dist_gpipe_pipeline_async.py: a stream each for computing, sending
 // and receiving; parameters and the gradients that data ranks sum (data_parallel/
-// dist_dp_allreduce.py, dist_dp_sharded_ps.py) are half(); first and last stage share none.
+// dist_dp_allreduce.py, dist_dp_sharded_ps.py) are half(); first and last stage share none. SGD
+// without momentum keeps fp32 copies alone (dist_gpipe_pipeline_async.py, optimizer/optimizer.py).
+// modules/gpt_modules.py: PyTorch's kernels, three projections, no mask, no dropout, ReLU; the last
+// stage classifies sequences (modules/dist_gpt_pp_module.py, GlueClassification).
 FrameworkFacts dt_fm() {
   plan::Execution execution = early_megatron();
   execution.overlap_p2p = true;
+  execution.softmax = plan::Softmax::Eager;
+  execution.fused_kernels = false;
+  execution.fused_projections = false;
+  execution.optimizer_state_bytes = 0;
   FrameworkFacts row = facts("DT-FM", execution, false, false);
   row.sends_beside = true;
   row.fp16_gradients = true;
   row.unties_embeddings = true;
+  row.modules = {.relu = true, .masked = false, .classes = 2};
   return row;
 }
 
 // eth-easl/sailor's Dockerfile builds on NVIDIA's PyTorch container 24.10, which turns TF32 on for
-// products (TORCH_ALLOW_TF32_CUBLAS_OVERRIDE=1).
+// products (TORCH_ALLOW_TF32_CUBLAS_OVERRIDE=1). Its fork's megatron/model/gpt_neo_model.py never
+// calls attention's dropout, drops the biases behind attention and of MLPs (skip_bias_add), has a
+// head of its own and leaves GELU, dropout and residuals to kernels of PyTorch's.
 FrameworkFacts sailor() {
+  plan::Execution execution = deepspeed();
+  execution.fused_kernels = false;
   FrameworkFacts row =
-      facts("Megatron-DeepSpeed (Sailor fork)", deepspeed(), true, true, deepspeed_memory());
+      facts("Megatron-DeepSpeed (Sailor fork)", execution, true, true, deepspeed_memory());
   row.tf32_products = true;
+  row.unties_embeddings = true;
+  row.modules = {.attention_dropout = false, .product_biases = false};
+  return row;
+}
+
+// The same of megatron/model/opt_model.py, whose dropouts are commented out.
+FrameworkFacts sailor_opt() {
+  FrameworkFacts row = sailor();
+  row.network = "opt";
+  row.modules = {
+      .hidden_dropout = false, .attention_dropout = false, .relu = true, .product_biases = false};
+  return row;
+}
+
+// google/paxml contrib/gpu/scripts_gpu/configs.py, of which JAX-Toolbox's runs are: layers that are
+// repeated recompute as CHECKPOINT_POLICY says, those of LLaMA and GPT-126M, a stack, do not.
+FrameworkFacts paxml(std::string_view network, std::string_view recompute) {
+  FrameworkFacts row = facts("Paxml", xla(), false, false);
+  row.network = network;
+  row.recompute = recompute;
+  return row;
+}
+
+// Of GPT-3's tasks EMBEDDING_LOOKUP_STYLE is matmul (tasks/lm/params/c4.py).
+FrameworkFacts paxml_gpt(std::string_view network, std::string_view recompute) {
+  FrameworkFacts row = paxml(network, recompute);
+  row.execution.lookup_products = true;
+  return row;
+}
+
+// Which runs without fused attention, with and without TransformerEngine (NVIDIA/JAX-Toolbox
+// rosetta/projects/pax: README.md and xla_flags/gpt-126m.env).
+FrameworkFacts paxml_gpt_126m() {
+  FrameworkFacts row = paxml_gpt("gpt126m", "none");
+  row.execution.fused_attention = false;
   return row;
 }
 
@@ -130,6 +200,7 @@ const std::vector<FrameworkFacts>& framework_table() {
       // Dropout: Megatron's default in examples/pretrain_zero_bubble.sh.
       facts("zero-bubble", zero_bubble(), true, true),
       facts("Megatron-LM+DeepSpeed ZeRO-3", early_megatron(), true, true),
+      sailor_opt(),
       sailor(),
       facts("Megatron-DeepSpeed", deepspeed(), true, true, deepspeed_memory()),
       facts("Megatron-Kwai", megatron(), true, true),
@@ -144,6 +215,11 @@ const std::vector<FrameworkFacts>& framework_table() {
       sharding(with_t5_scripts(launched("NeMo 24.05", nemo_early_launcher()))),
       sharding(with_t5_scripts(launched("NeMo 24.07", nemo_launcher()))),
       sharding(engine(with_adapters(with_t5_scripts(folding(facts("NeMo", nemo(), true, true)))))),
+      // Releases that are named are Megatron-LM's, with its arguments' defaults.
+      engine(folding(facts("Megatron-Core r0.1", transformer_engine(), true, true))),
+      engine(folding(facts("Megatron-Core 0.1", transformer_engine(), true, true))),
+      engine(facts("Megatron-Core r0.", transformer_engine(), true, true)),
+      engine(facts("Megatron-Core 0.", transformer_engine(), true, true)),
       engine(folding(facts("Megatron-Core", nemo(), true, false))),
       // Releases of Megatron-Core, whose versions begin with 0.
       with_t5_scripts(engine(facts("Megatron-LM 0.", transformer_engine(), true, true))),
@@ -157,11 +233,11 @@ const std::vector<FrameworkFacts>& framework_table() {
       with_t5_scripts(facts("Megatron-LM", megatron(), true, true)),
       facts("MegaScale", megatron(), true, true),
       facts("Skywork-Megatron", megatron(), true, false),
-      stopping(pipelined(facts("torchtitan", torchtitan(), false, false, torchtitan_memory()))),
+      torchtitan_facts(),
       stopping(in_years(2024, 0, facts("Composer", composer(2), false, false))),
       stopping(facts("Composer", composer(1), false, false)),
       stopping(facts("PyTorch single GPU", single_gpu_pytorch(), false, false)),
-      stopping(facts("fms-fsdp", fms_fsdp(), false, false)),
+      fms_fsdp_facts(),
       facts("PyTorch FSDP", sdpa_fsdp(), false, false),
       facts("PyTorch DDP", pytorch_ddp(), false, false),
       pipelined(facts("Meta internal 4D", fsdp(), false, false)),
@@ -173,6 +249,11 @@ const std::vector<FrameworkFacts>& framework_table() {
       sharding(facts("InternEvo", intern_evo(1), false, false, intern_evo_memory())),
       facts("Hetu-Galvatron", fsdp(), false, false),
       facts("MaxText", xla(), false, false),
+      paxml_gpt_126m(),
+      paxml_gpt("gpt5b", "save_dot_with_no_batch_dims"),
+      paxml_gpt("gpt175b", "full"),
+      paxml_gpt("gpt3175b", "full"),
+      paxml("llama", "none"),
       facts("Paxml", xla(), false, false),
       with_t5_scripts(facts("T5X", t5x(), false, false)),
       facts("DeepSpeed ZeRO-3", deepspeed(true), true, true),
@@ -187,11 +268,13 @@ const std::vector<FrameworkFacts>& framework_table() {
 
 const FrameworkFacts* find_framework(std::string_view framework, const RunFacts& run) {
   const std::string text = letters_and_digits(framework);
+  const std::string network = letters_and_digits(run.network);
   for (const FrameworkFacts& row : framework_table()) {
     const bool in_time = (row.first_year == 0 || run.year >= row.first_year) &&
                          (row.last_year == 0 || (run.year > 0 && run.year <= row.last_year));
     if (text.find(letters_and_digits(row.name)) != std::string::npos && in_time &&
-        (row.schedule.empty() || row.schedule == run.schedule)) {
+        (row.schedule.empty() || row.schedule == run.schedule) &&
+        network.starts_with(row.network)) {
       return &row;
     }
   }

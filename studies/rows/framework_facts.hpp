@@ -16,12 +16,24 @@ namespace orrery::studies {
 // that TransformerEngine chooses for the GPU, or its FlashAttention, told not to use cuDNN's.
 enum class AttentionKernel : std::uint8_t { Own, Engine, EngineFlash };
 
+// What a framework's own modules are, where they are not those of the family "gpt".
+struct ModuleFacts {
+  bool hidden_dropout = true;  // where scripts keep dropout (gpt_dropout)
+  bool attention_dropout = true;
+  bool relu = false;           // between the products of an MLP, not GELU
+  bool product_biases = true;  // of products behind attention and of MLPs are added
+  bool masked = true;          // attention is causal
+  std::int64_t classes = 0;    // of a classifier in place of the vocabulary's head
+};
+
 struct FrameworkFacts {
   std::string_view name;           // found in the `framework` column, by letters and digits
   std::string_view schedule = {};  // of the runs that it is about; empty: of all
+  std::string_view network = {};   // the same: begins the network's name, by letters and digits
   bool pads_vocab = false;         // to a multiple of 128 x tp (Megatron's tokenizer padding)
   bool gpt_dropout = false;        // GPT scripts keep the default dropout of 0.1
-  bool fp16_gradients = false;     // with fp16, gradients stay in fp16 (fp32 with bf16)
+  ModuleFacts modules = {};
+  bool fp16_gradients = false;  // with fp16, gradients stay in fp16 (fp32 with bf16)
   plan::Execution execution;
   plan::MemoryFacts memory = {};
   std::int64_t first_year = 0;  // of the runs that it is about; 0: from the beginning
@@ -42,6 +54,12 @@ struct FrameworkFacts {
   // Experts are spread over consecutive ranks, whatever their place in context parallelism.
   bool folds_experts = false;
   AttentionKernel attention = AttentionKernel::Own;
+  bool logs_last_stage = false;  // memory that it reports is of the last stage's device
+  // Recomputation of its configurations, which rows that do not state it follow: "none", "full" or
+  // a policy, as a row's recompute_detail; empty: not known.
+  std::string_view recompute = {};
+  // Selective recomputation is that of some whole layers, all where a row does not say which.
+  bool selects_layers = false;
   bool shards_states = false;  // over data ranks, as ZeRO-1, where a row does not state it
 };
 
@@ -52,6 +70,7 @@ inline bool keeps_whole(const FrameworkFacts& framework, std::int64_t pp) {
 
 struct RunFacts {
   std::string_view schedule = {};
+  std::string_view network = {};
   std::int64_t year = 0;  // of publication; 0: not known
 };
 // The first row whose name the text mentions and that is about such a run; null when there is none.

@@ -28,6 +28,7 @@ plan::MemoryFacts torchtitan_memory() {
   memory.step = plan::OptimizerStep::Foreach;
   memory.expandable_segments = true;
   memory.copies_into_buffer = false;
+  memory.keeps_last_outputs = true;
   memory.ends_form_root = true;
   memory.gathers_into_copy = true;
   memory.frees_sharded_gradients = true;

@@ -11,7 +11,7 @@
 namespace orrery::studies {
 
 RowFramework framework_of(const Measurement& row) {
-  const RunFacts run{row.schedule, row.year.value_or(0)};
+  const RunFacts run{row.schedule, row.model_name, row.year.value_or(0)};
   if (const FrameworkFacts* known = find_framework(row.framework, run)) {
     return {*known};
   }
@@ -30,8 +30,8 @@ RowFramework framework_of(const Measurement& row) {
     relative = row.zero_stage == 3 ? "DeepSpeed ZeRO-3" : "Megatron-DeepSpeed";
   } else if (says("mcore")) {
     relative = "Megatron-Core";
-  } else if (says("megatron")) {
-    relative = "Megatron-LM";
+  } else if (says("megatron") || says("flagscale") || says("mindspeed")) {
+    relative = "Megatron-LM";  // FlagOpen/FlagScale and Ascend/MindSpeed run its code
   } else if (says("galvatron")) {
     relative = "Hetu-Galvatron";  // its successor
   } else if (says("fsdp") || shards_parameters(row)) {

@@ -14,6 +14,7 @@
 #include "base/text.hpp"
 #include "studies/rows/batch_cells.hpp"
 #include "studies/rows/derived_cells.hpp"
+#include "studies/rows/framework_facts.hpp"
 #include "studies/rows/gpu_words.hpp"
 #include "studies/rows/network_cells.hpp"
 #include "studies/rows/other_training.hpp"
@@ -24,6 +25,7 @@
 #include "studies/rows/row_words.hpp"
 #include "studies/rows/settings.hpp"
 #include "studies/rows/table_cells.hpp"
+#include "studies/rows/zero_words.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -55,6 +57,17 @@ std::optional<double> read_parameters(const Cells& cells, Measurement& row) {
   return value && *value > kMostBillions ? *value / 1e9 : value;
 }
 
+// "32 (8 KV)", "32 (GQA 8)" of `heads`, where `kv_heads` is blank.
+void read_bracketed_kv_heads(const Cells& cells, Measurement& row) {
+  const std::string cell = to_lower(cells.optional_text("heads"));
+  const std::int64_t count = bracketed_kv_heads(cell);
+  const std::int64_t heads = row.heads.value_or(0);
+  if (!row.kv_heads && count > 0 && count <= heads && heads % count == 0) {
+    row.kv_heads = count;
+    row.remarks.push_back(fmt::format("heads {} as kv_heads {}", printable(cell, 60), count));
+  }
+}
+
 void read_network(const Cells& cells, Measurement& row) {
   constexpr auto kGated = std::to_array<std::string_view>({"gated", "swiglu", "geglu"});
   constexpr auto kPlain = std::to_array<std::string_view>({"gelu", "relu", "squared relu"});
@@ -67,6 +80,7 @@ void read_network(const Cells& cells, Measurement& row) {
   row.hidden = round_count(cells, "hidden", limits::kMaxHidden, kBinary, row);
   row.heads = cells.count("heads", limits::kMaxHeads);
   row.kv_heads = cells.count("kv_heads", limits::kMaxHeads);
+  read_bracketed_kv_heads(cells, row);
   row.head_dim = cells.count("head_dim", limits::kMaxHidden);
   row.ffn_hidden = round_count(cells, "ffn_hidden", limits::kMaxFfn, kBinary, row);
   row.gated_mlp = cells.flag("gated_mlp", {kGated, kPlain});
@@ -135,6 +149,9 @@ void read_stage(const Cells& cells, Measurement& row) {
   constexpr std::int64_t kLast = 3;
   row.zero_detail = cells.optional_text("zero_stage");
   row.zero_stage = stage_of_zero(row.zero_detail);
+  if (to_lower(row.zero_detail) == "none" && !shards_parameters(row)) {
+    row.zero_stage = 0;  // of what shards by itself it states nothing
+  }
   const std::string_view detail = row.zero_detail;
   const std::string_view number = trim(detail.substr(0, detail.find('(')));
   const bool words = number.find_first_not_of("~.0123456789") != number.npos;
@@ -176,6 +193,28 @@ void read_schedule(const Cells& cells, Measurement& row) {
   }
 }
 
+// A flag, or ranks over sequences: "Ulysses 8" and, where tensors are whole, "8" are a `cp`.
+void read_sequence_parallel(const Cells& cells, Measurement& row) {
+  constexpr auto kNamed = std::to_array<std::string_view>({"sp", "megatron-sp"});
+  constexpr auto kContext = std::to_array<std::string_view>({"ulysses", "ring"});
+  const std::string cell = cells.optional_text("sequence_parallel");
+  const std::string_view digits =
+      std::string_view(cell).substr(std::min(cell.size(), cell.find_first_of("0123456789")));
+  std::int64_t ranks = 0;
+  std::from_chars(digits.data(), digits.data() + digits.size(), ranks);
+  const bool named = says_any(to_lower(cell), kContext);
+  if (ranks > 1 && ranks <= limits::kMaxDevices && row.cp.value_or(ranks) == ranks &&
+      (named || row.tp.value_or(1) == 1)) {
+    row.cp = ranks;
+    row.sequence_detail = cell;
+    row.remarks.push_back(fmt::format("sequence_parallel {} as cp {}", printable(cell, 60), ranks));
+  } else if (ranks == 0 && named) {
+    row.sequence_detail = cell;
+  } else {
+    row.sequence_parallel = cells.flag("sequence_parallel", {kNamed, {}});
+  }
+}
+
 void read_plan(const Cells& cells, Measurement& row) {
   row.tp = cells.degree("tp", limits::kMaxDevices);
   row.cp = cells.degree("cp", limits::kMaxDevices);
@@ -186,8 +225,7 @@ void read_plan(const Cells& cells, Measurement& row) {
   row.vpp = row.most_chunks ? std::nullopt : cells.degree("vpp", limits::kMaxLayers);
   row.dp = cells.degree("dp", limits::kMaxDevices);
   read_stage(cells, row);
-  constexpr auto kNamed = std::to_array<std::string_view>({"sp", "megatron-sp"});
-  row.sequence_parallel = cells.flag("sequence_parallel", {kNamed, {}});
+  read_sequence_parallel(cells, row);
   const RecomputeWords recompute =
       recompute_words(cells.optional_text("recompute"), cells.optional_text("recompute_detail"));
   row.recompute = recompute.name;

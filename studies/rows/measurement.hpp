@@ -67,6 +67,7 @@ struct Measurement {
   OptionalCount zero_stage;
   std::string zero_detail;  // the whole cell, with its remark in brackets
   std::optional<bool> sequence_parallel;
+  std::string sequence_detail;  // the whole cell, where it counts ranks: "Ulysses 8"
   std::string recompute;
   std::string recompute_detail;
   std::string schedule;

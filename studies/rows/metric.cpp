@@ -34,20 +34,6 @@ std::string not_comparable(const std::string& metric) {
 
 double stated_or_zero(const OptionalCount& value) { return static_cast<double>(value.value_or(0)); }
 
-std::optional<double> aux_number(const Measurement& row, const std::string& key) {
-  const auto found = row.aux.find(key);
-  if (found == row.aux.end()) {
-    return std::nullopt;
-  }
-  double value = 0;
-  const std::string& text = found->second;
-  const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (result.ec != std::errc() || !std::isfinite(value) || value <= 0) {
-    return std::nullopt;
-  }
-  return value;
-}
-
 // Seconds of one iteration from a rate of FLOPs per second and GPU.
 Expected<double> time_of_rate(const Measurement& row, const Network& network, double rate) {
   if (const auto derived = aux_number(row, "derived_iteration_s")) {
@@ -187,6 +173,20 @@ Quantity memory_quantity(const Measurement& row) {
 }
 
 }  // namespace
+
+std::optional<double> aux_number(const Measurement& row, const std::string& key) {
+  const auto found = row.aux.find(key);
+  if (found == row.aux.end()) {
+    return std::nullopt;
+  }
+  double value = 0;
+  const std::string& text = found->second;
+  const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (result.ec != std::errc() || !std::isfinite(value) || value <= 0) {
+    return std::nullopt;
+  }
+  return value;
+}
 
 bool is_memory_metric(const std::string& metric) { return mentions(metric, "mem"); }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <tl/expected.hpp>
 
@@ -27,6 +28,9 @@ struct Target {
   Quantity quantity = Quantity::IterationTime;
   double value = 0;  // seconds or bytes
 };
+
+// A positive number of `aux_metrics`.
+std::optional<double> aux_number(const Measurement& row, const std::string& key);
 
 // Time or memory, as far as the name of the metric says.
 bool is_memory_metric(const std::string& metric);

@@ -353,6 +353,7 @@ std::vector<std::string_view> complete_from_name(Measurement& row) {
     cells.fill("ffn_hidden", row.ffn_hidden, spec->ffn_hidden);
     cells.fill("gated_mlp", row.gated_mlp, models::is_gated(spec->activation));
     cells.fill("vocab", row.vocab, spec->vocab);
+    cells.fill("seq_len", row.seq_len, spec->sequence);
     cells.fill("tied_embeddings", row.tied_embeddings, spec->tied_embeddings);
     cells.fill("experts", row.experts, spec->moe.experts);
     cells.fill("top_k", row.top_k, spec->moe.top_k);

@@ -100,6 +100,11 @@ constexpr std::string_view kLocal = "local steps between exchanges as an exchang
 constexpr std::string_view kServer = "parameter servers as all-reduces among ranks";
 constexpr std::string_view kBlocking = "an oversubscribed network as one of full bandwidth";
 constexpr std::string_view kNoPeers = "messages through host memory (NCCL_P2P_DISABLE) as direct";
+constexpr std::string_view kAsAdam = "the optimizer as Adam, with its states";
+constexpr std::string_view kStepsInBackward = "steps within the backward as one behind it";
+constexpr std::string_view kGathered =
+    "tokens gathered by all ranks of experts as sent to their own";
+constexpr std::string_view kApart = "products of experts one by one as grouped ones";
 constexpr auto kUnmodelled = std::to_array<Unmodelled>({{"mtp", kPrediction},
                                                         {"multi token prediction", kPrediction},
                                                         {"packed", kPacked},
@@ -134,7 +139,18 @@ constexpr auto kUnmodelled = std::to_array<Unmodelled>({{"mtp", kPrediction},
                                                         {"local sgd", kLocal},
                                                         {"oversubscribed", kBlocking},
                                                         {"oversubscription", kBlocking},
-                                                        {"nccl p2p disable", kNoPeers}});
+                                                        {"nccl p2p disable", kNoPeers},
+                                                        {"galore", kAsAdam},
+                                                        {"lomo", kAsAdam},
+                                                        {"adalomo", kAsAdam},
+                                                        {"shampoo", kAsAdam},
+                                                        {"optimizer in backward", kStepsInBackward},
+                                                        {"optimizer in bwd", kStepsInBackward},
+                                                        {"allgather dispatcher", kGathered},
+                                                        {"all gather dispatcher", kGathered},
+                                                        {"dispatcher type=allgather", kGathered},
+                                                        {"dispatcher type: allgather", kGathered},
+                                                        {"dispatcher type allgather", kGathered}});
 
 // Colossal-AI's tensor parallelism in two and more dimensions; "" where the row names none. Of
 // other frameworks "2D" is FSDP and tensor parallelism.
@@ -195,6 +211,10 @@ std::vector<std::string> unmodelled_remarks(const Measurement& row) {
     if (!known && find_word(said, one.word) != said.npos) {
       lines.emplace_back(one.line);
     }
+  }
+  constexpr auto kGrouped = std::to_array<std::string_view>({"grouped gemm", "grouped gemms"});
+  if (row.experts.value_or(0) > 0 && switch_set(remarks_of(row), kGrouped) == false) {
+    lines.emplace_back(kApart);
   }
   if (const std::string grid = tensor_grid(row); !grid.empty()) {
     lines.push_back(fmt::format("\"{}\": tensor parallelism in one dimension", grid));

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <string>
+#include <utility>
 
 #include "base/text.hpp"
 #include "studies/rows/measurement.hpp"
@@ -108,6 +109,23 @@ std::vector<std::string_view> overlap_clauses(std::string_view text) {
     }
   }
   return clauses;
+}
+
+std::string with_short_collectives(std::string_view clause) {
+  constexpr auto kNames =
+      std::to_array<std::pair<std::string_view, std::string_view>>({{"all reduce", "ar"},
+                                                                    {"allreduce", "ar"},
+                                                                    {"all gather", "ag"},
+                                                                    {"allgather", "ag"},
+                                                                    {"reduce scatter", "rs"},
+                                                                    {"reducescatter", "rs"}});
+  std::string text = with_blanks(clause);
+  for (const auto& [name, short_name] : kNames) {
+    for (std::size_t at = find_word(text, name); at != text.npos; at = find_word(text, name, at)) {
+      text.replace(at, name.size(), short_name);
+    }
+  }
+  return text;
 }
 
 bool denies_overlap(std::string_view clause) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -12,6 +13,9 @@ namespace orrery::studies {
 // Clauses end at semicolons, sentences, flags ("--a --b"), commas outside of brackets, and with one
 // of several values.
 std::vector<std::string_view> overlap_clauses(std::string_view text);
+
+// A clause in the form of settings, with the field's short names: "DP all-reduce" as "dp ar".
+std::string with_short_collectives(std::string_view clause);
 
 // Whether a clause says that what it names is not hidden.
 bool denies_overlap(std::string_view clause);

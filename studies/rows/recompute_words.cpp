@@ -142,61 +142,86 @@ std::optional<std::string> kind_of_flag(std::string_view name) {
   return switch_set(name, kNames) == false ? "none" : "selective";
 }
 
+// "none/selective", "full or none": rows of a table that share a cell, so no kind; "selective/full"
+// recomputes at least a part.
+bool names_several_kinds(std::string_view name) {
+  constexpr auto kKinds = std::to_array<std::string_view>({"none", "selective", "full"});
+  for (const std::string_view joint : {"/", " or "}) {
+    const std::size_t at = name.find(joint);
+    const std::string_view first = trim(name.substr(0, at));
+    const std::string_view second =
+        at == name.npos ? std::string_view() : trim(name.substr(at + joint.size()));
+    const bool either = first == "none" || second == "none";
+    if (first != second && either &&
+        std::find(kKinds.begin(), kKinds.end(), first) != kKinds.end() &&
+        std::find(kKinds.begin(), kKinds.end(), second) != kKinds.end()) {
+      return true;
+    }
+  }
+  return false;
+}
+
 // Flags of scripts and what they name: the layer or the attention core.
-RecomputeWords kind_in_words(std::string_view cell, std::string_view detail) {
-  constexpr auto kNames = std::to_array<WordMeaning>({{"no", "none"},
-                                                      {"off", "none"},
-                                                      {"false", "none"},
-                                                      {"0", "none"},
-                                                      {"disabled", "none"},
-                                                      {"n", "none"},
-                                                      {"y", "full"},
-                                                      {"yes", "full"},
-                                                      {"enabled", "full"},
-                                                      {"on", "full"},
-                                                      {"true", "full"},
-                                                      {"1", "full"},
-                                                      {"100", "full"},  // per cent
-                                                      {"100oflayers", "full"},
-                                                      {"ac", "full"},
-                                                      {"gc", "full"},
-                                                      {"ckpt", "full"},
-                                                      {"uniform", "full"},
-                                                      {"fulluniform", "full"},
-                                                      {"everylayer", "full"},
-                                                      {"all", "full"},
-                                                      {"alllayers", "full"},
-                                                      {"perlayer", "full"},
-                                                      {"layerwise", "full"},
-                                                      {"remat", "full"},
-                                                      {"nothingsaveable", "full"},
-                                                      {"attn", "selective"},
-                                                      {"attention", "selective"},
-                                                      {"coreattn", "selective"},
-                                                      {"coreattention", "selective"}});
+constexpr auto kKindWords = std::to_array<WordMeaning>({{"no", "none"},
+                                                        {"off", "none"},
+                                                        {"false", "none"},
+                                                        {"0", "none"},
+                                                        {"disabled", "none"},
+                                                        {"n", "none"},
+                                                        {"y", "full"},
+                                                        {"yes", "full"},
+                                                        {"enabled", "full"},
+                                                        {"on", "full"},
+                                                        {"true", "full"},
+                                                        {"1", "full"},
+                                                        {"100", "full"},  // per cent
+                                                        {"100oflayers", "full"},
+                                                        {"ac", "full"},
+                                                        {"gc", "full"},
+                                                        {"ckpt", "full"},
+                                                        {"uniform", "full"},
+                                                        {"fulluniform", "full"},
+                                                        {"everylayer", "full"},
+                                                        {"all", "full"},
+                                                        {"alllayers", "full"},
+                                                        {"perlayer", "full"},
+                                                        {"layerwise", "full"},
+                                                        {"remat", "full"},
+                                                        {"nothingsaveable", "full"},
+                                                        {"attn", "selective"},
+                                                        {"attention", "selective"},
+                                                        {"coreattn", "selective"},
+                                                        {"coreattention", "selective"}});
+
+bool is_known_kind(std::string_view name) {
   constexpr auto kKnown =
       std::to_array<std::string_view>({"", "none", "selective", "full", "custom", "products"});
-  // "none (FlashAttention)", "selective (every 2nd layer)": what stands before the bracket.
-  if (const std::string first = spelling(before_remark(cell), kNames);
-      cell.ends_with(')') && !first.empty() &&
-      std::find(kKnown.begin(), kKnown.end(), first) != kKnown.end()) {
-    std::string both(cell.substr(cell.find('(')));
-    both.append(detail.empty() ? "" : "; ").append(detail);
-    return {kind_behind_flag(before_remark(cell), first, both), std::move(both), ""};
+  return std::find(kKnown.begin(), kKnown.end(), name) != kKnown.end();
+}
+
+std::string joined_detail(std::string_view words, std::string_view detail) {
+  return fmt::format("{}{}{}", words, detail.empty() ? "" : "; ", detail);
+}
+
+// "none (FlashAttention)", "selective (every 2nd layer)": what stands before the bracket.
+std::optional<RecomputeWords> kind_before_bracket(std::string_view cell, std::string_view detail) {
+  const std::string_view front = before_remark(cell);
+  const std::string kind = spelling(front, kKindWords);
+  if (!cell.ends_with(')') || kind.empty() || !is_known_kind(kind)) {
+    return std::nullopt;
   }
-  const std::string name = spelling(cell, kNames);
+  std::string both = joined_detail(cell.substr(cell.find('(')), detail);
+  return RecomputeWords{kind_behind_flag(front, kind, both), std::move(both), ""};
+}
+
+bool names_groups(std::string_view name) {
   const std::vector<std::string_view> parts = split(name, '+');
-  const bool groups = std::all_of(parts.begin(), parts.end(), [](std::string_view part) {
-    return plan::group_named(part).has_value();
-  });
-  if (groups || std::find(kKnown.begin(), kKnown.end(), name) != kKnown.end()) {
-    return {kind_behind_flag(cell, name, detail), std::string(detail), ""};
-  }
-  const auto with = [&](std::string_view kind) {
-    std::string both = name;
-    both.append(detail.empty() ? "" : "; ").append(detail);
-    return RecomputeWords{std::string(kind), std::move(both), ""};
-  };
+  return std::all_of(parts.begin(), parts.end(),
+                     [](std::string_view part) { return plan::group_named(part).has_value(); });
+}
+
+// A word with a slip, or a fraction without a word.
+std::optional<RecomputeWords> guessed_kind(std::string_view name, std::string_view detail) {
   if (const std::string meant = misspelt_kind(name); !meant.empty()) {
     RecomputeWords words = recompute_words(meant, detail);
     words.read_as = meant;
@@ -204,8 +229,13 @@ RecomputeWords kind_in_words(std::string_view cell, std::string_view detail) {
   }
   if (const double percent = bare_fraction(name); percent > 0) {
     const std::string share = fmt::format("{:g}% of layers", percent);
-    return {"selective", detail.empty() ? share : fmt::format("{}; {}", share, detail), share};
+    return RecomputeWords{"selective", joined_detail(share, detail), share};
   }
+  return std::nullopt;
+}
+
+// What is left of a clause without what it denies: all layers, some of them or parts of them.
+std::string_view kind_of_clause(std::string_view said) {
   constexpr auto kSome =
       std::to_array<std::string_view>({"selective", "per-op", "per op", "every ", "half of", "%"});
   constexpr auto kParts = std::to_array<std::string_view>({"selective", "per-op", "per op"});
@@ -213,42 +243,89 @@ RecomputeWords kind_in_words(std::string_view cell, std::string_view detail) {
       std::to_array<std::string_view>({"recompute_modules", "recompute-modules"});
   constexpr auto kWhole = std::to_array<std::string_view>(
       {"full", "block", "uniform", "checkpoint", "ckpt", "recomput", "rematerial", "all layers"});
-  if (const auto kind = kind_of_flag(name)) {
-    return {*kind, std::string(detail), ""};
-  }
-  if (const std::string said = undenied(name); names_operator_sac(said)) {
-    return {"selective", "per-op; " + std::string(detail), ""};
-  }
-  const std::string said = undenied(name);
-  if (letters_and_digits(said).empty()) {  // denied, or signs alone
-    return letters_and_digits(name).empty() ? with("custom")
-                                            : RecomputeWords{"none", std::string(detail), ""};
-  }
-  if (said.find("dots") != said.npos) {  // jax.checkpoint_policies
-    return with("custom");
-  }
-  if (is_no_share(said)) {
-    return with("custom");
+  constexpr auto kLayers = std::to_array<std::string_view>({"full", "block", "uniform", "layers"});
+  if (said.find("dots") != said.npos || is_no_share(said)) {  // jax.checkpoint_policies
+    return "custom";
   }
   if (names_all_layers(said) || (names_every_layer(said) && !says_any(said, kParts))) {
-    return with("full");
+    return "full";
   }
   const bool modules = says_any(said, kModules) && said.find("full") == said.npos;
   if (modules || says_any(said, kSome) || states_share(said)) {
-    return with("selective");
+    return "selective";
   }
   // "recompute attention", "layernorm recompute": parts of a layer, where nothing says the whole.
-  constexpr auto kLayers = std::to_array<std::string_view>({"full", "block", "uniform", "layers"});
   if (!says_any(said, kLayers) && !recomputed_operators(said).empty()) {
-    return with("selective");
+    return "selective";
   }
   const bool layers = is_digit(said.front()) && said.find("layer") != said.npos;  // "8 layers"
-  return with(layers || says_any(said, kWhole) ? "full" : "custom");
+  return layers || says_any(said, kWhole) ? "full" : "custom";
+}
+
+RecomputeWords kind_in_words(std::string_view cell, std::string_view detail) {
+  if (const auto words = kind_before_bracket(cell, detail)) {
+    return *words;
+  }
+  const std::string name = spelling(cell, kKindWords);
+  if (names_groups(name) || is_known_kind(name)) {
+    return {kind_behind_flag(cell, name, detail), std::string(detail), ""};
+  }
+  if (const auto words = guessed_kind(name, detail)) {
+    return *words;
+  }
+  if (const auto kind = kind_of_flag(name)) {
+    return {*kind, std::string(detail), ""};
+  }
+  if (names_several_kinds(name)) {
+    return {"custom", joined_detail(name, detail), ""};
+  }
+  const std::string said = undenied(name);
+  if (names_operator_sac(said)) {
+    return {"selective", "per-op; " + std::string(detail), ""};
+  }
+  if (!letters_and_digits(said).empty()) {
+    return {std::string(kind_of_clause(said)), joined_detail(name, detail), ""};
+  }
+  if (letters_and_digits(name).empty()) {  // signs alone
+    return {"custom", joined_detail(name, detail), ""};
+  }
+  return {"none", std::string(detail), ""};  // all of it is denied
+}
+
+// "none + activation offload": what the cell offloads goes with its detail.
+RecomputeWords with_offload_apart(std::string_view cell, std::string_view detail) {
+  std::string parts(cell);
+  std::replace_if(
+      parts.begin(), parts.end(), [](char c) { return c == '+' || c == ','; }, ';');
+  std::string kind;
+  std::string offload;
+  for (const std::string_view part : split(parts, ';')) {
+    std::string& side = mentions(part, "offload") ? offload : kind;
+    const std::string_view joint = &side == &offload ? "; " : " + ";
+    side.append(side.empty() ? "" : joint).append(trim(part));
+  }
+  return recompute_words(kind.empty() ? "none" : kind, joined_detail(offload, detail));
+}
+
+// A list that offloads activations or states, or "activation offload" alone; "full (CPU offload)"
+// is one kind.
+bool offloads_apart(std::string_view cell) {
+  constexpr auto kKindNames =
+      std::to_array<std::string_view>({"recomp", "checkpoint", "full", "selective", "remat"});
+  constexpr auto kTensors = std::to_array<std::string_view>(
+      {"activation", "optimizer", "optimiser", "states", "gradient", "param", "weight"});
+  const std::string lower = to_lower(cell);
+  const std::string_view plain = std::string_view(lower).substr(0, lower.find('('));
+  return plain.find("offload") != plain.npos && says_any(plain, kTensors) &&
+         (plain.find_first_of("+,;") != plain.npos || !says_any(plain, kKindNames));
 }
 
 }  // namespace
 
 RecomputeWords recompute_words(std::string_view cell, std::string_view detail) {
+  if (offloads_apart(cell)) {
+    return with_offload_apart(cell, detail);
+  }
   constexpr auto kFull = std::to_array<std::string_view>({"full"});
   RecomputeWords words = kind_in_words(cell, detail);
   // "remat_policy: full" of a custom one.

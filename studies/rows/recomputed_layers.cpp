@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "studies/rows/metric.hpp"
 #include "studies/rows/row_words.hpp"
 #include "studies/rows/settings.hpp"
 
@@ -65,15 +66,12 @@ LayerShare share_of_percent(std::string_view detail) {
 }
 
 // "0.5" alone.
-LayerShare share_of_fraction(std::string_view detail) {
-  constexpr int kWhole = 1000;
+LayerShare share_alone(std::string_view detail) {
   const std::string_view text = trim(detail);
   double fraction = 0;
   const auto read = std::from_chars(text.data(), text.data() + text.size(), fraction);
   const bool alone = read.ec == std::errc() && read.ptr == text.data() + text.size();
-  return alone && fraction > 0 && fraction < 1
-             ? reduced(static_cast<int>(std::lround(fraction * kWhole)), kWhole)
-             : LayerShare();
+  return alone && fraction > 0 && fraction < 1 ? share_of_fraction(fraction) : LayerShare();
 }
 
 // "1 of 3 layers", "2/3 of layers", "8/16" alone.
@@ -142,6 +140,21 @@ int layers_left_out(std::string_view detail) {
 
 }  // namespace
 
+LayerShare share_of_fraction(double fraction) {
+  constexpr int kWhole = 1000;
+  return reduced(static_cast<int>(std::lround(fraction * kWhole)), kWhole);
+}
+
+std::optional<double> share_of_counts(const Measurement& row) {
+  constexpr double kForward = 1.0 / 3;
+  const std::optional<double> hardware = aux_number(row, "hfu");
+  const std::optional<double> model = aux_number(row, "mfu");
+  if (!hardware || !model) {
+    return std::nullopt;
+  }
+  return std::clamp((*hardware / *model - 1) / kForward, 0.0, 1.0);
+}
+
 LayerShare share_of_option(std::string_view detail) {
   constexpr auto kNames =
       std::to_array<std::string_view>({"selective ac option", "option", "layer interval"});
@@ -165,7 +178,7 @@ bool names_operators_apart(std::string_view detail, bool titan) {
 LayerShare stated_share(std::string_view detail, bool whole_layers) {
   for (const LayerShare& stated :
        {share_in_ordinals(detail, whole_layers), share_of_percent(detail), share_in_numbers(detail),
-        share_of_fraction(detail)}) {
+        share_alone(detail)}) {
     if (stated.every > 1) {
       return stated;
     }

@@ -3,6 +3,7 @@
 // texts are in lower case. Linear in the length of the text.
 #pragma once
 
+#include <optional>
 #include <string_view>
 
 #include "studies/rows/measurement.hpp"
@@ -27,6 +28,13 @@ bool names_operators_apart(std::string_view detail, bool titan);
 
 // Of full recomputation, with what is left out of it: "disabled for last 2 layers".
 LayerShare share_of_layers(const Measurement& row, std::string_view detail);
+
+// How much of the layers runs again where FLOPs are counted with and without it: hfu over mfu is
+// more than 1 by a third of it, the forward being a third of both passes. From 0 to 1.
+std::optional<double> share_of_counts(const Measurement& row);
+
+// A share of the layers in thousandths; all layers for 1.
+LayerShare share_of_fraction(double fraction);
 
 // Megatron-LM's --recompute-method block with --recompute-num-layers; 0 where all layers are meant.
 int layers_of_a_stage(std::string_view detail);

@@ -16,6 +16,7 @@
 #include "studies/rows/recompute_words.hpp"
 #include "studies/rows/row_words.hpp"
 #include "studies/rows/settings.hpp"
+#include "studies/rows/zero_words.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -141,7 +142,7 @@ OptionalCount named_stage(const std::string& clause) {
 OptionalCount stage_of_framework(const std::string& framework) {
   constexpr auto kStages = std::to_array<std::string_view>({"zero stage", "zero", "stage"});
   constexpr auto kTwo = std::to_array<std::string_view>({"shard grad op", "zero offload"});
-  constexpr auto kHybrid = std::to_array<std::string_view>({"hsdp", "hybrid shard"});
+  constexpr auto kHybrid = std::to_array<std::string_view>({"hsdp", "hybrid shard", "gemini"});
   constexpr auto kWhole = std::to_array<std::string_view>({"ddp", "no shard"});
   constexpr auto kShards = std::to_array<std::string_view>({"fsdp", "fsdp1", "fsdp2"});
   constexpr auto kInfinity = std::to_array<std::string_view>({"zero infinity"});

@@ -106,8 +106,16 @@ Choice least_recomputation(const Plan& plan) {
   return choice;
 }
 
-// Operators that the recipe behind a row recomputes, where the row does not say; the line for it.
+// What the configuration or recipe behind a row recomputes, where the row does not say; the line
+// for it.
 std::string follow_recipe(Measurement& row) {
+  const std::string_view usual = framework_of(row).facts.recompute;
+  if (!row.full && row.recompute.empty() && !usual.empty()) {
+    const bool policy = usual != "none" && usual != "full";
+    row.recompute = policy ? "selective" : usual;
+    row.recompute_detail = policy ? usual : "";
+    return fmt::format("recompute {} (the configuration's)", usual);
+  }
   const std::optional<BridgeRecipe> recipe = bridge_recipe(row);
   if (row.full || !row.recompute.empty() || !recipe || recipe->recomputed.empty()) {
     return "";

@@ -63,13 +63,26 @@ std::string board_without_switch(const ClusterRequest& request, const std::strin
   return board == known_nodes().end() ? std::string() : board->name;
 }
 
-// The largest equal parts that fit into one node, or into one NVLink domain over several.
-int equal_parts(int gpus, int domain) {
-  int best = 1;
+// The largest equal parts that fit into one node, or into one NVLink domain over several, and hold
+// whole groups of so many ranks; 0 where there are none.
+int equal_parts(int gpus, int domain, int group) {
+  int best = 0;
   for (const std::int64_t part : divisors(gpus)) {
-    best = part <= domain ? static_cast<int>(part) : best;
+    best = part <= domain && part % group == 0 ? static_cast<int>(part) : best;
   }
   return best;
+}
+
+// Of GPUs that fill no whole nodes launchers place ranks of tensors, then of sequences, beside each
+// other: 12 with tp 4 are 4 on each of three, not 6 on two. Less than half a node is no such part.
+int used_of_node(const ClusterRequest& request, int whole) {
+  for (const int group : {request.tp * request.cp, request.tp}) {
+    const int part = equal_parts(request.gpus, whole, std::max(1, group));
+    if (part == request.gpus || 2 * part >= whole) {
+      return part;
+    }
+  }
+  return equal_parts(request.gpus, whole, 1);
 }
 
 bool is_domain(const Cluster& cluster) {
@@ -85,7 +98,7 @@ struct NodeParts {
 NodeParts node_parts(const ClusterRequest& request, const Cluster& usual) {
   const bool stated = request.gpus_per_node > 0 && !is_domain(usual);
   const int whole = stated ? request.gpus_per_node : usual.node.gpus;
-  return {whole, equal_parts(request.gpus, whole)};
+  return {whole, request.gpus % whole == 0 ? whole : used_of_node(request, whole)};
 }
 
 // "8x IB (200Gb A100 / 400Gb H100)": of alternatives that each name a GPU the one of this GPU.
@@ -275,8 +288,12 @@ tl::expected<Cluster, std::string> usual_cluster(const ClusterRequest& request) 
 }
 
 ClusterRequest request_of(const Measurement& row) {
-  return {row.gpu, static_cast<int>(row.gpus.value_or(0)),
-          static_cast<int>(row.gpus_per_node.value_or(0)), row.intra_node, row.inter_node};
+  const auto count = [](const OptionalCount& cell, int blank) {
+    return static_cast<int>(cell.value_or(blank));
+  };
+  return {row.gpu,         count(row.gpus, 0), count(row.gpus_per_node, 0),
+          row.intra_node,  row.inter_node,     count(row.tp, 1),
+          count(row.cp, 1)};
 }
 
 // Rows state the network of a tray, as `gpus_per_node` are: that of the domain's part in use.

@@ -25,6 +25,8 @@ struct ClusterRequest {
   int gpus_per_node = 0;   // 0: a full node
   std::string intra_node;  // free text
   std::string inter_node;  // free text
+  int tp = 1;
+  int cp = 1;
 };
 // Or why there is no such cluster.
 tl::expected<topologies::Cluster, std::string> make_cluster(const ClusterRequest& request);

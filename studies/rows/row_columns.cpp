@@ -18,17 +18,18 @@ namespace orrery::studies {
 namespace {
 
 // Without these a row means nothing; every other column may be absent.
-constexpr auto kRequiredColumns = std::to_array<std::string_view>(
-    {"id", "layers", "hidden", "heads", "vocab", "seq_len", "precision", "gpu", "gpus", "framework",
-     "tp", "pp", "micro_batch", "measured_metric", "measured_value"});
+constexpr auto kRequiredColumns =
+    std::to_array<std::string_view>({"id", "gpu", "gpus", "measured_metric", "measured_value"});
 
 constexpr std::string_view kOtherColumns =
-    "config_id confidence model_family source source_ref year model_name params_b kv_heads "
-    "head_dim ffn_hidden gated_mlp "
+    "config_id confidence model_family source source_ref year model_name params_b layers hidden "
+    "heads kv_heads head_dim ffn_hidden gated_mlp vocab seq_len "
     "tied_embeddings experts top_k moe_ffn_hidden shared_expert_ffn first_dense_layers "
-    "precision_detail gpus_per_node intra_node inter_node attention_impl cp ep vpp dp "
+    "precision precision_detail gpus_per_node intra_node inter_node framework attention_impl tp cp "
+    "ep pp vpp dp "
     "zero_stage sequence_parallel recompute recompute_detail schedule variant "
-    "num_microbatches global_batch overlap aux_metrics flops_convention inferred_fields notes";
+    "micro_batch num_microbatches global_batch overlap aux_metrics flops_convention "
+    "inferred_fields notes";
 
 std::vector<std::string> absent_columns(const CsvTable& table,
                                         std::span<const std::string_view> columns) {

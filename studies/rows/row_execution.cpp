@@ -19,6 +19,7 @@
 #include "studies/rows/stated_gradients.hpp"
 #include "studies/rows/stated_optimizer.hpp"
 #include "studies/rows/stated_overlap.hpp"
+#include "studies/rows/stated_scaling.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -39,6 +40,23 @@ bool half_gradients(const Measurement& row, const FrameworkFacts& framework) {
     return !nemotron || mentions(row.model_name, "340b");
   }
   return nemotron || is_fp8(row);
+}
+
+// NeMo's scripts/performance/helpers.py asks for cross_entropy_fusion_impl = "te" since June 2025,
+// between the releases 25.04 and 25.07.
+bool has_loss_of_engine(const Measurement& row, const FrameworkFacts& framework) {
+  constexpr auto kReleases =
+      std::to_array<std::string_view>({"25.07", "25.08", "25.09", "25.10", "25.11", "26."});
+  const std::string release = row.framework + "; " + row.origin;
+  // Not the end of another number: NCCL 2.26.2.
+  const auto names = [&](std::string_view name) {
+    std::size_t at = release.find(name);
+    while (at != release.npos && at > 0 && (is_digit(release[at - 1]) || release[at - 1] == '.')) {
+      at = release.find(name, at + 1);
+    }
+    return at != release.npos;
+  };
+  return framework.name == "NeMo" && std::ranges::any_of(kReleases, names);
 }
 
 // Their fp8 recipes keep parameters in fp8 and gather them so (NVIDIA/dgxc-benchmarking:
@@ -113,21 +131,9 @@ void apply_precision(const Measurement& row, const FrameworkFacts& framework,
   execution.quantised_gather = gathers_quantised_weights(row, framework);
   // Rows of scales belong to 16-bit gathers (torchtitan docs/float8.md).
   execution.fp8_gathers = !says_and_means(row.precision_detail, "rowwise");
-  // TransformerEngine finds current scales in a pass of its own, after a norm in 16 bits.
-  constexpr auto kCurrent =
-      std::to_array<std::string_view>({"current scaling", "fp8-cs", "fp8_cs", "fp8 cs"});
-  constexpr auto kBlocks = std::to_array<std::string_view>(
-      {"mxfp8", "blockwise", "block-wise", "block scal", "block-scal", "128x128"});
-  const std::string scales = asserted(to_lower(row.precision_detail));
-  if (says_any(scales, kCurrent)) {
-    execution.fp8_scaling = plan::Fp8Scaling::Current;
-  } else if (mentions(scales, "delayed")) {
-    execution.fp8_scaling = plan::Fp8Scaling::Delayed;
-  }
-  // Nor do its norms write scales of blocks (pytorch/csrc/extensions/normalization.cpp).
-  if (row.precision == "mxfp8" || says_any(scales, kBlocks)) {
-    execution.fp8_scaling = plan::Fp8Scaling::Blocks;
-  }
+  // TransformerEngine finds current scales in a pass of its own, after a norm in 16 bits, nor do
+  // its norms write scales of blocks (pytorch/csrc/extensions/normalization.cpp).
+  execution.fp8_scaling = stated_scaling(row).value_or(execution.fp8_scaling);
   // FSDP's fp8 gathers cast shards (torchao/float8/fsdp_utils.py).
   if (says_and_means(row.precision_detail, "fp8 all-gather")) {
     execution.casts_weights = false;
@@ -142,8 +148,9 @@ bool says_compiled(std::string_view cell, bool titan) {
   constexpr auto kSettings = std::to_array<std::string_view>(
       {"compile=true", "compile = true", "compile: true", "compile=1", "--compile", "compile=on"});
   constexpr auto kShort = std::to_array<std::string_view>({"compile", "compiled"});
-  constexpr auto kOthers =  // "eager vs compile", "compiled from source"
-      std::to_array<std::string_view>({"eager", "from", "against", "cuda", "nccl"});
+  constexpr auto kOthers =  // "eager vs compile", "compiled from source", "compiled with gcc"
+      std::to_array<std::string_view>(
+          {"eager", "from", "against", "cuda", "nccl", "gcc", "nvcc", "clang", "results", "table"});
   constexpr std::string_view kGraphs = "cuda graph";
   const std::vector<std::string> clauses = asserted_clauses(cell);
   return std::any_of(clauses.begin(), clauses.end(), [&](std::string clause) {
@@ -193,6 +200,7 @@ void apply_compiler(const Measurement& row, const FrameworkFacts& framework,
   const bool needs_compiler = titan && (is_fp8(row) || row.overlap_says("async tp"));
   if (needs_compiler || says_compiled(row.notes, titan) || says_compiled(row.framework, titan)) {
     execution.fused_kernels = true;
+    execution.softmax = plan::Softmax::Compiled;
     execution.eager_elementwise = false;
     // Equal expressions are computed once (torch/_functorch/compile_utils.py, fx_graph_cse).
     execution.reuses_gathered = execution.gathered_ring;
@@ -201,8 +209,11 @@ void apply_compiler(const Measurement& row, const FrameworkFacts& framework,
     execution.overlap_context = late;
   }
   // torchtitan compiles the loss with the layers since February 2025.
-  if (says_fused_loss(row) || (execution.fused_kernels && titan && late)) {
+  // Remarks on recipes that have Megatron-Core's fusion mean that one.
+  if ((says_fused_loss(row) && !execution.compiled_loss) || has_loss_of_engine(row, framework) ||
+      (execution.fused_kernels && titan && late)) {
     execution.fused_cross_entropy = true;
+    execution.compiled_loss = false;
   }
 }
 
@@ -256,6 +267,7 @@ plan::Execution row_execution(const Measurement& row, const FrameworkFacts& fram
 plan::MemoryFacts row_memory(const Measurement& row) {
   const FrameworkFacts& framework = framework_of(row).facts;
   plan::MemoryFacts memory = framework.memory;
+  memory.keeps_last_outputs &= row.pp.value_or(1) > 1;
   const bool deepspeed = mentions(framework.name, "DeepSpeed");
   if (deepspeed && row.precision == "bf16") {
     // BF16_Optimizer: fp32 gradients in a flat buffer beside those of the backward.

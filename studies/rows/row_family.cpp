@@ -186,6 +186,9 @@ const std::vector<FamilyFacts>& family_table() {
       // xai-org/grok-1: GeGLU experts; norms before and after each part are in model.py.
       {"grok", with(llama(), Activation::GeGlu)},
       {"glm", with(llama(), Activation::GeGlu)},
+      // GLM-130B (THUDM/LargeScale megatron/model/transformer.py, configs/glm-130b): layers of
+      // Megatron-LM with GeGLU and rotary positions; later ones are LLaMA's.
+      {"glm130b", with(with_rotary(gpt()), Activation::GeGlu)},
       {"chatglm", llama()},
       {"glm4", with_bias_of_qkv(llama())},
       {"granite", llama()},
@@ -199,12 +202,11 @@ const std::vector<FamilyFacts>& family_table() {
 
 // Networks with layers that are no attention, with two stacks of layers or with shared ones.
 constexpr std::string_view kOtherNetworks =
-    "albert amoebanet bart blip clip cnn convnext deit densenet diffusion dit dlrm "
-    "efficientnet electra falconh falconmamba flamingo flux gemma3n griffin gru hyena "
+    "albert amoebanet bart blip clip cnn convnext deit densenet diffusion dit dlrm efficientnet "
+    "electra encoderdecoder falconh falconmamba flamingo flux gemma3n griffin gru hyena "
     "inception jamba kimilinear llava lstm m2m mamba marian mbart mt5 nemotronh nllb pegasus "
-    "pixart "
-    "prophetnet qwen3next recurrentgemma resnet resnext retnet rnn rwkv samba sd3 sora "
-    "stablediffusion swin switch t5 ul2 unet vgg vit whisper wideresnet xlstm yoco zamba";
+    "pixart prophetnet qwen3next recurrentgemma resnet resnext retnet rnn rwkv samba sd3 seq2seq "
+    "sora stablediffusion swin switch t5 ul2 unet vgg vit whisper wideresnet xlstm yoco zamba";
 
 bool is_other(std::string_view text) {
   const std::string key = letters_and_digits(text);

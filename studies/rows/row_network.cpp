@@ -45,6 +45,24 @@ void apply_dropout(const Measurement& row, NetworkSpec& spec) {
   spec.attention_dropout = all >= 0 ? all : stated(kAttention, spec.attention_dropout);
 }
 
+// Dropout is 0.1 where scripts keep the default.
+void apply_modules(const FrameworkFacts& framework, NetworkSpec& spec) {
+  constexpr double kUsualDropout = 0.1;
+  const ModuleFacts& modules = framework.modules;
+  if (framework.gpt_dropout) {
+    spec.hidden_dropout = modules.hidden_dropout ? kUsualDropout : 0;
+    spec.attention_dropout = modules.attention_dropout ? kUsualDropout : 0;
+  }
+  if (modules.relu && spec.activation == Activation::Gelu) {
+    spec.activation = Activation::Relu;
+  }
+  spec.attention_output_bias = spec.attention_output_bias && modules.product_biases;
+  spec.mlp_bias = spec.mlp_bias && modules.product_biases;
+  spec.causal = spec.causal && modules.masked;
+  spec.classes = modules.classes;
+  spec.tied_embeddings = spec.tied_embeddings && modules.classes == 0;
+}
+
 MoeSpec mixture(const Measurement& row) {
   MoeSpec moe;
   moe.experts = row.experts.value_or(0);
@@ -195,9 +213,8 @@ tl::expected<NetworkSpec, std::string> whole_network(const Measurement& row,
   spec.vocab = framework.pads_vocab
                    ? round_up(*row.vocab, 128 * std::max<std::int64_t>(1, row.tp.value_or(1)))
                    : *row.vocab;
-  if (framework.gpt_dropout && family->name == "gpt") {
-    spec.hidden_dropout = 0.1;
-    spec.attention_dropout = 0.1;
+  if (family->name == "gpt" || family->name == "glm130b") {
+    apply_modules(framework, spec);
   }
   apply_dropout(row, spec);
   // No column says which keys a layer sees: the network that the row names and agrees with does.

@@ -14,6 +14,7 @@
 #include "base/math.hpp"
 #include "base/text.hpp"
 #include "plan/schedule_traits.hpp"
+#include "plan/stages.hpp"
 #include "sim/schedule.hpp"
 #include "studies/rows/row_cluster.hpp"
 #include "studies/rows/row_network.hpp"
@@ -125,7 +126,7 @@ BlockPlan layout_of(const Measurement& row, const FrameworkFacts& framework) {
   layout.offload = stated_offload(row);
   layout.context =
       exchanges_heads(row) ? plan::ContextParallel::Ulysses : plan::ContextParallel::Ring;
-  if (const int ranks = state_shards(row); ranks < row.dp.value_or(1)) {
+  if (const int ranks = state_shards(row); ranks < row.dp.value_or(1) * row.cp.value_or(1)) {
     layout.shard_degree = ranks;
   }
   return layout;
@@ -255,13 +256,19 @@ tl::expected<Plan, std::string> assemble(const Measurement& row, const Framework
 
 }  // namespace
 
+// DeepSpeed's own is Ulysses (deepspeed/sequence/layer.py), as far as the heads go.
 bool exchanges_heads(const Measurement& row) {
-  return std::ranges::any_of(
-      std::to_array({&row.notes, &row.overlap, &row.attention_impl, &row.variant}),
-      [](const std::string* cell) {
-        const std::vector<std::string> clauses = asserted_clauses(with_blanks(*cell));
-        return std::ranges::any_of(clauses, [](std::string_view c) { return names_exchange(c); });
-      });
+  constexpr auto kRings =
+      std::to_array<std::string_view>({"ring", "ringattention", "striped", "zigzag"});
+  const std::string text = asserted_with_blanks(
+      fmt::format("{}; {}; {}; {}; {}; {}", row.notes, row.overlap, row.attention_impl, row.variant,
+                  row.framework, row.sequence_detail));
+  const std::vector<std::string> clauses = asserted_clauses(text);
+  const bool said = std::ranges::any_of(clauses, [](auto& one) { return names_exchange(one); });
+  const std::int64_t ranks = row.tp.value_or(1) * row.cp.value_or(1);
+  const bool usual = row.cp.value_or(1) > 1 && mentions(row.framework, "deepspeed") &&
+                     row.heads.value_or(0) % ranks == 0;
+  return said || (usual && !has_word(text, kRings));
 }
 
 bool is_modelled_variant(const Measurement& row) {
@@ -305,9 +312,13 @@ VariantReading reading_of(const Measurement& row, std::string_view variant) {
   alone.framework = row.framework;
   alone.zero_stage = row.zero_stage;
   alone.dp = row.dp;
+  alone.tp = row.tp;
+  alone.cp = row.cp;
   alone.gpus_per_node = row.gpus_per_node;
   const auto optimizer = stated_optimizer(alone);
-  return {exchanges_heads(alone),
+  Measurement words;
+  words.variant = variant;
+  return {exchanges_heads(words),
           stated_offload(alone),
           optimizer ? optimizer->state_bytes : -1,
           state_shards(alone),

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -48,6 +49,16 @@ bool names_parts_only(std::string_view detail) {
          !recomputed_operators(detail).empty();
 }
 
+// Of a framework whose selective recomputation is that of some whole layers.
+StatedRecompute selected_layers(const Measurement& row, const FrameworkFacts& framework) {
+  const double share = share_of_counts(row).value_or(1);
+  const LayerShare layers = share_of_fraction(share);
+  constexpr double kNone = 0.0005;  // a share of no thousandth
+  return share < kNone
+             ? StatedRecompute{"none", 1, 0}
+             : StatedRecompute{whole_layer(row, framework), layers.every, 0, layers.share};
+}
+
 // Selective recomputation as Megatron-LM means it (the attention core) unless the row names
 // operators, layers or torchtitan's form "per-op", which keeps every second product.
 StatedRecompute selective(const Measurement& row, const FrameworkFacts& framework,
@@ -62,6 +73,9 @@ StatedRecompute selective(const Measurement& row, const FrameworkFacts& framewor
   }
   if (names_operators_apart(detail, titan)) {
     return {"products", 1, 0};
+  }
+  if (framework.selects_layers && operators.empty()) {
+    return selected_layers(row, framework);
   }
   if (operators.empty() || operators == "attention-core") {
     return {"selective", 1, 0};
@@ -93,6 +107,19 @@ bool is_read(std::string_view detail, bool titan) {
   return !says_any(detail, kUnspecific) &&
          (says_any(detail, kCounting) || (!number && says_any(detail, kKnown)) ||
           detail.find("offload") != detail.npos || !recomputed_operators(detail).empty());
+}
+
+// Which layers a framework that selects whole ones was taken to recompute; empty where that is read
+// from the row's words or nothing is to say.
+std::string assumed_layers(const Measurement& row, const std::string& detail) {
+  if (row.recompute != "selective" || !framework_of(row).facts.selects_layers ||
+      stated_share(detail, false).every > 1 || !recomputed_operators(detail).empty()) {
+    return "";
+  }
+  const std::optional<double> share = share_of_counts(row);
+  return share ? fmt::format("recompute selective as {:.0f} % of the layers (hfu over mfu)",
+                             100 * *share)
+               : "recompute selective as all layers (what the framework selects by default)";
 }
 
 // Of layers or operators, whatever the row calls its recomputation.
@@ -148,6 +175,9 @@ std::vector<std::string> unread_recompute(const Measurement& row) {
   const bool custom = row.recompute == "custom";
   if (row.recompute == "none" && speaks_of_recomputation(asserted(detail))) {
     return {fmt::format("recompute none, not \"{}\"", printable(row.recompute_detail, 60))};
+  }
+  if (std::string assumed = assumed_layers(row, detail); !assumed.empty()) {
+    return {std::move(assumed)};
   }
   if (detail.empty() || (!full && !custom && row.recompute != "selective")) {
     return {};

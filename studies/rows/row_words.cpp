@@ -103,6 +103,18 @@ std::string precision_name(std::string_view cell) {
 
 namespace {
 
+// Whether a word of a text begins so: not the "vpp" of "SVPP".
+bool begins_word(std::string_view text, std::span<const std::string_view> beginnings) {
+  const std::string lower = to_lower(text);
+  return std::any_of(beginnings.begin(), beginnings.end(), [&](std::string_view beginning) {
+    std::size_t at = lower.find(beginning);
+    while (at != lower.npos && at > 0 && is_letter(lower[at - 1])) {
+      at = lower.find(beginning, at + 1);
+    }
+    return at != lower.npos;
+  });
+}
+
 // With model chunks or expressly without, in sentences: "1F1B with interleaving", "vpp=5",
 // "non-interleaved 1F1B", "1F1B, no interleaving"; no value where the text says neither or means
 // another schedule.
@@ -111,11 +123,11 @@ std::optional<std::string> interleaving_of(std::string_view name) {
       std::to_array<std::string_view>({"zb", "zerobubble", "gpipe", "dual", "chimera", "breadth"});
   constexpr auto kChunks = std::to_array<std::string_view>({"interleav", "vpp", "virtual"});
   const std::string key = letters_and_digits(name);
-  if (says_any(key, kOthers) || !says_any(key, kChunks)) {
+  const bool denied = key.find("noninterleav") != key.npos;
+  if (says_any(key, kOthers) || (!denied && !begins_word(name, kChunks))) {
     return std::nullopt;
   }
-  const bool chunks =
-      key.find("noninterleav") == key.npos && says_any(letters_and_digits(asserted(name)), kChunks);
+  const bool chunks = !denied && begins_word(asserted(name), kChunks);
   return chunks                         ? std::optional<std::string>("interleaved")
          : key.find("1f1b") != key.npos ? std::optional<std::string>("1f1b")
                                         : std::nullopt;
@@ -197,6 +209,7 @@ std::string schedule_name(std::string_view cell) {
                                                       {"zb2p", "zb-2p"},
                                                       {"zbv", "zb-v"},
                                                       {"zbvzerobubble", "zb-v"},
+                                                      {"zerobubblev", "zb-v"},
                                                       {"vhalf", "v-half"},
                                                       {"vmin", "v-min"},
                                                       {"vzb", "v-zb"},
@@ -239,8 +252,9 @@ std::string misspelt_schedule(std::string_view name) {
     std::erase_if(kept, [](char c) { return !is_digit(c); });
     return kept;
   };
+  // Names of schedules are short and many: one that begins otherwise is another ("MEPipe").
   const std::string meant = misspelt_name(name, names);
-  const bool same = digits(meant) == digits(name);
+  const bool same = digits(meant) == digits(name) && meant.starts_with(name.front());
   return same && (meant.size() >= kLongEnough || meant == "1f1b") ? meant : "";
 }
 
@@ -296,54 +310,6 @@ std::optional<std::int64_t> chunks_in_schedule(std::string_view cell) {
     at = text.find_first_of(kDigits, end);
   }
   return std::nullopt;
-}
-
-std::optional<std::int64_t> stage_of_zero(std::string_view cell) {
-  std::string key = letters_and_digits(before_remark(cell));
-  for (const std::string_view maker : {"deepspeed", "megatron"}) {
-    key.erase(0, key.starts_with(maker) ? maker.size() : 0);
-  }
-  if (key == "none") {  // "None (DDP)"
-    key = letters_and_digits(cell.substr(std::min(cell.size(), cell.find('('))));
-  }
-  // "3 + offload": the number of the column with what goes with it.
-  const bool offloads = key.find("offload") == 1 && !is_digit(key.back());
-  for (const std::string_view prefix : {"zerostage", "zero", "stage", "z", ""}) {
-    if (prefix.empty() && !offloads) {
-      continue;
-    }
-    const char stage =
-        key.starts_with(prefix) && key.size() > prefix.size() ? key[prefix.size()] : ' ';
-    const std::string_view rest =
-        std::string_view(key).substr(std::min(key.size(), prefix.size() + 1));
-    const bool remark = rest.empty() || is_letter(rest.front());  // "ZeRO-3 offload"
-    if (stage >= '0' && stage <= '3' && remark) {
-      return stage - '0';
-    }
-  }
-  // ZeRO-Offload is of stage 2 (arXiv 2101.06840), the others shard parameters.
-  constexpr auto kNames = std::to_array<std::pair<std::string_view, std::int64_t>>(
-      {{"fsdp", 3},        {"fsdp1", 3},        {"fsdpv1", 3},        {"fsdpv2", 3},
-       {"fullyshard", 3},  {"fsdp2", 3},        {"hsdp", 3},          {"mics", 3},
-       {"fullshard", 3},   {"fullsharding", 3}, {"fullysharded", 3},  {"zeroinfinity", 3},
-       {"hybridshard", 3}, {"hybrid", 3},       {"ddp", 0},           {"noshard", 0},
-       {"nosharding", 0},  {"no", 0},           {"off", 0},           {"zerooffload", 2},
-       {"shardgradop", 2}, {"distopt", 1},      {"distoptimizer", 1}, {"distributedoptimizer", 1}});
-  // "FSDP full shard" and "FSDP (SHARD_GRAD_OP)" are what their strategy is.
-  constexpr std::string_view kFsdp = "fsdp";
-  const std::string whole = letters_and_digits(cell);
-  const bool names_strategy = whole.starts_with(kFsdp) && whole.find("shard") != whole.npos;
-  const std::string_view strategy =
-      names_strategy ? std::string_view(whole).substr(kFsdp.size()) : std::string_view(key);
-  for (const std::string_view words : {strategy, std::string_view(key)}) {
-    const auto* const known = std::find_if(kNames.begin(), kNames.end(),
-                                           [&](const auto& one) { return one.first == words; });
-    if (known != kNames.end()) {
-      return known->second;
-    }
-  }
-  return key == "zero" && cell.find("++") != cell.npos ? std::optional<std::int64_t>(3)
-                                                       : std::nullopt;
 }
 
 }  // namespace orrery::studies

@@ -42,7 +42,4 @@ bool has_one_chunk(std::string_view schedule);
 // Model chunks of a device that the cell of the schedule states: "Interleaved 1F1B (vpp=5)".
 std::optional<std::int64_t> chunks_in_schedule(std::string_view cell);
 
-// "ZeRO-2", "stage 1", "FSDP"; no value where the cell holds no such words.
-std::optional<std::int64_t> stage_of_zero(std::string_view cell);
-
 }  // namespace orrery::studies

@@ -46,7 +46,15 @@ bool names_unfused(const std::string& words) {
          says_any(undenied(words), kOthers);
 }
 
-// A cell that is blank or inferred says nothing against what the framework does by itself.
+// "XLA / TE fused": products of XLA's or TransformerEngine's kernel.
+bool names_alternatives(std::string_view words) {
+  constexpr auto kNames =
+      std::to_array<std::string_view>({"xla / ", "xla/", "xla or ", "/ xla", "/xla", " or xla"});
+  return says_any(words, kNames);
+}
+
+// A cell that is blank, inferred or leaves a choice says nothing against what the framework does by
+// itself.
 bool fused_attention(const Measurement& row, const FrameworkFacts& framework,
                      const std::string& words, const topologies::Gpu& gpu) {
   if (words.empty() && older_than_flash(row, gpu)) {
@@ -55,7 +63,8 @@ bool fused_attention(const Measurement& row, const FrameworkFacts& framework,
   if (mentions(words, "flash") && !mentions(undenied(words), "flash")) {
     return false;  // "flash disabled"
   }
-  const bool stated = !words.empty() && !mentions(row.inferred, "attention_impl");
+  const bool stated =
+      !words.empty() && !mentions(row.inferred, "attention_impl") && !names_alternatives(words);
   // attn_impl: torch of llm-foundry (layers/attention.py), --attention-backend local of Megatron.
   const bool named = words == "torch" || words == "local";
   return !named && !names_unfused(words) && (framework.execution.fused_attention || stated);

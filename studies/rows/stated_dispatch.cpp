@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/text.hpp"
+#include "plan/dispatchers.hpp"
 #include "studies/rows/bridge_recipes.hpp"
 #include "studies/rows/row_words.hpp"
 #include "studies/rows/settings.hpp"
@@ -12,6 +13,8 @@
 
 namespace orrery::studies {
 namespace {
+
+using plan::Dispatcher;
 
 // Libraries that send a token once to each node, which passes it on: DeepEP (deepseek-ai/DeepEP,
 // README) and its successor in Megatron-LM's flex dispatcher (core/transformer/moe/fused_a2a.py).
@@ -66,6 +69,22 @@ Dispatcher recipe_dispatcher(const Measurement& row) {
   return denied ? Dispatcher::AllToAll : recipe->dispatcher;
 }
 
+// A library that the row names takes the place of the recipe's.
+Dispatcher dispatcher_of(const Measurement& row) {
+  if (dispatch_stated(row, kPermuting) == true) {
+    return Dispatcher::HybridEp;
+  }
+  const std::optional<bool> once_a_node = dispatch_stated(row, kOnceANode);
+  if (once_a_node == true) {
+    return Dispatcher::DeepEp;
+  }
+  const Dispatcher recipe = recipe_dispatcher(row);
+  if (recipe != Dispatcher::AllToAll) {
+    return recipe;
+  }
+  return once_a_node.value_or(is_hai_llm(row)) ? Dispatcher::DeepEp : Dispatcher::AllToAll;
+}
+
 }  // namespace
 
 std::string schedule_with_exchanges(const Measurement& row, const std::string& schedule) {
@@ -84,20 +103,9 @@ void apply_dispatch(const Measurement& row, plan::Execution& execution) {
   if (!has_experts(row)) {
     return;
   }
-  const Dispatcher recipe = recipe_dispatcher(row);
-  const auto of_row = [&row](SettingNames names, bool usual) {
-    return dispatch_stated(row, names).value_or(usual);
-  };
-  // A library that the row names takes the place of the recipe's.
-  const bool other =
-      dispatch_stated(row, kOnceANode) == true && dispatch_stated(row, kPermuting) != true;
-  execution.deduplicated_dispatch =
-      dispatch_stated(row, kOnceANode) == true || recipe != Dispatcher::AllToAll ||
-      of_row(kOnceANode, execution.deduplicated_dispatch || is_hai_llm(row));
-  execution.fused_permutation =
-      of_row(kPermuting, execution.fused_permutation || (recipe == Dispatcher::HybridEp && !other));
-  execution.quantised_dispatch =
-      of_row(kEightBitTokens, execution.quantised_dispatch || is_hai_llm(row));
+  plan::set_dispatcher(dispatcher_of(row), execution);
+  execution.quantised_dispatch = dispatch_stated(row, kEightBitTokens)
+                                     .value_or(execution.quantised_dispatch || is_hai_llm(row));
 }
 
 bool names_dispatch(std::string_view clause) {

@@ -109,12 +109,20 @@ bool stays_in_node(std::string_view clause) {
          (says_any(clause, kSharing) && says_any(clause, kInside) && !says_any(clause, kOthers));
 }
 
-// Ranks of one node that hold the same part of the network.
-int ranks_of_node(const Measurement& row) {
+// Data-parallel ranks of one node.
+int data_ranks_of_node(const Measurement& row) {
   const std::int64_t gpus = row.gpus_per_node.value_or(0);
   const std::int64_t part = row.tp.value_or(1) * row.cp.value_or(1);
   return static_cast<int>(part > 0 && gpus % part == 0 ? gpus / part : 0);
 }
+
+// Ranks that hold the same parameters: those over sequences share states with the data-parallel
+// ones.
+int with_context(std::int64_t data_ranks, const Measurement& row) {
+  return static_cast<int>(data_ranks * row.cp.value_or(1));
+}
+
+int ranks_of_node(const Measurement& row) { return with_context(data_ranks_of_node(row), row); }
 
 bool says_inside(const Measurement& row) {
   const std::vector<std::string> clauses = asserted_clauses(groups_text(row));
@@ -128,22 +136,39 @@ bool says_inside(const Measurement& row) {
 int state_shards(const Measurement& row) {
   const std::string remarks = groups_text(row);
   const std::int64_t dp = row.dp.value_or(1);
-  if (const auto mesh = stated_mesh(asserted(remarks), dp, ranks_of_node(row))) {
-    return mesh->shards > 0 ? mesh->shards : says_inside(row) ? ranks_of_node(row) : 0;
+  if (const auto mesh = stated_mesh(asserted(remarks), dp, data_ranks_of_node(row))) {
+    return mesh->shards > 0   ? with_context(mesh->shards, row)
+           : says_inside(row) ? ranks_of_node(row)
+                              : 0;
   }
+  // A mesh of torchtitan has an axis of its own for ranks over sequences.
+  constexpr auto kOfData = std::to_array<std::string_view>({"dp shard", "data parallel shard"});
   if (const int ranks = stated_ranks(remarks); ranks > 1) {
-    return ranks;
+    return count_named(remarks, kOfData) == ranks ? with_context(ranks, row) : ranks;
   }
   if (const int ranks = ranks_beside_stage(row); ranks > 1) {
     return ranks;
   }
   if (const int copies = stated_copies(remarks); copies > 1 && dp % copies == 0) {
-    return static_cast<int>(dp / copies);
+    return with_context(dp / copies, row);
   }
   if (const int ranks = ranks_beside_copies(remarks, dp); ranks > 1) {
-    return ranks;
+    return with_context(ranks, row);
   }
   return says_inside(row) ? ranks_of_node(row) : 0;
+}
+
+bool may_share_in_groups(const Measurement& row, std::int64_t ranks) {
+  constexpr auto kNames = std::to_array<std::string_view>(
+      {"hsdp", "hybrid shard", "hybridshard", "mics", "dp replicate", "data parallel replicate"});
+  const std::string remarks = asserted(groups_text(row));
+  const int copies = stated_copies(remarks);
+  const int shards = stated_ranks(remarks);
+  if (const auto mesh = stated_mesh(remarks, ranks, data_ranks_of_node(row))) {
+    return mesh->shards > 0;
+  }
+  return says_any(remarks, kNames) &&
+         (copies <= 1 || shards <= 1 || std::int64_t{copies} * shards == ranks);
 }
 
 std::vector<std::string> unread_groups(const Measurement& row) {
@@ -154,7 +179,7 @@ std::vector<std::string> unread_groups(const Measurement& row) {
   constexpr std::string_view kDigits = "0123456789";
   const std::string remarks = groups_text(row);
   std::vector<std::string> lines;
-  const auto mesh = stated_mesh(asserted(remarks), row.dp.value_or(1), ranks_of_node(row));
+  const auto mesh = stated_mesh(asserted(remarks), row.dp.value_or(1), data_ranks_of_node(row));
   if (mesh && mesh->shards == 0) {
     return {fmt::format("\"{}\": groups of ranks as not stated", printable(mesh->remark, 60))};
   }

@@ -14,6 +14,9 @@ namespace orrery::studies {
 // "dp_replicate=2", "FSDP within a node"; 0 for all.
 int state_shards(const Measurement& row);
 
+// Whether the row names such groups and they may be of so many data-parallel ranks in all.
+bool may_share_in_groups(const Measurement& row, std::int64_t ranks);
+
 // Remarks that speak of such groups in words that are not read.
 std::vector<std::string> unread_groups(const Measurement& row);
 

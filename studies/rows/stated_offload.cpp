@@ -114,10 +114,59 @@ bool offloads_optimizer(std::string_view clause) {
   return says_any(letters_and_digits(clause), kNames);
 }
 
-// DeepSpeed's switch for the inputs of layers that recompute.
-bool moves_checkpoints(std::string_view clause) {
-  constexpr auto kNames = std::to_array<std::string_view>({"cpu checkpointing"});
-  return clause.find("cpu_checkpointing") != clause.npos && switch_set(clause, kNames) == true;
+// Where a clause puts tensors: "in CPU memory", "on the host". Nothing but their names and where
+// they are: "optimizer initialised on CPU" and "Adam with data on host" move no states.
+bool keeps_on_host(std::string_view clause, SettingNames tensors) {
+  constexpr auto kPlaces = std::to_array<std::string_view>(
+      {"on cpu", "on the cpu", "on cpus", "on host", "on the host", "in cpu memory",
+       "in host memory", "in cpu ram", "in host ram", "in main memory", "in system memory"});
+  constexpr auto kRest = std::to_array<std::string_view>(
+      {"",       "a",        "all",      "an",     "and",     "are",        "both", "copies",
+       "copy",   "cpu",      "cpus",     "fp32",   "fused",   "held",       "host", "in",
+       "is",     "keep",     "keeps",    "kept",   "live",    "lives",      "main", "master",
+       "memory", "moments",  "of",       "on",     "params",  "parameters", "ram",  "resident",
+       "run",    "runs",     "state",    "states", "stay",    "stays",      "step", "steps",
+       "stored", "system",   "the",      "update", "updates", "weights",    "with", "gradients",
+       "its",    "momentum", "variance", "pinned"});
+  std::string plain = with_blanks(clause);
+  std::ranges::replace_if(
+      plain, [](char c) { return std::string_view("=:()+./").find(c) != std::string_view::npos; },
+      ' ');
+  const std::vector<std::string_view> words = split(plain, ' ');
+  return has_word(plain, tensors) && has_word(plain, kPlaces) &&
+         std::ranges::all_of(words, [&](std::string_view word) {
+           return std::ranges::find(kRest, word) != kRest.end() ||
+                  std::ranges::any_of(tensors, [word](std::string_view name) {
+                    return find_word(name, word) != name.npos;
+                  });
+         });
+}
+
+// Inputs of layers that recompute: DeepSpeed's `cpu_checkpointing`, "gradient checkpointing with
+// CPU offload", of a row that recomputes also "offloaded checkpoints", but no files of weights.
+bool moves_checkpoints(std::string_view said, const Measurement& row) {
+  constexpr auto kSwitch = std::to_array<std::string_view>({"cpu checkpointing"});
+  constexpr auto kLayers = std::to_array<std::string_view>(
+      {"gradient checkpoint", "activation checkpoint", "checkpointed activation"});
+  constexpr auto kPlain = std::to_array<std::string_view>(
+      {"checkpoint offload", "checkpoints offload", "offloaded checkpoint", "offload checkpoint",
+       "checkpointing with cpu offload"});
+  constexpr auto kInputs =
+      std::to_array<std::string_view>({"gradient checkpoints", "activation checkpoints",
+                                       "checkpointed activations", "checkpointed activation"});
+  constexpr auto kShort = std::to_array<std::string_view>({"checkpoints"});
+  constexpr auto kFiles = std::to_array<std::string_view>(
+      {"async", "asynchronous", "model", "weights", "storage", "disk", "save", "saved", "saving",
+       "file", "files", "steps", "hour", "hourly", "minutes", "s3"});
+  const std::string clause = with_blanks(said);
+  if (has_word(clause, kFiles)) {
+    return false;
+  }
+  const bool leaves = clause.find("offload") != clause.npos;
+  const bool recomputes = !row.recompute.empty() && row.recompute != "none";
+  return switch_set(clause, kSwitch) == true || (leaves && says_any(clause, kLayers)) ||
+         keeps_on_host(clause, kInputs) ||
+         (recomputes && (says_any(clause, kPlain) || keeps_on_host(clause, kShort)));
 }
 
 // Megatron-Core's cpu_offloading_num_layers: of so many layers of all; 0 where it is not set.
@@ -145,16 +194,19 @@ void apply_clause(std::string_view clause, std::string_view whole_remark, const 
   constexpr auto kPlaces = std::to_array<std::string_view>({"cpu", "host", "nvme"});
   constexpr auto kSwitches = std::to_array<std::string_view>({"sharp"});
   constexpr auto kNoStates = std::to_array<std::string_view>({"checkpoint", "dataset", "eval"});
-  constexpr auto kHostSteps =
-      std::to_array<std::string_view>({"cpu adam", "cpuadam", "adam on cpu", "adam on the cpu",
-                                       "optimizer on cpu", "optimizer on the cpu"});
-  const bool leaves = clause.find("offload") != clause.npos || moves_checkpoints(clause) ||
-                      clause.find("zero-infinity") != clause.npos || says_any(clause, kHostSteps);
+  constexpr auto kHostSteps = std::to_array<std::string_view>({"cpu adam", "cpuadam"});
+  constexpr auto kSteps = std::to_array<std::string_view>(
+      {"optimizer", "optimiser", "adam", "adamw", "master weights", "master parameters",
+       "master params", "master copy", "master copies"});
+  const bool on_host = keeps_on_host(clause, kSteps);
+  const bool leaves = clause.find("offload") != clause.npos || moves_checkpoints(clause, row) ||
+                      clause.find("zero-infinity") != clause.npos || says_any(clause, kHostSteps) ||
+                      on_host;
   if (!leaves || has_word(clause, kSwitches)) {
     return;
   }
   const Tier tier = clause.find("nvme") == clause.npos ? Tier::Host : Tier::Disk;
-  const bool checkpoints = moves_checkpoints(clause);
+  const bool checkpoints = moves_checkpoints(clause, row);
   if (clause.find("activation") != clause.npos || checkpoints) {
     offload.activations = checkpoints ? 1 : share_of(whole_remark, row.layers.value_or(0));
     offload.activations_tier = tier;
@@ -172,10 +224,24 @@ void apply_clause(std::string_view clause, std::string_view whole_remark, const 
   const bool states = named && !says_any(clause, kNoStates);
   const bool placed = says_any(clause, kPlaces) || of_states;
   if (states || (placed && place_suffices && !says_any(clause, kNoStates))) {
-    const bool fsdp = mentions(row.framework, "fsdp") || mentions(row.zero_detail, "fsdp");
+    // PyTorch's policy moves parameters, and torchtune and torchtitan have no other switch.
+    constexpr auto kPolicies = std::to_array<std::string_view>({"fsdp", "torchtune", "torchtitan"});
+    const std::string of_policy = to_lower(row.framework + "; " + row.zero_detail);
+    const bool fsdp = says_any(of_policy, kPolicies) || clause.find("fsdp") != clause.npos;
     const bool whole = !states && fsdp;
     set_states(row, tier, parameters || whole, offload);
   }
+}
+
+// "parameters", "gradients and": a member of a list whose end says that all of it leaves.
+bool names_states_alone(std::string_view part) {
+  constexpr auto kWords = std::to_array<std::string_view>(
+      {"parameters", "params", "parameter", "weights", "gradients", "grads", "optimizer", "states",
+       "optimiser", "master", "and", "the", "both", "all"});
+  const std::vector<std::string_view> words = split(trim(part), ' ');
+  return !trim(part).empty() && std::all_of(words.begin(), words.end(), [&](std::string_view word) {
+    return std::find(kWords.begin(), kWords.end(), word) != kWords.end();
+  });
 }
 
 // Of one cell. Beside recomputation a place alone does not say which tensors go there, in the cells
@@ -191,11 +257,12 @@ void apply_cell(const std::string& cell, const Measurement& row, Offload& offloa
       // "optimizer, offloaded to CPU": what leaves stands before the comma.
       const std::string_view part = trim(remark.substr(begin, end - begin));
       const bool goes_on = part.starts_with("offloaded") || (of_states && part == "offload");
-      const std::size_t first = goes_on ? last : begin;
+      const bool in_list = begin > 0 && names_states_alone(remark.substr(last, begin - last - 1));
+      const std::size_t first = goes_on || in_list ? last : begin;
       const std::string_view clause = remark.substr(first, end - first);
       const bool suffices = of_states || (!of_recomputation && names_nothing_else(clause));
       apply_clause(clause, remark.substr(first), row, suffices, of_states, offload);
-      last = begin;
+      last = in_list ? last : begin;
       begin = end + 1;
     }
   }

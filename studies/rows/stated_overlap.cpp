@@ -31,12 +31,11 @@ void set_grad_overlap(plan::Execution& execution, bool on) {
 bool apply_phrases(std::string_view clause, plan::Execution& execution) {
   constexpr auto kGradients = std::to_array<std::string_view>(
       {"grad rs", "grad reduce", "grad/param", "gradient", "overlap_grad", "overlap-grad",
-       "overlap_comm", "dp all-reduce", "dp overlap", "/dp", "data-parallel", "data parallel",
-       "dp grad", "bucketed all-reduce", "distributed optimizer", "dp comm", "grad overlap"});
+       "overlap_comm", "dp ar", "dp overlap", "/dp", "data parallel", "dp grad", "bucketed ar",
+       "distributed optimizer", "dp comm", "grad overlap"});
   constexpr auto kParameters = std::to_array<std::string_view>(
-      {"param ag", "param all-gather", "param gather", "param broadcast", "grad/param",
-       "overlap_param", "overlap-param", "fsdp", "zero-3 prefetch", "dp overlap", "/dp",
-       "distributed optimizer"});
+      {"param ag", "param gather", "param broadcast", "grad/param", "overlap_param",
+       "overlap-param", "fsdp", "zero-3 prefetch", "dp overlap", "/dp", "distributed optimizer"});
   constexpr auto kTensor = std::to_array<std::string_view>(
       {"tp gemm", "tp overlap", "tp comm", "tp_comm", "tp-comm", "async tp", "tp/", "userbuffers",
        "tensor parallel comm", "tensor-parallel comm", "tensor parallel overlap",
@@ -55,7 +54,7 @@ bool apply_phrases(std::string_view clause, plan::Execution& execution) {
     known |= stated;
   };
   const bool of_context = clause.find("cp p2p") != std::string_view::npos;
-  const std::string plain = with_blanks(clause);
+  const std::string plain = with_short_collectives(clause);
   const auto says = [&](std::span<const std::string_view> phrases) {
     return says_any(clause, phrases) || says_any(plain, phrases);
   };
@@ -63,30 +62,53 @@ bool apply_phrases(std::string_view clause, plan::Execution& execution) {
   set(says(kParameters), execution.overlap_param_gather);
   // Megatron's batches of messages are what overlapping ones are not (batch_p2p_comm).
   const bool of_batches = plain.find("batch p2p") != plain.npos;
-  set(says_any(clause, kMessages) && !of_context && !of_batches, execution.overlap_p2p);
+  constexpr auto kLoading = std::to_array<std::string_view>({"data pipeline", "input pipeline"});
+  const bool of_others = of_context || of_batches || says_any(plain, kLoading);
+  set(says_any(clause, kMessages) && !of_others, execution.overlap_p2p);
   execution.overlap_p2p = execution.overlap_p2p && !(of_batches && on);
   known |= of_batches;
   set(says_any(clause, kTensor), execution.stream_tp);
-  set(clause.find("tp all-reduce") != std::string_view::npos, execution.overlap_tp);
+  set(find_word(plain, "tp ar") != std::string_view::npos, execution.overlap_tp);
   return known;
 }
 
-// "DP+TP", "TP: no", "DP RS/AG", "pp=on": kinds of parallelism and one word for all of them, and
-// nothing else.
-bool apply_kinds(std::string_view clause, plan::Execution& execution) {
-  constexpr auto kKinds =
-      std::to_array<std::string_view>({"dp", "fsdp", "tp", "pp", "p2p", "data", "tensor",
-                                       "pipeline", "gradient", "gradients", "parallel"});
+// How the clauses of a row are read.
+struct Reader {
+  bool sharded = false;       // parameters are
+  bool sends_beside = false;  // stages do, always
+  bool data_alone = false;    // no other ranks than data-parallel ones gather and reduce
+};
+
+// "DP+TP", "TP: no", "DP RS/AG", "pp=on", "gradient all-reduce": kinds of parallelism, what they
+// send and one word for all of them, and nothing else.
+bool apply_kinds(std::string_view clause, const Reader& reader, plan::Execution& execution) {
+  constexpr auto kKinds = std::to_array<std::string_view>(
+      {"dp",       "ddp",  "fsdp",     "tp",         "pp",       "p2p",       "data",     "tensor",
+       "pipeline", "grad", "gradient", "grads",      "params",   "param",     "weights",  "ar",
+       "ag",       "rs",   "weight",   "parameters", "parallel", "parameter", "gradients"});
   constexpr auto kYes = std::to_array<std::string_view>(
-      {"overlap", "overlapped", "overlapping", "hidden", "comm", "communication", "communications",
-       "yes", "on", "true", "enabled", "and", "parallelism", "of", "with", "compute", "rs", "ag",
-       "gemm"});
+      {"overlap", "overlapped", "overlapping",     "hidden",   "comm", "communication",
+       "yes",     "on",         "communications",  "true",     "and",  "parallelism",
+       "of",      "with",       "compute",         "gemm",     "the",  "backward",
+       "behind",  "by",         "synchronization", "sync",     "in",   "reduction",
+       "enabled", "async",      "computation",     "bucketed", "pass", "reduce"});
   constexpr auto kNo = std::to_array<std::string_view>(
       {"no", "not", "off", "false", "disabled", "none", "without", "exposed"});
-  std::string text(clause);
+  // Of "data" and "tensor" alone nobody knows that they mean ranks, and "reduce: sync" no overlap.
+  constexpr auto kBare = std::to_array<std::string_view>({"data", "tensor"});
+  constexpr auto kOfRanks = std::to_array<std::string_view>(
+      {"parallel", "parallelism", "comm", "communication", "communications", "ar", "ag", "rs"});
+  constexpr auto kHow =
+      std::to_array<std::string_view>({"overlap", "overlapped", "overlapping", "hidden", "yes",
+                                       "on", "true", "enabled", "behind", "async", "bucketed"});
+  std::string text = with_short_collectives(clause);
   std::replace_if(
       text.begin(), text.end(),
-      [](char c) { return std::string_view("+/&=:-_(),").find(c) != std::string_view::npos; }, ' ');
+      [](char c) { return std::string_view("+/&=:(),").find(c) != std::string_view::npos; }, ' ');
+  const bool sync = find_word(text, "sync") != text.npos && !has_word(text, kHow);
+  if ((has_word(text, kBare) && !has_word(text, kOfRanks)) || (sync && !has_word(text, kNo))) {
+    return false;
+  }
   bool on = true;
   std::vector<std::string_view> kinds;
   for (const std::string_view word : split(text, ' ')) {
@@ -105,31 +127,42 @@ bool apply_kinds(std::string_view clause, plan::Execution& execution) {
       return std::find(kinds.begin(), kinds.end(), word) != kinds.end();
     });
   };
-  const bool data = names({"dp", "data"});
-  execution.overlap_grad_reduce =
-      data || names({"gradient", "gradients"}) ? on : execution.overlap_grad_reduce;
-  execution.overlap_param_gather = data || names({"fsdp"}) ? on : execution.overlap_param_gather;
+  const bool data = names({"dp", "ddp", "data"});
+  const bool tensor = names({"tp", "tensor"});
+  const bool gradients = names({"grad", "grads", "gradient", "gradients"});
+  const bool parameters =
+      names({"fsdp", "param", "params", "parameter", "parameters", "weight", "weights"});
+  const bool collective = names({"ar", "ag", "rs"});
+  const bool whose = data || gradients || parameters || reader.sharded || reader.data_alone;
+  if ((tensor && names({"ar"})) || (collective && !tensor && !whose)) {
+    return false;
+  }
+  const bool reduces = collective && !tensor ? names({"ar", "rs"}) : data || gradients;
+  const bool gathers = collective && !tensor ? names({"ag"}) : data || parameters;
+  execution.overlap_grad_reduce = reduces ? on : execution.overlap_grad_reduce;
+  execution.overlap_param_gather = gathers ? on : execution.overlap_param_gather;
   execution.overlap_p2p = names({"pp", "p2p", "pipeline"}) ? on : execution.overlap_p2p;
-  execution.stream_tp = names({"tp", "tensor"}) ? on : execution.stream_tp;
+  execution.stream_tp = tensor ? on : execution.stream_tp;
   return !kinds.empty();
 }
 
 // The collectives of parameters that are sharded (ZeRO-3, FSDP) by their own names: "reduce-scatter
 // overlapped", "no prefetch". What FSDP prefetches for a backward alone is its default: its forward
 // gathers run ahead by themselves (forward_prefetch is for passes that wait for the CPU).
-bool apply_sharded(std::string_view clause, plan::Execution& execution) {
+bool apply_sharded(std::string_view said, plan::Execution& execution) {
   constexpr auto kOthers = std::to_array<std::string_view>(
       {"tp", "cp", "ep", "pp", "sp", "tensor", "context", "expert", "sequence"});
-  constexpr auto kGathers =
-      std::to_array<std::string_view>({"all-gather", "all gather", "allgather", "prefetch"});
-  constexpr auto kReductions =
-      std::to_array<std::string_view>({"reduce-scatter", "reduce scatter", "reducescatter"});
-  constexpr auto kHides = std::to_array<std::string_view>({"overlap", "hidden", "prefetch"});
+  constexpr auto kPrefetch = std::to_array<std::string_view>({"prefetch", "backward pre"});
+  constexpr auto kGathers = std::to_array<std::string_view>({"ag", "ags"});
+  constexpr auto kReductions = std::to_array<std::string_view>({"rs"});
+  constexpr auto kHides = std::to_array<std::string_view>({"overlap", "hidden"});
   constexpr auto kNone = std::to_array<std::string_view>({"none", "not prefetch"});
-  const bool off = denies_overlap(clause) || says_any(clause, kNone);
-  const bool gathers = says_any(clause, kGathers);
-  const bool reductions = says_any(clause, kReductions);
-  if (has_word(clause, kOthers) || (!off && !says_any(clause, kHides))) {
+  const std::string clause = with_short_collectives(said);
+  const bool off = denies_overlap(said) || says_any(clause, kNone);
+  const bool prefetches = says_any(clause, kPrefetch);
+  const bool gathers = has_word(clause, kGathers) || prefetches;
+  const bool reductions = has_word(clause, kReductions);
+  if (has_word(clause, kOthers) || (!off && !prefetches && !says_any(clause, kHides))) {
     return false;
   }
   execution.overlap_param_gather = gathers ? !off : execution.overlap_param_gather;
@@ -161,18 +194,12 @@ bool apply_shared_experts(std::string_view clause, plan::Execution& execution) {
   return named;
 }
 
-bool apply_clause(std::string_view clause, bool sharded, plan::Execution& execution) {
+bool apply_clause(std::string_view clause, const Reader& reader, plan::Execution& execution) {
   const bool phrases = apply_phrases(clause, execution);
-  const bool names = sharded && apply_sharded(clause, execution);
+  const bool names = reader.sharded && apply_sharded(clause, execution);
   const bool experts = apply_shared_experts(clause, execution) || of_exchanges(clause).has_value();
-  return apply_kinds(clause, execution) || phrases || names || experts;
+  return apply_kinds(clause, reader, execution) || phrases || names || experts;
 }
-
-// How the clauses of a row are read.
-struct Reader {
-  bool sharded = false;       // parameters are
-  bool sends_beside = false;  // stages do, always
-};
 
 void set_everything(bool on, const Reader& reader, plan::Execution& execution) {
   set_grad_overlap(execution, on);
@@ -194,7 +221,7 @@ bool apply_exception(std::string_view clause, const Reader& reader, plan::Execut
     set_everything(*everything, reader, named);
     const std::string_view rest = trim(clause.substr(at + word.size()));
     const bool known =
-        apply_clause(fmt::format("{}{}", *everything ? "no " : "", rest), reader.sharded, named);
+        apply_clause(fmt::format("{}{}", *everything ? "no " : "", rest), reader, named);
     execution = known ? named : execution;
     return known;
   }
@@ -211,33 +238,33 @@ bool apply_only(std::string_view clause, const Reader& reader, plan::Execution& 
   plan::Execution named = execution;
   set_everything(false, reader, named);
   const bool known = rest.size() < clause.size() && rest.find("prefetch") == rest.npos &&
-                     apply_clause(trim(rest), reader.sharded, named);
+                     apply_clause(trim(rest), reader, named);
   execution = known ? named : execution;
   return known;
 }
 
 // "yes (DP)", "no (TP)": the kinds in the bracket alone.
-bool apply_bracket(std::string_view clause, plan::Execution& execution) {
+bool apply_bracket(std::string_view clause, const Reader& reader, plan::Execution& execution) {
   const std::size_t open = clause.find('(');
   const auto value = overlap_of_everything(before_remark(clause));
   if (!value || open == clause.npos || !clause.ends_with(')')) {
     return false;
   }
   const std::string_view kinds = clause.substr(open + 1, clause.size() - open - 2);
-  return apply_kinds(fmt::format("{}{}", *value ? "" : "no ", kinds), execution);
+  return apply_kinds(fmt::format("{}{}", *value ? "" : "no ", kinds), reader, execution);
 }
 
 // False where the clause says nothing that is known.
 bool apply_reading(std::string_view clause, const Reader& reader, plan::Execution& execution) {
   if (apply_exception(clause, reader, execution) || apply_only(clause, reader, execution) ||
-      apply_bracket(clause, execution)) {
+      apply_bracket(clause, reader, execution)) {
     return true;
   }
   if (const std::optional<bool> everything = overlap_of_everything(clause)) {
     set_everything(*everything, reader, execution);
     return true;
   }
-  return apply_clause(clause, reader.sharded, execution);
+  return apply_clause(clause, reader, execution);
 }
 
 // What notes and variant say of overlap counts before the column's own words; clauses on what else
@@ -296,6 +323,14 @@ std::string likely_word(std::string_view clause) {
   return "";
 }
 
+// "optimizer post-validation for ZB schedules": of rows whose schedule is one of these.
+void apply_post_validation(const Measurement& row, plan::Execution& execution) {
+  constexpr std::string_view kName = "post validation";
+  const std::string said = asserted_with_blanks(to_lower(row.overlap + "; " + row.notes));
+  const bool zero_bubble = letters_and_digits(row.schedule).starts_with("zb");
+  execution.post_validation |= zero_bubble && said.find(kName) != said.npos;
+}
+
 }  // namespace
 
 std::optional<bool> stated_hidden_exchanges(const Measurement& row) {
@@ -312,7 +347,7 @@ std::optional<bool> stated_hidden_exchanges(const Measurement& row) {
 
 std::vector<std::string> unread_overlap(const Measurement& row) {
   const std::string text = to_lower(row.overlap);
-  const bool sharded = shards_parameters(row);
+  const Reader reader{shards_parameters(row), false, row.tp.value_or(1) == 1};
   std::vector<std::string> lines;
   for (const std::string_view clause : overlap_clauses(about_this_run(row.notes))) {
     if (clause.find("overlap") != clause.npos && says_overlap_alone(clause)) {
@@ -329,7 +364,7 @@ std::vector<std::string> unread_overlap(const Measurement& row) {
   }
   for (const std::string_view clause : overlap_clauses(text)) {
     plan::Execution unused;
-    if (!apply_reading(clause, {sharded}, unused) && !is_no_news(clause)) {
+    if (!apply_reading(clause, reader, unused) && !is_no_news(clause)) {
       lines.push_back(fmt::format("overlap \"{}\" as not stated{}", printable(clause, 60),
                                   likely_word(clause)));
     }
@@ -340,9 +375,10 @@ std::vector<std::string> unread_overlap(const Measurement& row) {
 void apply_overlap(const Measurement& row, const FrameworkFacts& framework,
                    plan::Execution& execution) {
   const std::string text = to_lower(row.overlap);
-  const Reader reader{shards_parameters(row), framework.sends_beside};
+  const Reader reader{shards_parameters(row), framework.sends_beside, row.tp.value_or(1) == 1};
   apply_remarks(row, reader, execution);
-  if (apply_bracket(text, execution)) {
+  apply_post_validation(row, execution);
+  if (apply_bracket(text, reader, execution)) {
     return;
   }
   if (overlaps_nothing(text)) {

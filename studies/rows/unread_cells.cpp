@@ -21,6 +21,7 @@
 #include "studies/rows/stated_groups.hpp"
 #include "studies/rows/stated_offload.hpp"
 #include "studies/rows/stated_overlap.hpp"
+#include "studies/rows/stated_scaling.hpp"
 #include "studies/rows/stated_stages.hpp"
 #include "studies/rows/stated_window.hpp"
 
@@ -153,6 +154,7 @@ std::vector<std::string> unread_cells(const Measurement& row) {
   unread_graphs(row, lines);
   unread_precision(row, lines);
   unread_peak(row, lines);
+  add(lines, unread_scaling(row));
   add(lines, unread_offload(row));
   add(lines, unread_recompute(row));
   add(lines, unread_overlap(row));

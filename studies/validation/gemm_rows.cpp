@@ -110,7 +110,7 @@ tl::expected<GemmShape, std::string> plain_gemm(const Cells& cells) {
 
 tl::expected<GemmShape, std::string> inference_gemm(const Cells& cells) {
   return plain_gemm(cells).map([](GemmShape shape) {
-    shape.casts_activations = shape.dtype == DType::Fp8;
+    shape.casts_activations = is_quantised(shape.dtype);
     return shape;
   });
 }

@@ -11,7 +11,9 @@
 #include "plan/replay/memory_replay.hpp"
 #include "plan/simulation/interval.hpp"
 #include "plan/simulation/simulate.hpp"
+#include "plan/stage/plan_schedule.hpp"
 #include "studies/rows/contradictions.hpp"
+#include "studies/rows/framework_facts.hpp"
 #include "studies/rows/metric.hpp"
 #include "studies/rows/row_choice.hpp"
 #include "studies/rows/row_plan.hpp"
@@ -111,8 +113,13 @@ Prediction iteration_prediction(const plan::Plan& plan, Seconds measured, int dr
 }
 
 Prediction peak_memory(const plan::Plan& plan, const Measurement& row, Quantity quantity) {
+  std::vector<plan::MemoryPeak> devices = plan::replay_memory(plan, row_memory(row));
+  if (framework_of(row).facts.logs_last_stage && plan.pp > 1 && !devices.empty()) {
+    const std::size_t last_stage = plan.stage_blocks.size() - 1;
+    devices = {devices.at(plan::schedule_devices(plan).at(last_stage))};
+  }
   ByteCount peak;
-  for (const plan::MemoryPeak& device : plan::replay_memory(plan, row_memory(row))) {
+  for (const plan::MemoryPeak& device : devices) {
     peak = std::max(peak, quantity == Quantity::AllocatedMemory  ? device.allocated
                           : quantity == Quantity::ReservedMemory ? device.reserved
                                                                  : device.device());

@@ -6,6 +6,7 @@
 #include <benchmark/benchmark.h>
 
 #include "plan/flat/flat.hpp"
+#include "plan/stages.hpp"
 #include "sim/engine/fold.hpp"
 
 namespace orrery::plan {

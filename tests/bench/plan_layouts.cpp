@@ -6,6 +6,7 @@
 #include "plan/block/cost.hpp"
 #include "plan/block/relayout.hpp"
 #include "plan/block/states.hpp"
+#include "plan/stages.hpp"
 
 namespace orrery::plan {
 namespace {

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "plan/serving/simulate.hpp"
+#include "plan/stages.hpp"
 
 namespace orrery::plan {
 namespace {

@@ -5,6 +5,7 @@
 #include <benchmark/benchmark.h>
 
 #include "plan/simulation/simulate.hpp"
+#include "plan/stages.hpp"
 
 namespace orrery::plan {
 namespace {

@@ -40,6 +40,15 @@ for delay in 2 4 8 16 32; do
   grep -q '^[0-9]* of 100000 draws' stdout && break
 done
 grep -q '^[0-9]* of 100000 draws' stdout || fail "no draws before the interrupt: $(tail -n 2 stdout)"
+"$program" plan corpus/tiny-network.json hgx-h100:1 --batch 8 --robust --draws 100000 --json -q \
+  >stdout 2>stderr &
+pid=$!
+sleep $delay
+kill -INT $pid
+wait $pid
+status=$?
+[ $status -eq 130 ] || fail "exit $status after an interrupt of draws in JSON"
+grep -q '^  "interrupted": true' stdout || fail 'JSON says nothing of the interrupt'
 
 # A pipeline whose 128 draws take many times the limit.
 expect 0 plan llama3-8b hgx-h100:1 --batch 300000 --fix dp=1,micro_batch=1,pp=8,schedule=hanayo \

@@ -92,7 +92,7 @@ grep -q traceEvents real.trace.json || fail "no trace"
 expect 0 schedule --compare 1f1b zb-h1 pipedream --plan plan.json --svg all.svg --trace all.json
 grep -q '>zb-h1: iteration' all.svg || fail "no rows of zb-h1"
 grep -q '"pipedream: stage 3"' all.json || fail "no process of pipedream"
-grep -q 'pipedream (asynchronous)  *1  *1  *-' stdout || fail "a time of pipedream beside the others"
+grep -q 'pipedream (asynchronous)  *1  *1  as planned  *-' stdout || fail "a time of pipedream beside the others"
 expect 0 $search --schedule turning.json --fix chunks=2 -o turning-plan.json
 rm -f plan.json
 rejects 2 'set chunks to 2' $search --schedule zb-v --fix chunks=1

@@ -6,6 +6,7 @@ expect 0 plan llama3-8b hgx-h100:2 --batch 128 --fix pp=2,tp=2,zero=1,cp=1 --set
   --trace trace.json --report report.txt
 grep -q 'no plan in this space is faster' stdout || fail 'no proof'
 grep -q '32 x h100-sxm5-80gb' stdout || fail '--set nodes=4 had no effect'
+! grep -q 'MFU counts' stdout report.txt || fail 'sequences of 8,192 are not long'
 for file in plan.json trace.json report.txt; do
   [ -s $file ] || fail "no $file"
 done
@@ -108,4 +109,11 @@ if [ -f "$here/../data/measurements/training_runs.csv" ]; then
   expect 0 validate "$here/../data/measurements/training_runs.csv" --json
   grep -q '"overall"' stdout || fail 'validate --json has no "overall"'
 fi
+# Of long sequences most FLOPs that MFU counts are attention's, and the mask leaves out half.
+expect 0 plan llama3-8b hgx-h100:1 --batch 1 --seq 131072 --fix tp=8,recompute=full -o long.json
+grep -q '^MFU counts causal attention in full; by half it is [0-9.]* %$' stdout ||
+  fail 'how MFU counts attention is not told'
+expect 0 simulate long.json
+awk '/^utilisation/ { full = $3 } /MFU counts causal attention in full/ { half = $(NF - 1) }
+  END { exit !(half > full / 2 && half < 0.65 * full) }' stdout || fail "MFU: $(grep MFU stdout)"
 finish

@@ -259,6 +259,18 @@ TEST_F(Tree, ResultsDoNotDependOnTheHost) {
   }
 }
 
+// Programs draw by base/random.hpp, alike on every platform.
+TEST_F(Tree, RandomNumbersAreTheBases) {
+  for (const SourceFile& file : files()) {
+    for (const std::string& line : file.lines) {
+      EXPECT_TRUE(file.path.starts_with("tests/") ||
+                  (line.find("mt19937") == std::string::npos &&
+                   line.find("_distribution<") == std::string::npos))
+          << file.path << ": " << line;
+    }
+  }
+}
+
 TEST_F(Tree, EveryTestFileAsserts) {
   for (const SourceFile& file : files()) {
     if (!file.path.starts_with("tests/") || !file.path.ends_with("_test.cpp")) {

@@ -8,6 +8,7 @@
 #include "base/text.hpp"
 #include "plan/exporter.hpp"
 #include "plan/importer.hpp"
+#include "plan/stages.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {

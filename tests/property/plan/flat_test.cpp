@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
+#include "plan/stages.hpp"
 #include "sim/engine/fold.hpp"
 #include "tests/property/drawing.hpp"
 #include "tests/unit/plan/flat_fixture.hpp"

@@ -6,6 +6,7 @@
 #include "base/error.hpp"
 #include "plan/block/cost.hpp"
 #include "plan/stage/stage.hpp"
+#include "plan/stages.hpp"
 #include "tests/property/plan/plan_generator.hpp"
 
 namespace orrery::plan::testing {

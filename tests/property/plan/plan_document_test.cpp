@@ -8,6 +8,7 @@
 #include "plan/exporter.hpp"
 #include "plan/importer.hpp"
 #include "plan/launch_script/shell_words.hpp"
+#include "plan/stages.hpp"
 #include "tests/property/drawing.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "plan/simulation/simulate.hpp"
+#include "plan/stages.hpp"
 #include "sim/schedule.hpp"
 #include "tests/property/drawing.hpp"
 

@@ -7,6 +7,7 @@
 
 #include "plan/stage/layout_bounds.hpp"
 #include "plan/stage/sliced.hpp"
+#include "plan/stages.hpp"
 #include "tests/property/plan/plan_generator.hpp"
 
 namespace orrery::plan::testing {

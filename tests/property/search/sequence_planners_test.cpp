@@ -51,6 +51,10 @@ TEST(PlannerProperty, TeraPipeEqualsBruteForce) {
     const int token = evenly(1, 10);
     const int context = evenly(0, 5);
     const int pair = evenly(0, 5);
+    const int layers = evenly(1, 4);
+    const int send = evenly(0, 20);
+    const int send_token = evenly(0, 4);
+    const int update = evenly(0, 40);
     const int gap = evenly(0, 30);
     const auto answer_within = [&](int skipped) {
       return solve(
@@ -58,21 +62,29 @@ TEST(PlannerProperty, TeraPipeEqualsBruteForce) {
           fmt::format(R"({{"schema": "orrery-problem", "version": 1, "stages": {}, "sequence": {},
                           "quantum": 1, "batch": {}, "max_micro_batch": {}, "floor": "{} us",
                           "base": "{} us", "per_token": "{} us", "per_context": "{} us",
-                          "per_pair": "{} us", "gap": "{} us"}})",
-                      stages, quanta, batch, most, floor, base, token, context, pair, skipped));
+                          "per_pair": "{} us", "layers": {}, "send": "{} us",
+                          "send_per_token": "{} us", "update": "{} us", "gap": "{} us"}})",
+                      stages, quanta, batch, most, floor, base, token, context, pair, layers, send,
+                      send_token, update, skipped));
     };
     const Json answer = answer_within(0);
     std::vector<std::vector<Slices>> of_size(1);
     for (int b = 1; b <= most; ++b) {
       of_size.push_back(all_slicings(quanta, [&](int l, int ctx) {
-        return std::max<double>(floor, base + b * (token * l + context * ctx + pair * l * ctx));
+        double pairs = 0;  // the mean of a token's own place and the one before it
+        for (int i = 0; i < l; ++i) {
+          pairs += ctx + i + 0.5;
+        }
+        const double layer =
+            std::max<double>(floor, base + b * (token * l + context * ctx + pair * pairs));
+        return layers * layer + 2 * (send + b * send_token * l);
       }));
     }
     // Micro-batches of every size, each with slices of its own.
     double best = kNever;
     const std::function<void(int, int, Slices)> choose = [&](int left, int size, Slices so_far) {
       if (left == 0) {
-        best = std::min(best, so_far.first + (stages - 1) * so_far.second);
+        best = std::min(best, so_far.first + (stages - 1) * so_far.second + layers * update);
       }
       for (int b = std::min(size, left); b >= 1; --b) {
         for (const auto& [total, longest] : of_size[static_cast<std::size_t>(b)]) {

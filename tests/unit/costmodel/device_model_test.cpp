@@ -197,6 +197,23 @@ TEST(DeviceModelTest, CastsOfShortRowsTakeTimeByTheRow) {
   EXPECT_GT(casts(32768, 8192), 3 * casts(32768, 128));  // bytes count where rows are long
 }
 
+// Casts to nvfp4 with a known scale move 2 9/16 bytes an element; threads share rows.
+TEST(DeviceModelTest, CastsToNvfp4TakeTimeByTheByte) {
+  const DeviceModel model = device_model_of("b200-sxm-180gb");
+  const auto casts = [&](std::int64_t rows, std::int64_t elements) {
+    GemmShape shape{.m = rows, .n = 128, .k = elements, .dtype = DType::Nvfp4};
+    const Seconds bare = model.gemm(shape);
+    shape.casts_activations = true;
+    return (model.gemm(shape) - bare).value() * 1e6;
+  };
+  EXPECT_NEAR(casts(32768, 128), casts(8192, 512), 0.1);
+  const topologies::Gpu gpu = topologies::load_gpu("b200-sxm-180gb");
+  const double rate =
+      gpu.hbm_bandwidth.value() / 1e6 *
+      load_profile("", gpu).gemm[static_cast<std::size_t>(DType::Nvfp4)].cast_fraction;
+  EXPECT_NEAR(casts(32768, 8192) - casts(16384, 8192), 2.5625 * 16384 * 8192 / rate, 0.1);
+}
+
 // Products of the backward pass promote fp8 sums to fp32, which Hopper does by further
 // instructions.
 TEST(DeviceModelTest, PreciseSumsOfFp8CostTimeOnHopperAlone) {
@@ -211,6 +228,19 @@ TEST(DeviceModelTest, PreciseSumsOfFp8CostTimeOnHopperAlone) {
   EXPECT_NEAR(slowdown("h200-sxm5-141gb", DType::Fp8), 1.15, 0.02);
   EXPECT_NEAR(slowdown("b200-sxm-180gb", DType::Fp8), 1.0, 0.1);
   EXPECT_NEAR(slowdown("h100-sxm5-80gb", DType::Bf16), 1.0, 0.1);
+}
+
+TEST(DeviceModelTest, ForwardProductsMayAskForPreciseSums) {
+  const auto slowdown = [](const std::string& gpu, DType dtype) {
+    const DeviceModel model = device_model_of(gpu);
+    GemmShape shape{.m = 8192, .n = 8192, .k = 8192, .dtype = dtype};
+    const Seconds fast = model.gemm(shape);
+    shape.precise_sums = true;
+    return model.gemm(shape) / fast;
+  };
+  EXPECT_NEAR(slowdown("h100-sxm5-80gb", DType::Fp8), 1.15, 0.02);
+  EXPECT_DOUBLE_EQ(slowdown("b200-sxm-180gb", DType::Fp8), 1.0);
+  EXPECT_DOUBLE_EQ(slowdown("h100-sxm5-80gb", DType::Bf16), 1.0);
 }
 
 // Layers of 8,192 in fp8 reach 2,377 TFLOP/s for 0.1 s on B200, casts included, and products that

@@ -239,6 +239,19 @@ TEST(VitBlocks, ProjectPatchesAndClassifyOneToken) {
   EXPECT_FALSE(block_named(network, "dense").attention.causal);
 }
 
+// A decoder that classifies sequences reads one token of each, too.
+TEST(DecoderBlocks, ClassifyOneToken) {
+  NetworkSpec spec = small_spec(Family::Gpt);
+  spec.tied_embeddings = false;
+  const std::int64_t whole = num_parameters(build_network(spec, "test"));
+  spec.classes = 2;
+  const Network network = build_network(spec, "test");
+  EXPECT_EQ(operator_flops(block_named(network, "head"), "classifier"), 2 * kBatch * 64 * 2);
+  EXPECT_EQ(num_parameters(network), whole - 1000 * 64 + 2 * 64 + 2);
+  spec.tied_embeddings = true;
+  EXPECT_THROW(build_network(spec, "test"), Error);
+}
+
 // Neither pixels nor the features of a frozen encoder have a gradient.
 TEST(EmbeddingBlock, DataHaveNoGradient) {
   const Network vit = build_network(small_spec(Family::Vit), "test");

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "plan/simulation/layout_report.hpp"
+#include "plan/stages.hpp"
 #include "tests/unit/plan/pipeline_fixture.hpp"
 #include "tests/unit/plan/volume_fixture.hpp"
 

@@ -15,6 +15,7 @@
 #include "plan/stage/stage.hpp"
 #include "plan/stage/step_end.hpp"
 #include "plan/stage/token_table.hpp"
+#include "plan/stages.hpp"
 #include "tests/unit/plan/pipeline_fixture.hpp"
 
 namespace orrery::plan {

@@ -9,6 +9,7 @@
 #include "plan/block/memory.hpp"
 #include "plan/block/saved.hpp"
 #include "plan/block/tensors.hpp"
+#include "plan/stages.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {

@@ -9,6 +9,7 @@
 #include "plan/simulation/simulate.hpp"
 #include "plan/stage/layout_bounds.hpp"
 #include "plan/stage/stage.hpp"
+#include "plan/stages.hpp"
 #include "tests/unit/plan/pipeline_fixture.hpp"
 
 namespace orrery::plan {

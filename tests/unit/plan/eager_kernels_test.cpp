@@ -29,6 +29,12 @@ double stream_bytes(const Plan& plan) {
   return 2.0 * static_cast<double>(plan.micro_batch * plan.sequence * plan.network.spec.hidden);
 }
 
+BlockCost cost_at(const Plan& plan, std::size_t position) {
+  BlockCosts costs(plan);
+  return costs.of(plan.network.chain[position], plan.layout_of(static_cast<int>(position)),
+                  plan.micro_batch);
+}
+
 TEST(EagerKernelsTest, ComposedNormsMoveNineTimesTheBytes) {
   Plan plan = llama_on(1);
   const double fused = time_of(plan, "attention_norm", true);
@@ -46,6 +52,87 @@ TEST(EagerKernelsTest, LayerNormsAreOneKernelEverywhere) {
   const double fused = time_of(plan, "attention_norm", true);
   plan.execution.eager_elementwise = true;
   EXPECT_EQ(time_of(plan, "attention_norm", true), fused);
+}
+
+// 12 bytes an element forward instead of 4, 22 backward instead of 6.
+TEST(EagerKernelsTest, NormsOfWideCopiesCastThemAndTheirGradients) {
+  Plan plan = llama_on(1);
+  const double fused = time_of(plan, "attention_norm", true);
+  const double backward = time_of(plan, "attention_norm", false);
+  plan.execution.fp32_norms = true;
+  EXPECT_NEAR(time_of(plan, "attention_norm", true) / fused, 3.0, 0.4);
+  EXPECT_NEAR(time_of(plan, "attention_norm", false) / backward, 22.0 / 6, 0.4);
+}
+
+// With the addition in front of the second norm, but not where whole layers run again.
+TEST(EagerKernelsTest, NormsThatRunAgainDoSoInTheBackward) {
+  Plan plan = llama_on(1);
+  plan.execution.fp32_norms = true;
+  const auto more = [&](std::string_view name) {
+    plan.execution.reruns_norms = false;
+    const double once = time_of(plan, name, false);
+    plan.execution.reruns_norms = true;
+    return time_of(plan, name, false) - once;
+  };
+  for (const char* name : {"attention_norm", "mlp_norm", "attention_residual"}) {
+    EXPECT_NEAR(more(name), time_of(plan, name, true), 1e-9) << name;
+  }
+  EXPECT_EQ(more("mlp_residual"), 0.0);
+  plan.blocks.front().layout.recompute = Recompute::Full;
+  EXPECT_EQ(more("attention_norm"), 0.0);
+}
+
+// The copy in fp32, unless the norm is to make it again.
+TEST(EagerKernelsTest, NormsOfWideCopiesKeepThem) {
+  Plan plan = llama_on(1);
+  const auto saved = [&] { return static_cast<double>(cost_at(plan, 1).saved.value()); };
+  const double usual = saved();
+  plan.execution.fp32_norms = true;
+  EXPECT_NEAR(saved() - usual, 2 * stream_bytes(plan), 1.0);  // two norms, 2 bytes more each
+  plan.execution.reruns_norms = true;
+  EXPECT_NEAR(saved() - usual, 0.0, 1.0);
+}
+
+// Of 3 + 1 + 4 + 1 widths, unless the cast of the gradient to fp8 takes them on its way.
+TEST(EagerKernelsTest, GradientsOfAllBiasesAreSums) {
+  const auto more = [](DType precision) {
+    Plan plan = one_replica(small_spec(), {}, "hgx-h100:1");
+    plan.precision = precision;
+    const BlockCost epilogue = cost_at(plan, 1);
+    plan.execution.bias_gradients_apart = true;
+    const BlockCost sums = cost_at(plan, 1);
+    EXPECT_EQ(sums.forward.time, epilogue.forward.time);
+    EXPECT_EQ(sums.backward.launches - epilogue.backward.launches,
+              precision == DType::Bf16 ? 4 : 0);
+    return (sums.backward.compute - epilogue.backward.compute).value();
+  };
+  const Plan plan = one_replica(small_spec(), {}, "hgx-h100:1");
+  const double least = 9 * stream_bytes(plan) / plan.cluster.gpu.hbm_bandwidth.value();
+  EXPECT_GT(more(DType::Bf16), least);
+  EXPECT_LT(more(DType::Bf16), 1.5 * least);
+  EXPECT_EQ(more(DType::Fp8), 0.0);
+}
+
+// 38 - 22 bytes a logit forward, 14 - 6 backward.
+TEST(EagerKernelsTest, CompiledLossMovesWhatItsFourKernelsDo) {
+  Plan plan = one_replica(small_spec(), {});
+  const std::size_t head = plan.network.chain.size() - 1;
+  const BlockCost passes = cost_at(plan, head);
+  plan.execution.compiled_loss = true;
+  const BlockCost compiled = cost_at(plan, head);
+  const double logits = static_cast<double>(plan.micro_batch * plan.sequence) *
+                        static_cast<double>(plan.network.spec.vocab);
+  const auto expect_less = [&](PassCost BlockCost::*pass, double bytes) {
+    const double least = bytes * logits / plan.cluster.gpu.hbm_bandwidth.value();
+    const double less = ((passes.*pass).compute - (compiled.*pass).compute).value();
+    EXPECT_GT(less, least);
+    EXPECT_LT(less, 1.6 * least);
+  };
+  expect_less(&BlockCost::forward, 16);
+  expect_less(&BlockCost::backward, 8);
+  EXPECT_EQ(compiled.forward.launches, passes.forward.launches - 3);
+  plan.execution.fused_cross_entropy = true;
+  EXPECT_LT(cost_at(plan, head).forward.compute, compiled.forward.compute);
 }
 
 TEST(EagerKernelsTest, RotaryAndGateRunAsSeveralKernels) {
@@ -274,6 +361,24 @@ TEST(EagerKernelsTest, GradientPassesReadTheWholeBuffer) {
   const double least = bytes / plan.cluster.gpu.hbm_bandwidth.value();
   EXPECT_GT(result.breakdown.optimizer.value() - none, least);
   EXPECT_LT(result.breakdown.optimizer.value() - none, 2 * least);
+}
+
+// Forward a product of tokens x rows with the table, in the backward one of its transpose with the
+// gradients; both read what a kernel has written first.
+TEST(EagerKernelsTest, LookupsByProductsComputeAsMuchAsTheHead) {
+  Plan plan = one_replica(small_spec(), {});
+  const BlockCost gathered = cost_at(plan, 0);
+  plan.execution.lookup_products = true;
+  const BlockCost products = cost_at(plan, 0);
+  const auto rows = static_cast<double>(plan.network.spec.vocab);
+  const double at_peak = rows * stream_bytes(plan) / plan.cluster.gpu.peak_of(DType::Bf16).value();
+  const auto check = [&](const PassCost& more, const PassCost& less) {
+    EXPECT_DOUBLE_EQ((more.flops - less.flops).value(), rows * stream_bytes(plan));
+    EXPECT_GT(more.compute.value(), at_peak);
+    EXPECT_LT(more.compute.value(), 3 * at_peak);
+  };
+  check(products.forward, gathered.forward);
+  check(products.backward, gathered.backward);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "plan/document/untold.hpp"
 #include "plan/importer.hpp"
+#include "plan/stages.hpp"
 #include "tests/unit/plan/export_fixture.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
@@ -23,6 +24,26 @@ Plan single_batch_plan(const BlockPlan& layout) {
   Plan plan = one_stage_plan(layout);
   plan.batch = plan.micro_batch * plan.dp;
   return plan;
+}
+
+// Megatron-Core's own fusion, or TransformerEngine's one kernel.
+TEST(Exporters, NamesWhoseLossIsFused) {
+  Plan plan = small_plan();
+  const Exporter& megatron = find_exporter("megatron");
+  EXPECT_THAT(megatron.write(plan), Not(HasSubstr("--cross-entropy")));
+  const auto implementation = [&](std::string_view name) {
+    const std::string text = megatron.write(plan);
+    EXPECT_THAT(text, HasSubstr("--cross-entropy-loss-fusion"));
+    EXPECT_THAT(text, HasSubstr("--cross-entropy-fusion-impl " + std::string(name)));
+    return find_importer("megatron").read(text, "run.sh", plan.cluster).execution;
+  };
+  plan.execution.compiled_loss = true;
+  const Execution native = implementation("native");
+  EXPECT_TRUE(native.compiled_loss && !native.fused_cross_entropy);
+  plan.execution.compiled_loss = false;
+  plan.execution.fused_cross_entropy = true;
+  const Execution engine = implementation("te");
+  EXPECT_TRUE(engine.fused_cross_entropy && !engine.compiled_loss);
 }
 
 // Both let FSDP reduce in the parameters' type unless they are told otherwise.
@@ -76,6 +97,18 @@ TEST(AccelerateExport, WritesKeysOfTheConfigurationAlone) {
   const std::string text = find_exporter("accelerate").write(one_stage_plan({.zero_stage = 3}));
   EXPECT_THAT(text, Not(HasSubstr("use_parallelism_config")));
   EXPECT_THAT(text, HasSubstr("\nparallelism_config: \n  parallelism_config_dp_replicate_size"));
+}
+
+// Rank 0 alone would read the checkpoint and broadcast its own shard to all.
+TEST(AccelerateExport, EveryTensorAndContextRankReadsTheCheckpoint) {
+  const auto file = [](const BlockPlan& layout) {
+    return find_exporter("accelerate").write(one_stage_plan(layout));
+  };
+  const auto alone = HasSubstr("fsdp_cpu_ram_efficient_loading: true\n");
+  const auto together = HasSubstr("fsdp_cpu_ram_efficient_loading: false\n");
+  EXPECT_THAT(file({.zero_stage = 3}), alone);
+  EXPECT_THAT(file({.tp = 2, .zero_stage = 3}), together);
+  EXPECT_THAT(file({.cp = 2, .zero_stage = 3}), together);
 }
 
 TEST(AccelerateExport, SaysWhatTensorAndContextRanksNeed) {

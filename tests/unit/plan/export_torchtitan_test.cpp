@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plans that TorchTitan 0.2.2 does not run.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "plan/stages.hpp"
 #include "tests/unit/plan/export_fixture.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
@@ -109,6 +111,19 @@ TEST(TorchTitanExport, AsksOfPipelinesWhatPyTorchDoes) {
   };
   EXPECT_EQ(refused("zb-v", 4, recomputes), "");
   EXPECT_THAT(refused("dualpipe-v", 4, recomputes), HasSubstr("recomputation under dualpipe-v"));
+}
+
+// FSDP that does not reshard after the forward, as for Accelerate.
+TEST(TorchTitanExport, WritesZero2AsShardsThatStayGathered) {
+  Plan plan = one_stage_plan({.zero_stage = 3});
+  EXPECT_THAT(find_exporter("torchtitan").write(plan),
+              HasSubstr("fsdp_reshard_after_forward = \"always\""));
+  plan.blocks.front().layout.zero_stage = 2;
+  const std::string text = find_exporter("torchtitan").write(plan);
+  EXPECT_THAT(text, HasSubstr("fsdp_reshard_after_forward = \"never\""));
+  EXPECT_THAT(text, HasSubstr(fmt::format("data_parallel_shard_degree = {}\n", plan.dp)));
+  plan.blocks.front().layout.zero_stage = 1;
+  EXPECT_THAT(torchtitan_refusal(plan), HasSubstr("(--fix zero=2)"));
 }
 
 }  // namespace

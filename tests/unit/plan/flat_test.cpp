@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/error.hpp"
+#include "plan/stages.hpp"
 #include "sim/engine/fold.hpp"
 #include "tests/unit/models/specs.hpp"
 #include "tests/unit/plan/flat_fixture.hpp"

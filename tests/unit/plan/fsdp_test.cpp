@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "plan/stage/stage.hpp"
+#include "plan/stages.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {

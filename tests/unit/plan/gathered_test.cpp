@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "plan/stages.hpp"
 #include "tests/unit/plan/balanced_replay.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 

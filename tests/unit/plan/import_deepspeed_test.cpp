@@ -10,6 +10,7 @@
 #include "plan/document/untold.hpp"
 #include "plan/exporter.hpp"
 #include "plan/importer.hpp"
+#include "plan/stages.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {

@@ -7,6 +7,7 @@
 
 #include "plan/block/quantised_casts.hpp"
 #include "plan/stage/split_backward.hpp"
+#include "plan/stages.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 #include "tests/unit/plan/volume_fixture.hpp"
 
@@ -128,7 +129,16 @@ TEST(KeptByEagerKernels, AreScoresInFp32) {
     const std::int64_t fused = saved(plan) - 4 * heads * keys;  // a sum of exponentials a row
     plan.execution.fused_attention = false;
     EXPECT_EQ(saved(plan) - fused, (keys > 4096 ? 6 : 2) * heads * keys * keys);
+    plan.execution.softmax = Softmax::Eager;  // no cast
+    EXPECT_EQ(saved(plan) - fused, 2 * heads * keys * keys);
+    plan.execution.softmax = Softmax::Megatron;
   }
+  plan.precision = DType::Fp32;
+  plan.sequence = 4096;
+  plan.execution.fused_attention = true;
+  const std::int64_t fused = saved(plan) - 4 * heads * plan.sequence;
+  plan.execution.fused_attention = false;
+  EXPECT_EQ(saved(plan) - fused, 4 * heads * plan.sequence * plan.sequence);
 }
 
 // The product that scores experts is no layer of 8 bits.

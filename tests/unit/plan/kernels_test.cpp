@@ -11,6 +11,7 @@
 #include "plan/block/attention_kernels.hpp"
 #include "plan/block/cost.hpp"
 #include "plan/simulation/simulate.hpp"
+#include "plan/stages.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {
@@ -154,6 +155,7 @@ TEST(KernelsTest, ProjectionCopiesMoveValuesAndJoinGradients) {
 
 TEST(KernelsTest, SoftmaxFitsItsKernelOnlyInMultiplesOfFour) {
   costmodel::AttentionShape shape;
+  shape.dtype = DType::Bf16;
   shape.batch = 1;
   shape.heads = 4;
   shape.q_len = shape.kv_len = 2048;
@@ -164,6 +166,44 @@ TEST(KernelsTest, SoftmaxFitsItsKernelOnlyInMultiplesOfFour) {
   EXPECT_TRUE(fused_softmax_fits(shape));
   shape.q_len = shape.kv_len = 8192;
   EXPECT_FALSE(fused_softmax_fits(shape));
+  shape.q_len = shape.kv_len = 2048;
+  shape.dtype = DType::Tf32;
+  EXPECT_FALSE(fused_softmax_fits(shape));  // is_kernel_available asks for 16 bits
+}
+
+// What kinds of softmax move of a score beyond a compiler's one kernel: Megatron's modules leave
+// fp32 to PyTorch, whose own kernels are a scale, a mask and a softmax.
+TEST(KernelsTest, SoftmaxMovesWhatItsKindDoes) {
+  struct Case {
+    DType precision;
+    Softmax kind;
+    bool causal;
+    double forward;  // bytes
+    double backward;
+  };
+  for (const Case& some : {Case{DType::Fp32, Softmax::Megatron, true, 17 - 8, 65 - 12},
+                           Case{DType::Fp32, Softmax::Eager, true, 24 - 8, 20 - 12},
+                           Case{DType::Bf16, Softmax::Eager, true, 12 - 4, 10 - 6},
+                           Case{DType::Bf16, Softmax::Eager, false, 8 - 4, 10 - 6},
+                           Case{DType::Bf16, Softmax::Megatron, true, 0, 0}}) {
+    models::NetworkSpec spec = small_spec();
+    spec.causal = some.causal;
+    Plan plan = one_gpu(spec);
+    plan.precision = some.precision;
+    plan.execution.fused_attention = false;
+    plan.execution.softmax = some.kind;
+    const BlockCost cost = cost_of(plan, kLayer);
+    plan.execution.softmax = Softmax::Compiled;
+    const BlockCost least = cost_of(plan, kLayer);
+    const double scores = static_cast<double>(plan.micro_batch * spec.heads) * 2048 * 2048;
+    const double score = at_full_bandwidth(plan, scores);
+    const double forward = (seconds(cost.forward) - seconds(least.forward)) / score;
+    const double backward = (seconds(cost.backward) - seconds(least.backward)) / score;
+    EXPECT_GE(forward, some.forward);
+    EXPECT_LE(forward, 1.5 * some.forward);
+    EXPECT_GE(backward, some.backward);
+    EXPECT_LE(backward, 1.5 * some.backward);
+  }
 }
 
 // Eight-way tensor parallelism leaves 2 of 16 heads: with one sequence the eager softmax runs.

@@ -15,6 +15,7 @@
 #include "plan/serving/serving.hpp"
 #include "plan/stage/order_cache.hpp"
 #include "plan/stage/shared_output.hpp"
+#include "plan/stages.hpp"
 #include "tests/unit/plan/pipeline_fixture.hpp"
 
 namespace orrery::plan {

@@ -5,6 +5,7 @@
 
 #include "plan/simulation/simulate.hpp"
 #include "plan/stage/memory.hpp"
+#include "plan/stages.hpp"
 #include "tests/unit/plan/pipeline_fixture.hpp"
 
 namespace orrery::plan {
@@ -87,6 +88,32 @@ TEST(MemoryReplay, ShardedStatesShrink) {
     const std::int64_t peak = replay_memory(plan, facts).front().allocated.value();
     EXPECT_GT(peak, previous);
     previous = peak;
+  }
+}
+
+// Embedding and head with one table gather it once; with one each, two of them are whole at once
+// where units stay so.
+TEST(MemoryReplay, ATableInCommonIsGatheredOnce) {
+  BlockPlan layout;
+  layout.zero_stage = 3;
+  layout.recompute = Recompute::Full;
+  MemoryFacts facts;
+  facts.copies_into_buffer = false;
+  const auto peak = [&](bool tied, bool root) {
+    models::NetworkSpec spec = small_spec();
+    spec.tied_embeddings = tied;
+    Plan plan = small_plan(spec, "dgx-a100:8");
+    plan.pp = 1;
+    plan.dp = plan.cluster.num_gpus();
+    plan.stage_blocks = even_stages(plan.network, 1);
+    plan.blocks = {{static_cast<int>(plan.network.chain.size()), layout}};
+    plan.execution.reshard_after_forward = false;
+    facts.ends_form_root = root;
+    return static_cast<double>(replay_memory(plan, facts).front().allocated.value());
+  };
+  const double table = 2.0 * 51200 * 1024;
+  for (const bool root : {true, false}) {
+    EXPECT_NEAR(peak(false, root) - peak(true, root), table, 0.2 * table) << root;
   }
 }
 
@@ -302,6 +329,26 @@ TEST(MemoryReplay, ParametersWithScalesOfBlocksAreGatheredIn16Bits) {
   const double plain = allocated(plan);
   plan.execution.quantised_gather = true;
   EXPECT_EQ(allocated(plan), plain);
+}
+
+// The last stage keeps 2 bytes a logit of every micro-batch to the end of the step; the first one
+// has none.
+TEST(MemoryReplay, LogitsOfAllMicroBatchesStayWithTheLastStage) {
+  Plan plan = small_plan();
+  MemoryFacts facts;
+  facts.keeps_last_outputs = true;
+  const auto peaks = [&](std::int64_t micro_batches) {
+    plan.batch = micro_batches * plan.micro_batch * plan.dp;
+    return replay_memory(plan, facts);
+  };
+  const std::vector<MemoryPeak> few = peaks(24);
+  const std::vector<MemoryPeak> many = peaks(40);
+  const std::int64_t tokens = plan.micro_batch * plan.sequence;
+  const std::int64_t logits = 2 * tokens * 51200 / plan.blocks.front().layout.tp;
+  EXPECT_EQ((many.back().allocated - few.back().allocated).value(), 16 * logits);
+  EXPECT_EQ(many.front().allocated, few.front().allocated);
+  facts.keeps_last_outputs = false;
+  EXPECT_EQ(peaks(24).back().allocated, peaks(40).back().allocated);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "plan/simulation/simulate.hpp"
+#include "plan/stages.hpp"
 
 namespace orrery::plan {
 namespace {

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "plan/stages.hpp"
 #include "tests/unit/plan/balanced_replay.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 

@@ -9,6 +9,7 @@
 #include "plan/simulation/simulate.hpp"
 #include "plan/stage/pass_costs.hpp"
 #include "plan/stage/transfers.hpp"
+#include "plan/stages.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {

@@ -7,6 +7,7 @@
 
 #include "plan/mixed/pipeline.hpp"
 #include "plan/mixed/plan.hpp"
+#include "plan/stages.hpp"
 #include "tests/unit/base/testing.hpp"
 #include "tests/unit/plan/mixed_fixture.hpp"
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.hpp"
+#include "plan/stages.hpp"
 #include "tests/unit/plan/mixed_fixture.hpp"
 
 namespace orrery::plan {

@@ -13,6 +13,7 @@
 #include "plan/replay/memory_replay.hpp"
 #include "plan/simulation/simulate.hpp"
 #include "plan/stage/stage.hpp"
+#include "plan/stages.hpp"
 #include "tests/unit/plan/pipeline_fixture.hpp"
 
 namespace orrery::plan {

@@ -26,13 +26,20 @@ Plan nvfp4_plan() {
   return plan;
 }
 
-TEST(Nvfp4, LargeProductsReachTheShareOfTheirPeakThatFp8Reaches) {
-  const Plan plan = nvfp4_plan();
-  const DeviceModel burst(plan.cluster.gpu, plan.profile, costmodel::Load::Burst);
-  GemmShape shape{.m = 16384, .n = 16384, .k = 16384, .dtype = DType::Fp8};
-  const Seconds fp8 = burst.gemm(shape);
-  shape.dtype = DType::Nvfp4;
-  EXPECT_NEAR(fp8 / burst.gemm(shape), 2.0, 0.05);  // 9,000 and 4,500 TFLOP/s
+// Of each format a share of its peak: 9,000 and 4,500 TFLOP/s.
+TEST(Nvfp4, LargeProductsAreLessThanTwiceAsFastAsThoseInFp8) {
+  Plan plan = nvfp4_plan();
+  const auto faster = [&] {
+    const DeviceModel burst(plan.cluster.gpu, plan.profile, costmodel::Load::Burst);
+    GemmShape shape{.m = 16384, .n = 16384, .k = 16384, .dtype = DType::Fp8};
+    const Seconds fp8 = burst.gemm(shape);
+    shape.dtype = DType::Nvfp4;
+    return fp8 / burst.gemm(shape);
+  };
+  EXPECT_NEAR(faster(), 1.9, 0.1);
+  costmodel::GemmOfDType& gemm = plan.profile.gemm;
+  gemm[static_cast<std::size_t>(DType::Nvfp4)] = gemm[static_cast<std::size_t>(DType::Fp8)];
+  EXPECT_NEAR(faster(), 2.0, 0.05);  // where nothing else is known
 }
 
 // fp8_attention: the forward of attention alone, at the rate of fp8.
@@ -133,17 +140,24 @@ TEST(Nvfp4, TwoQuantisedParametersAreGatheredInAByte) {
   EXPECT_EQ(gathered_bytes(plan), sixteen - kWeightsOfLayer);
 }
 
-// No table holds its products.
+// Its formula stands alone, so that it is less sure than products with sets; wider still is what
+// nothing is known of.
 TEST(Nvfp4, IntervalsAreWider) {
-  const Plan plan = nvfp4_plan();
-  EXPECT_EQ(spreads_of(plan.profile, DType::Fp8), plan.profile.spread);
-  EXPECT_EQ(spreads_of(plan.profile, DType::Nvfp4).gemm,
-            plan.profile.spread.gemm * costmodel::kSpreadWidening);
-  costmodel::Profile measured = plan.profile;
-  measured.gemm[static_cast<std::size_t>(DType::Nvfp4)].compute_fraction *= 0.9;
-  EXPECT_EQ(spreads_of(measured, DType::Nvfp4), measured.spread);
-  EXPECT_EQ(costmodel::read_profile(costmodel::to_json(measured), "test", plan.cluster.gpu),
-            measured);
+  costmodel::Profile profile = nvfp4_plan().profile;
+  EXPECT_EQ(spreads_of(profile, DType::Fp8), profile.spread);
+  const auto& rows = profile.kernels.accuracy;
+  const auto own = std::find_if(rows.begin(), rows.end(), [](const auto& row) {
+    return row.kernel == "gemm nvfp4 tn burst";
+  });
+  ASSERT_NE(own, rows.end());
+  EXPECT_EQ(spreads_of(profile, DType::Nvfp4).gemm, own->p90 / 1.645);
+  EXPECT_GT(own->p90 / 1.645, profile.spread.gemm);
+  EXPECT_EQ(costmodel::read_profile(costmodel::to_json(profile), "test", nvfp4_plan().cluster.gpu),
+            profile);
+  profile.gemm[static_cast<std::size_t>(DType::Nvfp4)] =
+      profile.gemm[static_cast<std::size_t>(DType::Fp8)];
+  EXPECT_EQ(spreads_of(profile, DType::Nvfp4).gemm,
+            profile.spread.gemm * costmodel::kSpreadWidening);
 }
 
 TEST(Nvfp4, ExportsToMegatronAlone) {

@@ -12,6 +12,7 @@
 #include "plan/simulation/simulate.hpp"
 #include "plan/stage/memory.hpp"
 #include "plan/stage/offload_time.hpp"
+#include "plan/stages.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {

@@ -12,6 +12,7 @@
 #include "base/error.hpp"
 #include "plan/block/cost.hpp"
 #include "plan/simulation/simulate.hpp"
+#include "plan/stages.hpp"
 #include "tests/unit/plan/balanced_replay.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 

@@ -10,6 +10,7 @@
 #include "plan/packs.hpp"
 #include "plan/replay/memory_replay.hpp"
 #include "plan/simulation/simulate.hpp"
+#include "plan/stages.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {

@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "plan/block/memory_facts.hpp"
 #include "plan/replay/memory_replay.hpp"
+#include "plan/stages.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {

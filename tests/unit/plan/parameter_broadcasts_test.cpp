@@ -8,6 +8,7 @@
 
 #include "plan/block_rules.hpp"
 #include "plan/simulation/simulate.hpp"
+#include "plan/stages.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "plan/simulation/simulate.hpp"
+#include "plan/stages.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "plan/stages.hpp"
 #include "tests/unit/models/specs.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "plan/serving/serving.hpp"
+#include "plan/stages.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {
@@ -89,6 +90,19 @@ inline Plan serving_plan() {
   return plan;
 }
 
+// Of four replicas, two of which share the experts.
+inline Plan serving_experts_plan(DType precision) {
+  Plan plan = serving_plan();
+  Plan experts = expert_plan();
+  experts.serving = plan.serving;
+  experts.cluster = topologies::load_cluster("hgx-h100:1");
+  experts.dp = 4;
+  experts.micro_batch = 1;
+  experts.blocks.front().layout = {.tp = 2, .ep = 4, .expert_tp = 1};
+  experts.precision = precision;
+  return experts;
+}
+
 // Plans of the mechanisms that choices belong to.
 inline std::map<std::string, Plan> plans_of_choices() {
   std::map<std::string, Plan> all = {
@@ -99,6 +113,8 @@ inline std::map<std::string, Plan> plans_of_choices() {
       {"offloaded", offloaded_plan()},
       {"experts", expert_plan()},
       {"serving", serving_plan()},
+      {"served-experts", serving_experts_plan(DType::Bf16)},
+      {"served-fp8", serving_experts_plan(DType::Fp8)},
       {"one", plan_of(tiny_spec(), "p3-2xlarge:1", 1, {})},
   };
   all.at("mesh").precision = DType::Fp16;
@@ -144,6 +160,10 @@ inline const std::vector<std::pair<std::string, std::vector<Json>>>& absent_memb
       {"execution.graph_scope", {"router", "attention", "layer"}},
       {"execution.expert_padding", {true}},
       {"execution.eager_expert_bias", {true}},
+      {"execution.bias_gradients_apart", {true}},
+      {"execution.compiled_loss", {true}},
+      {"execution.fp32_norms", {true}},
+      {"execution.reruns_norms", {true}},
       {"execution.fused_experts", {true}},
       {"execution.fused_router", {true}},
       {"execution.fp8_attention", {true}},
@@ -156,6 +176,7 @@ inline const std::vector<std::pair<std::string, std::vector<Json>>>& absent_memb
       {"execution.flattens_gradients", {true}},
       {"execution.ships_weights", {true}},
       {"execution.post_validation", {true}},
+      {"execution.lookup_products", {true}},
   };
   return members;
 }

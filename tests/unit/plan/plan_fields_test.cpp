@@ -85,6 +85,7 @@ const std::map<std::string, std::vector<Json>>& choices() {
       {"backward_prefetch", {"none", "post"}},
       {"fp8_scaling", {"current", "blocks"}},
       {"amax_ranks", {"none", "model"}},
+      {"softmax", {"eager", "compiled"}},
       {"activations_tier", {"disk"}},
       {"parameters", {"host", "device"}},
       {"gradients", {"host", "device"}},

@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "plan/block/cost.hpp"
 #include "plan/plan.hpp"
+#include "plan/stages.hpp"
 
 namespace orrery::plan {
 

@@ -17,6 +17,7 @@
 #include "plan/stage/live_counts.hpp"
 #include "plan/stage/split_backward.hpp"
 #include "plan/stage/stage.hpp"
+#include "plan/stages.hpp"
 #include "sim/orders/schedule_document.hpp"
 #include "sim/pipeline/pipeline_path.hpp"
 #include "sim/pipeline/schedule_picture.hpp"

@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "base/error.hpp"
+#include "plan/stages.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {

@@ -134,6 +134,33 @@ TEST(QuantisedCastsTest, CurrentScalesTakeAPassMore) {
 }
 
 // Blackwell's products read tensors of one scale in either layout; blocks lie along the sum.
+// Apart from casts: against a GPU whose sums have all bits, everything else alike. Without a power
+// limit, which slows products down by about as much.
+TEST(QuantisedCastsTest, ForwardProductsWithScalesOfBlocksPromoteTheirSums) {
+  const auto lost_to_sums = [](Fp8Scaling scaling, const std::string& cluster) {
+    Plan plan = fp8_llama(1, cluster);
+    plan.execution.fp8_scaling = scaling;
+    plan.cluster.gpu.power_watts = 0;
+    const double own = time_of(plan, "mlp_up", true);
+    plan.cluster.gpu.short_fp8_sums = false;
+    return own - time_of(plan, "mlp_up", true);
+  };
+  Plan plan = fp8_llama();
+  plan.cluster.gpu.power_watts = 0;
+  const costmodel::DeviceModel gpu(plan.cluster.gpu, plan.profile, costmodel::Load::Sustained);
+  costmodel::GemmShape shape{.m = plan.micro_batch * plan.sequence,
+                             .n = 2 * plan.network.spec.ffn_hidden,
+                             .k = plan.network.spec.hidden,
+                             .dtype = DType::Fp8};
+  const double fast = gpu.gemm(shape).value();
+  shape.precise_sums = true;
+  const double lost = gpu.gemm(shape).value() - fast;
+  EXPECT_GT(lost, 0.05 * fast);
+  EXPECT_NEAR(lost_to_sums(Fp8Scaling::Blocks, "hgx-h100:1"), lost, 1e-9);
+  EXPECT_EQ(lost_to_sums(Fp8Scaling::Delayed, "hgx-h100:1"), 0);
+  EXPECT_EQ(lost_to_sums(Fp8Scaling::Blocks, "hgx-b200:1"), 0);
+}
+
 TEST(QuantisedCastsTest, ProductsThatReadAnyLayoutNeedNoTransposes) {
   Plan plan = fp8_llama(1, "hgx-b200:1");
   plan.execution.norms_cast = false;

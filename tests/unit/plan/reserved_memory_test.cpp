@@ -8,6 +8,7 @@
 #include "plan/block/cost.hpp"
 #include "plan/block/memory.hpp"
 #include "plan/replay/memory_replay.hpp"
+#include "plan/stages.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {

@@ -9,6 +9,7 @@
 
 #include "plan/serving/batching.hpp"
 #include "plan/serving/simulate.hpp"
+#include "plan/stages.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {

@@ -10,6 +10,7 @@
 
 #include "plan/stage/stage.hpp"
 #include "plan/stage/transfers.hpp"
+#include "plan/stages.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {

@@ -12,6 +12,7 @@
 #include "plan/flat/flat.hpp"
 #include "plan/simulation/simulate.hpp"
 #include "plan/stage/sliced.hpp"
+#include "plan/stages.hpp"
 #include "tests/unit/plan/balanced_replay.hpp"
 #include "tests/unit/plan/slices_fixture.hpp"
 

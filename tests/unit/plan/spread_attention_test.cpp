@@ -12,6 +12,7 @@
 #include "plan/replay/memory_replay.hpp"
 #include "plan/simulation/simulate.hpp"
 #include "plan/stage/transfers.hpp"
+#include "plan/stages.hpp"
 #include "tests/unit/plan/pipeline_fixture.hpp"
 
 namespace orrery::plan {

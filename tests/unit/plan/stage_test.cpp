@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "plan/stage/split_backward.hpp"
+#include "plan/stages.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "plan/simulation/simulate.hpp"
+#include "plan/stages.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {

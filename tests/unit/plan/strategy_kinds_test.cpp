@@ -4,6 +4,7 @@
 // quantised and hierarchical ZeRO (ZeRO++, arXiv 2306.10209).
 #include <gtest/gtest.h>
 
+#include "plan/stages.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 #include "tests/unit/plan/volume_fixture.hpp"
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "plan/mixed/simulate.hpp"
+#include "plan/stages.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {

@@ -9,6 +9,7 @@
 #include "plan/exporter.hpp"
 #include "plan/simulation/layout_report.hpp"
 #include "plan/simulation/simulate.hpp"
+#include "plan/stages.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {

@@ -10,6 +10,7 @@
 #include "plan/document/idle_fields.hpp"
 #include "plan/simulation/simulate.hpp"
 #include "plan/stage/step_end.hpp"
+#include "plan/stage/token_table.hpp"
 #include "tests/unit/plan/pipeline_fixture.hpp"
 
 namespace orrery::plan {
@@ -68,13 +69,31 @@ TEST(ValidatedPace, IsThatOfTheSlowestStage) {
               to_seconds(use.last_end - use.first_start + update).value(), 1e-6);
 }
 
-TEST(ValidatedPace, NeedsAZeroBubbleScheduleAndUntiedEmbeddings) {
-  EXPECT_EQ(simulate(zero_bubble("1f1b")).iteration_time, with_a_meeting(zero_bubble("1f1b")));
-  const Plan tied = zero_bubble("zb-h1", 2, true);
-  EXPECT_EQ(simulate(tied).iteration_time, with_a_meeting(tied));
-  ASSERT_EQ(idle_fields(tied).size(), 1U);
-  EXPECT_EQ(idle_fields(tied).front().field, "execution.post_validation");
+TEST(ValidatedPace, NeedsAZeroBubbleSchedule) {
+  const Plan other = zero_bubble("1f1b", 2);
+  EXPECT_EQ(simulate(other).iteration_time, with_a_meeting(other));
+  ASSERT_EQ(idle_fields(other).size(), 1U);
+  EXPECT_EQ(idle_fields(other).front().field, "execution.post_validation");
   EXPECT_TRUE(idle_fields(zero_bubble("zb-h1", 2)).empty());
+  EXPECT_TRUE(idle_fields(zero_bubble("zb-h1", 2, true)).empty());
+}
+
+// The sum of a shared table runs beside what is left of an iteration: it adds its own time at most,
+// and does not bring the meeting of all devices back.
+TEST(ValidatedPace, TiedTablesAreSummedBesideWeightGradients) {
+  for (const char* schedule : {"zb-h1", "zb-h2", "zb-1p", "zb-2p"}) {
+    const Plan tied = zero_bubble(schedule, 1, true);
+    ASSERT_TRUE(validates_afterwards(tied)) << schedule;
+    BlockCosts costs(tied);
+    const Seconds sum = tied_embedding_time(tied, {0, tied.pp - 1}, costs);
+    ASSERT_GT(sum, Seconds());
+    const Seconds untied = simulate(zero_bubble(schedule)).iteration_time;
+    const Seconds time = simulate(tied).iteration_time;
+    EXPECT_GE(time.value(), untied.value() - sum.value()) << schedule;  // less to update
+    EXPECT_LE(time, untied + sum) << schedule;
+    EXPECT_LE(time.value(), with_a_meeting(tied).value() + 100e-6) << schedule;
+    EXPECT_LE(Simulator(tied).list_bound(tied), time) << schedule;
+  }
 }
 
 }  // namespace

@@ -128,5 +128,92 @@ TEST(PerBlockDraft, TheLastBlockOfAStageHandsOnLittle) {
   }
 }
 
+// A pipeline whose stages take two GPUs each, and what all its neighbours lead to.
+struct Annealed {
+  explicit Annealed(std::int64_t layers, const std::string& memory = "80 GiB",
+                    const std::string& fixes = "")
+      : base(base_plan(Shape{.spec = small_spec(layers),
+                             .overrides = {"node.gpus=8", "gpu.memory=" + memory},
+                             .batch = 16})),
+        constraints(fixed("pp=4,micro_batch=1,schedule=v-zb,chunks=2" + fixes)),
+        space(base, constraints),
+        tools(space),
+        mesh(space.meshes().front()),
+        pipeline(space.pipelines(mesh).front()),
+        costs(tools.pricer.price(mesh)) {
+    Draft draft;
+    draft.stages = space.first_cut(mesh, pipeline);
+    draft.strategies.assign(base.network.chain.size(), costs.shared.front());
+    climbed = tools.drafter.improve(mesh, pipeline, costs, draft, kEnough);
+    climbed =
+        tools.drafter.improve(mesh, pipeline, costs, climbed.draft, kEnough, Drafter::Moves::Any);
+  }
+  DraftResult anneal(const Draft& draft) {
+    return tools.drafter.anneal(mesh, pipeline, costs, draft, costs.shared, [] { return false; });
+  }
+  std::vector<plan::StageMemory> memory(const Draft& draft) {
+    plan::Plan plan = base;
+    space.configure(mesh, pipeline, costs.strategies, draft, plan);
+    return tools.simulator.memory(plan);
+  }
+  const plan::Plan base;
+  const Constraints constraints;
+  const PerBlockSpace space;
+  PerBlockTools tools;
+  const StageMesh mesh;
+  const Pipeline pipeline;
+  const MeshCosts costs;
+  DraftResult climbed;
+};
+
+// Where no neighbour is faster, one that is a little slower leads on; and always to the same plan.
+TEST(PerBlockDraft, SlowerNeighboursLeadToFasterPlans) {
+  int faster = 0;
+  for (const std::int64_t layers : {13, 15, 17, 19}) {
+    Annealed search(layers);
+    ASSERT_TRUE(search.climbed.fits);
+    const DraftResult result = search.anneal(search.climbed.draft);
+    ASSERT_TRUE(result.fits);
+    EXPECT_LE(result.time, search.climbed.time) << layers;
+    EXPECT_EQ(std::accumulate(result.draft.stages.begin(), result.draft.stages.end(), 0),
+              static_cast<int>(search.base.network.chain.size()));
+    const DraftResult again =
+        search.tools.drafter.improve(search.mesh, search.pipeline, search.costs, result.draft, 0);
+    EXPECT_EQ(again.time, result.time) << layers;
+    EXPECT_EQ(search.anneal(search.climbed.draft).draft, result.draft) << layers;
+    faster += result.time < search.climbed.time ? 1 : 0;
+  }
+  EXPECT_GT(faster, 0);
+}
+
+TEST(PerBlockDraft, SlowerNeighboursKeepAFixedCut) {
+  Annealed search(15, "80 GiB", ",stages=even");
+  ASSERT_TRUE(search.climbed.fits);
+  EXPECT_EQ(search.anneal(search.climbed.draft).draft.stages, search.climbed.draft.stages);
+}
+
+TEST(PerBlockDraft, NoNeighbourIsTriedOnceItIsToStop) {
+  Annealed search(15);
+  const DraftResult result =
+      search.tools.drafter.anneal(search.mesh, search.pipeline, search.costs, search.climbed.draft,
+                                  search.costs.shared, [] { return true; });
+  EXPECT_EQ(result.draft, search.climbed.draft);
+  EXPECT_EQ(result.simulated, 1);
+}
+
+// What a device takes beyond its categories is left free there, and a draft that does not is led to
+// one that does.
+TEST(PerBlockDraft, EveryDeviceLeavesItsMarginFree) {
+  Annealed search(15, "4 GiB");
+  ASSERT_TRUE(search.climbed.fits);
+  const ByteCount capacity = search.base.cluster.gpu.memory - search.base.memory_reserve;
+  const ByteCount taken = search.memory(search.climbed.draft).front().total();
+  const ByteCount margin = capacity - taken + ByteCount(std::int64_t{1} << 20);
+  search.tools.drafter.leave_free_on_each({margin});
+  const DraftResult result = search.anneal(search.climbed.draft);
+  ASSERT_TRUE(result.fits);
+  EXPECT_LE(search.memory(result.draft).front().total() + margin, capacity);
+}
+
 }  // namespace
 }  // namespace orrery::search

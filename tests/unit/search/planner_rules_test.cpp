@@ -78,5 +78,36 @@ TEST(PlannerRules, TeraPipeSkipsLongestSlicesWithinAGapOnly) {
   EXPECT_LE(number(one, "time_s"), number(one, "time_without_slices_s"));
 }
 
+TEST(PlannerRules, TeraPipeRefusesWhatTakesMinutes) {
+  const auto problem = [](int batch) {
+    return fmt::format(R"({{"schema": "orrery-problem", "version": 1, "stages": 8,
+        "sequence": 1024, "quantum": 2, "per_token": "1 us", "batch": {}}})",
+                       batch);
+  };
+  EXPECT_NO_THROW(solve("terapipe", problem(1)));
+  const std::string refusal = refusal_of("terapipe", problem(33));
+  EXPECT_NE(refusal.find("512 quanta in micro-batches of up to 33 sequences are too many"),
+            std::string::npos)
+      << refusal;
+}
+
+// Attention alone, of a token to half of its own and all before it: slices together form the pairs
+// of the whole sequence. A stage of three layers adds two transfers of a slice, 1 ms and 1 us a
+// token each, and the updates of its layers.
+TEST(PlannerRules, TeraPipeCountsPairsTransfersAndUpdates) {
+  const auto answer = [](int quantum, std::string_view more) {
+    return solve("terapipe", fmt::format(R"({{"schema": "orrery-problem", "version": 1, "stages": 1,
+        "sequence": 512, "quantum": {}, "per_token": "0 s", "per_pair": "1 us", "gap": "0 s"{}}})",
+                                         quantum, more));
+  };
+  const double pairs = 512 * 512 / 2 * 1e-6;
+  EXPECT_NEAR(number(answer(512, ""), "time_s"), pairs, 1e-9);
+  EXPECT_NEAR(number(answer(8, ""), "time_s"), pairs, 1e-9);
+  EXPECT_NEAR(number(answer(8, ""), "time_without_slices_s"), pairs, 1e-9);
+  const Json whole =
+      answer(512, R"(, "layers": 3, "send": "1 ms", "send_per_token": "1 us", "update": "2 ms")");
+  EXPECT_NEAR(number(whole, "time_s"), 3 * pairs + 2 * (1e-3 + 512e-6) + 3 * 2e-3, 1e-9);
+}
+
 }  // namespace
 }  // namespace orrery::search

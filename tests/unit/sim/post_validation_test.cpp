@@ -108,6 +108,47 @@ TEST(PostValidation, StateTravelsForwardAndBack) {
   }
 }
 
+// Stages at both ends share a table: its gradients are added up when both have run their last
+// gradient, beside the weight gradients that are left, and before either updates.
+TEST(PostValidation, SharedTablesAreSummedBeforeTheUpdate) {
+  const int p = 4;
+  const int m = 8;
+  const PassTimes share{{3}, {3}, {3}, {0}};
+  const ScheduleParams params{.stages = p, .micro_batches = m, .times = {share}};
+  ScheduleParams several = params;
+  several.iterations = 3;
+  const PipelineOrder order =
+      with_post_validation(order_of("zb-h2", params, 1), several, {0, p - 1});
+  EXPECT_EQ(check_order(order, order.micro_batches), "");
+  ASSERT_EQ(order.passes.size(), static_cast<std::size_t>(p) + 1);
+  PipelineCosts costs = share_costs(order, share).costs;
+  const auto sum = static_cast<std::uint16_t>(order.num_virtual_stages - 1);
+  const std::int64_t unit = costs.forward.front().ps;
+  for (const std::int64_t length : {std::int64_t{0}, 40 * unit}) {
+    costs.forward[sum] = SimTime{length};
+    const PipelineResult result = evaluate_pipeline(order, costs, {.record_spans = true});
+    const auto end_of = [&](int device, PassKind kind, int stage, std::uint32_t number) {
+      const auto& spans = result.spans[static_cast<std::size_t>(device)];
+      const auto found = std::find_if(spans.begin(), spans.end(), [&](const PassSpan& span) {
+        return span.pass.kind == kind && span.pass.virtual_stage == stage &&
+               span.pass.micro_batch == number;
+      });
+      EXPECT_NE(found, spans.end());
+      return found->end.ps;
+    };
+    for (std::uint32_t iteration = 0; iteration < 3; ++iteration) {
+      const std::int64_t ready =
+          std::max(end_of(0, PassKind::InputGrad, 0, (iteration + 1) * m - 1),
+                   end_of(p - 1, PassKind::InputGrad, p - 1, (iteration + 1) * m - 1));
+      const std::int64_t added = end_of(p, PassKind::Forward, sum, iteration);
+      EXPECT_EQ(added, ready + length);
+      for (const int d : {0, p - 1}) {
+        EXPECT_LE(added, end_of(d, PassKind::Optimizer, d, iteration));
+      }
+    }
+  }
+}
+
 // An update that is taken back costs the forwards that have used it, which run again behind the
 // whole state; with each of them it takes as much longer.
 TEST(PostValidation, RollbacksRunForwardsAgain) {

@@ -21,17 +21,17 @@ TEST(CellWords, BatchesInTokens) {  // of 2048
   const auto batch = [](const std::string& cell) {
     return row_of({{"global_batch", cell}}).global_batch;
   };
-  EXPECT_EQ(batch("3.2M tokens"), 1563);  // 3.2 million
+  EXPECT_EQ(batch("3.2M tokens"), 1562);  // 3.2 million, which two ranks share
   EXPECT_EQ(batch("0.5M tokens"), 256);   // 2^19
   EXPECT_EQ(batch("4M tokens/batch"), 2048);
   EXPECT_EQ(batch("524,288 tokens/step"), 256);
-  EXPECT_EQ(batch("4 million tokens"), 1953);
+  EXPECT_EQ(batch("4 million tokens"), 2048);  // of 2^20, as "4M"
   EXPECT_EQ(batch("2^20 tokens"), 512);
   EXPECT_EQ(batch("~1M tokens per step"), 512);
   EXPECT_EQ(batch("128 seqs x 2048"), 128);
   EXPECT_EQ(batch("128 x 2,048 (tokens)"), 128);
   EXPECT_THAT(row_of({{"global_batch", "3.2M tokens"}}).remarks,
-              ElementsAre("global_batch 3.2M tokens as 1563 sequences"));
+              ElementsAre("global_batch 3.2M tokens as 1562 sequences"));
   // Rounded tokens of the counts beside them, and of others.
   const auto of_long = [](const std::string& cell, const std::string& steps) {
     return row_of({{"seq_len", "8192"},
@@ -41,9 +41,45 @@ TEST(CellWords, BatchesInTokens) {  // of 2048
         .global_batch;
   };
   EXPECT_EQ(of_long("8.4M tokens", "64"), 1024);
-  EXPECT_EQ(of_long("8.4M tokens", "60"), 1025);
+  EXPECT_EQ(of_long("8.4M tokens", "60"), 1024);      // 1025 are no equal parts of 16 ranks
   EXPECT_THROW(batch("128 x 4096"), std::exception);  // another length
   EXPECT_THROW(batch("4M tokens of text"), std::exception);
+}
+
+// Thousands are of 1024 where a power of two, or few of them, were; rounded counts are those that
+// ranks share evenly.
+TEST(CellWords, RoundedTokens) {
+  const auto batch = [](const std::string& cell, const std::string& dp = "2") {
+    return row_of({{"seq_len", "4096"}, {"gpus", ""}, {"dp", dp}, {"global_batch", cell}})
+        .global_batch;
+  };
+  EXPECT_EQ(batch("524K tokens"), 128);
+  EXPECT_EQ(batch("262K tokens"), 64);
+  EXPECT_EQ(batch("1048K tokens"), 256);
+  EXPECT_EQ(batch("512K tokens"), 128);
+  EXPECT_EQ(batch("768K tokens"), 192);
+  EXPECT_EQ(batch("786K tokens"), 192);
+  EXPECT_EQ(batch("500K tokens"), 122);
+  EXPECT_EQ(batch("2.1M tokens"), 512);
+  EXPECT_EQ(batch("2.1M tokens", ""), 512);
+  EXPECT_EQ(batch("2.1M tokens", "24"), 504);
+  EXPECT_EQ(batch("67M tokens"), 16384);
+  EXPECT_EQ(batch("1.57M tokens", "8"), 384);
+  EXPECT_EQ(batch("3.1M tokens", "8"), 760);
+  EXPECT_EQ(batch("524,288 tokens", "24"), 128);  // nothing is rounded
+}
+
+TEST(CellWords, HeadsOfKeysInABracket) {
+  const auto heads = [](const std::string& cell, const std::string& keys = "") {
+    return row_of({{"heads", cell}, {"kv_heads", keys}}).kv_heads;
+  };
+  EXPECT_EQ(heads("32 (8 KV)"), 8);
+  EXPECT_EQ(heads("32 (GQA, 8 groups)"), 8);
+  EXPECT_EQ(heads("32 (GQA 4:1)"), std::nullopt);
+  EXPECT_EQ(heads("32 (MHA)"), std::nullopt);
+  EXPECT_EQ(heads("32 (8 KV)", "4"), 4);
+  EXPECT_THAT(row_of({{"heads", "32 (8 KV)"}}).remarks,
+              ElementsAre("heads 32 (8 kv) as kv_heads 8"));
 }
 
 TEST(CellWords, DeniedFormats) {

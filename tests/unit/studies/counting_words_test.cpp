@@ -58,6 +58,18 @@ TEST(CountingWords, CausalAttentionCountsHalf) {
   }
 }
 
+// Of a mixture of experts a source may count all of them.
+TEST(CountingWords, ParametersOfAllExperts) {
+  const auto of_experts = [](const std::string& convention) {
+    return flops(testing::mixture(counted_by(convention)));
+  };
+  EXPECT_DOUBLE_EQ(of_experts("total params 6ND"),
+                   6 * kParameters * kTokens * 2);  // 32 sequences
+  EXPECT_DOUBLE_EQ(of_experts("6ND, total parameters"), of_experts("total params 6ND"));
+  EXPECT_NE(of_experts("6ND"), of_experts("total params 6ND"));
+  EXPECT_DOUBLE_EQ(of_experts("6ND, active not total params"), of_experts("6ND"));
+}
+
 TEST(CountingWords, TermsOfAttention) {
   const double full = (6 * kParameters + 12 * kPairs) * kTokens;
   const double half = (6 * kParameters + 6 * kPairs) * kTokens;

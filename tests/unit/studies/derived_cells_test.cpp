@@ -10,6 +10,7 @@
 #include "studies/rows/row_plan.hpp"
 #include "studies/rows/row_recompute.hpp"
 #include "studies/rows/row_words.hpp"
+#include "studies/rows/zero_words.hpp"
 #include "tests/unit/studies/testing.hpp"
 
 namespace orrery::studies {

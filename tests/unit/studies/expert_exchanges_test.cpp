@@ -202,7 +202,7 @@ TEST(ExpertExchanges, TablesContradictRecipes) {
   EXPECT_TRUE(recipe_contradictions(row_of(row)).empty());
 }
 
-// What the artifact counted for its systems, without a balancing loss alone.
+// What the artifact counted for its systems, whose balancing loss, where there is one, is small.
 TEST(RoutedLoad, IsWhatWasCounted) {
   Changes row = mixture({{"framework", "Hetu-Galvatron (FSEP)"},
                          {"experts", "8"},
@@ -220,6 +220,8 @@ TEST(RoutedLoad, IsWhatWasCounted) {
   EXPECT_THAT(routing_remarks(row_of(row)), testing::ElementsAre("unbalanced routing as balanced"));
   row["variant"] = "static EP + FSDP";
   row["notes"] = "auxiliary loss 0.0001; real, unbalanced routing";
+  EXPECT_EQ(execution_of(row).routing_imbalance, 1.66);
+  row["notes"] = "auxiliary loss 0.01; real, unbalanced routing";
   EXPECT_EQ(execution_of(row).routing_imbalance, 1.0);
   row["notes"] = "auxiliary loss 0.0; real, unbalanced routing";
   row["top_k"] = "4";

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "studies/rows/row_plan.hpp"
+#include "studies/rows/stated_scaling.hpp"
 #include "tests/unit/studies/testing.hpp"
 
 namespace orrery::studies {
@@ -48,6 +49,35 @@ TEST(Fp8RowsTest, RouterWeightsMeetActivationsAfterMegatronCore0120) {
   EXPECT_FALSE(inside("torchtitan"));
 }
 
+// torch.nn.Linear sums gradients of biases in kernels, flash_attn's fused_dense in epilogues.
+TEST(Fp8RowsTest, FrameworksSumGradientsOfBiasesTheirOwnWay) {
+  for (const char* framework : {"Composer+PyTorch FSDP", "PyTorch single GPU", "torchtitan"}) {
+    const plan::Execution linear = execution(framework, "bf16", "");
+    EXPECT_TRUE(linear.fused_bias && linear.bias_gradients_apart) << framework;
+  }
+  const plan::Execution evo = execution("InternEvo", "bf16", "");
+  EXPECT_TRUE(evo.fused_bias && evo.fp32_norms && evo.reruns_norms);
+  EXPECT_FALSE(evo.bias_gradients_apart || evo.fused_kernels);
+  EXPECT_TRUE(execution("InternEvo v0.3", "bf16", "").fused_kernels);
+  EXPECT_FALSE(execution("Megatron-LM 0.9", "bf16", "").bias_gradients_apart);
+}
+
+// TransformerEngine's loss is one kernel, Megatron-Core's four; its arguments ask for neither.
+TEST(Fp8RowsTest, ReleasesFuseTheLossTheirOwnWay) {
+  const auto compiled = [](const char* framework) {
+    const plan::Execution known = execution(framework, "bf16", "");
+    EXPECT_FALSE(known.compiled_loss && known.fused_cross_entropy) << framework;
+    return known.compiled_loss ? 1 : known.fused_cross_entropy ? 2 : 0;
+  };
+  EXPECT_EQ(compiled("NeMo/Megatron-Core"), 1);
+  EXPECT_EQ(compiled("NeMo/Megatron-Core 25.04"), 1);
+  EXPECT_EQ(compiled("NeMo/Megatron-Core 25.07"), 2);
+  EXPECT_EQ(compiled("NeMo/Megatron-Core 24.07"), 0);
+  EXPECT_EQ(compiled("Megatron-Bridge 25.09"), 2);
+  EXPECT_EQ(compiled("Megatron-Core r0.8.0"), 0);
+  EXPECT_EQ(compiled("Megatron-LM 0.14"), 0);
+}
+
 TEST(Fp8RowsTest, ComposerCastsWeightsForEveryMicroBatch) {
   const plan::Execution composer = execution("Composer", "fp8", "TransformerEngine");
   EXPECT_TRUE(composer.cast_transposes && composer.casts_weights);
@@ -81,6 +111,27 @@ TEST(Fp8RowsTest, ParametersWithScalesOfBlocksAreGatheredIn16Bits) {
   EXPECT_TRUE(execution("Megatron-Bridge", "fp8", "current scaling").quantised_gather);
   EXPECT_FALSE(
       execution("Megatron-Bridge", "fp8", "MXFP8 on Blackwell, blockwise").quantised_gather);
+}
+
+TEST(Fp8RowsTest, RecipesInAnySpelling) {
+  const auto scaling = [](const char* detail) {
+    return execution("NeMo", "fp8", detail).fp8_scaling;
+  };
+  for (const char* current : {"CurrentScaling", "Float8CurrentScaling", "FP8-CS", "fp8_cs"}) {
+    EXPECT_EQ(scaling(current), plan::Fp8Scaling::Current) << current;
+  }
+  for (const char* blocks : {"Float8BlockScaling", "1x128", "FP8-SC", "subchannel scaling",
+                             "DeepSeek recipe", "fine-grained", "block-wise"}) {
+    EXPECT_EQ(scaling(blocks), plan::Fp8Scaling::Blocks) << blocks;
+  }
+  EXPECT_EQ(scaling("DelayedScaling"), plan::Fp8Scaling::Delayed);
+  EXPECT_EQ(scaling("no blockwise scaling"), plan::Fp8Scaling::Delayed);
+  const auto unread = [](const char* detail) {
+    return unread_scaling(row_of({{"precision", "fp8"}, {"precision_detail", detail}})).size();
+  };
+  EXPECT_EQ(unread("hierarchical scaling"), 1U);
+  EXPECT_EQ(unread("TransformerEngine hybrid E4M3/E5M2; delayed scaling"), 0U);
+  EXPECT_EQ(unread("torchao rowwise"), 0U);
 }
 
 TEST(Fp8RowsTest, MasterWeightsAreCopiedButByApex) {

@@ -68,6 +68,67 @@ TEST(HonouredSettings, SharesOfOffload) {
               IsEmpty());
 }
 
+TEST(HonouredSettings, OffloadBesideRecomputation) {
+  const auto read = [](const std::string& recompute, const std::string& detail = "") {
+    const Measurement row = row_of({{"recompute", recompute}, {"recompute_detail", detail}});
+    return std::pair(row.recompute, stated_offload(row).activations);
+  };
+  const auto offloaded = [](const std::string& kind) { return std::pair(kind, 1.0); };
+  EXPECT_EQ(read("none + activation offload"), offloaded("none"));
+  EXPECT_EQ(read("activation offload"), offloaded("none"));
+  EXPECT_EQ(read("activations offloaded to CPU"), offloaded("none"));
+  EXPECT_EQ(read("full + activation offload"), offloaded("full"));
+  EXPECT_EQ(read("full", "CPU checkpointing"), offloaded("full"));
+  EXPECT_EQ(read("full, no offload"), std::pair(std::string("full"), 0.0));
+  EXPECT_EQ(read("none/selective").first, "custom");
+  for (const char* notes :
+       {"gradient checkpointing with CPU offload", "CPU checkpointing", "offloaded checkpoints",
+        "activation checkpoints offloaded to CPU", "checkpointed activations on the host"}) {
+    EXPECT_EQ(stated_offload(row_of({{"recompute", "full"}, {"notes", notes}})).activations, 1.0)
+        << notes;
+  }
+  for (const char* notes :
+       {"async checkpointing with CPU offload", "model checkpoints on host disk",
+        "checkpoint offload to storage", "no CPU checkpointing"}) {
+    EXPECT_FALSE(stated_offload(row_of({{"notes", notes}})).any()) << notes;
+  }
+}
+
+TEST(HonouredSettings, OffloadedStatesInOtherWords) {
+  const auto sharded = [](const std::string& notes, const std::string& framework = "DeepSpeed") {
+    return stated_offload(
+        row_of({{"zero_stage", "3"}, {"notes", notes}, {"framework", framework}}));
+  };
+  const plan::Offload list = sharded("parameters, gradients and optimizer offloaded to CPU");
+  EXPECT_EQ(list.parameters, Tier::Host);
+  EXPECT_EQ(list.optimizer, Tier::Host);
+  EXPECT_EQ(sharded("gradients, optimizer offloaded to CPU").parameters, Tier::Device);
+  EXPECT_EQ(sharded("parameters in bf16, optimizer offloaded").parameters, Tier::Device);
+  EXPECT_EQ(sharded("optimizer states in CPU memory").optimizer, Tier::Host);
+  EXPECT_EQ(sharded("FSDP CPU offload", "torchtune").parameters, Tier::Host);
+  EXPECT_EQ(sharded("fsdp_cpu_offload=True", "torchtune").parameters, Tier::Host);
+  EXPECT_FALSE(sharded("fsdp_cpu_offload=False", "torchtune").any());
+}
+
+// What no plan has is said.
+TEST(HonouredSettings, OptimizersAndDispatchersThatAreNotModelled) {
+  const auto assumed = [](const std::string& notes) {
+    return predicted(testing::mixture({{"notes", notes}})).assumed;
+  };
+  for (const char* notes : {"GaLore", "LOMO", "Shampoo"}) {
+    EXPECT_THAT(assumed(notes), Contains("the optimizer as Adam, with its states")) << notes;
+  }
+  EXPECT_THAT(assumed("optimizer in backward"),
+              Contains("steps within the backward as one behind it"));
+  EXPECT_THAT(assumed("allgather dispatcher"),
+              Contains("tokens gathered by all ranks of experts as sent to their own"));
+  EXPECT_THAT(assumed("grouped GEMM disabled"),
+              Contains("products of experts one by one as grouped ones"));
+  EXPECT_THAT(assumed("grouped GEMM"), Not(Contains(HasSubstr("grouped"))));
+  EXPECT_THAT(predicted({{"model_family", "encoder-decoder"}}).skipped_because,
+              HasSubstr("encoder-decoder"));
+}
+
 TEST(HonouredSettings, GroupsOfMics) {
   const auto shards = [](const std::string& stage, const std::string& notes = "") {
     return state_shards(row_of({{"zero_stage", stage}, {"notes", notes}}));

@@ -129,8 +129,8 @@ TEST(MeasurementTest, NamesEveryMissingAndMisspeltColumn) {
     text.replace(text.find(from), from.size(), to);
     return read_measurements(parse_csv(text, "t.csv"), "t");
   };
-  EXPECT_THAT(message_of([&] { read("layers,hidden", "a,b"); }),
-              HasSubstr("t.csv: no column layers, hidden"));
+  EXPECT_THAT(message_of([&] { read("gpu,gpus", "a,b"); }),
+              HasSubstr("t.csv: no column gpu, gpus"));
   EXPECT_THAT(
       message_of([&] { read("sequence_parallel", "sequence_paralel"); }),
       HasSubstr("unknown column \"sequence_paralel\" (did you mean \"sequence_parallel\"?)"));

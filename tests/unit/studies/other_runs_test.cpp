@@ -147,8 +147,8 @@ TEST(OtherRuns, FormatsOfOtherSums) {
 TEST(OtherRuns, WhatElseIsOffloaded) {
   for (const char* notes :
        {"checkpoints offloaded to CPU", "dataset offloaded to host", "evaluation offloaded to CPU",
-        "tokenisation offloaded to the CPU, AdamW", "gradient checkpoints offloaded to CPU",
-        "offload tested in the next row", "logs, offloaded to CPU"}) {
+        "tokenisation offloaded to the CPU, AdamW", "offload tested in the next row",
+        "logs, offloaded to CPU"}) {
     EXPECT_FALSE(stated_offload(row_of({{"notes", notes}})).any()) << notes;
   }
   for (const char* notes :
@@ -156,6 +156,9 @@ TEST(OtherRuns, WhatElseIsOffloaded) {
         "optimizer offloaded to CPU, dataset on NVMe"}) {
     EXPECT_EQ(stated_offload(row_of({{"notes", notes}})).optimizer, plan::Tier::Host) << notes;
   }
+  const auto inputs = stated_offload(row_of({{"notes", "gradient checkpoints offloaded to CPU"}}));
+  EXPECT_EQ(inputs.activations, 1);  // of layers
+  EXPECT_EQ(inputs.optimizer, plan::Tier::Device);
   EXPECT_EQ(stated_offload(row_of({{"framework", "Accelerate, FSDP CPU offload"}})).optimizer,
             plan::Tier::Host);
 }

@@ -60,6 +60,35 @@ TEST(OverlapWords, ExceptionsAndSingleKinds) {
   EXPECT_FALSE(of_overlap("no (p2p)").overlap_p2p);
 }
 
+// By the collectives' long and short names; alone they are those of data-parallel ranks where there
+// are no others.
+TEST(OverlapWords, CollectivesByAnyName) {
+  const auto run = [](const std::string& overlap, const std::string& tp = "1",
+                      const std::string& stage = "1") {
+    return execution_of({{"framework", "PyTorch DDP"},
+                         {"tp", tp},
+                         {"zero_stage", stage},
+                         {"year", "2020"},
+                         {"overlap", "none; " + overlap}});
+  };
+  for (const char* words :
+       {"grad-reduce", "gradient reduction", "gradient all-reduce", "DP allreduce hidden",
+        "allreduce overlapped with backward", "AG/RS overlap", "RS+AG", "AR overlap"}) {
+    EXPECT_TRUE(run(words).overlap_grad_reduce) << words;
+    EXPECT_TRUE(unread_overlap(row_of({{"tp", "1"}, {"overlap", words}})).empty()) << words;
+  }
+  EXPECT_TRUE(run("AG/RS overlap").overlap_param_gather);
+  EXPECT_FALSE(run("AR overlap").overlap_param_gather);
+  EXPECT_FALSE(run("DP AR").overlap_param_gather);
+  EXPECT_FALSE(run("no gradient all-reduce overlap").overlap_grad_reduce);
+  EXPECT_FALSE(run("AR overlap", "2").overlap_grad_reduce);  // of whom?
+  EXPECT_EQ(unread_overlap(row_of({{"overlap", "AR overlap"}})).size(), 1U);
+  for (const char* words :
+       {"all-gather", "AG+RS", "weight all-gather", "BACKWARD_PRE", "param-gather"}) {
+    EXPECT_TRUE(run(words, "2", "3").overlap_param_gather) << words;
+  }
+}
+
 TEST(OverlapWords, Denials) {
   EXPECT_FALSE(of_overlap("TP overlap not supported with this config", "Megatron-LM").stream_tp);
   const plan::Execution run =

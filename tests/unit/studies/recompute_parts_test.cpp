@@ -89,5 +89,40 @@ TEST(RecomputeParts, FullBesideAPartIsNamed) {
       Contains("recompute full, not \"attention\" alone"));
 }
 
+StatedRecompute selected_by(const std::string& framework, const std::string& counts,
+                            const std::string& detail = "") {
+  const Measurement row = testing::row_of({{"framework", framework},
+                                           {"recompute", "selective"},
+                                           {"recompute_detail", detail},
+                                           {"aux_metrics", counts}});
+  return stated_recompute(row, framework_of(row).facts).value();
+}
+
+// fms-fsdp recomputes a share of the blocks, which FLOPs counted with it and without tell.
+TEST(RecomputeParts, SelectedLayersFromTwoWaysToCount) {
+  const StatedRecompute part = selected_by("fms-fsdp", "mfu=0.5;hfu=0.55");
+  EXPECT_EQ(part.share, 3);
+  EXPECT_EQ(part.every, 10);
+  EXPECT_THAT(part.operators, HasSubstr("mlp-up"));
+  EXPECT_EQ(selected_by("fms-fsdp", "mfu=0.3;hfu=0.4").every, 1);
+  EXPECT_EQ(selected_by("fms-fsdp", "mfu=0.3;hfu=0.45").every, 1);
+  EXPECT_EQ(selected_by("fms-fsdp", "mfu=0.5;hfu=0.5").operators, "none");
+  EXPECT_EQ(selected_by("fms-fsdp", "mfu=0.5").every, 1);
+  EXPECT_EQ(selected_by("fms-fsdp", "mfu=0.5;hfu=0.55", "50% of layers").every, 2);
+  EXPECT_EQ(selected_by("Megatron-LM", "mfu=0.5;hfu=0.55").operators, "selective");
+}
+
+TEST(RecomputeParts, SelectedLayersThatARowDoesNotState) {
+  const auto lines = [](const std::string& counts, const std::string& detail) {
+    return unread_recompute(testing::row_of({{"framework", "fms-fsdp"},
+                                             {"recompute", "selective"},
+                                             {"recompute_detail", detail},
+                                             {"aux_metrics", counts}}));
+  };
+  EXPECT_THAT(lines("", ""), Contains(HasSubstr("all layers")));
+  EXPECT_THAT(lines("mfu=0.5;hfu=0.55", ""), Contains(HasSubstr("30 % of the layers")));
+  EXPECT_THAT(lines("", "50% of layers"), ::testing::IsEmpty());
+}
+
 }  // namespace
 }  // namespace orrery::studies

@@ -14,6 +14,7 @@
 #include "studies/rows/row_choice.hpp"
 #include "studies/rows/row_plan.hpp"
 #include "tests/folders.hpp"
+#include "tests/unit/studies/testing.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -45,6 +46,29 @@ TEST(ReservedRowsSharedTest, SimuMaxsRunsReserveWhatTheReplayDoes) {
   }
   ASSERT_EQ(rows, 13);
   EXPECT_LT(sum / rows, 0.015);
+}
+
+// torchtitan's log is that of the last stage, which holds the logits of the whole step.
+TEST(ReservedRowsTest, TorchtitanLogsTheLastStage) {
+  const testing::Changes changes = {
+      {"framework", "torchtitan"}, {"measured_metric", "peak_mem_gib"}, {"measured_value", "40"}};
+  const Measurement row = testing::row_of(changes);
+  const std::vector<plan::MemoryPeak> devices =
+      plan::replay_memory(row_plan(row).value(), row_memory(row));
+  ASSERT_EQ(devices.size(), 2U);
+  ASSERT_NE(devices.front().reserved, devices.back().reserved);
+  EXPECT_EQ(testing::predicted(changes).predicted,
+            static_cast<double>(devices.back().reserved.value()));
+  testing::Changes other = changes;
+  other["framework"] = "Meta internal 4D";
+  other["measured_metric"] = "peak_mem_reserved_gib";
+  const Measurement largest = testing::row_of(other);
+  double most = 0;
+  for (const plan::MemoryPeak& device :
+       plan::replay_memory(row_plan(largest).value(), row_memory(largest))) {
+    most = std::max(most, static_cast<double>(device.reserved.value()));
+  }
+  EXPECT_EQ(testing::predicted(other).predicted, most);
 }
 
 }  // namespace

@@ -130,5 +130,27 @@ TEST(RowChoiceTest, NothingIsRecomputedWherePlansFit) {
   EXPECT_EQ(result.plan.blocks.size(), 1u);
 }
 
+// Paxml's configurations of JAX-Toolbox, by network.
+TEST(RowChoiceTest, WhatPaxmlsConfigurationsRecompute) {
+  const auto paxml = [](const std::string& network, const std::string& confidence = "partial") {
+    return chosen({{"framework", "Paxml (JAX/XLA)"},
+                   {"attention_impl", "XLA / TE fused"},
+                   {"model_name", network},
+                   {"recompute", ""},
+                   {"confidence", confidence}});
+  };
+  const auto layout = [&](const std::string& network) {
+    return plan::recompute_text(paxml(network).plan.layout_of(1));
+  };
+  EXPECT_EQ(layout("gpt-126m"), "none");
+  EXPECT_EQ(layout("gpt-5b"), "norms+rotary+attention+mlp-activation+residuals");
+  EXPECT_EQ(layout("gpt3-175b"), "full");
+  EXPECT_THAT(paxml("gpt-5b").assumed, Contains(HasSubstr("the configuration's")));
+  EXPECT_FALSE(paxml("gpt-126m").plan.execution.fused_attention);
+  EXPECT_TRUE(paxml("gpt-126m").plan.execution.lookup_products);
+  EXPECT_TRUE(paxml("gpt-5b").plan.execution.fused_attention);
+  EXPECT_FALSE(paxml("llama2-7b").plan.execution.lookup_products);
+}
+
 }  // namespace
 }  // namespace orrery::studies

@@ -282,7 +282,7 @@ TEST(RowExecutionTest, FrameworksDifferInTheKernelsAroundTheGemms) {
       {"framework", "Megatron-DeepSpeed"}, {"num_microbatches", "1"}, {"global_batch", "2"}};
   EXPECT_TRUE(plan_of(once).execution.fused_grad_accumulation);
   EXPECT_FALSE(plan_of({{"framework", "NeMo/Megatron-Core 24.07"}}).execution.fused_cross_entropy);
-  EXPECT_TRUE(plan_of({{"framework", "NeMo/Megatron-Core"}}).execution.fused_cross_entropy);
+  EXPECT_TRUE(plan_of({{"framework", "NeMo/Megatron-Core"}}).execution.compiled_loss);
   EXPECT_EQ(plan_of({{"framework", "InternEvo"}}).execution.flash_version, 1);
   EXPECT_TRUE(plan_of({{"framework", "Composer+PyTorch FSDP"}}).execution.eager_optimizer);
   EXPECT_TRUE(early.split_transfers);

@@ -20,6 +20,29 @@ TEST(ScheduleWords, ClassesOfTorch) {
   EXPECT_EQ(schedule("ScheduleZBVZeroBubble"), "zb-v");
   EXPECT_EQ(schedule("ScheduleDualPipeV"), "dualpipe-v");
   EXPECT_EQ(schedule("schedule"), "schedule");
+  EXPECT_EQ(schedule("Zero-Bubble V"), "zb-v");
+}
+
+// What no plan has stands in as the one with as many chunks.
+TEST(ScheduleWords, UnknownOnesKeepTheirChunks) {
+  const auto assumed = [](const std::string& name, const std::string& vpp) {
+    return testing::predicted({{"schedule", name}, {"vpp", vpp}, {"confidence", "partial"}})
+        .assumed;
+  };
+  EXPECT_THAT(assumed("ScheduleInterleavedZeroBubble", "2"),
+              ::testing::Contains("schedule interleavedzerobubble as interleaved"));
+  EXPECT_THAT(assumed("AdaPipe", ""), ::testing::Contains("schedule adapipe as 1f1b"));
+  EXPECT_EQ(testing::predicted({{"schedule", "AdaPipe"}, {"vpp", "2"}, {"confidence", "partial"}})
+                .predicted,
+            testing::predicted({{"schedule", "interleaved"}, {"vpp", "2"}}).predicted);
+}
+
+TEST(ScheduleWords, NamesThatAreNoMisspellings) {
+  EXPECT_EQ(schedule("MEPipe"), "mepipe");
+  EXPECT_EQ(schedule("SVPP"), "svpp");
+  EXPECT_EQ(schedule("gpip"), "gpipe");
+  EXPECT_EQ(schedule("interleavd"), "interleaved");
+  EXPECT_EQ(schedule("1F1B-VPP (4)"), "interleaved");
 }
 
 TEST(ScheduleWords, OverlapHasAColumnOfItsOwn) {

@@ -85,7 +85,7 @@ TEST(StatedKernels, RecipesAreThoseOfTheirReleases) {
   };
   const Measurement nvfp4 = recipe("26.06", "deepseek-v3", "B200-180GB-SXM", "nvfp4", "4096");
   EXPECT_TRUE(bridge_recipe(nvfp4)->hides_exchanges);
-  EXPECT_EQ(bridge_recipe(nvfp4)->dispatcher, Dispatcher::DeepEp);
+  EXPECT_EQ(bridge_recipe(nvfp4)->dispatcher, plan::Dispatcher::DeepEp);
   EXPECT_EQ(bridge_recipe(nvfp4)->recomputed, "mla_up_proj, layernorm, moe_act");
   EXPECT_EQ(recipe_graphs(nvfp4), plan::GraphScope::Dense);
   EXPECT_EQ(

@@ -11,6 +11,7 @@
 #include "studies/rows/row_cluster.hpp"
 #include "studies/rows/row_network.hpp"
 #include "studies/rows/row_words.hpp"
+#include "studies/rows/zero_words.hpp"
 #include "tests/unit/studies/testing.hpp"
 
 namespace orrery::studies {
@@ -78,6 +79,22 @@ TEST(StatedMemory, StagesOfZeroInWords) {
   EXPECT_EQ(stage_of_zero("Megatron dist-opt"), 1);
   EXPECT_EQ(stage_of_zero("None (DDP)"), 0);
   EXPECT_FALSE(stage_of_zero("none"));
+  EXPECT_EQ(row_of({{"zero_stage", "none"}}).zero_stage, 0);
+  EXPECT_EQ(row_of({{"zero_stage", "none"}, {"framework", "FSDP"}}).zero_stage, std::nullopt);
+  for (const char* cell :
+       {"FSDP + CPU offload", "FSDP offload", "FSDP2 + offload", "FULL_SHARD + cpu offload",
+        "full_shard auto_wrap", "full_shard offload auto_wrap", "sharding stage 3", "Gemini",
+        "ds_zero3", "p_g_os", "P_os+g+p"}) {
+    EXPECT_EQ(stage_of_zero(cell), 3) << cell;
+  }
+  for (const char* cell : {"sharding stage2", "_HYBRID_SHARD_ZERO2", "shard_grad_op auto_wrap",
+                           "group_sharded os_g", "ZeRO-2 + offload"}) {
+    EXPECT_EQ(stage_of_zero(cell), 2) << cell;
+  }
+  for (const char* cell : {"use_distributed_optimizer", "optimizer state sharding", "P_os"}) {
+    EXPECT_EQ(stage_of_zero(cell), 1) << cell;
+  }
+  EXPECT_EQ(row_of({{"zero_stage", ""}, {"framework", "Colossal-AI (Gemini)"}}).zero_stage, 3);
   EXPECT_EQ(precision_name("amp O1"), "fp16");
   EXPECT_EQ(precision_name("16-bit"), "mixed");
 }
@@ -96,6 +113,8 @@ TEST(StatedMemory, FrameworksThatAlwaysShard) {
   EXPECT_EQ(relative("torchtune"), "PyTorch FSDP");
   EXPECT_EQ(relative("Galvatron"), "Hetu-Galvatron");
   EXPECT_EQ(relative("lingua"), "PyTorch DDP");
+  EXPECT_EQ(relative("FlagScale"), "Megatron-LM");
+  EXPECT_EQ(relative("MindSpeed-LLM"), "Megatron-LM");
 }
 
 // Without its point "gpt3-1.3b" is "GPT-3 13B", too.

@@ -49,7 +49,7 @@ TEST(StatedWords, StagesOfZeroAndFlags) {
   EXPECT_EQ(stage("stage 1"), 1);
   EXPECT_EQ(stage("1 (distributed optimizer)"), 1);
   EXPECT_EQ(stage("FSDP"), 3);
-  EXPECT_EQ(stage("none"), std::nullopt);
+  EXPECT_EQ(stage("none"), 0);
   EXPECT_EQ(stage("DDP"), 0);
   EXPECT_EQ(stage("HYBRID_SHARD"), 3);
   EXPECT_EQ(stage("2.0"), 2);

@@ -49,7 +49,19 @@ TEST(TableFiles, ColumnsThatMayBeMissing) {
   EXPECT_EQ(predict_training_row(row_without("model_family", {{"model_name", "gpt3-1.3b"}}), 0)
                 .skipped_because,
             "");
-  EXPECT_THAT(message_of([] { row_without("tp"); }), HasSubstr("no column tp"));
+  EXPECT_THAT(message_of([] { row_without("gpus"); }), HasSubstr("no column gpus"));
+}
+
+// A network of the zoo needs no column of its own, and what nobody states none either.
+TEST(TableFiles, ANamedNetworkAndItsPlanAreARow) {
+  const CsvTable table = parse_csv(
+      "id,model_name,gpu,gpus,tp,pp,micro_batch,global_batch,measured_metric,measured_value\n"
+      "r1,llama3-8b,h100-sxm5-80gb,8,2,1,1,32,iteration_s,5.2\n",
+      "t.csv");
+  const Measurement row = read_measurements(table, "t").front();
+  const RowResult result = predict_training_row(row, 0);
+  EXPECT_EQ(result.skipped_because, "");
+  EXPECT_GT(result.predicted, 0);
 }
 
 TEST(TableFiles, HeadersWithoutRows) {

@@ -86,6 +86,7 @@ TEST(UnseenRows, ReleasesOfMegatron) {
   EXPECT_TRUE(fused("Megatron-LM 0.14+TE2.11"));
   EXPECT_TRUE(fused("Megatron-LM 0.12"));
   EXPECT_TRUE(fused("Megatron-LM core_r0.9"));
+  EXPECT_TRUE(fused("Megatron-Core r0.8.0"));
   EXPECT_FALSE(fused("Megatron-LM v2.6"));
   EXPECT_FALSE(fused("Megatron-LM"));
 }

@@ -7,6 +7,7 @@
 #include "base/error.hpp"
 #include "plan/block/cut_order.hpp"
 #include "plan/block/layout_check.hpp"
+#include "plan/stages.hpp"
 #include "tests/unit/plan/semantics/interpreter_backward.hpp"
 #include "tests/unit/plan/volume_fixture.hpp"
 
