@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // operator new of executables on mimalloc, whose own aborts where there is no memory: as a library
-// in C it cannot throw. Its operator delete takes what these give.
+// in C it cannot throw. operator delete stands here as well, so that what these give goes back to
+// mimalloc whatever libraries are loaded first.
 #include <mimalloc.h>
 
 #include <cstddef>
@@ -41,3 +42,12 @@ void* operator new(std::size_t size, std::align_val_t alignment) {
 void* operator new[](std::size_t size, std::align_val_t alignment) {
   return allocate_aligned(size, alignment);
 }
+
+void operator delete(void* block) noexcept { mi_free(block); }
+void operator delete[](void* block) noexcept { mi_free(block); }
+void operator delete(void* block, std::size_t) noexcept { mi_free(block); }
+void operator delete[](void* block, std::size_t) noexcept { mi_free(block); }
+void operator delete(void* block, std::align_val_t) noexcept { mi_free(block); }
+void operator delete[](void* block, std::align_val_t) noexcept { mi_free(block); }
+void operator delete(void* block, std::size_t, std::align_val_t) noexcept { mi_free(block); }
+void operator delete[](void* block, std::size_t, std::align_val_t) noexcept { mi_free(block); }

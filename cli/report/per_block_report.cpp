@@ -36,10 +36,12 @@ std::string unproven_text(const search::PerBlockOutcome& outcome) {
   const bool leads =
       std::find(schedules.begin(), schedules.end(), best.schedule) != schedules.end();
   return fmt::format(
-      "Not proven of layouts for every block of {}: there, beside plans with one layout, only "
-      "neighbours of the best were simulated{}.\n",
+      "Not proven of layouts for every block of {}: there, beside plans with one layout, only some "
+      "near the best were simulated{}.\n",
       fmt::join(schedules, ", "),
-      leads && gains_by_name(best) ? fmt::format(" (--schedule {})", best.schedule) : "");
+      leads && gains_by_name(best) && outcome.size.exact != 0
+          ? fmt::format(" (--schedule {})", best.schedule)
+          : "");
 }
 
 std::string proof_text(const search::PerBlockOutcome& outcome) {
@@ -54,15 +56,13 @@ std::string proof_text(const search::PerBlockOutcome& outcome) {
     text += fmt::format("; with one layout for all blocks {} ({} more)",
                         format_duration(outcome.homogeneous), percent(gain / (1.0 - gain), 2));
   }
-  if (outcome.size.exact == 0) {
-    return text + "; no plan with one layout for all blocks is faster.\n";
-  }
+  const char* plans = outcome.size.exact == 0 ? "with one layout for all blocks" : "in this space";
   if (found.gap_fraction == 0) {
-    return text + "; no plan in this space is faster.\n";
+    return text + fmt::format("; no plan {} is faster.\n", plans);
   }
-  return text + fmt::format("; {}no plan in this space takes less than {} ({} below the best).\n",
-                            early ? "stopped early: " : "", format_duration(found.lower_bound),
-                            percent(found.gap_fraction, 2));
+  return text + fmt::format("; {}no plan {} takes less than {} ({} below the best).\n",
+                            early ? "stopped early: " : "", plans,
+                            format_duration(found.lower_bound), percent(found.gap_fraction, 2));
 }
 
 }  // namespace

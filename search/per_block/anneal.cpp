@@ -32,7 +32,7 @@ class RandomMoves {
         move_block(draft);
         break;
       case 1:
-        draft.strategies[below(draft.strategies.size())] = candidate();
+        change_position(draft);
         break;
       case 2:
         exchange(draft);
@@ -58,6 +58,11 @@ class RandomMoves {
       begin += draft.stages[before];
     }
     return begin;
+  }
+
+  void change_position(Draft& draft) {
+    const std::uint16_t strategy = candidate();
+    draft.strategies[below(draft.strategies.size())] = strategy;
   }
 
   void exchange(Draft& draft) {

@@ -63,8 +63,9 @@ class PerBlockSearch {
       report();
       checkpoint_.save_when_due(state_);
     }
-    if (!has_work() && !state_.looked_beside) {
+    if (!has_work() && !state_.looked_beside && !stopped()) {
       look_beside();
+      state_.looked_beside = !stopped();
     }
     checkpoint_.save(state_);
     return finish();
@@ -155,7 +156,6 @@ class PerBlockSearch {
           return ask(task, nodes);
         },
         [this](const PerBlockNode& node, const DraftResult& draft) { take(node, draft); });
-    state_.looked_beside = true;
   }
 
   void take(const PerBlockNode& node, const DraftResult& draft) {

@@ -28,8 +28,8 @@ struct PerBlockOutcome {
   std::int64_t drafted = 0;
   std::int64_t parts = 0;  // of pipelines, by how many blocks a stage has
   std::int64_t tried = 0;  // plans of pipelines all of whose plans were simulated
-  // Schedules of which some pipelines are not in the space: homogeneous plans and neighbours of the
-  // best were looked through.
+  // Schedules of which some pipelines are not in the space: of them homogeneous plans and, where
+  // layouts may differ, neighbours and drafts of the best were looked through.
   std::vector<std::string> unproven;
 };
 

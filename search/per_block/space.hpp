@@ -70,7 +70,8 @@ class PerBlockSpace {
   std::vector<plan::BlockPlan> strategies(const StageMesh& mesh) const;
   std::int64_t num_strategies(const StageMesh& mesh) const;
   std::vector<Pipeline> pipelines(const StageMesh& mesh) const;
-  // Behind them those that have no bound, of which neighbours of homogeneous plans are simulated.
+  // Behind them those that are not in the space: neighbours of homogeneous plans are simulated, and
+  // drafts where the bound's program takes the schedule.
   std::vector<Pipeline> all_pipelines(const StageMesh& mesh) const;
   // Names of schedules of homogeneous plans with a pipeline that is not in the space, sorted.
   std::vector<std::string> unproven_schedules() const;

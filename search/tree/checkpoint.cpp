@@ -17,7 +17,7 @@ namespace orrery::search {
 namespace {
 
 constexpr std::string_view kMagic = "orrery-search-checkpoint\n";
-constexpr std::uint32_t kFormat = 15;
+constexpr std::uint32_t kFormat = 16;
 constexpr std::int64_t kMaxBytes = 1LL << 30;
 
 // Every choice that the space leaves, in its order, and what is the same in all of its plans.

@@ -217,9 +217,15 @@ const std::vector<FrameworkFacts>& framework_table() {
       sharding(engine(with_adapters(with_t5_scripts(folding(facts("NeMo", nemo(), true, true)))))),
       // Releases that are named are Megatron-LM's, with its arguments' defaults.
       engine(folding(facts("Megatron-Core r0.1", transformer_engine(), true, true))),
+      engine(folding(facts("Megatron-Core v0.1", transformer_engine(), true, true))),
       engine(folding(facts("Megatron-Core 0.1", transformer_engine(), true, true))),
+      engine(folding(facts("Megatron-Core core_r0.1", transformer_engine(), true, true))),
+      engine(folding(facts("Megatron-Core core_v0.1", transformer_engine(), true, true))),
       engine(facts("Megatron-Core r0.", transformer_engine(), true, true)),
+      engine(facts("Megatron-Core v0.", transformer_engine(), true, true)),
       engine(facts("Megatron-Core 0.", transformer_engine(), true, true)),
+      engine(facts("Megatron-Core core_r0.", transformer_engine(), true, true)),
+      engine(facts("Megatron-Core core_v0.", transformer_engine(), true, true)),
       engine(folding(facts("Megatron-Core", nemo(), true, false))),
       // Releases of Megatron-Core, whose versions begin with 0.
       with_t5_scripts(engine(facts("Megatron-LM 0.", transformer_engine(), true, true))),

@@ -183,6 +183,10 @@ expect 0 plan corpus/tiny-network.json hgx-h100:1 --batch 32 -q --set moe.expert
   --set moe.top_k=2 --set moe.ffn_hidden=512 --space per-block --schedule dualpipe -o blocks.json \
   --fix pp=2,tp=1,zero=1
 grep -q '^Not proven of layouts for every block of dualpipe: ' stdout || fail "it is not said: $(tail -n 1 stdout)"
+expect 0 plan gpt3-1.3b hgx-h100:1 --batch 16 -q --space per-block --schedule slimpipe --gap 0.5 \
+  -o blocks.json
+grep -q 'no plan with one layout for all blocks takes less than' stdout \
+  || fail "a gap is left that is not said: $(tail -n 2 stdout)"
 rejects 2 'no schedule named here predicts' schedule 1f1b --stages 4 --microbatches 4 --prediction 1
 expect 0 schedule --compare 1f1b xpipe --stages 4 --microbatches 4 --prediction 1
 finish

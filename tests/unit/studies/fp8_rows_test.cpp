@@ -74,7 +74,10 @@ TEST(Fp8RowsTest, ReleasesFuseTheLossTheirOwnWay) {
   EXPECT_EQ(compiled("NeMo/Megatron-Core 25.07"), 2);
   EXPECT_EQ(compiled("NeMo/Megatron-Core 24.07"), 0);
   EXPECT_EQ(compiled("Megatron-Bridge 25.09"), 2);
-  EXPECT_EQ(compiled("Megatron-Core r0.8.0"), 0);
+  for (const char* release : {"Megatron-Core r0.8.0", "Megatron-Core v0.8.0", "Megatron-Core 0.8.0",
+                              "Megatron-Core core_r0.8.0", "Megatron-Core core_v0.12.1"}) {
+    EXPECT_EQ(compiled(release), 0) << release;
+  }
   EXPECT_EQ(compiled("Megatron-LM 0.14"), 0);
 }
 
