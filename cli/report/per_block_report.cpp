@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -14,17 +13,9 @@
 #include "cli/report/plan_report.hpp"
 #include "cli/report/report.hpp"
 #include "plan/document/plan_text.hpp"
-#include "plan/schedule_traits.hpp"
 
 namespace orrery::cli {
 namespace {
-
-// Whether a plan's schedule has a bound for every block once it is named.
-bool gains_by_name(const plan::Plan& plan) {
-  const plan::ScheduleTraits traits = plan::schedule_traits(plan);
-  return traits.uses_times && plan.slices == 1 &&
-         !(traits.joins_passes && plan.network.spec.moe.experts > 0);
-}
 
 // What the proof leaves out; nothing where it holds for every schedule.
 std::string unproven_text(const search::PerBlockOutcome& outcome) {
@@ -32,15 +23,12 @@ std::string unproven_text(const search::PerBlockOutcome& outcome) {
   if (schedules.empty()) {
     return "";
   }
-  const plan::Plan& best = outcome.outcome.best->plan;
-  const bool leads =
-      std::find(schedules.begin(), schedules.end(), best.schedule) != schedules.end();
   return fmt::format(
       "Not proven of layouts for every block of {}: there, beside plans with one layout, only some "
       "near the best were simulated{}.\n",
       fmt::join(schedules, ", "),
-      leads && gains_by_name(best) && outcome.size.exact != 0
-          ? fmt::format(" (--schedule {})", best.schedule)
+      outcome.best_gains_by_name
+          ? fmt::format(" (--schedule {})", outcome.outcome.best->plan.schedule)
           : "");
 }
 

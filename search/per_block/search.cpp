@@ -353,6 +353,7 @@ class PerBlockSearch {
                     found_so_far(), progress_);
     const std::vector<Found> reported = found_.drawn([&] { return drawing.is_over(); });
     if (!reported.empty()) {
+      result_.best_gains_by_name = space_.gains_by_name(reported.front().plan);
       const auto most = std::min(reported.size(), static_cast<std::size_t>(options_.top) + 1);
       outcome.best = reported.front();
       outcome.alternatives.assign(reported.begin() + 1,

@@ -31,6 +31,7 @@ struct PerBlockOutcome {
   // Schedules of which some pipelines are not in the space: of them homogeneous plans and, where
   // layouts may differ, neighbours and drafts of the best were looked through.
   std::vector<std::string> unproven;
+  bool best_gains_by_name = false;  // the best plan's schedule is proven once it is named
 };
 
 PerBlockOutcome search_per_block(const plan::Plan& base, const Options& options,

@@ -202,6 +202,17 @@ std::optional<PerBlockSpace::Place> PerBlockSpace::place_of(const plan::Plan& pl
   return std::nullopt;
 }
 
+bool PerBlockSpace::gains_by_name(const plan::Plan& plan) const {
+  const std::optional<Place> place = place_of(plan);
+  if (!place) {
+    return false;
+  }
+  std::vector<Pipeline> named;  // behind those that are in the space
+  add_pipelines(meshes_[place->mesh], Reach::Unnamed, named);
+  const std::size_t first = pipelines(meshes_[place->mesh]).size();
+  return place->pipeline >= first && place->pipeline < first + named.size();
+}
+
 std::vector<int> PerBlockSpace::first_cut(const StageMesh& mesh, const Pipeline& pipeline) const {
   const ScheduleSpace& schedules = space_.schedules();
   const ScheduleChoice& choice = schedules.choices()[static_cast<std::size_t>(pipeline.schedule)];

@@ -81,6 +81,8 @@ class PerBlockSpace {
     std::uint32_t pipeline = 0;  // of all_pipelines()
   };
   std::optional<Place> place_of(const plan::Plan& plan) const;
+  // Whether the pipeline of a homogeneous plan is in the space once its schedule is named.
+  bool gains_by_name(const plan::Plan& plan) const;
   // "stages" was fixed: then there is one cut.
   bool has_fixed_cut() const { return fixed_cut_; }
   std::vector<int> first_cut(const StageMesh& mesh, const Pipeline& pipeline) const;

@@ -39,6 +39,7 @@ std::optional<DraftResult> PerBlockTools::drafted(const PerBlockSpace& space,
                                                   const DraftOrigin& origin, const DraftAim& aim) {
   const auto& [mesh, pipeline, costs, shares] = origin;
   std::optional<DraftResult> result;
+  std::optional<DraftResult> fitting;  // when replayed; what is made of it may not
   std::int64_t simulated = 0;
   ByteCount margin;
   ByteCount missed;
@@ -56,6 +57,9 @@ std::optional<DraftResult> PerBlockTools::drafted(const PerBlockSpace& space,
     simulated += now.simulated;
     missed = is_best(now, aim) ? missed_by(now.draft, space, origin, aim) : ByteCount();
     const bool goes_on = is_best(now, aim) && missed == ByteCount();  // neighbours miss as much
+    if (goes_on && (!fitting || now.time < fitting->time)) {
+      fitting = now;
+    }
     for (int again = 0; again < kMostAgain && goes_on; ++again) {
       const Seconds time = now.time;
       now = drafter.improve(mesh, pipeline, costs, std::move(now.draft), aim.budget(),
@@ -75,6 +79,11 @@ std::optional<DraftResult> PerBlockTools::drafted(const PerBlockSpace& space,
     }
   }
   drafter.leave_free(ByteCount());
+  if (fitting && (missed != ByteCount() || !result->fits || fitting->time < result->time)) {
+    result = std::move(fitting);
+    result->simulated = simulated;
+    missed = ByteCount();
+  }
   if (aim.anneals && result && is_best(*result, aim) && missed == ByteCount()) {
     result = annealed(space, origin, aim, std::move(*result));
   }

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "studies/rows/framework_facts.hpp"
 
+#include <array>
+#include <cstddef>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/text.hpp"
@@ -216,20 +220,11 @@ const std::vector<FrameworkFacts>& framework_table() {
       sharding(with_t5_scripts(launched("NeMo 24.07", nemo_launcher()))),
       sharding(engine(with_adapters(with_t5_scripts(folding(facts("NeMo", nemo(), true, true)))))),
       // Releases that are named are Megatron-LM's, with its arguments' defaults.
-      engine(folding(facts("Megatron-Core r0.1", transformer_engine(), true, true))),
-      engine(folding(facts("Megatron-Core v0.1", transformer_engine(), true, true))),
       engine(folding(facts("Megatron-Core 0.1", transformer_engine(), true, true))),
-      engine(folding(facts("Megatron-Core core_r0.1", transformer_engine(), true, true))),
-      engine(folding(facts("Megatron-Core core_v0.1", transformer_engine(), true, true))),
-      engine(facts("Megatron-Core r0.", transformer_engine(), true, true)),
-      engine(facts("Megatron-Core v0.", transformer_engine(), true, true)),
       engine(facts("Megatron-Core 0.", transformer_engine(), true, true)),
-      engine(facts("Megatron-Core core_r0.", transformer_engine(), true, true)),
-      engine(facts("Megatron-Core core_v0.", transformer_engine(), true, true)),
       engine(folding(facts("Megatron-Core", nemo(), true, false))),
       // Releases of Megatron-Core, whose versions begin with 0.
       with_t5_scripts(engine(facts("Megatron-LM 0.", transformer_engine(), true, true))),
-      with_t5_scripts(engine(facts("Megatron-LM v0.", transformer_engine(), true, true))),
       with_t5_scripts(engine(facts("Megatron-LM core", transformer_engine(), true, true))),
       // Async all-reduces came in September 2021, fused gradient accumulation in February 2022, and
       // TransformerEngine became the default in April 2024 (megatron/arguments.py).
@@ -249,7 +244,6 @@ const std::vector<FrameworkFacts>& framework_table() {
       pipelined(facts("Meta internal 4D", fsdp(), false, false)),
       // What was published in 2024 may have run before; versions from 0.3 on have not.
       sharding(facts("InternEvo 0.3", intern_evo(2), false, false, intern_evo_memory())),
-      sharding(facts("InternEvo v0.3", intern_evo(2), false, false, intern_evo_memory())),
       sharding(
           in_years(2025, 0, facts("InternEvo", intern_evo(2), false, false, intern_evo_memory()))),
       sharding(facts("InternEvo", intern_evo(1), false, false, intern_evo_memory())),
@@ -270,10 +264,32 @@ const std::vector<FrameworkFacts>& framework_table() {
   return kTable;
 }
 
+// Of "v0.8", "r0.8", "core_r0.8" the number alone: names of releases are spelt in all these ways.
+std::string with_plain_releases(std::string_view framework) {
+  constexpr auto kMarks = std::to_array<std::string_view>({"core_r", "core_v", "r", "v"});
+  const std::string text = to_lower(framework);
+  const auto mark_at = [&](std::size_t begin) -> std::size_t {
+    for (const std::string_view mark : kMarks) {
+      const std::size_t end = begin + mark.size();
+      if (text.compare(begin, mark.size(), mark) == 0 && end < text.size() && is_digit(text[end])) {
+        return mark.size();
+      }
+    }
+    return 0;
+  };
+  std::string plain;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const bool begins = at == 0 || (!is_letter(text[at - 1]) && !is_digit(text[at - 1]));
+    at += begins ? mark_at(at) : 0;
+    plain += text[at];
+  }
+  return plain;
+}
+
 }  // namespace
 
 const FrameworkFacts* find_framework(std::string_view framework, const RunFacts& run) {
-  const std::string text = letters_and_digits(framework);
+  const std::string text = letters_and_digits(with_plain_releases(framework));
   const std::string network = letters_and_digits(run.network);
   for (const FrameworkFacts& row : framework_table()) {
     const bool in_time = (row.first_year == 0 || run.year >= row.first_year) &&

@@ -76,6 +76,14 @@ void set_states(const Measurement& row, Tier tier, bool parameters, Offload& off
   offload.parameters = parameters && stage == 3 ? tier : offload.parameters;
 }
 
+std::string plain_words(std::string_view clause) {
+  std::string plain = with_blanks(clause);
+  std::ranges::replace_if(
+      plain, [](char c) { return std::string_view("=:()+./,").find(c) != std::string_view::npos; },
+      ' ');
+  return plain;
+}
+
 // "CPU offload", "offload to host" alone: "checkpoints offloaded to CPU" names what leaves.
 bool names_nothing_else(std::string_view clause) {
   constexpr auto kWords = std::to_array<std::string_view>(
@@ -85,12 +93,8 @@ bool names_nothing_else(std::string_view clause) {
        "via",  "infinity", "stage",    "hsdp",    "all",        "yes",       "device",     "async",
        "uses", "used",     "training", "pytorch", "everything", "ddp",       "is",         "are",
        "of",   "1",        "2",        "3"});
-  std::string plain = with_blanks(clause);
-  std::replace_if(
-      plain.begin(), plain.end(),
-      [](char c) { return std::string_view("=:()+./,").find(c) != std::string_view::npos; }, ' ');
-  const std::vector<std::string_view> words = split(plain, ' ');
-  return std::all_of(words.begin(), words.end(), [&](std::string_view word) {
+  const std::string plain = plain_words(clause);
+  return std::ranges::all_of(split(plain, ' '), [&](std::string_view word) {
     return std::find(kWords.begin(), kWords.end(), word) != kWords.end() ||
            word.starts_with("zero") || word.starts_with("fsdp") || word.starts_with("cpuoffload");
   });
@@ -128,13 +132,9 @@ bool keeps_on_host(std::string_view clause, SettingNames tensors) {
        "run",    "runs",     "state",    "states", "stay",    "stays",      "step", "steps",
        "stored", "system",   "the",      "update", "updates", "weights",    "with", "gradients",
        "its",    "momentum", "variance", "pinned"});
-  std::string plain = with_blanks(clause);
-  std::ranges::replace_if(
-      plain, [](char c) { return std::string_view("=:()+./").find(c) != std::string_view::npos; },
-      ' ');
-  const std::vector<std::string_view> words = split(plain, ' ');
+  const std::string plain = plain_words(clause);
   return has_word(plain, tensors) && has_word(plain, kPlaces) &&
-         std::ranges::all_of(words, [&](std::string_view word) {
+         std::ranges::all_of(split(plain, ' '), [&](std::string_view word) {
            return std::ranges::find(kRest, word) != kRest.end() ||
                   std::ranges::any_of(tensors, [word](std::string_view name) {
                     return find_word(name, word) != name.npos;
