@@ -25,6 +25,7 @@ std::string counted(std::int64_t count, std::string_view noun, std::string_view 
 // Of ASCII.
 constexpr bool is_digit(char c) { return c >= '0' && c <= '9'; }
 constexpr bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+constexpr bool is_letter_or_digit(char c) { return is_letter(c) || is_digit(c); }
 std::string to_lower(std::string_view text);
 // In lower case: "All-Reduce" is "allreduce", "Megatron Core" and "Megatron-Core" are one.
 std::string letters_and_digits(std::string_view text);

@@ -22,8 +22,8 @@ constexpr unsigned kBufferBytes = 1U << 18;
 constexpr std::string_view kGzipMagic = "\x1F\x8B";
 
 // `what` zlib says of a damaged member.
-[[noreturn]] void fail_member(const std::string& path, int code, std::string_view what) {
-  bad_input(path, code == Z_BUF_ERROR ? "the gzip file is cut off" : what, "copy the file again");
+std::string damage_of(int code, std::string_view what) {
+  return std::string(code == Z_BUF_ERROR ? "the gzip file is cut off" : what);
 }
 
 }  // namespace
@@ -49,6 +49,7 @@ class ByteStream::Buffer : public std::streambuf {
   Buffer& operator=(const Buffer&) = delete;
 
   std::int64_t position() const { return gzoffset(file_); }
+  const std::string& damage() const { return damage_; }
 
  protected:
   int_type underflow() override {
@@ -61,7 +62,7 @@ class ByteStream::Buffer : public std::streambuf {
         if (what.starts_with(path_ + ": ")) {  // zlib names the file, too
           what.remove_prefix(path_.size() + 2);
         }
-        fail_member(path_, code, what);
+        damage_ = damage_of(code, what);
       }
       return traits_type::eof();
     }
@@ -80,6 +81,7 @@ class ByteStream::Buffer : public std::streambuf {
   }
 
   std::string path_;
+  std::string damage_;
   std::vector<char> bytes_;
   bool at_start_ = true;
   gzFile file_ = nullptr;
@@ -95,10 +97,12 @@ ByteStream::~ByteStream() = default;
 
 std::int64_t ByteStream::position() const { return buffer_->position(); }
 
+const std::string& ByteStream::damage() const { return buffer_->damage(); }
+
 namespace {
 
-// All members of a gzip'ed file, one behind the other.
-std::string unpacked(std::string packed, const std::string& path, std::int64_t max_bytes) {
+// All members of a gzip'ed file, one behind the other, up to where one is damaged.
+UnpackedText unpacked(std::string packed, const std::string& path, std::int64_t max_bytes) {
   z_stream stream = {};
   constexpr int kGzip = 15 + 16;  // the largest window, with gzip's header
   ORRERY_CHECK(inflateInit2(&stream, kGzip) == Z_OK, "zlib");
@@ -116,28 +120,37 @@ std::string unpacked(std::string packed, const std::string& path, std::int64_t m
       bad_input(path, "the file is too large unpacked", fmt::format("at most {} bytes", max_bytes));
     }
     if (code == Z_STREAM_END && stream.avail_in == 0) {
-      return text;
+      return {std::move(text), ""};
     }
     if (code == Z_STREAM_END) {
       inflateReset(&stream);
     } else if (code != Z_OK) {
-      fail_member(path, code, stream.msg == nullptr ? "the gzip file is damaged" : stream.msg);
+      return {std::move(text),
+              damage_of(code, stream.msg == nullptr ? "the gzip file is damaged" : stream.msg)};
     }
   }
 }
 
 }  // namespace
 
-std::string read_unpacked(const std::string& path, std::int64_t max_bytes) {
+UnpackedText read_sound_part(const std::string& path, std::int64_t max_bytes) {
   std::string bytes = read_file(path, max_bytes);
   if (!bytes.starts_with(kGzipMagic)) {
-    return bytes;
+    return {std::move(bytes), ""};
   }
-  std::string text = unpacked(std::move(bytes), path, max_bytes);
-  if (text.starts_with(kByteOrderMark)) {
-    text.erase(0, kByteOrderMark.size());
+  UnpackedText unpacked_file = unpacked(std::move(bytes), path, max_bytes);
+  if (unpacked_file.text.starts_with(kByteOrderMark)) {
+    unpacked_file.text.erase(0, kByteOrderMark.size());
   }
-  return text;
+  return unpacked_file;
+}
+
+std::string read_unpacked(const std::string& path, std::int64_t max_bytes) {
+  UnpackedText file = read_sound_part(path, max_bytes);
+  if (!file.damage.empty()) {
+    bad_input(path, file.damage, "copy the file again");
+  }
+  return std::move(file.text);
 }
 
 }  // namespace orrery::calibrate

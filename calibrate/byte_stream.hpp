@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A file as a stream of bytes, unpacked on the way when it is gzip'ed and without a byte order
-// mark: traces of gigabytes are read in constant memory. Errors of reading (a cut-off or damaged
-// gzip member, a folder, no permission) are thrown by the stream as Error naming the file.
+// mark: traces of gigabytes are read in constant memory. Errors of reading (a folder, no
+// permission) are thrown by the stream as Error naming the file; it ends where a gzip member is cut
+// off or damaged.
 #pragma once
 
 #include <array>
@@ -19,14 +20,24 @@ class ByteStream : public std::istream {
   ~ByteStream() override;
   // Of the file as stored: for progress.
   std::int64_t position() const;
+  // Why it ended before the end of the file; "": it did not.
+  const std::string& damage() const;
 
  private:
   class Buffer;
   std::unique_ptr<Buffer> buffer_;
 };
 
+struct UnpackedText {
+  std::string text;
+  std::string damage;  // of the gzip file, behind the text; "": none
+};
+
+// As read_unpacked, up to where a gzip'ed file is cut off or damaged.
+UnpackedText read_sound_part(const std::string& path, std::int64_t max_bytes);
+
 // The whole file, unpacked when it is gzip'ed, without a byte order mark. Error(BadInput) when
-// larger than max_bytes (unpacked); else as read_file.
+// larger than max_bytes (unpacked) or damaged; else as read_file.
 std::string read_unpacked(const std::string& path, std::int64_t max_bytes);
 
 }  // namespace orrery::calibrate

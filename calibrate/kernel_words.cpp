@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/text.hpp"
+#include "base/words.hpp"
 #include "calibrate/reading_builder.hpp"
 
 namespace orrery::calibrate {
@@ -79,7 +80,7 @@ std::optional<DType> operands_of_product(std::string_view operation) {
   std::optional<DType> stated;
   const std::string words = spaced_words(operation);
   for (const std::string_view word : split(words, ' ')) {
-    if (std::find(kNouns.begin(), kNouns.end(), word) != kNouns.end()) {
+    if (is_among(word, kNouns)) {
       continue;
     }
     stated = foreign_dtype(word);

@@ -97,6 +97,7 @@ FileHead read_head(const std::string& path) {
   FileHead head{path, std::string(kHeadBytes, '\0')};
   stream.read(head.text.data(), static_cast<std::streamsize>(kHeadBytes));
   head.text.resize(static_cast<std::size_t>(stream.gcount()));
+  head.damage = stream.damage();
   return head;
 }
 
@@ -107,7 +108,7 @@ const SampleReader& detect_reader(const std::string& path) {
               "name it with --format");
   }
   const FileHead head = read_head(path);
-  if (trim(head.text).empty()) {
+  if (trim(head.text).empty() && head.damage.empty()) {
     bad_input(path, "the file is empty");
   }
   if (head.text.starts_with("\xFF\xFE") || head.text.starts_with("\xFE\xFF")) {
@@ -117,6 +118,9 @@ const SampleReader& detect_reader(const std::string& path) {
     if (recognises(*reader, head)) {
       return *reader;
     }
+  }
+  if (!head.damage.empty()) {
+    bad_input(path, head.damage, "copy the file again");
   }
   // One of our own documents, or samples whose schema is misspelt.
   if (const std::string schema = schema_of(head.text); schema.starts_with("orrery")) {

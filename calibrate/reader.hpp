@@ -39,6 +39,7 @@ struct Reading {
 struct FileHead {
   std::string name;
   std::string text;
+  std::string damage = {};  // of a gzip'ed file within these bytes; "": none
 };
 
 struct SampleReader {

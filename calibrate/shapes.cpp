@@ -119,16 +119,21 @@ std::vector<AttentionSample> usual_attention(DType dtype, const ShapeLimits& lim
       const std::int64_t batch = std::max<std::int64_t>(1, 16'384 / length);
       for (const bool causal : {true, false}) {
         for (const bool backward : {false, true}) {
-          const AttentionSample shape = {.batch = batch,
-                                         .heads = head.heads,
-                                         .kv_heads = head.kv_heads,
-                                         .q_len = length,
-                                         .kv_len = length,
-                                         .head_dim = head.dim,
-                                         .value_head_dim = head.value_dim,
-                                         .causal = causal,
-                                         .dtype = dtype,
-                                         .backward = backward};
+          AttentionSample shape = {.batch = batch,
+                                   .heads = head.heads,
+                                   .kv_heads = head.kv_heads,
+                                   .q_len = length,
+                                   .kv_len = length,
+                                   .head_dim = head.dim,
+                                   .value_head_dim = head.value_dim,
+                                   .causal = causal,
+                                   .dtype = dtype,
+                                   .backward = backward};
+          // Long sequences with fewer heads, as tensor ranks have.
+          while (attention_flops(shape) > limits.max_flops && shape.kv_heads % 2 == 0) {
+            shape.heads /= 2;
+            shape.kv_heads /= 2;
+          }
           // Without a mask every second length is enough: it only tells the cost of the mask.
           const bool sparse = !causal && (head.dim != 128 || length % 2048 != 0);
           if (!sparse && attention_flops(shape) <= limits.max_flops) {

@@ -179,7 +179,12 @@ std::vector<std::string> missing_columns(const FileHead& head, std::string_view 
 }
 
 CsvTable parse_table(ReadingBuilder& builder) {
-  const std::string text = read_unpacked(builder.path(), limits::kMaxTableFileBytes);
+  const UnpackedText file = read_sound_part(builder.path(), limits::kMaxTableFileBytes);
+  if (!file.damage.empty()) {
+    builder.fault(builder.path(), file.damage,
+                  "copy the file again; --partial uses what comes before");
+  }
+  const std::string& text = file.text;
   try {
     return parse_csv(text, builder.path());
   } catch (const Error& error) {

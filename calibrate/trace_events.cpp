@@ -280,7 +280,9 @@ void TraceEvent::clear() {
 TraceEnd stream_trace(const std::string& path, std::span<const std::string_view> categories,
                       const std::function<void(const TraceEvent&)>& on_event) {
   ByteStream stream(path);
-  return TraceParser(stream, categories, on_event).run();
+  TraceEnd end = TraceParser(stream, categories, on_event).run();
+  end.fault = stream.damage().empty() ? end.fault : stream.damage();
+  return end;
 }
 
 }  // namespace orrery::calibrate

@@ -49,6 +49,7 @@ Examples:
   orrery plan llama2-70b hgx-h100:4 --batch 256 --fix tp=8,pp=4,recompute=full
   orrery plan llama3-70b hgx-h100:8 --batch 512 --schedule zb-v --schedule mine.json
   orrery plan llama3-8b hgx-h100:1 --batch 64 --forbid zero=3 --memory-reserve "4 GiB"
+  orrery plan llama3-8b hgx-h100:1 --batch 64 --restrict ours.json --fix pp=2
   orrery plan gpt3-13b dgx-a100:4 --batch 256 --set gpu.hbm_bandwidth="6 TB/s" --json
   orrery plan llama2-70b hgx-h100:4 --batch 256 --like all
   orrery plan llama3-8b hgx-h100:1 --batch 64 --pareto memory --pareto-picture frontier.svg
@@ -194,6 +195,9 @@ int report_nothing(const Searched& searched, const plan::Plan& base, const searc
     if (searched.per_block) {
       document.set("space", per_block_space_json(*searched.per_block));
     }
+    if (!options.restrict_files.empty()) {
+      document.set("restrictions", restrictions_json(how.constraints));
+    }
     print_json(document);
   }
   const std::string text = searched.per_block ? per_block_nothing_text(*searched.per_block, base)
@@ -243,12 +247,6 @@ void check_answer(const search::Outcome& outcome, const PlanOptions& options) {
   ORRERY_CHECK(wrong.empty(), wrong);
 }
 
-// Choices that --fix pins are not talked about.
-bool is_fixed(const PlanOptions& options, std::string_view field) {
-  return std::any_of(options.fix.begin(), options.fix.end(),
-                     [field](const std::string& text) { return text.find(field) != text.npos; });
-}
-
 int report_found(const PlanOptions& options, const Searched& searched, Extras extras) {
   const search::Outcome& outcome = searched.outcome();
   const search::Found& best = *outcome.best;
@@ -256,11 +254,15 @@ int report_found(const PlanOptions& options, const Searched& searched, Extras ex
   if (searched.apart) {
     check_answer(*searched.apart, options);
   }
+  const search::Constraints constraints = search_options(options).constraints;
   extras.json.emplace_back("suggestions",
-                           is_fixed(options, "deduplicated_dispatch")
+                           constraints.is_fixed("deduplicated_dispatch")
                                ? Json::array()
                                : note_suggestions(best.plan, best.simulation, options.output));
-  const std::string text = searched.text() + extras.text;
+  if (!options.restrict_files.empty()) {
+    extras.json.emplace_back("restrictions", restrictions_json(constraints));
+  }
+  const std::string text = searched.text() + restrictions_text(options, constraints) + extras.text;
   // A proof that was complete before Ctrl-C stands.
   const bool cut_short = outcome.interrupted || (searched.apart && searched.apart->interrupted) ||
                          extras.cut_short || (interrupted() && !best.simulation.has_interval());
@@ -277,8 +279,8 @@ int report_found(const PlanOptions& options, const Searched& searched, Extras ex
   if (!options.output.quiet) {
     note(fmt::format("searched for {}", format_duration(outcome.search_time)));
   }
-  if (!options.fix.empty()) {
-    note_idle_fixes(outcome.best->plan, search_options(options).constraints, options.output);
+  if (!constraints.fixed_texts().empty()) {
+    note_idle_fixes(outcome.best->plan, constraints, options.output);
   }
   write_files(options, *outcome.best, text);
   return cut_short ? kInterrupted : kOk;
@@ -324,17 +326,17 @@ int run_plan(PlanOptions options, search::Ranks* ranks) {
   note_all(foreign_profile(base), options.output);
   how.constraints.apply(base.execution);
   check_fixed(base, how.constraints, !options.lengths.empty());
-  note_all(idle_constraints(base, how.constraints, options.forbid), options.output);
+  note_all(idle_constraints(base, how.constraints), options.output);
   const bool against = !options.pareto.against.empty();
   if (against) {
-    check_unused(options.scale);
+    check_checkpoints_alone(options.scale);
   } else if (options.space == "per-block") {
     check_no_projection(options.scale);
   }
   return asked(options, [&] {
     if (against) {
-      return plan_pareto(options.pareto, problem_of(options), base, how, options.plan_path,
-                         options.output);
+      return plan_pareto(options.pareto, options.scale, problem_of(options), base, how,
+                         options.plan_path, options.output);
     }
     install_interrupt_handler();
     const Searched searched = search_space(options, base, how, ranks);

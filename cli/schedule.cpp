@@ -24,12 +24,14 @@
 #include "cli/schedule_pictures.hpp"
 #include "cli/schedule_plan.hpp"
 #include "cli/schedule_sizes.hpp"
+#include "cli/show/list_names.hpp"
 #include "plan/schedule_traits.hpp"
 #include "sim/orders/asynchronous.hpp"
 #include "sim/orders/order_blocks.hpp"
 #include "sim/orders/schedule_document.hpp"
 #include "sim/pipeline/schedule_picture.hpp"
 #include "sim/pipeline/share_costs.hpp"
+#include "sim/schedule_changes.hpp"
 #include "studies/schedule_costs.hpp"
 #include "studies/schedule_run.hpp"
 
@@ -56,18 +58,18 @@ Drawn order_of(const std::string& name, const sim::ScheduleParams& params) {
     const sim::ScheduleDocument document = read_document(name);
     drawn.order = sim::order_of(document, params);
     drawn.name = document.name;
-    drawn.synchronous = sim::is_synchronous(document);
+    drawn.synchronous = sim::traits_of(document).synchronous;
     return drawn;
   }
   const sim::Schedule& schedule = sim::find_schedule(name, "schedule");
-  const std::string broken = schedule.check(params);
+  const std::string broken = sim::refusal(schedule, params);
   if (!broken.empty()) {
     bad_input(fmt::format("schedule {}", schedule.name), broken);
   }
   drawn.order = schedule.order(params);
   drawn.name = schedule.name;
-  drawn.synchronous = schedule.synchronous;
-  drawn.pushes_waves = schedule.pushes_waves;
+  drawn.synchronous = schedule.traits.synchronous;
+  drawn.pushes_waves = schedule.traits.pushes_waves;
   const std::string wrong = sim::check_order(drawn.order, drawn.order.micro_batches);
   ORRERY_CHECK(wrong.empty(), "a registered schedule breaks its contract");
   return drawn;
@@ -144,20 +146,8 @@ Drawn run_one(const std::string& name, const ScheduleOptions& options, bool with
 // As the times of a run are given, also those of unit costs.
 std::string in_seconds(double time) { return fmt::format("{:.6g} s", time); }
 
-// ", 2 chunks, 4 slices": what is more than one.
-std::string pieces_of(const ScheduleOptions& options) {
-  std::string pieces;
-  for (const auto& [count, what] :
-       {std::pair(options.chunks, "chunks"), std::pair(options.slices, "slices")}) {
-    if (!count.empty() && count != "1") {
-      pieces += fmt::format(", {} {}", count, what);
-    }
-  }
-  return pieces;
-}
-
 std::string to_text(const studies::ScheduleMeasures& measures, bool synchronous,
-                    const ScheduleOptions& options) {
+                    const std::vector<std::string>& names, const ScheduleOptions& options) {
   const auto& lists = measures.lists;
   const bool alike = std::equal(lists.begin() + 1, lists.end(), lists.begin());
   const std::vector<std::int64_t>& bytes = measures.peak_activation_bytes;
@@ -170,9 +160,11 @@ std::string to_text(const studies::ScheduleMeasures& measures, bool synchronous,
   }
   TextTable table(columns);
   for (std::size_t stage = 0; stage < measures.idle.size(); ++stage) {
-    std::vector<std::string> cells = {
-        alike ? fmt::format("{}", stage) : fmt::format("{} {}", lists[stage], stage),
-        in_seconds(measures.idle[stage]), fmt::format("{:.6g}", measures.peak_activations[stage])};
+    std::vector<std::string> cells = {!names.empty() ? names[stage]
+                                      : alike        ? fmt::format("{}", stage)
+                                                     : fmt::format("{} {}", lists[stage], stage),
+                                      in_seconds(measures.idle[stage]),
+                                      fmt::format("{:.6g}", measures.peak_activations[stage])};
     if (!bytes.empty()) {
       cells.push_back(format_bytes(Bytes(static_cast<double>(bytes[stage]))));
     }
@@ -194,12 +186,6 @@ std::string to_text(const studies::ScheduleMeasures& measures, bool synchronous,
                                           : "\n";
   }
   return text + "\n" + table.text();
-}
-
-std::string sizes_text(const ScheduleOptions& options) {
-  return fmt::format("{} stage{}, {} micro-batch{}", options.stages,
-                     options.stages == "1" ? "" : "s", options.micro_batches,
-                     options.micro_batches == "1" ? "" : "es");
 }
 
 std::string title_of(const Drawn& drawn, const ScheduleOptions& options) {
@@ -375,14 +361,16 @@ int run_schedule(const ScheduleOptions& given) {
     print_json(to_json(drawn.run.measures, drawn.synchronous));
     return kOk;
   }
+  const std::vector<std::string> names = list_names(drawn.name, drawn.order);
   std::string text;
   if (drawn.run.has_spans) {
     sim::PictureOptions picture{.width = files.width, .color = wants_color(options.output)};
     picture.time_divisor = static_cast<double>(drawn.run.scale);
     picture.order = &drawn.order;
+    picture.lists = names;
     text = sim::schedule_picture(drawn.run.result, picture) + "\n";
   }
-  print(text + to_text(drawn.run.measures, drawn.synchronous, completed));
+  print(text + to_text(drawn.run.measures, drawn.synchronous, names, completed));
   return kOk;
 }
 

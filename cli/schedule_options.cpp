@@ -65,7 +65,7 @@ constexpr std::array<Stated, 7> kSizes = {{{&ScheduleOptions::stages, "--stages"
 // In a comparison chunks and slices are of the schedules named that have some, one at least.
 void check_pieces(const ScheduleOptions& options) {
   const auto check = [&](const std::string& value, const char* option, std::int64_t most,
-                         bool sim::Schedule::*uses, bool of_documents) {
+                         bool sim::ScheduleTraits::*uses, bool of_documents) {
     if (value.empty() || options.compared.empty()) {
       return;
     }
@@ -74,15 +74,15 @@ void check_pieces(const ScheduleOptions& options) {
         std::any_of(options.compared.begin(), options.compared.end(), [&](const std::string& name) {
           return is_document(name) || may_be_of_plan(name, options)
                      ? of_documents
-                     : sim::find_schedule(name, "schedule").*uses;
+                     : sim::find_schedule(name, "schedule").traits.*uses;
         });
     if (!used) {
       bad_input(option, fmt::format("no schedule named here has {}", option + 2),
                 fmt::format("leave it out, or name {}", plan::schedules_with(uses)));
     }
   };
-  check(options.chunks, "--chunks", limits::kMaxLayers, &sim::Schedule::uses_chunks, true);
-  check(options.slices, "--slices", limits::kMaxBatch, &sim::Schedule::uses_slices, true);
+  check(options.chunks, "--chunks", limits::kMaxLayers, &sim::ScheduleTraits::uses_chunks, true);
+  check(options.slices, "--slices", limits::kMaxBatch, &sim::ScheduleTraits::uses_slices, true);
 }
 
 // So is a cap of those whose activations are not fixed.
@@ -109,12 +109,12 @@ void check_prediction(const ScheduleOptions& options) {
   }
   const bool predicts = std::any_of(names.begin(), names.end(), [&](const std::string& name) {
     return !is_document(name) && !may_be_of_plan(name, options) &&
-           sim::find_schedule(name, "schedule").predicts_weights;
+           sim::find_schedule(name, "schedule").traits.predicts_weights;
   });
   if (!predicts && !options.prediction.empty()) {
     bad_input("--prediction", "no schedule named here predicts weights",
               fmt::format("leave it out, or name {}",
-                          plan::schedules_with(&sim::Schedule::predicts_weights)));
+                          plan::schedules_with(&sim::ScheduleTraits::predicts_weights)));
   }
 }
 

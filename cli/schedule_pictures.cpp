@@ -7,8 +7,7 @@
 
 #include "base/error.hpp"
 #include "cli/command/command.hpp"
-#include "plan/recommender/pipeline.hpp"
-#include "sim/orders/nest_streams.hpp"
+#include "cli/show/list_names.hpp"
 #include "studies/schedule_run.hpp"
 #include "traces/adapters.hpp"
 
@@ -30,24 +29,6 @@ void check_spans(const PicturedRun& run) {
   }
 }
 
-// What the streams of a worker run, one virtual stage each; without a plan there are several
-// workers, those of the model's stages first. None for other schedules.
-std::vector<std::string> list_names(const PicturedRun& run) {
-  std::vector<std::string> names;
-  if (run.name != plan::kNestedSchedule) {
-    return names;
-  }
-  names.resize(run.order->passes.size());
-  const std::size_t workers = names.size() / sim::kNestStreams;
-  for (std::size_t stage = 0; stage < run.order->device_of.size(); ++stage) {
-    const auto [worker, stream] = sim::nest_stream(stage, workers);
-    const std::string_view name = plan::nested_stage_name(stream);
-    names[run.order->device_of[stage]] =
-        workers > 1 ? fmt::format("worker {}, {}", worker, name) : std::string(name);
-  }
-  return names;
-}
-
 traces::Trace trace_of(const PicturedRun& run) {
   return traces::trace_of(*run.order, *run.result, {.time_divisor = run.scale});
 }
@@ -60,10 +41,11 @@ void write_pictures(const PicturedRun& run, const PictureFiles& files,
     check_spans(run);
   }
   if (!files.svg.empty()) {
-    write_result(files.svg,
-                 sim::schedule_svg(*run.order, *run.result, run.title,
-                                   static_cast<double>(run.scale), list_names(run)),
-                 output);
+    write_result(
+        files.svg,
+        sim::schedule_svg(*run.order, *run.result, run.title, static_cast<double>(run.scale),
+                          list_names(run.name, *run.order)),
+        output);
   }
   if (!files.trace.empty()) {
     write_result(files.trace, traces::chrome_trace_text(trace_of(run)), output);
@@ -82,7 +64,7 @@ void write_comparison(const std::vector<PicturedRun>& runs, const std::string& t
                       .title = run.title,
                       .time_divisor = static_cast<double>(run.scale),
                       .synchronous = run.synchronous,
-                      .lists = list_names(run)});
+                      .lists = list_names(run.name, *run.order)});
   }
   if (!files.svg.empty()) {
     write_result(files.svg, sim::schedules_svg(panels, title), output);

@@ -10,6 +10,7 @@
 #include "base/table.hpp"
 #include "base/text.hpp"
 #include "cli/command/command.hpp"
+#include "cli/show/list_names.hpp"
 #include "plan/recommender/pipeline.hpp"
 #include "sim/pipeline/schedule_picture.hpp"
 #include "studies/schedule_run.hpp"
@@ -128,6 +129,7 @@ int schedule_on_recommender(const PlanDocument& document, const studies::Schedul
   } else {
     sim::PictureOptions picture{.width = files.width, .color = wants_color(output)};
     picture.order = &run.step.order;
+    picture.lists = list_names(std::string(plan::kNestedSchedule), run.step.order);
     print(fmt::format("{}\n\n{}\n{} batches, a step each {} in steady state\n\n{}", title_of(run),
                       sim::schedule_picture(run.step.run, picture), run.step.order.iterations,
                       format_duration(run.step.period), streams_text(run)));

@@ -14,6 +14,7 @@
 #include "base/quantity_text.hpp"
 #include "base/text.hpp"
 #include "cli/command/command_line.hpp"
+#include "sim/pipeline/share_costs.hpp"
 
 namespace orrery::cli {
 namespace {
@@ -111,7 +112,7 @@ ScheduleOptions fewest_pieces(const std::string& name, ScheduleOptions options) 
   sim::ScheduleParams params = params_of(options);
   const bool slices_given = !options.slices.empty();
   const std::vector<int> slices = {params.slices, params.stages};
-  for (std::size_t k = 0; k < (schedule.uses_slices && !slices_given ? 2 : 1); ++k) {
+  for (std::size_t k = 0; k < (schedule.traits.uses_slices && !slices_given ? 2 : 1); ++k) {
     params.slices = slices[k];
     for (const int chunks : {1, 2, 3, 4}) {
       params.chunks = options.chunks.empty() ? chunks : params.chunks;
@@ -122,11 +123,18 @@ ScheduleOptions fewest_pieces(const std::string& name, ScheduleOptions options) 
       }
     }
   }
-  // Something else is wrong: what that is shows with chunks with which it takes few passes.
-  for (const int chunks : {2, 3, 4}) {
-    if (options.chunks.empty() && !schedule.check({4, 8, 1, 0}).empty() &&
-        schedule.check({4, 8, chunks, 0}).empty()) {
-      options.chunks = fmt::format("{}", chunks);
+  // Something else is wrong: what that is shows with pieces with which it takes few passes.
+  sim::ScheduleParams few{4, 8, 1, 0};
+  for (const int in_slices : {1, few.stages}) {
+    few.slices = in_slices;
+    for (const int chunks : {1, 2, 3, 4}) {
+      few.chunks = chunks;
+      if (schedule.check(few).empty()) {
+        options.chunks = options.chunks.empty() ? fmt::format("{}", chunks) : options.chunks;
+        options.slices =
+            slices_given ? options.slices : fmt::format("{}", in_slices == 1 ? 1 : params.stages);
+        return options;
+      }
     }
   }
   return options;
@@ -161,11 +169,14 @@ ScheduleOptions compared_options(const std::string& name, ScheduleOptions option
     options.cap.clear();
   }
   const bool document = is_document(name);
-  if (document ? !sim::uses_slices(read_document(name))
-               : !sim::find_schedule(name, "schedule").uses_slices) {
+  if (document ? !sim::traits_of(read_document(name)).uses_slices
+               : !sim::find_schedule(name, "schedule").traits.uses_slices) {
     options.slices.clear();
   }
-  if (!document && !sim::find_schedule(name, "schedule").uses_chunks) {
+  // Lists of one chunk a device have no use for more, as a schedule without chunks.
+  const auto listed = document ? sim::listed_sizes(read_document(name)) : std::nullopt;
+  if (document ? listed && listed->chunks == 1
+               : !sim::find_schedule(name, "schedule").traits.uses_chunks) {
     options.chunks.clear();
   }
   return options;
@@ -175,6 +186,23 @@ std::string cap_note(const std::vector<std::string>& unbounded) {
   return unbounded.empty() ? ""
                            : fmt::format("--cap does not bound {}: their activations are fixed\n",
                                          fmt::join(unbounded, ", "));
+}
+
+std::string pieces_of(const ScheduleOptions& options) {
+  std::string pieces;
+  for (const auto& [count, what] :
+       {std::pair(options.chunks, "chunks"), std::pair(options.slices, "slices")}) {
+    if (!count.empty() && count != "1") {
+      pieces += fmt::format(", {} {}", count, what);
+    }
+  }
+  return pieces;
+}
+
+std::string sizes_text(const ScheduleOptions& options) {
+  return fmt::format("{} stage{}, {} micro-batch{}", options.stages,
+                     options.stages == "1" ? "" : "s", options.micro_batches,
+                     options.micro_batches == "1" ? "" : "es");
 }
 
 }  // namespace orrery::cli

@@ -29,4 +29,8 @@ ScheduleOptions compared_options(const std::string& name, ScheduleOptions option
 // Under a comparison: the names that its cap does not bound, if any.
 std::string cap_note(const std::vector<std::string>& unbounded);
 
+// "4 stages, 8 micro-batches", and ", 2 chunks, 4 slices": what is more than one.
+std::string sizes_text(const ScheduleOptions& options);
+std::string pieces_of(const ScheduleOptions& options);
+
 }  // namespace orrery::cli

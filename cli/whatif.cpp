@@ -19,6 +19,7 @@
 #include "cli/command/common.hpp"
 #include "cli/command/named_files.hpp"
 #include "cli/command/output_paths.hpp"
+#include "search/tree/mpi_ranks.hpp"
 #include "studies/sweeps/sweep.hpp"
 
 namespace orrery::cli {
@@ -159,7 +160,24 @@ bool some_worked(const std::vector<studies::SweepPoint>& points) {
   });
 }
 
+// Points are not shared between the processes of a launcher.
+bool leaves_it_to_rank_0(const OutputOptions& output) {
+  if (search::launched_rank() > 0) {
+    return true;
+  }
+  if (search::launched_size() > 1) {
+    note_all({fmt::format("orrery: whatif runs on rank 0 alone, with its threads: the other {} of "
+                          "{} ranks have nothing to do",
+                          search::launched_size() - 1, search::launched_size())},
+             output);
+  }
+  return false;
+}
+
 int run_whatif(const WhatifOptions& options) {
+  if (leaves_it_to_rank_0(options.output)) {
+    return kOk;
+  }
   const studies::Sweep sweep = studies::read_sweep(read_json_file(options.path), options.path);
   std::vector<std::string> inputs = named_files(sweep.document);
   inputs.push_back(options.path);

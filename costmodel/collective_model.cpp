@@ -60,6 +60,13 @@ int gpus_per_socket(const topologies::Node& node) {
   return std::max(1, gpus_of_whole(node) / std::max(1, node.sockets));
 }
 
+// Bytes that protocol Simple takes beside the message's own.
+double bytes_again(const nccl::Group& group, CommKind kind, Algorithm algorithm, Bytes size,
+                   const CollectiveParameters& corrections) {
+  const double under_way = nccl::bytes_under_way(group, kind, algorithm, size.value());
+  return under_way > 0 ? under_way : corrections.half_size.value();
+}
+
 }  // namespace
 
 std::string_view to_text(Algorithm algorithm) {
@@ -98,7 +105,6 @@ CollectiveModel::CollectiveModel(const topologies::Cluster& cluster, const Profi
   node_.nvls_bandwidth = up.nccl_bandwidth.value() / kGiga * kNvlsOverRing;
   node_.coll_net = cluster_.node.scale_out.in_network_reduction;
   node_.amd_host = cluster_.node.cpu_vendor == "amd";
-  node_.x86_host = node_.amd_host || cluster_.node.cpu_vendor == "intel";
   node_.overhead = node_.amd_host ? 2 : 1;
   const topologies::ScaleOut& out = cluster_.node.scale_out;
   const double extra = out.latency.value() / kMicro - kIncludedNetworkLatency;
@@ -274,12 +280,11 @@ CollectiveChoice CollectiveModel::formula(CommKind kind, Bytes size, const Group
       const double bandwidth =
           cost.bandwidth * kGiga *
           (in_switch ? corrections.in_switch_factor : corrections.bandwidth_factor);
-      const double sized =
-          bandwidth * nccl::size_factor(ranks, kind, algorithm, protocol, size.value());
+      const double sized = bandwidth * nccl::size_factor(kind, algorithm, protocol, size.value());
       const double factor = simple ? corrections.simple_factor : corrections.low_latency_factor;
-      const Seconds time =
-          corrections.base + Seconds(cost.latency * kMicro * factor) +
-          Seconds(size.value() / sized + (simple ? corrections.half_size.value() / bandwidth : 0));
+      const double again = simple ? bytes_again(ranks, kind, algorithm, size, corrections) : 0;
+      const Seconds time = corrections.base + Seconds(cost.latency * kMicro * factor) +
+                           Seconds(size.value() / sized + again / bandwidth);
       if (best.algorithm == Algorithm::None || time < best.time) {
         best = {time, algorithm, protocol, 0};
       }

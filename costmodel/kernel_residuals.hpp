@@ -117,6 +117,8 @@ class KernelResiduals {
 // The document of a data file, and what a profile embeds.
 KernelResiduals read_kernel_residuals(const JsonReader& value, std::string name);
 Json to_json(const KernelResiduals& residuals);
-KernelResiduals load_kernel_residuals(const std::string& name);
+// `where` names them, for errors.
+KernelResiduals load_kernel_residuals(const std::string& name,
+                                      const std::string& where = "residuals");
 
 }  // namespace orrery::costmodel

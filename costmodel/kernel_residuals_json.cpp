@@ -187,10 +187,10 @@ Json to_json(const KernelResiduals& residuals) {
   return document;
 }
 
-KernelResiduals load_kernel_residuals(const std::string& name) {
+KernelResiduals load_kernel_residuals(const std::string& name, const std::string& where) {
   const std::vector<std::string> names = data_names(kResidualsFolder);
   if (std::find(names.begin(), names.end(), name) == names.end()) {
-    bad_input("residuals", fmt::format("no kernel residuals are called \"{}\"", printable(name)),
+    bad_input(where, fmt::format("no kernel residuals are called \"{}\"", printable(name)),
               nearest_hint(name, names));
   }
   // Read once: every plan and every row of a validation asks for them again.

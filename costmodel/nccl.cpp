@@ -51,15 +51,20 @@ constexpr std::array<std::array<double, 3>, 4> kTreePerChannel = {
 constexpr std::array<double, 2> kNvlsTreeHopper = {57.7, 45.5};
 constexpr std::array<double, 2> kNvlsTreeBlackwell = {96, 80};
 
-// Correction of tree bandwidth from 64 B, one entry a power of two; none beyond 256 MiB (trees) or
-// 512 MiB (NVLS trees).
-constexpr int kSizeEntries = 24;
-constexpr int kTreeEntries = 23;
+// Correction of tree bandwidth from 64 B, one entry a power of two; none beyond 256 MiB. NCCL
+// applies it to NVLS trees on Blackwell, too, where their chunks explain what logs show.
+constexpr int kSizeEntries = 23;
 constexpr std::array<std::array<double, kSizeEntries>, kNumProtocols> kTreeBySize = {
-    {{1, 1, 1, 1, .9, .8, .7, .7, .7, .7, .6, .5, .4, .4, .5, .6, .7, .8, .9, 1, 1, 1, 1, 1},
-     {1, 1, 1, 1, 1, .9, .8, .8, .8, .7, .6, .6, .6, .6, .6, .6, .8, .9, .9, .9, .9, 1, 1, 1},
-     {.9, .9, .9, .9, .9, .9, .9, .8, .7, .6, .6, .5,
-      .5, .5, .5, .6, .7, .8, .7, .7, .8, .9, .9, .9}}};
+    {{1, 1, 1, 1, .9, .8, .7, .7, .7, .7, .6, .5, .4, .4, .5, .6, .7, .8, .9, 1, 1, 1, 1},
+     {1, 1, 1, 1, 1, .9, .8, .8, .8, .7, .6, .6, .6, .6, .6, .6, .8, .9, .9, .9, .9, 1, 1},
+     {.9, .9, .9, .9, .9, .9, .9, .8, .7, .6, .6, .5, .5, .5, .5, .6, .7, .8, .7, .7, .8, .9, .9}}};
+
+// Chunks of NVLS trees and PAT.
+constexpr double kKibi = 1024;
+// A loop of an NVLS tree goes up and down every level of the tree; stages overlap in part: logs
+// show 1.0 to 1.5 loops on two nodes of H100, 3 to 4 on four.
+constexpr double kLoopsPerHop = 0.75;
+constexpr double kStepBytes = 512 * kKibi;  // buffers of 4 MiB in 8 steps
 
 constexpr std::array<double, 19> kSpeedsBefore = {48, 30, 28, 24, 20, 18,  15,  12,   10,  9,
                                                   7,  6,  5,  4,  3,  2.4, 1.2, 0.24, 0.12};
@@ -275,17 +280,37 @@ Cost pat(const Group& group, CommKind kind) {
   return result;
 }
 
-// Of the first `entries` of a table; 1 from there on.
-double interpolated(const std::array<double, kSizeEntries>& table, int entries, double bytes) {
+// 1 beyond the table.
+double interpolated(const std::array<double, kSizeEntries>& table, double bytes) {
   const double position = std::log2(std::max(bytes, 64.0) / 64.0);
-  if (position >= entries) {
+  if (position >= kSizeEntries) {
     return 1;
   }
   const int low = static_cast<int>(position);
   const double part = position - low;
   const auto at = static_cast<std::size_t>(low);
-  const double next = low + 1 < entries ? table[at + 1] : 1.0;
+  const double next = low + 1 < kSizeEntries ? table[at + 1] : 1.0;
   return table[at] + part * (next - table[at]);
+}
+
+// A channel passes a chunk of every head (GPU of the node) at a time.
+double nvls_tree_loop(const Group& group, double bytes) {
+  const double used = channels_used(group, Algorithm::NvlsTree, Protocol::Simple, bytes);
+  const double per_head = bytes / (used * group.per_node);
+  double chunk = (group.nodes >= 4 ? 64 : 128) * kKibi;
+  chunk = per_head < 4 * chunk ? std::min(chunk, 64 * kKibi) : chunk;
+  chunk = per_head < chunk ? std::min(chunk, 32 * kKibi) : chunk;
+  return std::min(bytes, used * group.per_node * chunk);
+}
+
+double pat_loop(const Group& group, CommKind kind, double bytes) {
+  const double used = 2 * channels(group);
+  const double chunks = kind == CommKind::AllGather ? 32 : 16;
+  double chunk = kStepBytes;
+  while (chunk * used * chunks > bytes && chunk > 64 * kKibi) {
+    chunk /= 2;
+  }
+  return std::min(bytes, used * chunk);
 }
 
 }  // namespace
@@ -316,14 +341,17 @@ Cost cost(const Group& group, CommKind kind, Algorithm algorithm, Protocol proto
   return {};
 }
 
-double size_factor(const Group& group, CommKind kind, Algorithm algorithm, Protocol protocol,
-                   double bytes) {
-  const bool tree = algorithm == Algorithm::Tree;
-  const bool corrected = kind == CommKind::AllReduce &&
-                         (tree || (algorithm == Algorithm::NvlsTree &&
-                                   group.generation == Generation::Blackwell && group.x86_host));
-  const int entries = tree ? kTreeEntries : kSizeEntries;
-  return corrected ? interpolated(kTreeBySize[index(protocol)], entries, bytes) : 1.0;
+double size_factor(CommKind kind, Algorithm algorithm, Protocol protocol, double bytes) {
+  return kind == CommKind::AllReduce && algorithm == Algorithm::Tree
+             ? interpolated(kTreeBySize[index(protocol)], bytes)
+             : 1.0;
+}
+
+double bytes_under_way(const Group& group, CommKind kind, Algorithm algorithm, double bytes) {
+  if (algorithm == Algorithm::NvlsTree) {
+    return kLoopsPerHop * 2 * floor_log2(group.nodes) * nvls_tree_loop(group, bytes);
+  }
+  return algorithm == Algorithm::Pat ? pat_loop(group, kind, bytes) : 0.0;
 }
 
 int channels_used(const Group& group, Algorithm algorithm, Protocol protocol, double bytes) {

@@ -36,10 +36,9 @@ struct Group {
   bool nvls = false;
   int nvls_channels = 0;
   double nvls_bandwidth = 0;
-  bool coll_net = false;  // in-network reduction (SHARP)
-  double overhead = 0;    // host overhead of a network step
-  bool amd_host = false;  // caps of LL between nodes go by the maker of the CPUs
-  bool x86_host = true;
+  bool coll_net = false;      // in-network reduction (SHARP)
+  double overhead = 0;        // host overhead of a network step
+  bool amd_host = false;      // caps of LL between nodes go by the maker of the CPUs
   double plugin_latency = 0;  // declared by the network plug-in
   // What a hop takes beyond the network or the link that NCCL's constants were measured on.
   double ring_network_latency = 0;
@@ -58,8 +57,12 @@ struct Cost {
 
 Cost cost(const Group& group, sim::CommKind kind, Algorithm algorithm, Protocol protocol,
           double bytes);
-double size_factor(const Group& group, sim::CommKind kind, Algorithm algorithm, Protocol protocol,
-                   double bytes);
+double size_factor(sim::CommKind kind, Algorithm algorithm, Protocol protocol, double bytes);
+
+// What protocol Simple has under way before the first result is there, as bytes that take their
+// time once more: the chunks of NVLS trees and PAT (enqueue.cc, calcCollChunking). 0: of other
+// algorithms, which NCCL's constants and the profile's half_size stand for.
+double bytes_under_way(const Group& group, sim::CommKind kind, Algorithm algorithm, double bytes);
 
 // NCCL's channels for a message: fewer than `channels` while each thread would have too little.
 int channels_used(const Group& group, Algorithm algorithm, Protocol protocol, double bytes);

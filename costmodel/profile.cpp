@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "base/dtype.hpp"
 #include "base/json_reader.hpp"
@@ -134,8 +135,9 @@ class ProfileReader {
     }
     ObjectReader section(*value);
     if (const auto residuals = section.optional("residuals")) {
-      fits.residuals = residuals->json().is_string() ? load_kernel_residuals(residuals->string())
-                                                     : read_kernel_residuals(*residuals, "");
+      fits.residuals = residuals->json().is_string()
+                           ? load_kernel_residuals(residuals->string(), residuals->where())
+                           : read_kernel_residuals(*residuals, "");
     }
     for (const JsonReader& item : section.required("accuracy").array(1000)) {
       fits.accuracy.push_back(read_accuracy(item));
@@ -294,6 +296,8 @@ Profile::Profile(Profile&&) noexcept = default;
 Profile& Profile::operator=(const Profile&) = default;
 Profile& Profile::operator=(Profile&&) noexcept = default;
 Profile::~Profile() = default;
+
+double spread_of(double deviation) { return std::hypot(deviation, kSoftwareSpread); }
 
 std::string_view to_text(MemoryKernel kernel) {
   constexpr std::array<std::string_view, kNumMemoryKernels> kNames = {

@@ -160,8 +160,16 @@ struct Spreads {
   double memory_bound = 0.1;
   double intra_node_collective = 0.1;
   double inter_node_collective = 0.15;
+  double grouped_gemm = 0;  // of experts; 0: not measured
   bool operator==(const Spreads&) const = default;
 };
+
+// Medians of the same shapes under three inference stacks differ by 0.01 to 0.05 (repeat tables).
+inline constexpr double kSoftwareSpread = 0.04;
+// Of normal errors of such a 90th percentile.
+constexpr double deviation_of_p90(double p90) { return p90 / 1.645; }
+// The spread of kernels whose left-out errors have such a standard deviation.
+double spread_of(double deviation);
 
 // Where the numbers of one section of a profile come from.
 struct ProfileSource {

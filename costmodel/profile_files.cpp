@@ -20,10 +20,14 @@ bool is_among(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// Blackwell of workstations and PCIe cards, compute capability 12, shares the multiprocessors and
+// AMD's generations without a profile of their own have that of the nearest one. Blackwell of
+// workstations and PCIe cards, compute capability 12, shares the multiprocessors and
 // the attention kernels of Ada, not those of the chips with HBM.
 std::string default_name(const topologies::Gpu& gpu) {
   constexpr double kOfWorkstations = 12;
+  if (gpu.architecture == "cdna4" || gpu.architecture == "cdna") {
+    return gpu.architecture == "cdna4" ? "default-cdna3" : "default-cdna2";
+  }
   const bool other = gpu.architecture == "blackwell" && gpu.compute_capability >= kOfWorkstations;
   return "default-" + gpu.architecture + (other ? "-pcie" : "");
 }

@@ -6,6 +6,7 @@
 
 #include "base/limits.hpp"
 #include "base/text.hpp"
+#include "base/words.hpp"
 #include "models/spec_fields.hpp"
 
 namespace orrery::models {
@@ -14,11 +15,6 @@ namespace {
 constexpr std::array<std::string_view, 2> kSiluNames = {"silu", "swish"};
 constexpr std::array<std::string_view, 5> kGeluNames = {"gelu", "gelu_new", "gelu_fast",
                                                         "gelu_pytorch_tanh", "quick_gelu"};
-
-template <std::size_t kCount>
-bool is_among(const std::array<std::string_view, kCount>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
 
 // Length before a stretched rotary embedding, else the largest position. Configurations of
 // transformers 5 call the member rope_parameters.
@@ -124,10 +120,10 @@ NetworkSpec read_llama_like(ObjectReader& config, const LlamaDefaults& defaults)
 
 Activation read_gated_activation(ObjectReader& config, std::string_view key) {
   const std::string name = config.string_or(key, "silu");
-  if (is_among(kSiluNames, name)) {
+  if (is_among(name, kSiluNames)) {
     return Activation::SwiGlu;
   }
-  if (is_among(kGeluNames, name)) {
+  if (is_among(name, kGeluNames)) {
     return Activation::GeGlu;
   }
   config.required(key).fail("activation \"" + printable(name) + "\" is not modelled",
@@ -139,7 +135,7 @@ Activation read_plain_activation(ObjectReader& config, std::string_view key, Act
     return fallback;
   }
   const std::string name = config.required(key).string();
-  if (is_among(kGeluNames, name)) {
+  if (is_among(name, kGeluNames)) {
     return Activation::Gelu;
   }
   if (name == "relu" || name == "relu2") {

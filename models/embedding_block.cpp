@@ -37,7 +37,7 @@ int project_patches(BlockBuilder& builder, const NetworkSpec& spec) {
 int add_positions(BlockBuilder& builder, const NetworkSpec& spec, int input) {
   const Dim hidden{Var::Hidden, spec.hidden};
   const int output = builder.activation("position_sum", builder.token_dims({hidden}));
-  const int table = builder.weight("w_positions", {{Var::Latent, position_rows(spec)}, hidden});
+  const int table = builder.weight("w_positions", {{Var::Position, position_rows(spec)}, hidden});
   Operator& op = builder.pointwise("position_add", {input}, {output}, {.flops_per_point = 1.0});
   op.weights.push_back(table);
   if (spec.family == Family::Bert) {

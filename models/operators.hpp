@@ -40,12 +40,13 @@ enum class Var : std::uint8_t {
   Ffn,  // inner width of the feed-forward network
   Vocab,
   Expert,
-  Latent,  // low-rank width of MLA, patch pixels, classes and other widths that are never sharded
-  Choice,  // the top-k copies of a token
-  Table,   // embedding tables of a recommendation network
-  Rank,    // inner width of a low-rank adapter
+  Latent,    // low-rank width of MLA, patch pixels, classes and other widths that are never sharded
+  Choice,    // the top-k copies of a token
+  Table,     // embedding tables of a recommendation network
+  Rank,      // inner width of a low-rank adapter
+  Position,  // rows of a table of learned positions
 };
-inline constexpr int kNumVars = 14;
+inline constexpr int kNumVars = 15;
 inline bool contains(const std::vector<Var>& vars, Var var) {
   return std::find(vars.begin(), vars.end(), var) != vars.end();
 }

@@ -6,7 +6,7 @@
 #include <span>
 #include <string_view>
 
-#include "plan/plan.hpp"
+#include "plan/execution.hpp"
 
 namespace orrery::plan {
 

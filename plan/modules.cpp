@@ -149,7 +149,7 @@ std::string cascade_problem(const Plan& plan, const ScheduleTraits& traits) {
                ? fmt::format(
                      "{} has two trained backbones, which are not one chain of stages: set the "
                      "schedule to {}{}, or run it as \"1f1b\" with pp = 1",
-                     plan.network.spec.name, schedules_with(&sim::Schedule::cascades),
+                     plan.network.spec.name, schedules_with(&sim::ScheduleTraits::cascades),
                      plan.chunks == 2 ? "" : " with 2 chunks")
                : "";
   }
@@ -171,7 +171,7 @@ std::string modules_problem(const Plan& plan) {
   const int positions = encoder_positions(plan.network);
   if (plan.encoder_parts > 1 && !traits.by_modules) {
     return fmt::format("encoder_parts = {} belong to the schedule {}: set encoder_parts to 1",
-                       plan.encoder_parts, schedules_with(&sim::Schedule::by_modules));
+                       plan.encoder_parts, schedules_with(&sim::ScheduleTraits::by_modules));
   }
   if (traits.fills_frozen && !encoder_is_frozen(plan.network)) {
     return positions > 0 ? fmt::format(

@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "base/json_reader.hpp"
 #include "base/text.hpp"
+#include "plan/named_values.hpp"
 #include "plan/plan.hpp"
 
 namespace orrery::plan {
@@ -15,18 +16,6 @@ namespace orrery::plan {
 namespace {
 
 constexpr std::array<std::string_view, 3> kTiers = {"device", "host", "disk"};
-constexpr std::array<std::string_view, 3> kPrefetches = {"pre", "post", "none"};
-
-std::size_t index_of(const std::array<std::string_view, 3>& names, std::string_view text,
-                     std::string_view where) {
-  for (std::size_t index = 0; index < names.size(); ++index) {
-    if (names[index] == text) {
-      return index;
-    }
-  }
-  const std::vector<std::string> known(names.begin(), names.end());
-  bad_input(where, fmt::format("unknown value \"{}\"", printable(text)), nearest_hint(text, known));
-}
 
 // One run of blocks against the cluster, with its name for messages.
 class OffloadChecker {
@@ -110,15 +99,7 @@ class OffloadChecker {
 std::string_view to_text(Tier tier) { return kTiers[static_cast<std::size_t>(tier)]; }
 
 Tier parse_tier(std::string_view text, std::string_view where) {
-  return static_cast<Tier>(index_of(kTiers, text, where));
-}
-
-std::string_view to_text(BackwardPrefetch prefetch) {
-  return kPrefetches[static_cast<std::size_t>(prefetch)];
-}
-
-BackwardPrefetch parse_backward_prefetch(std::string_view text, std::string_view where) {
-  return static_cast<BackwardPrefetch>(index_of(kPrefetches, text, where));
+  return parse_named<Tier>(kTiers, text, where, "value");
 }
 
 Json to_json(const Offload& offload) {

@@ -48,11 +48,4 @@ Offload read_offload(const JsonReader& value);
 // Throws Error naming block, tensor and tier.
 void check_offload(const Plan& plan, const std::string& where);
 
-// When FSDP gathers the next block's parameters in the backward: before this block's gradients are
-// computed, after them, or only once this block's gradients have been reduced (torch.distributed
-// .fsdp.BackwardPrefetch: BACKWARD_PRE, BACKWARD_POST, None).
-enum class BackwardPrefetch : std::uint8_t { Pre, Post, None };
-std::string_view to_text(BackwardPrefetch prefetch);
-BackwardPrefetch parse_backward_prefetch(std::string_view text, std::string_view where);
-
 }  // namespace orrery::plan

@@ -9,6 +9,7 @@
 #include "base/error.hpp"
 #include "base/json_reader.hpp"
 #include "base/text.hpp"
+#include "plan/named_values.hpp"
 
 namespace orrery::plan {
 
@@ -67,12 +68,7 @@ std::optional<OperatorGroup> group_named(std::string_view text) {
 }
 
 OperatorGroup parse_operator_group(std::string_view text, std::string_view where) {
-  const auto group = group_named(text);
-  if (!group) {
-    bad_input(where, fmt::format("unknown group of operators \"{}\"", printable(text)),
-              nearest_hint(text, std::vector<std::string>(kNames.begin(), kNames.end())));
-  }
-  return *group;
+  return parse_named<OperatorGroup>(kNames, text, where, "group of operators");
 }
 
 namespace {

@@ -253,6 +253,24 @@ const Pack& fullest_pack(const Plan& plan) {
   return *fullest;
 }
 
+std::vector<PackShape> pack_shapes(const Plan& plan) {
+  using Key = std::tuple<int, std::int64_t, std::int64_t, std::vector<std::int64_t>>;
+  std::map<Key, PackShape, std::greater<>> known;
+  const Plan layout = without_packs(plan);
+  for (const std::vector<Pack>& micro_batch : plan.packs) {
+    for (const Pack& pack : micro_batch) {
+      Plan alone = plan_of_pack(layout, pack);
+      const Key key{pack.group, alone.sequence, alone.micro_batch, alone.slice_tokens};
+      ++known.try_emplace(key, PackShape{std::move(alone), pack.group}).first->second.count;
+    }
+  }
+  std::vector<PackShape> shapes;
+  for (auto& [key, shape] : known) {
+    shapes.push_back(std::move(shape));
+  }
+  return shapes;
+}
+
 bool runs_packed_pipeline(const Plan& plan) {
   return !plan.packs.empty() && !schedule_traits(plan).packs_sequences;
 }

@@ -31,8 +31,6 @@ class JsonReader;
 
 namespace orrery::plan {
 
-struct ScheduleTraits;
-
 std::vector<std::vector<Pack>> read_packs(const JsonReader& value);
 Json packs_json(const std::vector<std::vector<Pack>>& packs);
 
@@ -61,9 +59,18 @@ struct PackLess {
 // The one with most tokens on a rank, padding included.
 const Pack& fullest_pack(const Plan& plan);
 
+// Packs of an iteration that hold and send the same: on as many ranks as many tokens, in the same
+// slices. The largest groups first, of those the longest packs.
+struct PackShape {
+  Plan plan;  // of one of them (plan_of_pack)
+  int group = 1;
+  int count = 0;
+};
+std::vector<PackShape> pack_shapes(const Plan& plan);
+
 // Whether its micro-batches may be packs in a pipeline: one chain of whole passes, whose lists
 // stand whatever the units are.
-bool runs_units_of_any_length(const ScheduleTraits& traits);
+bool runs_units_of_any_length(const sim::ScheduleTraits& traits);
 // Whether they are.
 bool runs_packed_pipeline(const Plan& plan);
 // The packs of one replica in order, as a plan of as many micro-batches.

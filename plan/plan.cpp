@@ -5,10 +5,11 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
 #include <string>
 
 #include "base/error.hpp"
-#include "base/text.hpp"
+#include "plan/named_values.hpp"
 
 namespace orrery::plan {
 
@@ -50,104 +51,24 @@ int Plan::num_gpus() const {
   return static_cast<int>(product);
 }
 
-std::string_view to_text(Recompute recompute) {
-  switch (recompute) {
-    case Recompute::None:
-      return "none";
-    case Recompute::Selective:
-      return "selective";
-    case Recompute::Full:
-      return "full";
-    case Recompute::Products:
-      return "products";
-    case Recompute::Operators:
-      return "operators";
-  }
-  return "";
-}
-
-std::string_view to_text(ContextParallel context) {
-  switch (context) {
-    case ContextParallel::Ring:
-      return "ring";
-    case ContextParallel::AllGather:
-      return "all-gather";
-    case ContextParallel::Ulysses:
-      return "ulysses";
-    case ContextParallel::Mix:
-      return "mix";
-  }
-  return "";
-}
-
-std::string_view to_text(TensorMesh mesh) {
-  switch (mesh) {
-    case TensorMesh::OneD:
-      return "1d";
-    case TensorMesh::TwoD:
-      return "2d";
-    case TensorMesh::TwoAndHalfD:
-      return "2.5d";
-    case TensorMesh::ThreeD:
-      return "3d";
-  }
-  return "";
-}
-
-std::string_view to_text(TensorAxis axis) {
-  constexpr std::array<std::string_view, 3> kNames = {"columns", "rows", "depth"};
-  return kNames[static_cast<std::size_t>(axis)];
-}
-
-std::string_view to_text(ExpertsInside inside) {
-  constexpr std::array<std::string_view, 3> kNames = {"dp", "cp", "tp"};
-  return kNames[static_cast<std::size_t>(inside)];
-}
-
-std::string_view to_text(Broadcasts broadcasts) {
-  return broadcasts == Broadcasts::Pipelined ? "pipelined" : "binomial";
-}
-
-std::string_view to_text(Fp8Scaling scaling) {
-  constexpr std::array<std::string_view, 3> kNames = {"delayed", "current", "blocks"};
-  return kNames[static_cast<std::size_t>(scaling)];
-}
-
-std::string_view to_text(GraphScope scope) {
-  constexpr std::array<std::string_view, 4> kNames = {"dense", "router", "attention", "layer"};
-  return kNames[static_cast<std::size_t>(scope)];
-}
-
-std::string_view to_text(Softmax softmax) {
-  constexpr std::array<std::string_view, 3> kNames = {"megatron", "eager", "compiled"};
-  return kNames[static_cast<std::size_t>(softmax)];
-}
-
-std::string_view to_text(AmaxRanks ranks) {
-  constexpr std::array<std::string_view, 3> kNames = {"none", "model", "all"};
-  return kNames[static_cast<std::size_t>(ranks)];
-}
-
 namespace {
 
+constexpr std::array<std::string_view, 5> kRecomputations = {"none", "selective", "full",
+                                                             "products", "operators"};
+constexpr std::array<std::string_view, 4> kContexts = {"ring", "all-gather", "ulysses", "mix"};
+constexpr std::array<std::string_view, 4> kMeshes = {"1d", "2d", "2.5d", "3d"};
+constexpr std::array<std::string_view, 3> kAxisNames = {"columns", "rows", "depth"};
+constexpr std::array<std::string_view, 3> kInsides = {"dp", "cp", "tp"};
+constexpr std::array<std::string_view, 2> kBroadcasts = {"pipelined", "binomial"};
 constexpr std::array<std::string_view, models::kNumVars> kVarNames = {
-    "batch", "seq",   "key-seq", "hidden", "head",   "kv-head", "head-dim",
-    "ffn",   "vocab", "expert",  "latent", "choice", "table",   "rank"};
+    "batch", "seq",    "key-seq", "hidden", "head",  "kv-head", "head-dim", "ffn",
+    "vocab", "expert", "latent",  "choice", "table", "rank",    "positions"};
 
 constexpr int kBitsPerVar = 4;
 
-template <typename Value>
-Value parse_value(std::string_view text, std::string_view where, std::string_view what,
-                  std::initializer_list<Value> values) {
-  std::vector<std::string> names;
-  for (const Value value : values) {
-    if (text == to_text(value)) {
-      return value;
-    }
-    names.emplace_back(to_text(value));
-  }
-  bad_input(where, fmt::format("unknown {} \"{}\"", what, printable(text)),
-            nearest_hint(text, names));
+template <std::size_t kCount, typename Value>
+std::string_view name_of(const std::array<std::string_view, kCount>& names, Value value) {
+  return names[static_cast<std::size_t>(value)];
 }
 
 }  // namespace
@@ -159,7 +80,13 @@ Plan& Plan::operator=(const Plan&) = default;
 Plan& Plan::operator=(Plan&&) noexcept = default;
 Plan::~Plan() = default;
 
-std::string_view to_text(models::Var var) { return kVarNames[static_cast<std::size_t>(var)]; }
+std::string_view to_text(Recompute recompute) { return name_of(kRecomputations, recompute); }
+std::string_view to_text(ContextParallel context) { return name_of(kContexts, context); }
+std::string_view to_text(TensorMesh mesh) { return name_of(kMeshes, mesh); }
+std::string_view to_text(TensorAxis axis) { return name_of(kAxisNames, axis); }
+std::string_view to_text(ExpertsInside inside) { return name_of(kInsides, inside); }
+std::string_view to_text(Broadcasts broadcasts) { return name_of(kBroadcasts, broadcasts); }
+std::string_view to_text(models::Var var) { return name_of(kVarNames, var); }
 
 VarList::VarList(const std::vector<models::Var>& vars) {
   ORRERY_CHECK(vars.size() <= kMax, "too many variables of one axis");
@@ -177,8 +104,10 @@ std::vector<models::Var> VarList::vars() const {
 }
 
 Recompute parse_recompute(std::string_view text, std::string_view where) {
-  return parse_value(text, where, "recomputation",
-                     {Recompute::None, Recompute::Selective, Recompute::Full, Recompute::Products});
+  // Operators have names of their own.
+  constexpr std::size_t kNamed = kRecomputations.size() - 1;
+  return static_cast<Recompute>(
+      index_of_name(std::span(kRecomputations).first(kNamed), text, where, "recomputation"));
 }
 
 void set_recompute(std::string_view text, std::string_view where, BlockPlan& layout) {
@@ -198,59 +127,27 @@ std::string recompute_text(const BlockPlan& layout) {
 }
 
 Broadcasts parse_broadcasts(std::string_view text, std::string_view where) {
-  return parse_value(text, where, "broadcast", {Broadcasts::Pipelined, Broadcasts::Binomial});
+  return parse_named<Broadcasts>(kBroadcasts, text, where, "broadcast");
 }
 
 TensorAxis parse_tensor_axis(std::string_view text, std::string_view where) {
-  return parse_value(text, where, "axis of a tensor-parallel mesh",
-                     {TensorAxis::Columns, TensorAxis::Rows, TensorAxis::Depth});
+  return parse_named<TensorAxis>(kAxisNames, text, where, "axis of a tensor-parallel mesh");
 }
 
 ExpertsInside parse_experts_inside(std::string_view text, std::string_view where) {
-  return parse_value(text, where, "place of expert-parallel ranks",
-                     {ExpertsInside::Data, ExpertsInside::Context, ExpertsInside::Tensor});
-}
-
-Fp8Scaling parse_fp8_scaling(std::string_view text, std::string_view where) {
-  return parse_value(text, where, "scaling",
-                     {Fp8Scaling::Delayed, Fp8Scaling::Current, Fp8Scaling::Blocks});
-}
-
-GraphScope parse_graph_scope(std::string_view text, std::string_view where) {
-  return parse_value(
-      text, where, "scope of graphs",
-      {GraphScope::Dense, GraphScope::Router, GraphScope::Attention, GraphScope::Layer});
-}
-
-Softmax parse_softmax(std::string_view text, std::string_view where) {
-  return parse_value(text, where, "softmax",
-                     {Softmax::Megatron, Softmax::Eager, Softmax::Compiled});
-}
-
-AmaxRanks parse_amax_ranks(std::string_view text, std::string_view where) {
-  return parse_value(text, where, "ranks", {AmaxRanks::None, AmaxRanks::Model, AmaxRanks::All});
+  return parse_named<ExpertsInside>(kInsides, text, where, "place of expert-parallel ranks");
 }
 
 ContextParallel parse_context(std::string_view text, std::string_view where) {
-  return parse_value(text, where, "kind of context parallelism",
-                     {ContextParallel::Ring, ContextParallel::AllGather, ContextParallel::Ulysses,
-                      ContextParallel::Mix});
+  return parse_named<ContextParallel>(kContexts, text, where, "kind of context parallelism");
 }
 
 TensorMesh parse_tensor_mesh(std::string_view text, std::string_view where) {
-  return parse_value(
-      text, where, "tensor-parallel mesh",
-      {TensorMesh::OneD, TensorMesh::TwoD, TensorMesh::TwoAndHalfD, TensorMesh::ThreeD});
+  return parse_named<TensorMesh>(kMeshes, text, where, "tensor-parallel mesh");
 }
 
 models::Var parse_var(std::string_view text, std::string_view where) {
-  for (std::size_t index = 0; index < kVarNames.size(); ++index) {
-    if (text == kVarNames[index]) {
-      return static_cast<models::Var>(index);
-    }
-  }
-  bad_input(where, fmt::format("unknown variable \"{}\"", printable(text)),
-            nearest_hint(text, std::vector<std::string>(kVarNames.begin(), kVarNames.end())));
+  return parse_named<models::Var>(kVarNames, text, where, "variable");
 }
 
 }  // namespace orrery::plan

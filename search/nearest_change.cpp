@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 
 #include "base/error.hpp"
 #include "base/interrupt.hpp"
@@ -22,33 +21,9 @@ namespace {
 constexpr std::uint64_t kMostWork = 400'000;
 // Of all numbers of nodes together, of one, which must not use up what the others need, and of a
 // first look at one.
-constexpr std::uint64_t kWorkOfNodes = 1'000'000;
-constexpr std::uint64_t kMostOfOneNumber = kWorkOfNodes / 2;
-constexpr std::uint64_t kFirstLook = 20'000;
-constexpr Seconds kLongest(60);  // on machines that are slower than any
-
-// What one kind of change may take.
-class Effort {
- public:
-  explicit Effort(std::uint64_t most = kMostWork) : left_(most) {}
-  Options until_first_plan(const Options& options, std::uint64_t most_work) const {
-    Options first = patience_.until_first_plan(options);
-    first.most_work = std::max<std::uint64_t>(1, std::min(left_, most_work));  // 0 is no limit
-    return first;
-  }
-  void spend(const Outcome& outcome) { left_ -= std::min(left_, outcome.work); }
-  bool over() const { return left_ == 0 || patience_.over(); }
-
- private:
-  Patience patience_{kLongest};
-  std::uint64_t left_;
-};
-
-// What a search for any plan came to.
-struct Tried {
-  std::optional<plan::Plan> plan;
-  bool cut_short = false;  // no plan so far
-};
+constexpr FewestNodes<plan::Plan>::Shares kOfNodes = {1'000'000, 500'000, 20'000};
+// Of a search that finds its space empty, which simulates nothing.
+constexpr std::uint64_t kEmptySpace = 1'000;
 
 // Whether all GPUs together hold parameters and optimizer once, which no plan has less of; or they
 // need not.
@@ -63,14 +38,14 @@ bool holds_states(const plan::Plan& base, const Constraints& constraints) {
 }
 
 // The first plan that fits; nothing when none does, none exists or it takes too long.
-Tried first_that_fits(const plan::Plan& base, const Options& options, Effort& effort,
-                      std::uint64_t most_work = kMostWork) {
+Tried<plan::Plan> first_that_fits(const plan::Plan& base, const Options& options, Effort& effort,
+                                  std::uint64_t most_work = kMostWork) {
   try {
     if (!holds_states(base, options.constraints)) {
       return {};
     }
     Outcome outcome = search(base, effort.until_first_plan(options, most_work));
-    effort.spend(outcome);
+    effort.spend(outcome.work);
     if (outcome.best) {
       return {std::move(outcome.best->plan)};
     }
@@ -79,12 +54,14 @@ Tried first_that_fits(const plan::Plan& base, const Options& options, Effort& ef
     if (error.kind() != ErrorKind::BadInput) {
       throw;
     }
+    effort.spend(kEmptySpace);
     return {};
   }
 }
 
 // A change that one search decides.
-void add(Tried tried, const std::string& change, const std::string& kind, NearestChanges& changes) {
+void add(Tried<plan::Plan> tried, const std::string& change, const std::string& kind,
+         NearestChanges& changes) {
   if (tried.plan) {
     changes.found.push_back({change, std::move(*tried.plan)});
   } else if (tried.cut_short) {
@@ -93,14 +70,23 @@ void add(Tried tried, const std::string& change, const std::string& kind, Neares
 }
 
 void leave_out_fixed(const plan::Plan& base, const Options& options, NearestChanges& changes) {
-  const std::vector<std::string> fixed = options.constraints.fixed_texts();
-  for (std::size_t i = 0; i < fixed.size() && !interrupted(); ++i) {
-    Options relaxed = options;
-    relaxed.constraints = options.constraints.without_fixed(i);
-    Effort effort;
-    Tried tried = first_that_fits(base, relaxed, effort);
-    const std::string change = tried.plan ? instead_of(fixed[i], *tried.plan) : "";
-    add(std::move(tried), change, "leaving out " + fixed[i], changes);
+  const std::int64_t gpus = base.cluster.num_gpus();
+  const std::size_t fixed = options.constraints.fixed_texts().size();
+  for (std::size_t i = 0; i < fixed && !interrupted(); ++i) {
+    Effort effort(kMostWork);
+    const auto search_with = [&](const Constraints& constraints) {
+      Options relaxed = options;
+      relaxed.constraints = constraints;
+      return effort.over() ? Tried<plan::Plan>{std::nullopt, true}
+                           : first_that_fits(base, relaxed, effort);
+    };
+    leave_out_one<plan::Plan>(
+        options.constraints, i, {gpus, gpus}, search_with,
+        [](const plan::Plan& plan) -> const plan::Plan& { return plan; },
+        [&](const std::string& change, plan::Plan plan) {
+          changes.found.push_back({change, std::move(plan)});
+        },
+        changes.left_open);
   }
 }
 
@@ -108,7 +94,7 @@ void free_reserve(const plan::Plan& base, const Options& options, NearestChanges
   if (base.memory_reserve.value() > 0) {
     plan::Plan all = base;
     all.memory_reserve = ByteCount();
-    Effort effort;
+    Effort effort(kMostWork);
     add(first_that_fits(all, options, effort),
         fmt::format("no memory reserve instead of {}", format_bytes(base.memory_reserve.bytes())),
         "no memory reserve", changes);
@@ -119,7 +105,7 @@ void allow_offload(const plan::Plan& base, const Options& options, NearestChange
   if (!options.constraints.allows_offload() && base.cluster.node.host_memory.value() > 0) {
     Options offloading = options;
     offloading.constraints.allow("offload");
-    Effort effort;
+    Effort effort(kMostWork);
     add(first_that_fits(base, offloading, effort), "--allow offload", "--allow offload", changes);
   }
 }
@@ -139,73 +125,26 @@ std::optional<plan::Plan> with_setting(const Problem& problem, const std::string
   }
 }
 
-// The fewest nodes more on which there is a plan. All numbers are first looked at shortly, so that
-// one that will do is soon known; what work is left goes to the smaller ones that are open.
-class MoreNodes {
- public:
-  MoreNodes(const Problem& problem, const plan::Plan& base, const Options& options)
-      : problem_(problem), base_(base), options_(options) {}
-
-  void add_to(NearestChanges& changes) {
-    look_at(node_doublings(base_.cluster.num_nodes));
-    if (plan_) {
-      look_at(node_counts_below(fewest_));
-    }
-    if (!open_.empty()) {
-      changes.left_open.push_back(plan_ ? fmt::format("fewer than {} nodes", fewest_)
-                                        : "more nodes");
-    }
-    if (plan_) {
-      changes.found.push_back(
-          {fmt::format("{} nodes ({} GPUs) instead of {}", fewest_,
-                       fewest_ * base_.cluster.node.gpus, base_.cluster.num_nodes),
-           std::move(*plan_)});
-    }
+void more_nodes(const Problem& problem, const plan::Plan& base, const Options& options,
+                NearestChanges& changes) {
+  const auto search_nodes = [&](int nodes, Effort& effort,
+                                std::uint64_t most_work) -> std::optional<Tried<plan::Plan>> {
+    const auto other = with_setting(problem, fmt::format("nodes={}", nodes), base);
+    return other ? std::optional(first_that_fits(*other, options, effort, most_work))
+                 : std::nullopt;
+  };
+  FewestNodes<plan::Plan> nodes(search_nodes, kOfNodes);
+  nodes.look_above(base.cluster.num_nodes);
+  if (const std::string open = nodes.left_open("nodes"); !open.empty()) {
+    changes.left_open.push_back(open);
   }
-
- private:
-  // Of numbers that rise.
-  void look_at(const std::vector<int>& numbers) {
-    try_out(numbers, kFirstLook);
-    std::vector<int> open = numbers;
-    std::erase_if(open, [&](int nodes) { return open_.count(nodes) == 0; });
-    try_out(open, kMostOfOneNumber);
+  if (nodes.plan) {
+    changes.found.push_back(
+        {fmt::format("{} nodes ({} GPUs) instead of {}", nodes.fewest,
+                     nodes.fewest * base.cluster.node.gpus, base.cluster.num_nodes),
+         std::move(*nodes.plan)});
   }
-
-  // Until the first that has a plan; none above it is open any more.
-  void try_out(const std::vector<int>& numbers, std::uint64_t most_work) {
-    for (const int nodes : numbers) {
-      const auto other = with_setting(problem_, fmt::format("nodes={}", nodes), base_);
-      if (!other) {
-        continue;
-      }
-      if (effort_.over()) {
-        open_.insert(nodes);
-        continue;
-      }
-      Tried tried = first_that_fits(*other, options_, effort_, most_work);
-      if (tried.plan) {
-        plan_ = std::move(tried.plan);
-        fewest_ = nodes;
-        open_.erase(open_.lower_bound(nodes), open_.end());
-        return;
-      }
-      if (tried.cut_short) {
-        open_.insert(nodes);
-      } else {
-        open_.erase(nodes);
-      }
-    }
-  }
-
-  const Problem& problem_;
-  const plan::Plan& base_;
-  const Options& options_;
-  Effort effort_{kWorkOfNodes};
-  std::optional<plan::Plan> plan_;
-  int fewest_ = 0;
-  std::set<int> open_;  // numbers whose search was cut short, below those with a plan
-};
+}
 
 // A known GPU in place of this one.
 struct OtherGpu {
@@ -260,9 +199,9 @@ void other_gpu(const Problem& problem, const plan::Plan& base, const Options& op
          !(plan = taken_over(*nothing.closest, others[taker].base, options))) {
     ++taker;
   }
-  const bool is_closest = nothing.closest && !nothing.timed_out;
+  const bool is_closest = nothing.closest_by_categories && !nothing.timed_out;
   const ByteCount need = is_closest ? least_need(base, *nothing.closest) : ByteCount();
-  Effort effort;
+  Effort effort(kMostWork);
   bool open = false;
   const std::size_t end = nothing.timed_out ? 0 : plan ? taker : others.size();
   for (std::size_t index = 0; index < end; ++index) {
@@ -274,7 +213,7 @@ void other_gpu(const Problem& problem, const plan::Plan& base, const Options& op
       open = true;
       break;
     }
-    Tried smaller = first_that_fits(other, options, effort);
+    Tried<plan::Plan> smaller = first_that_fits(other, options, effort);
     if (smaller.plan) {
       taker = index;
       plan = std::move(smaller.plan);
@@ -302,7 +241,7 @@ NearestChanges nearest_changes(const Problem& problem, const plan::Plan& base,
     leave_out_fixed(base, options, changes);
     free_reserve(base, options, changes);
     allow_offload(base, options, changes);
-    MoreNodes(problem, base, options).add_to(changes);
+    more_nodes(problem, base, options, changes);
   }
   other_gpu(problem, base, options, nothing, changes);
   return changes;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // When nothing fits: single changes after which some plan does, each with such a plan. Tried, in
-// this order: leaving out one of --fix (the plan found says what the field becomes: recomputation,
-// a smaller micro-batch, ...), the memory reserve, --allow offload, the fewest nodes more (to an
-// eighth of them), and, of all known GPUs of the vendor, the one with the least memory above this
-// one's. Every change is searched until its first plan, or for so much work, which is counted so
-// that the answer is the same on every machine; what cannot hold parameters and optimizer is not
-// searched. Of GPUs first the one that takes the closest plan as it is.
+// this order: leaving out one of --fix (the plan found says what the field becomes; of fields with
+// an order the nearest value with a plan: a smaller micro-batch, ...), the memory reserve, --allow
+// offload, the fewest nodes more (to an eighth of them), and, of all known GPUs of the vendor, the
+// one with the least memory above this one's. Every change is searched until its first plan, or for
+// so much work, which is counted so that the answer is the same on every machine; what cannot hold
+// parameters and optimizer is not searched. Of GPUs first the one that takes the closest plan as it
+// is.
 #pragma once
 
 #include <string>

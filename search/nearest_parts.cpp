@@ -4,12 +4,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
+#include "base/interrupt.hpp"
 #include "base/quantity_text.hpp"
+#include "base/words.hpp"
 #include "plan/simulation/simulate.hpp"
 
 namespace orrery::search {
 namespace {
+
+constexpr Seconds kLongest(60);  // on machines that are slower than any
+constexpr std::int64_t kMostValue = std::int64_t{1} << 40;
 
 // A field as the plan has it, in the words of --fix; "" for fields that it does not have.
 std::string value_in(const plan::Plan& plan, std::string_view field) {
@@ -54,18 +60,41 @@ std::string value_in(const plan::Plan& plan, std::string_view field) {
   return "";
 }
 
-}  // namespace
-
-Seconds Patience::left() const {
-  const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begun_;
-  return most_ - Seconds(spent.count());
+// What the values of a number divide, 0: there is no such rule; nothing where it has no order.
+std::optional<std::int64_t> modulus_of(std::string_view field, const plan::Plan& plan,
+                                       const Divided& divided) {
+  constexpr std::array<std::string_view, 2> kAny = {"zero", "chunks"};
+  if (is_among(field, kAny)) {
+    return 0;
+  }
+  if (field == "tp" || field == "cp") {
+    return divided.by_ranks;
+  }
+  if (field == "pp" || field == "dp") {
+    return divided.by_stages;
+  }
+  if (field == "micro_batch") {
+    return plan.batch;
+  }
+  return field == "ep" ? std::optional<std::int64_t>(plan.network.spec.moe.experts) : std::nullopt;
 }
 
-Options Patience::until_first_plan(Options options) const {
+}  // namespace
+
+Seconds Effort::seconds_left() const {
+  const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begun_;
+  return kLongest - Seconds(spent.count());
+}
+
+bool Effort::over() const { return interrupted() || left_ == 0 || seconds_left().value() <= 0; }
+
+Options Effort::until_first_plan(Options options, std::uint64_t most_work) const {
   options.gap_fraction = 1;  // any plan will do
   options.top = 0;
+  options.proves_top = false;
   options.interval_draws = 0;
-  const Seconds most = std::max(left(), Seconds(0.001));  // 0 would be no limit
+  options.most_work = std::max<std::uint64_t>(1, std::min(left_, most_work));  // 0 is no limit
+  const Seconds most = std::max(seconds_left(), Seconds(0.001));               // as well
   options.time_limit = options.time_limit.value() > 0 ? std::min(options.time_limit, most) : most;
   return options;
 }
@@ -89,11 +118,53 @@ std::vector<int> node_counts_below(int doubled) {
   return numbers;
 }
 
-std::string instead_of(const std::string& fixed, const plan::Plan& plan) {
+std::optional<std::string> value_instead(const std::string& fixed, const plan::Plan& plan) {
   const std::string field = fixed.substr(0, fixed.find('='));
   const std::string value = value_in(plan, field);
-  return value.empty() ? fmt::format("leave out {}", fixed)
-                       : fmt::format("{}={} instead of {}", field, value, fixed);
+  return value.empty() ? std::nullopt : std::optional(field + "=" + value);
+}
+
+std::string instead_of(const std::string& fixed, const plan::Plan& plan) {
+  const std::optional<std::string> value = value_instead(fixed, plan);
+  return value ? fmt::format("{} instead of {}", *value, fixed)
+               : fmt::format("leave out {}", fixed);
+}
+
+std::vector<std::string> nearer_values(const std::string& fixed, const plan::Plan& found,
+                                       const Divided& divided) {
+  const std::string field = fixed.substr(0, fixed.find('='));
+  const std::string now = value_in(found, field);
+  const std::string before = fixed.substr(std::min(fixed.size(), field.size() + 1));
+  std::vector<std::string> all = {"none", "selective", "full"};  // in their order
+  if (field != "recompute") {
+    all.clear();
+    const std::optional<std::int64_t> modulus = modulus_of(field, found, divided);
+    if (!modulus || now.empty()) {
+      return {};
+    }
+    const std::int64_t from = parse_integer(before, "--fix", 0, kMostValue);
+    const std::int64_t to = parse_integer(now, "--fix", 0, kMostValue);
+    for (std::int64_t value = std::min(from, to); value <= std::max(from, to); ++value) {
+      if (value == from || value == to || *modulus == 0 || (value > 0 && *modulus % value == 0)) {
+        all.push_back(fmt::format("{}", value));
+      }
+    }
+  }
+  auto begin = std::find(all.begin(), all.end(), before);
+  auto end = std::find(all.begin(), all.end(), now);
+  if (begin == all.end() || end == all.end()) {
+    return {};
+  }
+  if (begin > end) {
+    std::reverse(all.begin(), all.end());
+    begin = std::find(all.begin(), all.end(), before);
+    end = std::find(all.begin(), all.end(), now);
+  }
+  std::vector<std::string> between;
+  for (auto value = begin + 1; value < end; ++value) {
+    between.push_back(field + "=" + *value);
+  }
+  return between;
 }
 
 std::vector<topologies::Gpu> larger_gpus(const topologies::Gpu& gpu) {

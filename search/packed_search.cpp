@@ -145,7 +145,7 @@ class LayoutSearch {
 // The schedule that is named; "" for groups of ranks.
 std::string pipeline_of(const Constraints& constraints) {
   for (const std::string& name : constraints.named_schedules()) {
-    if (!sim::find_schedule(name, "--schedule").packs_sequences) {
+    if (!sim::find_schedule(name, "--schedule").traits.packs_sequences) {
       return name;
     }
   }

@@ -11,6 +11,7 @@
 #include "base/interrupt.hpp"
 #include "base/text.hpp"
 #include "plan/replay/memory_replay.hpp"
+#include "search/pareto_log.hpp"
 
 namespace orrery::search {
 namespace {
@@ -33,9 +34,8 @@ ByteCount replayed_peak(const plan::Plan& plan) {
   return most;
 }
 
-ParetoPoint point_of(Outcome& outcome) {
-  ParetoPoint point{std::move(*outcome.best), 0, {}, {}, 0, outcome.lower_bound,
-                    outcome.gap_fraction};
+ParetoPoint point_of(ParetoStep& step) {
+  ParetoPoint point{std::move(*step.found), 0, {}, {}, 0, step.lower_bound, step.gap_fraction};
   const plan::Plan& plan = point.found.plan;
   point.gpus = plan.cluster.num_gpus();
   point.memory = fullest(point.found.simulation);
@@ -46,48 +46,70 @@ ParetoPoint point_of(Outcome& outcome) {
 
 class Walk {
  public:
-  Walk(ParetoFrontier& frontier, const Options& options, ByteCount reserve,
+  Walk(ParetoFrontier& frontier, const Options& options, ByteCount reserve, ParetoLog& log,
        const std::function<void(const ParetoFrontier&)>& done)
-      : frontier_(frontier), options_(options), done_(done) {
+      : frontier_(frontier), options_(options), log_(log), done_(done) {
     options_.top = 0;
     options_.replay_reserve = reserve;  // whatever the categories are held to
+    options_.checkpoint.clear();        // the log is that of all searches
+    options_.resume.clear();
   }
 
   // Nothing when no plan fits or none exists; then `below` says why. With a `cutoff` also nothing
   // when no plan is faster than that, as soon as the bound says so.
   std::optional<ParetoPoint> search(const plan::Plan& base,
                                     std::optional<Seconds> cutoff = std::nullopt) {
+    std::optional<ParetoStep> step = log_.next();
+    if (!step) {
+      step = search_now(base, cutoff);
+      log_.add(*step);
+    }
+    frontier_.below = step->below;
+    if (!step->divides) {
+      return std::nullopt;
+    }
+    ++frontier_.searches;
+    frontier_.plans += step->plans;
+    frontier_.simulated += step->simulated;
+    frontier_.complete = frontier_.complete && !step->ended_early;
+    if (done_) {
+      done_(frontier_);
+    }
+    return step->found ? std::optional(point_of(*step)) : std::nullopt;
+  }
+
+  bool stopped() const { return interrupted(); }
+
+ private:
+  ParetoStep search_now(const plan::Plan& base, std::optional<Seconds> cutoff) {
     Options options = options_;
     std::atomic<bool> beaten = false;
     options.stop = [&] { return beaten.load() || (options_.stop && options_.stop()); };
     const auto progress = [&](const ProgressReport& report) {
       beaten = cutoff && report.bound >= *cutoff;
     };
+    ParetoStep step;
     try {
       Outcome outcome = orrery::search::search(base, options, progress);
-      ++frontier_.searches;
-      frontier_.plans += outcome.plans;
-      frontier_.simulated += outcome.simulated;
-      const bool early = (outcome.interrupted || outcome.timed_out) && !beaten;
-      frontier_.complete = frontier_.complete && !early;
-      frontier_.below = outcome.closest_overflow;
-      if (done_) {
-        done_(frontier_);
-      }
-      if (outcome.best && !beaten) {
-        return point_of(outcome);
+      step.ended_early = (outcome.interrupted || outcome.timed_out) && !beaten;
+      step.lower_bound = outcome.lower_bound;
+      step.gap_fraction = outcome.gap_fraction;
+      step.plans = outcome.plans;
+      step.simulated = outcome.simulated;
+      step.below = outcome.closest_overflow;
+      if (!beaten) {
+        step.found = std::move(outcome.best);
       }
     } catch (const Error& error) {  // no plan divides this part of the cluster
-      frontier_.below = error.what();
+      step.divides = false;
+      step.below = error.what();
     }
-    return std::nullopt;
+    return step;
   }
 
-  bool stopped() const { return interrupted(); }
-
- private:
   ParetoFrontier& frontier_;
   Options options_;
+  ParetoLog& log_;
   const std::function<void(const ParetoFrontier&)>& done_;
 };
 
@@ -232,17 +254,18 @@ ParetoFrontier find_pareto(ParetoKind kind, const Problem& problem, const plan::
                            const std::function<void(const ParetoFrontier&)>& done) {
   ParetoFrontier frontier;
   frontier.kind = kind;
-  Walk walk(frontier, options, base.memory_reserve, done);
+  if (kind == ParetoKind::Cost && base.cluster.gpu.price.value() <= 0) {
+    bad_input("--pareto", fmt::format("no price of {} is known", base.cluster.gpu.name),
+              "give one: --set gpu.price=\"2.50 USD/h\"");
+  }
+  ParetoLog log(to_text(kind), base, options);
+  Walk walk(frontier, options, base.memory_reserve, log, done);
   if (kind == ParetoKind::Memory) {
     against_memory(walk, base, frontier);
     for (ParetoPoint& point : frontier.points) {
       point.replayed = replayed_peak(point.found.plan);
     }
     return frontier;
-  }
-  if (kind == ParetoKind::Cost && base.cluster.gpu.price.value() <= 0) {
-    bad_input("--pareto", fmt::format("no price of {} is known", base.cluster.gpu.name),
-              "give one: --set gpu.price=\"2.50 USD/h\"");
   }
   against_parts(walk, problem, base, frontier);
   return frontier;

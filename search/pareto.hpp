@@ -11,7 +11,8 @@
 //           parts whose peak rate alone rules them out are not searched; those that cannot be
 //           built are named
 //   cost    the same parts: of one part the fastest plan is also the cheapest
-// Deterministic at any number of threads.
+// Deterministic at any number of threads, and after a search that goes on from a checkpoint
+// (pareto_log.hpp).
 #pragma once
 
 #include <cstdint>

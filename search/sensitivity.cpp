@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <utility>
@@ -19,16 +20,23 @@ struct Parameter {
 };
 
 std::string set_to(std::string_view path, double value, std::string_view unit) {
-  return fmt::format("{}={:.17g} {}", path, value, unit);
+  return fmt::format("{}={:.17g}{}{}", path, value, unit.empty() ? "" : " ", unit);
 }
 
-// Every parameter better by `factor`, as --set says it.
-std::vector<Parameter> parameters_of(const topologies::Cluster& cluster, DType precision,
-                                     double factor) {
+// Whether tensors of the plan, or of others of its space, are on the host or its disk.
+bool leaves_gpu(const plan::Plan& plan, const Constraints& constraints) {
+  return constraints.allows_offload() ||
+         std::any_of(plan.blocks.begin(), plan.blocks.end(),
+                     [](const plan::BlockRun& run) { return run.layout.offload.any(); });
+}
+
+// Every parameter better by `factor`, as --set says it; those of the host where it holds tensors.
+std::vector<Parameter> parameters_of(const plan::Plan& base, double factor, bool on_host) {
+  const topologies::Cluster& cluster = base.cluster;
   const topologies::Gpu& gpu = cluster.gpu;
   const topologies::Node& node = cluster.node;
   std::vector<Parameter> parameters = {
-      {"peak rate", fmt::format("gpu.peak.{}", to_text(precision)), {}}};
+      {"peak rate", fmt::format("gpu.peak.{}", to_text(base.precision)), {}}};
   for (std::size_t i = 0; i < kNumDTypes; ++i) {
     if (gpu.peak[i].value() > 0) {
       parameters.back().settings.push_back(
@@ -43,6 +51,8 @@ std::vector<Parameter> parameters_of(const topologies::Cluster& cluster, DType p
     }
   };
   const bool several = cluster.num_nodes > 1;
+  const bool limits_power = base.profile.power.picojoules_per_flop > 0;
+  add("power limit", "gpu.power_watts", limits_power ? gpu.power_watts : 0, factor, "");
   add("HBM bandwidth", "gpu.hbm_bandwidth", gpu.hbm_bandwidth.value(), factor / 1e9, "GB/s");
   const double memory = std::floor(gpu.memory.bytes().value() * factor);
   add("memory", "gpu.memory", memory, 1, "B");
@@ -54,7 +64,19 @@ std::vector<Parameter> parameters_of(const topologies::Cluster& cluster, DType p
       several ? node.scale_out.nic_bandwidth.value() : 0, factor / 1e9, "GB/s");
   add("network latency", "node.scale_out.latency", several ? node.scale_out.latency.value() : 0,
       1e6 / factor, "us");
+  const auto add_ratio = [&](const char* name, const char* path, double ratio) {
+    if (several && ratio > 1) {  // never below 1: as much capacity above as below
+      parameters.push_back({name, path, {set_to(path, std::max(1.0, ratio / factor), "")}});
+    }
+  };
+  add_ratio("oversubscription", "fabric.oversubscription", cluster.fabric.oversubscription);
+  add_ratio("core oversubscription", "fabric.core_oversubscription",
+            cluster.fabric.core_oversubscription);
   add("host link", "node.host.link_per_gpu", node.host_link_per_gpu.value(), factor / 1e9, "GB/s");
+  add("host memory bandwidth", "node.host.memory_bandwidth",
+      on_host ? node.host_memory_bandwidth.value() : 0, factor / 1e9, "GB/s");
+  add("disk bandwidth", "node.host.disk_bandwidth", on_host ? node.disk_bandwidth.value() : 0,
+      factor / 1e9, "GB/s");
   parameters.push_back({"host rate", "", {}});
   return parameters;
 }
@@ -91,7 +113,8 @@ std::vector<Sensitivity> find_sensitivity(const Problem& problem, const plan::Pl
   how.interval_draws = 0;
   const auto start = std::chrono::steady_clock::now();
   const bool limited = options.time_limit.value() > 0;
-  const std::vector<Parameter> parameters = parameters_of(base.cluster, base.precision, 1 + share);
+  const std::vector<Parameter> parameters =
+      parameters_of(base, 1 + share, leaves_gpu(best.plan, options.constraints));
   for (const Parameter& parameter : parameters) {
     if (interrupted()) {
       break;

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <utility>
 
@@ -144,30 +145,26 @@ PipelineOrder empty_order(const ScheduleParams& params, std::vector<std::uint16_
 }
 
 std::string check_sizes(const ScheduleParams& params) {
-  if (params.stages < 1 || params.micro_batches < 1 || params.chunks < 1) {
-    return fmt::format("stages, micro-batches and chunks must be at least 1, not {}, {} and {}",
-                       params.stages, params.micro_batches, params.chunks);
+  std::string small = first_broken({check_at_least(params.stages, 1, "stages"),
+                                    check_at_least(params.micro_batches, 1, "micro-batches"),
+                                    check_at_least(params.chunks, 1, "chunks")});
+  if (!small.empty()) {
+    return small;
   }
   constexpr std::int64_t kMaxUnits = limits::kMaxPasses / 3;  // forwards, two kinds of gradients
-  const std::int64_t virtual_stages = std::int64_t{params.stages} * params.chunks;
-  const std::int64_t slices = std::max(params.slices, 1);
-  const std::string broken = check_product(virtual_stages, kMaxVirtualStages, "stages x chunks");
-  if (!broken.empty()) {
-    return broken;
+  const Factor stages{"stages", params.stages};
+  const Factor chunks{"chunks", params.chunks};
+  const Factor micro_batches{"micro-batches", params.micro_batches};
+  std::string large = first_broken({check_product({stages, chunks}, kMaxVirtualStages),
+                                    check_product({stages, chunks, micro_batches}, kMaxUnits)});
+  if (large.empty() && params.slices > 1) {
+    large = check_product({stages, chunks, micro_batches, {"slices", params.slices}}, kMaxUnits);
   }
-  const std::int64_t units = virtual_stages * params.micro_batches;
-  const std::string too_many =
-      units > kMaxUnits || slices == 1
-          ? check_product(units, kMaxUnits, "stages x chunks x micro-batches")
-          : check_product(units * slices, kMaxUnits, "stages x chunks x micro-batches x slices");
-  if (!too_many.empty()) {
-    return too_many;
-  }
-  if (params.slices < 1 || params.replicas < 1 || params.iterations < 0 || params.cap < 0) {
-    return fmt::format("slices and replicas must be at least 1, iterations and {} not negative",
-                       params.cap_name);
-  }
-  return "";
+  return large.empty() ? first_broken({check_at_least(params.slices, 1, "slices"),
+                                       check_at_least(params.replicas, 1, "replicas"),
+                                       check_at_least(params.iterations, 0, "iterations"),
+                                       params.cap < 0 ? check_no_cap(params) : ""})
+                       : large;
 }
 
 std::string check_one_chunk(const ScheduleParams& params) { return check_chunks(params, 1); }
@@ -213,13 +210,10 @@ std::string check_heuristic_sizes(const ScheduleParams& params) {
   if (!check_sizes(params).empty()) {
     return "";  // named elsewhere
   }
-  const std::int64_t units = std::int64_t{params.stages} * params.chunks * params.micro_batches;
-  return units <= kMost
-             ? ""
-             : fmt::format(
-                   "this order is searched for: stages x chunks x micro-batches must be at most "
-                   "{}, not {}",
-                   kMost, units);
+  return check_product({{"stages", params.stages},
+                        {"chunks", params.chunks},
+                        {"micro-batches", params.micro_batches}},
+                       kMost, "this order is searched for: ");
 }
 
 std::string check_even_stages(const ScheduleParams& params) {
@@ -229,7 +223,11 @@ std::string check_even_stages(const ScheduleParams& params) {
 }
 
 std::string check_equal_slices(const ScheduleParams& params) {
-  return params.slices_of.empty() ? "" : "all micro-batches have the same number of slices here";
+  return params.slices_of.empty()
+             ? ""
+             : fmt::format(
+                   "all micro-batches have the same number of slices here: set slices to {}",
+                   std::max(params.slices, 1));
 }
 
 std::string check_slices_of(const ScheduleParams& params) {
@@ -238,14 +236,18 @@ std::string check_slices_of(const ScheduleParams& params) {
   return slices.empty() ||
                  (positive && slices.size() == static_cast<std::size_t>(params.micro_batches))
              ? ""
-             : fmt::format("slices of {} micro-batches, each at least 1, are required, not of {}",
-                           params.micro_batches, slices.size());
+             : fmt::format(
+                   "slices of {} micro-batches, each at least 1, are required, not of {}: "
+                   "set {} to {}",
+                   params.micro_batches, slices.size(), positive ? "micro-batches" : "slices",
+                   positive ? slices.size() : 1);
 }
 
 std::string check_one_slice(const ScheduleParams& params) {
   return params.slices == 1 && params.slices_of.empty()
              ? ""
-             : fmt::format("sequences are not sliced here: set slices to 1, not {}", params.slices);
+             : fmt::format("sequences are not sliced here, not into {} either: set slices to 1",
+                           params.slices);
 }
 
 std::string check_no_cap(const ScheduleParams& params) {
@@ -302,8 +304,34 @@ std::string check_at_least(int value, int least, std::string_view what) {
                                       value, field_of(what), least);
 }
 
-std::string check_product(std::int64_t value, std::int64_t most, std::string_view what) {
-  return value <= most ? "" : fmt::format("{} must be at most {}, not {}", what, most, value);
+std::string check_product(std::initializer_list<Factor> factors, std::int64_t most,
+                          std::string_view why) {
+  double product = 1.0;
+  for (const Factor& factor : factors) {
+    product *= static_cast<double>(factor.value);
+  }
+  if (product <= static_cast<double>(most)) {
+    return "";
+  }
+  const auto enough = [&](const Factor& factor) {  // of it, with the others as they are
+    return std::floor(static_cast<double>(most) * static_cast<double>(factor.value) / product);
+  };
+  // The micro-batches are the easiest to change, then the slices, then what stands first.
+  const auto rank = [&](const Factor& factor) {
+    return enough(factor) < 1                ? 3
+           : factor.field == "micro-batches" ? 0
+           : factor.field == "slices"        ? 1
+                                             : 2;
+  };
+  const Factor* const change =
+      std::min_element(factors.begin(), factors.end(),
+                       [&](const Factor& a, const Factor& b) { return rank(a) < rank(b); });
+  std::string names;
+  for (const Factor& factor : factors) {
+    names += fmt::format("{}{}", names.empty() ? "" : " x ", factor.field);
+  }
+  return fmt::format("{}{} must be at most {}, not {:.0f}: set {} to {:.0f}", why, names, most,
+                     product, change->field, std::max(1.0, enough(*change)));
 }
 
 std::string check_warm_up(const ScheduleParams& params, int most, std::string_view meaning) {

@@ -16,6 +16,7 @@
 
 #include "base/sim_time.hpp"
 #include "sim/engine/tags.hpp"
+#include "sim/schedule_traits.hpp"
 
 namespace orrery::sim {
 
@@ -195,35 +196,17 @@ struct Schedule {
   std::string_view description;  // one line
   std::string_view constraints;  // for `orrery list schedules`
   std::string_view source;       // paper and section
-  bool splits_backward;          // B and W apart, else one fused pass
-  bool uses_chunks;              // v > 1 allowed
-  bool synchronous;
-  // "" when the parameters are allowed, else the broken constraint in words.
+  ScheduleTraits traits = {};
+  // "" when the parameters are allowed, else one broken constraint in words and, where a change of
+  // a parameter meets it, that change: "...: set FIELD to N" or "...: leave FIELD out". To report
+  // it, ask refusal() (sim/schedule_changes.hpp), which names all changes that are needed.
   std::string (*check)(const ScheduleParams&);
   PipelineOrder (*order)(const ScheduleParams&);  // parameters must have passed check
   // What the schedule promises: micro-batches of activations that a device holds, at most.
   double (*most_activations)(const ScheduleParams&);
-  bool uses_slices = false;          // n > 1 allowed
-  bool uses_times = false;           // the order depends on ScheduleParams::times
-  bool runs_blocking = false;        // claims to run with rendezvous transfers, too
-  bool cuts_every_backward = false;  // no backward is whole
-  bool two_directions = false;       // two copies of every stage
-  bool joins_passes = false;         // a forward and a backward run as one block
-  bool for_experts = false;          // without experts another schedule is as fast in less memory
-  bool shares_output_layer = false;  // embedding and head are cut over all devices
-  int output_barriers = 0;           // of their passes; 0: all devices run them together
-  bool shares_attention = false;     // devices even out the attention of equal slices
-  bool own_with_one_chunk = false;   // unlike any schedule without chunks, also with v = 1
-  bool fills_frozen = false;         // frozen layers run in idle times, apart from the stages
-  bool cascades = false;             // two trained backbones of one network, each in a direction
-  bool by_modules = false;           // an encoder has stages of its own, apart from the decoder's
-  bool uses_servers = false;         // gradients go to parameter servers, not to data ranks
-  bool pushes_waves = false;         // of these: workers are pipelines, under a clock
-  bool copies_to_host = false;       // activations leave for the host and return, beside the passes
-  bool spreads_attention = false;  // a layer's attention is on all devices, parts beside it on one
-  bool runs_arcs = false;          // gradients and updates are on other devices than the forwards
-  bool packs_sequences = false;    // no pipeline: packs of sequences run on groups of their own
-  bool predicts_weights = false;   // passes use parameters as the next updates will leave them
+  bool runs_blocking = false;       // claims to run with rendezvous transfers, too
+  bool for_experts = false;         // without experts another schedule is as fast in less memory
+  bool own_with_one_chunk = false;  // unlike any schedule without chunks, also with v = 1
   // Plans and the search.
   bool in_plans = false;           // a plan can name it
   std::string_view needs = "";     // what it runs on that plans do not have, if they cannot
@@ -284,11 +267,16 @@ std::string check_one_replica(const ScheduleParams& params);
 std::string check_equal_replicas(const ScheduleParams& params);  // all stages on as many devices
 std::string check_own_iterations(const ScheduleParams& params);
 std::string check_no_rollbacks(const ScheduleParams& params);
-// One parameter, called `what`, within a bound; a product of some; the warm-up from 0 to `most`,
-// with its meaning.
+// One parameter, called `what`, within a bound; a product of some, named `why`; the warm-up from 0
+// to `most`, with its meaning.
 std::string check_at_most(int value, int most, std::string_view what);
 std::string check_at_least(int value, int least, std::string_view what);
-std::string check_product(std::int64_t value, std::int64_t most, std::string_view what);
+struct Factor {
+  std::string_view field;
+  std::int64_t value = 1;
+};
+std::string check_product(std::initializer_list<Factor> factors, std::int64_t most,
+                          std::string_view why = "");
 std::string check_warm_up(const ScheduleParams& params, int most, std::string_view meaning);
 // check_sizes, and none of the parameters that few schedules have: slices, cap, replicas,
 // iterations.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <string_view>
 
 #include "base/error.hpp"
@@ -44,9 +45,9 @@ void set_chunks(int chunks, plan::ModuleCut before, plan::Plan& plan) {
 void set_slices(const ScheduleRequest& request, plan::Plan& plan) {
   const bool cuts = plan::schedule_traits(plan).uses_slices;
   if (request.slices > 1 && !cuts) {
-    bad_input(
-        "--slices", fmt::format("schedule {} does not cut sequences", plan.schedule),
-        fmt::format("leave it out, or name {}", plan::schedules_with(&sim::Schedule::uses_slices)));
+    bad_input("--slices", fmt::format("schedule {} does not cut sequences", plan.schedule),
+              fmt::format("leave it out, or name {}",
+                          plan::schedules_with(&sim::ScheduleTraits::uses_slices)));
   }
   if (request.slices > 0) {
     plan.slices = request.slices;
@@ -73,7 +74,7 @@ int usable_chunks(const plan::Plan& plan, int layers) {
     return plan.chunks;
   }
   const sim::Schedule& schedule = sim::find_schedule(plan.schedule, "schedule");
-  if (!schedule.uses_chunks) {
+  if (!schedule.traits.uses_chunks) {
     return 1;
   }
   for (const int chunks : {plan.chunks, 1, 2, 3, 4}) {
@@ -91,7 +92,8 @@ bool needs_chunks(const plan::Plan& plan) {
     return false;
   }
   const sim::Schedule& schedule = sim::find_schedule(plan.schedule, "schedule");
-  return schedule.uses_chunks && !schedule.own_with_one_chunk && !schedule.uses_slices;
+  return schedule.traits.uses_chunks && !schedule.own_with_one_chunk &&
+         !schedule.traits.uses_slices;
 }
 
 // The plan's own chunks, then few, then of a layer each. Where something else is wrong, the cap or
@@ -157,6 +159,27 @@ SimTime at(const std::vector<SimTime>& times, std::size_t index) {
   return index < times.size() ? times[index] : SimTime{};
 }
 
+// Whether the schedule chooses its order and placement itself, and with one or two chunks either.
+bool tunes_chunks(const plan::Plan& plan) {
+  if (plan.schedule_document != nullptr || plan.pp == 1 ||
+      std::int64_t{2} * plan.pp > plan::layers_of(plan.network)) {
+    return false;
+  }
+  return sim::find_schedule(plan.schedule, "schedule").chooses_placement;
+}
+
+// With the cut that a search would give the stages, where they are not those of the plan.
+ScheduledPlan with_own_cut(const plan::Plan& plan, plan::Plan result, bool other_schedule) {
+  plan::check_plan(result, "schedule");
+  StageCut cut = StageCut::AsPlanned;
+  if (result.pp > 1 && (other_schedule || result.chunks != plan.chunks)) {
+    check_passes(result);
+    cut = cut_for_schedule(plan, result);
+    plan::check_plan(result, "schedule");
+  }
+  return {std::move(result), cut};
+}
+
 }  // namespace
 
 ScheduledPlan with_schedule(const plan::Plan& plan, const ScheduleRequest& request) {
@@ -184,14 +207,21 @@ ScheduledPlan with_schedule(const plan::Plan& plan, const ScheduleRequest& reque
   } else {
     set_fitting_chunks(other_schedule, before, result);
   }
-  plan::check_plan(result, "schedule");
-  StageCut cut = StageCut::AsPlanned;
-  if (result.pp > 1 && (other_schedule || result.chunks != plan.chunks)) {
-    check_passes(result);
-    cut = cut_for_schedule(plan, result);
-    plan::check_plan(result, "schedule");
+  if (request.chunks > 0 || !other_schedule || !tunes_chunks(result)) {
+    return with_own_cut(plan, std::move(result), other_schedule);
   }
-  return {std::move(result), cut};
+  std::optional<ScheduledPlan> best;
+  std::pair<bool, Seconds> least;
+  for (const int chunks : {1, 2}) {
+    plan::Plan tried = result;
+    set_chunks(chunks, before, tried);
+    ScheduledPlan own = with_own_cut(plan, std::move(tried), other_schedule);
+    if (const auto rank = rank_of(own.plan); !best || rank < least) {
+      least = rank;
+      best = std::move(own);
+    }
+  }
+  return *std::move(best);
 }
 
 PlanScheduleRun run_plan_schedule(const ScheduledPlan& scheduled) {
@@ -250,19 +280,10 @@ Json::Object to_json(const PlanScheduleRun& run) {
   return object;
 }
 
-std::string to_text(const PlanScheduleRun& run) {
+namespace {
+
+std::string stage_table(const PlanScheduleRun& run) {
   const plan::Simulation& simulation = run.simulation;
-  std::string text = fmt::format(
-      "{} {}, bubble {}, {} transfers, {}{}\n",
-      simulation.synchronous ? "iteration" : "asynchronous: iteration in steady state",
-      format_duration(simulation.iteration_time), percent_text(simulation.bubble_fraction),
-      run.measures.transfers, format_bytes(largest(simulation.memory).bytes()),
-      simulation.does_not_fit ? " (DOES NOT FIT)" : "");
-  if (!simulation.synchronous) {
-    text += fmt::format("{} per micro-batch, staleness {}, {} weight versions\n",
-                        format_duration(simulation.steady_period), simulation.staleness,
-                        simulation.weight_versions);
-  }
   std::vector<TextTable::Column> columns = {
       {"virtual stage"},
       {"device", Align::Right},
@@ -296,10 +317,11 @@ std::string to_text(const PlanScheduleRun& run) {
     row.push_back(time(at(passes.send_forward, s)));
     stages.add_row(row);
   }
-  text += run.cut == StageCut::AsPlanned
-              ? ""
-              : fmt::format("stages cut anew, {}: {} blocks\n", to_text(run.cut),
-                            fmt::join(run.plan.stage_blocks, ", "));
+  return stages.text();
+}
+
+std::string device_table(const PlanScheduleRun& run) {
+  const plan::Simulation& simulation = run.simulation;
   TextTable devices({{"device"},
                      {"idle", Align::Right},
                      {"peak activations", Align::Right},
@@ -312,7 +334,29 @@ std::string to_text(const PlanScheduleRun& run) {
                      format_bytes((memory.activations + memory.ends).bytes()),
                      format_bytes(memory.total().bytes())});
   }
-  return text + "\n" + stages.text() + "\n" + devices.text();
+  return devices.text();
+}
+
+}  // namespace
+
+std::string to_text(const PlanScheduleRun& run) {
+  const plan::Simulation& simulation = run.simulation;
+  std::string text = fmt::format(
+      "{} {}, bubble {}, {} transfers, {}{}\n",
+      simulation.synchronous ? "iteration" : "asynchronous: iteration in steady state",
+      format_duration(simulation.iteration_time), percent_text(simulation.bubble_fraction),
+      run.measures.transfers, format_bytes(largest(simulation.memory).bytes()),
+      simulation.does_not_fit ? " (DOES NOT FIT)" : "");
+  if (!simulation.synchronous) {
+    text += fmt::format("{} per micro-batch, staleness {}, {} weight versions\n",
+                        format_duration(simulation.steady_period), simulation.staleness,
+                        simulation.weight_versions);
+  }
+  text += run.cut == StageCut::AsPlanned
+              ? ""
+              : fmt::format("stages cut anew, {}: {} blocks\n", to_text(run.cut),
+                            fmt::join(run.plan.stage_blocks, ", "));
+  return text + "\n" + stage_table(run) + "\n" + device_table(run);
 }
 
 std::string comparison_text(const std::vector<PlanScheduleRun>& runs) {

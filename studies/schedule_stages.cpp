@@ -72,12 +72,6 @@ std::vector<Variant> variants_of(const plan::Plan& plan, const plan::Plan& chang
   return variants;
 }
 
-// Those that fit first, then the faster ones.
-std::pair<bool, Seconds> rank_of(const Variant& variant) {
-  const plan::Simulation run = plan::simulate(variant.plan);
-  return {run.does_not_fit.has_value(), run.iteration_time};
-}
-
 }  // namespace
 
 std::string_view to_text(StageCut cut) {
@@ -85,13 +79,18 @@ std::string_view to_text(StageCut cut) {
   return kNames[static_cast<std::size_t>(cut)];
 }
 
+std::pair<bool, Seconds> rank_of(const plan::Plan& plan) {
+  const plan::Simulation run = plan::simulate(plan);
+  return {run.does_not_fit.has_value(), run.iteration_time};
+}
+
 StageCut cut_for_schedule(const plan::Plan& plan, plan::Plan& changed) {
   std::vector<Variant> variants = variants_of(plan, changed);
   Variant* best = &variants.front();
   if (variants.size() > 1) {
-    std::pair<bool, Seconds> least = rank_of(*best);
+    std::pair<bool, Seconds> least = rank_of(best->plan);
     for (Variant& variant : std::span(variants).subspan(1)) {
-      if (const auto rank = rank_of(variant); rank < least) {
+      if (const auto rank = rank_of(variant.plan); rank < least) {
         least = rank;
         best = &variant;
       }

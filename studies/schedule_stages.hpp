@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <utility>
 
 #include "plan/plan.hpp"
 
@@ -15,6 +16,9 @@ namespace orrery::studies {
 
 enum class StageCut : std::uint8_t { AsPlanned, Even, Balanced };
 std::string_view to_text(StageCut cut);  // "as planned", "even", "balanced"
+
+// By which plans are compared: those that fit come first, then the faster ones.
+std::pair<bool, Seconds> rank_of(const plan::Plan& plan);
 
 // `changed` is `plan` with another schedule or number of chunks, which it can run as it is. Of a
 // balanced plan the even and the balanced cut are simulated, and its own where modules are cut

@@ -12,6 +12,9 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "base/words.hpp"
+#include "topologies/link_words.hpp"
+#include "topologies/network_clauses.hpp"
 #include "topologies/words.hpp"
 
 namespace orrery::topologies {
@@ -21,12 +24,10 @@ constexpr std::string_view kDigits = "0123456789";
 constexpr std::size_t kLongestUnit = 10;  // "gigabits/s"
 constexpr int kMostAdapters = 9999;
 
+// Beside the names of links.
 constexpr auto kPlainWords = std::to_array<std::string_view>(
-    {"ib",       "infiniband", "hdr",        "ndr",        "edr",        "xdr",
-     "roce",     "rocev2",     "rdma",       "efa",        "of",         "at",
-     "mellanox", "nvidia",     "connectx-5", "connectx-6", "connectx-7", "connectx-8",
-     "cx-5",     "cx-6",       "cx-7",       "cx-8",       "omni-path",  "ethernet",
-     "osfp",     "qsfp",       "qsfp28",     "qsfp56",     "qsfp112"});
+    {"of", "at", "mellanox", "nvidia", "connectx-5", "connectx-6", "connectx-7", "connectx-8",
+     "cx-5", "cx-6", "cx-7", "cx-8", "omni-path", "osfp", "qsfp", "qsfp28", "qsfp56", "qsfp112"});
 constexpr auto kAdapterWords =
     std::to_array<std::string_view>({"nic", "nics", "hca", "hcas", "adapter", "adapters", "link",
                                      "links", "port", "ports", "rail", "rails"});
@@ -34,14 +35,13 @@ constexpr auto kNodeWords =
     std::to_array<std::string_view>({"node", "server", "machine", "host", "instance", "tray"});
 
 template <std::size_t kSize>
-bool is_among(const std::array<std::string_view, kSize>& words, std::string_view word) {
-  return std::find(words.begin(), words.end(), word) != words.end();
-}
-
-template <std::size_t kSize>
 bool starts_with_any(const std::array<std::string_view, kSize>& words, std::string_view word) {
   return std::any_of(words.begin(), words.end(),
                      [word](std::string_view one) { return word.starts_with(one); });
+}
+
+bool is_plain_word(std::string_view word) {
+  return is_link_word(word) || is_among(word, kPlainWords);
 }
 
 bool is_count(std::string_view word) {
@@ -60,10 +60,13 @@ int spelt_number(std::string_view word) {
   constexpr auto kNumbers = std::to_array<std::pair<std::string_view, int>>({{"one", 1},
                                                                              {"single", 1},
                                                                              {"two", 2},
+                                                                             {"three", 3},
                                                                              {"dual", 2},
                                                                              {"four", 4},
                                                                              {"quad", 4},
+                                                                             {"five", 5},
                                                                              {"six", 6},
+                                                                             {"seven", 7},
                                                                              {"eight", 8}});
   const auto* const found = std::find_if(kNumbers.begin(), kNumbers.end(),
                                          [word](const auto& one) { return one.first == word; });
@@ -80,7 +83,7 @@ bool is_other_thing(std::string_view word) {
   constexpr auto kJoints =
       std::to_array<std::string_view>({"and", "with", "plus", "&", "/", "per"});
   const bool thing = starts_with_any(kThings, word) && !word.starts_with("gpudirect");
-  return thing || is_among(kJoints, word) || !similar_gpu(word).empty();
+  return thing || is_among(word, kJoints) || !similar_gpu(word).empty();
 }
 
 // "4x", "4xHDR", "4-rail", "dual-rail": the count that a word is by itself; 0 for other words.
@@ -112,7 +115,7 @@ int ports_in(std::string_view word) {
 bool is_product_line(std::string_view word) {
   constexpr auto kLines = std::to_array<std::string_view>(
       {"slingshot", "connectx", "bluefield", "cx", "bf", "thor", "cassini"});
-  return is_among(kLines, word);
+  return is_among(word, kLines);
 }
 
 std::string_view last_word(std::string_view text) {
@@ -163,9 +166,9 @@ class BackwardCount {
       const std::string_view number = last_word(clause_);
       clause_ = trim(clause_.substr(0, clause_.size() - number.size()));
       take_ports(number, count_in_words(number));
-    } else if (is_among(kAdapterWords, word)) {
+    } else if (is_adapter_word(word)) {
       adapters_ = true;
-    } else if (!is_among(kPlainWords, word)) {
+    } else if (!is_plain_word(word)) {
       take_unknown(word);
     }
   }
@@ -215,7 +218,7 @@ std::string_view without_share(std::string_view text) {
   }
   const std::string_view unit = first_word(text) == "per" ? trim(text.substr(3)) : "";
   const std::string_view word = first_word(unit);
-  return is_among(kAdapterWords, word) ? trim(unit.substr(word.size())) : text;
+  return is_adapter_word(word) ? trim(unit.substr(word.size())) : text;
 }
 
 // "x8", "HDR x8", "InfiniBand (8 NICs)", "11 x8", "NIC x4", "per port, 8 ports": without the words
@@ -223,8 +226,7 @@ std::string_view without_share(std::string_view text) {
 std::string_view without_plain_words(std::string_view text) {
   text = without_share(text);
   std::string_view word = text.substr(0, text.find_first_of(" (,"));
-  while (!word.empty() &&
-         (is_among(kPlainWords, word) || is_among(kAdapterWords, word) || is_count(word))) {
+  while (!word.empty() && (is_plain_word(word) || is_adapter_word(word) || is_count(word))) {
     text = without_share(text.substr(word.size()));
     word = text.substr(0, text.find_first_of(" (,"));
   }
@@ -252,9 +254,9 @@ int count_in_words(std::string_view word) {
 
 bool is_node_word(std::string_view word) { return starts_with_any(kNodeWords, word); }
 
-bool is_network_word(std::string_view word) {
-  return is_among(kPlainWords, word) || is_among(kAdapterWords, word);
-}
+bool is_adapter_word(std::string_view word) { return is_among(word, kAdapterWords); }
+
+bool is_network_word(std::string_view word) { return is_plain_word(word) || is_adapter_word(word); }
 
 bool is_per_node(std::string_view text) {
   if (text.starts_with('/')) {
@@ -267,18 +269,28 @@ bool is_per_node(std::string_view text) {
 int adapters_named(std::string_view text) {
   constexpr auto kNames =
       std::to_array<std::string_view>({"nic", "nics", "hca", "hcas", "adapter", "adapters"});
-  std::string lower;
-  for (const char c : to_lower(text)) {
-    const bool apart = std::string_view(",;:()").find(c) != std::string_view::npos;
-    lower += c == '/' ? std::string(" per ") : std::string(1, apart ? ' ' : c);
-  }
-  std::vector<std::string_view> words = split(lower, ' ');
-  std::erase(words, std::string_view());
+  const std::vector<std::string> words = words_of(text);
   const auto number = [&](std::size_t at) { return count_in_words(words[at]); };
-  for (std::size_t at = 1; at < words.size(); ++at) {
-    const bool of_gpu = at + 2 < words.size() && words[at + 1] == "per" &&
-                        !starts_with_any(kNodeWords, words[at + 2]);
-    if (!is_among(kNames, words[at]) || of_gpu || number(at - 1) == 0) {
+  // "4 RoCE NICs": the number may stand before one or two words for their kind.
+  const auto number_before = [&](std::size_t noun) {
+    constexpr std::size_t kMostKinds = 2;
+    std::size_t at = noun - 1;
+    while (at > 0 && noun - at <= kMostKinds && number(at) == 0 && !is_other_thing(words[at]) &&
+           words[at].find_first_of("0123456789") == std::string::npos) {
+      --at;
+    }
+    return at;
+  };
+  for (std::size_t noun = 1; noun < words.size(); ++noun) {
+    const std::size_t at = number_before(noun) + 1;
+    const bool of_gpu = noun + 2 < words.size() && words[noun + 1] == "per" &&
+                        !starts_with_any(kNodeWords, words[noun + 2]);
+    // "two GPUs share one NIC", "Slingshot 10 NICs", "PCIe gen 4, RoCE NICs".
+    const bool apart =
+        at < noun && at >= 2 && (is_other_thing(words[at - 2]) || words[at - 2].starts_with("gen"));
+    const bool other =
+        at >= 2 && (words[at - 2].starts_with("shar") || is_product_line(words[at - 2]) || apart);
+    if (!is_among(words[noun], kNames) || of_gpu || other || number(at - 1) == 0) {
       continue;
     }
     const bool part = at >= 3 && words[at - 2] == "of";  // "4 of 8 NICs"
@@ -287,13 +299,25 @@ int adapters_named(std::string_view text) {
   return 0;
 }
 
+int adapters_of_node(std::string_view text) {
+  for (const std::string_view clause : plain_clauses(text)) {
+    const std::vector<std::string> words = words_of_clause(clause);
+    if (words.size() == 4 && is_adapter_word(words[1]) && words[2] == "per" &&
+        is_node_word(words[3])) {
+      return count_in_words(words[0]);
+    }
+  }
+  return 0;
+}
+
 bool names_adapters_behind(std::string_view text) {
   const std::string lower = to_lower(text.substr(0, text.find_first_of(",;()+")));
   const std::vector<std::string_view> words = split(lower, ' ');
-  return words.size() > 1 &&
+  const auto per = std::find(words.begin(), words.end(), "per");
+  const bool of_others = per != words.end() && (per + 1 == words.end() || !is_node_word(per[1]));
+  return words.size() > 1 && !of_others &&
          std::any_of(words.begin() + 1, words.end(),
-                     [](std::string_view word) { return is_among(kAdapterWords, word); }) &&
-         std::find(words.begin(), words.end(), "per") == words.end();
+                     [](std::string_view word) { return is_adapter_word(word); });
 }
 
 AdapterCount adapters_before(std::string_view text, bool before_adapter) {
@@ -321,8 +345,8 @@ int adapters_behind(std::string_view text) {
   }
   const std::string_view word = first_word(text);
   const bool ends =  // "x4 per node", "x 4 RoCE"
-      sign && (word.empty() || word == "per" || is_among(kPlainWords, word));
-  const bool adapters = is_among(kAdapterWords, word.substr(0, word.find('/')));  // "HCAs/node"
+      sign && (word.empty() || word == "per" || is_plain_word(word));
+  const bool adapters = is_adapter_word(word.substr(0, word.find('/')));  // "HCAs/node"
   return ends || adapters || is_per_node(text) ? count : 0;
 }
 
@@ -352,7 +376,7 @@ bool counts_adapters(std::string_view text) {
     word = word.substr(0, word.find('/'));
     const bool number = is_count(before) || spelt_number(before) > 0;
     const bool sign = count_in(before) > 0 && !word.empty() && !is_other_thing(word);
-    if (sign || (number && is_among(kAdapterWords, word)) || word.find("-rail") != word.npos) {
+    if (sign || (number && is_adapter_word(word)) || word.find("-rail") != word.npos) {
       return true;
     }
     before = word;

@@ -15,8 +15,9 @@ struct AdapterCount {
 // The count that a word is, in digits or letters; 0 for other words.
 int count_in_words(std::string_view word);
 
-// Words in lower case: "node", "servers"; of links and adapters ("roce", "nics").
+// Words in lower case: "node", "servers"; "nics"; of links and adapters ("roce", "nics").
 bool is_node_word(std::string_view word);
+bool is_adapter_word(std::string_view word);
 bool is_network_word(std::string_view word);
 
 // Whether "per node" or "/node" begins a text.
@@ -32,6 +33,10 @@ int adapters_behind(std::string_view text);
 // The count of adapters that any of a text's clauses states: "4 NICs, ...", "..., 8 HCAs per node";
 // 0 when there is none.
 int adapters_named(std::string_view text);
+
+// The count of a clause that is of all adapters of a node and says nothing else: "4 NICs per node";
+// 0 when none is.
+int adapters_of_node(std::string_view text);
 
 // Whether the rest of a rate's clause calls it that of adapters, so that a number right before it
 // counts them: "4 200" before "Gb/s NICs".

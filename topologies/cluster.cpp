@@ -13,6 +13,7 @@
 #include "base/limits.hpp"
 #include "base/quantity_text.hpp"
 #include "base/text.hpp"
+#include "base/words.hpp"
 #include "topologies/builder.hpp"
 #include "topologies/documents.hpp"
 #include "topologies/mixed_cluster.hpp"
@@ -201,7 +202,7 @@ void apply(Json& document, const std::string& text, const std::string& where) {
   }
   const std::string_view path = trim(std::string_view(text).substr(0, equals));
   const std::string_view head = split(path, '.').front();
-  if (std::find(kRoots.begin(), kRoots.end(), head) == kRoots.end()) {
+  if (!is_among(head, kRoots)) {
     const std::vector<std::string> roots(kRoots.begin(), kRoots.end());
     bad_input("--set", fmt::format("\"{}\" does not begin with a part of the cluster", shown),
               nearest_hint(head, roots));

@@ -11,6 +11,7 @@
 #include "base/error.hpp"
 #include "base/files.hpp"
 #include "base/text.hpp"
+#include "base/words.hpp"
 
 namespace orrery::topologies {
 namespace {
@@ -75,7 +76,7 @@ std::string key_of(std::string_view text) {
       ++end;
     }
     const std::string_view word = std::string_view(lower).substr(begin, end - begin);
-    if (std::find(kMakers.begin(), kMakers.end(), word) == kMakers.end()) {
+    if (!is_among(word, kMakers)) {
       key += word;
     }
     begin = end;
@@ -100,7 +101,7 @@ std::string sorted_words(std::string_view text) {
                word.find_first_not_of("0123456789") == word.size() - 1) {
       word += 'b';
     }
-    if (!word.empty() && std::find(kSystems.begin(), kSystems.end(), word) == kSystems.end()) {
+    if (!word.empty() && !is_among(word, kSystems)) {
       words.push_back(word);
     }
     word.clear();

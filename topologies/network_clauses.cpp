@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "base/words.hpp"
 
 namespace orrery::topologies {
 namespace {
@@ -73,11 +74,10 @@ bool is_side_label(std::string_view bracket) {
     const std::size_t at = words.find(side);
     words.erase(std::min(at, words.size()), side.size());
   }
-  std::replace_if(
-      words.begin(), words.end(), [](char c) { return c == '/' || c == ',' || c == '&'; }, ' ');
+  words = with_signs_as(words, "/,&", ' ');
   const std::vector<std::string_view> rest = split(words, ' ');
   return std::all_of(rest.begin(), rest.end(), [&](std::string_view word) {
-    return word.empty() || std::find(kFillers.begin(), kFillers.end(), word) != kFillers.end();
+    return word.empty() || is_among(word, kFillers);
   });
 }
 
@@ -152,6 +152,36 @@ bool holds_word(std::string_view text, std::string_view word) {
     }
   }
   return false;
+}
+
+std::vector<std::string> words_of_clause(std::string_view clause) {
+  const std::string lower = to_lower(clause);
+  std::string plain;
+  for (std::size_t at = 0; at < lower.size(); ++at) {
+    const bool of_rate = lower.substr(at, 2) == "/s" && !is_letter_at(lower, at + 2);
+    const bool hyphen = lower[at] == '-' && plain.ends_with("per");
+    plain += lower[at] == '/' && !of_rate ? std::string(" per ")
+                                          : std::string(1, hyphen ? ' ' : lower[at]);
+  }
+  const std::vector<std::string_view> parts = split(plain, ' ');
+  std::vector<std::string> words(parts.begin(), parts.end());
+  std::erase(words, std::string());
+  return words;
+}
+
+std::vector<std::string> words_of(std::string_view text) {
+  return words_of_clause(with_signs_as(text, ",;:()+", ' '));
+}
+
+std::vector<std::string_view> plain_clauses(std::string_view text) {
+  std::vector<std::string_view> clauses;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find_first_of(",;()"), text.size());
+    clauses.push_back(trim(text.substr(0, end)));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  std::erase(clauses, std::string_view());
+  return clauses;
 }
 
 std::string plain_signs(std::string_view text) {

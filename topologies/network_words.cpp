@@ -10,7 +10,9 @@
 #include <utility>
 
 #include "base/text.hpp"
+#include "base/words.hpp"
 #include "topologies/adapter_counts.hpp"
+#include "topologies/link_words.hpp"
 #include "topologies/network_clauses.hpp"
 #include "topologies/rate_words.hpp"
 #include "topologies/words.hpp"
@@ -19,43 +21,6 @@ namespace orrery::topologies {
 namespace {
 
 using RateOf = StatedNetwork::RateOf;
-
-bool mentions(std::string_view text, std::string_view phrase) {
-  return to_lower(text).find(phrase) != std::string::npos;
-}
-
-struct LinkWords {
-  std::string_view phrase;
-  std::string_view link;
-  // A cloud's name stands for its usual network, except beside a node, whose file knows its own.
-  bool is_cloud = false;
-};
-constexpr auto kLinkWords = std::to_array<LinkWords>({{"efa", "efa"},
-                                                      {"aws", "efa", true},
-                                                      {"roce", "roce"},
-                                                      {"omni-path", "omni-path"},
-                                                      {"omnipath", "omni-path"},
-                                                      {"tcp", "ethernet"},
-                                                      {"infiniband", "ib"}});
-
-std::string_view link_of(std::string_view text) {
-  const bool is_node_known = !find_node_in_words(text).empty();
-  for (const LinkWords& words : kLinkWords) {
-    if (mentions(text, words.phrase) && !(words.is_cloud && is_node_known)) {
-      return words.link;
-    }
-  }
-  return holds_word(text, "opa") ? "omni-path" : holds_word(text, "ib") ? "ib" : std::string_view();
-}
-
-// Latency of a 64-byte message between CPUs on one leaf (DeepSeek, arXiv 2505.09343), of EFA and of
-// kernel TCP as the node files have them.
-std::string_view latency_of(std::string_view link) {
-  return link == "ib"         ? "2.8 us"
-         : link == "efa"      ? "15 us"
-         : link == "ethernet" ? "25 us"
-                              : "3.6 us";
-}
 
 // Takes a number of at most `most` digits off the end of a text, which may end in blanks.
 std::optional<int> take_number(std::string_view& text, std::size_t most) {
@@ -81,7 +46,11 @@ int delay_of(std::string_view text) {
   return take_number(before, 4).value_or(0);
 }
 
-double rate_of_generation(std::string_view text);
+// 0 where the text names none.
+double rate_of_generation(std::string_view text) {
+  const std::optional<Generation> generation = find_generation(text);
+  return generation ? generation->gigabits : 0;
+}
 
 // "1:1 400 Gb/s": the number right before a rate is no count.
 bool ends_in_ratio(std::string_view before) {
@@ -140,35 +109,30 @@ std::vector<StatedNetwork> stated_rates(std::string_view text) {
   return rates;
 }
 
-struct Generation {
-  std::string_view word;
-  double gigabits = 0;
-  std::string_view link = "ib";
-};
-
-// Around the word from `begin` to `end`.
-AdapterCount adapters_of_generation(std::string_view text, std::size_t begin, std::size_t end,
-                                    double gigabits) {
-  AdapterCount count = adapters_before(text.substr(0, begin), true);
+AdapterCount adapters_of_generation(std::string_view text, const Generation& generation) {
+  AdapterCount count = adapters_before(text.substr(0, generation.begin), true);
   if (count.nics == 0) {
-    count.nics = adapters_behind(text.substr(end));
+    count.nics = adapters_behind(text.substr(generation.end));
   }
   if (count.nics == 0) {
-    count.nics = adapters_of_rate(text, gigabits);
+    count.nics = adapters_of_rate(text, generation.gigabits);
   }
   return count;
 }
 
 // A generation is that of a port: "2x dual-port HDR100", "dual-port HDR100 x2".
-StatedNetwork network_of_generation(const Generation& generation, std::string_view text,
-                                    std::size_t begin, std::size_t end) {
-  const AdapterCount count = adapters_of_generation(text, begin, end, generation.gigabits);
-  const RateShare share = share_of_rate(text.substr(end), count.nics);
+std::optional<StatedNetwork> stated_generation(std::string_view text) {
+  const std::optional<Generation> generation = find_generation(text);
+  if (!generation) {
+    return std::nullopt;
+  }
+  const AdapterCount count = adapters_of_generation(text, *generation);
+  const RateShare share = share_of_rate(text.substr(generation->end), count.nics);
   StatedNetwork network{.nics = count.nics * count.ports,
-                        .gigabits = generation.gigabits,
+                        .gigabits = generation->gigabits,
                         .of = share.of == RateOf::Gpu ? RateOf::Gpu : RateOf::Nic,
                         .gpus_each = share.gpus,
-                        .link = generation.link};
+                        .link = generation->link};
   if (network.of == RateOf::Gpu) {
     network.nics = count.nics;
     network.gigabits *= count.ports;
@@ -178,54 +142,9 @@ StatedNetwork network_of_generation(const Generation& generation, std::string_vi
   return network;
 }
 
-// Four lanes of an InfiniBand generation, and of other links that come in one rate (Omni-Path 100,
-// HPE Slingshot 11).
-std::optional<StatedNetwork> stated_generation(std::string_view text) {
-  constexpr auto kGenerations = std::to_array<Generation>({{"fdr", 56},
-                                                           {"edr", 100},
-                                                           {"edr100", 100},
-                                                           {"hdr100", 100},
-                                                           {"hdr", 200},
-                                                           {"hdr200", 200},
-                                                           {"ndr200", 200},
-                                                           {"ndr", 400},
-                                                           {"ndr400", 400},
-                                                           {"xdr", 800},
-                                                           {"omni", 100, "omni-path"},
-                                                           {"omnipath", 100, "omni-path"},
-                                                           {"opa", 100, "omni-path"},
-                                                           {"opa100", 100, "omni-path"},
-                                                           {"slingshot11", 200, ""},
-                                                           {"slingshot", 200, ""}});
-  const std::string lower = to_lower(text);
-  for (std::size_t begin = 0; begin < lower.size(); ++begin) {
-    std::size_t end = begin;
-    while (end < lower.size() && (is_letter(lower[end]) || is_digit(lower[end]))) {
-      ++end;
-    }
-    // "8xHDR" is a word as well.
-    const std::size_t sign = lower.find_first_not_of("0123456789", begin);
-    begin += sign > begin && sign < end && lower[sign] == 'x' ? sign + 1 - begin : 0;
-    const std::string_view word = std::string_view(lower).substr(begin, end - begin);
-    for (const Generation& generation : kGenerations) {
-      if (word == generation.word) {
-        return network_of_generation(generation, text, begin, end);
-      }
-    }
-    begin = end;
-  }
-  return std::nullopt;
-}
-
-// 0 where the text names none.
-double rate_of_generation(std::string_view text) {
-  const std::optional<StatedNetwork> generation = stated_generation(text);
-  return generation ? generation->gigabits : 0;
-}
-
 // What counts the adapters of a rate that nothing near it does: a further rate that adds up to it,
-// "800 Gb/s (4 x 200 Gb/s)", or the adapters of another clause, "4 NICs, 200 Gb/s each", "4 HCAs,
-// 200 Gb/s HDR".
+// "800 Gb/s (4 x 200 Gb/s)", or another clause, "4 NICs, 200 Gb/s each", "4 HCAs, 200 Gb/s HDR", "4
+// NICs per node, 200 Gb/s".
 void find_count(std::string_view text, const std::vector<StatedNetwork>& rates,
                 const std::optional<StatedNetwork>& generation, StatedNetwork& network) {
   const auto part = std::find_if(rates.begin(), rates.end(), [&](const StatedNetwork& rate) {
@@ -236,9 +155,20 @@ void find_count(std::string_view text, const std::vector<StatedNetwork>& rates,
     network = *part;
   } else if (network.of == RateOf::Nic || network.of == RateOf::Node) {
     network.nics = adapters_named(text);
-  } else if (const int named = adapters_named(text); adapters && named > 0) {
+  } else if (const int named = adapters ? adapters_named(text) : adapters_of_node(text);
+             named > 0 && network.of == RateOf::Unstated) {
     network.nics = named;
     network.of = RateOf::Nic;
+  }
+}
+
+// "200 Gb/s, 2 GPUs per NIC", "two GPUs share one 200 Gb/s NIC", "HDR, one NIC per GPU".
+void find_sharers(std::string_view text, StatedNetwork& network) {
+  const bool open = network.of == RateOf::Unstated || network.of == RateOf::Nic;
+  if (const int gpus = open && network.nics <= 1 ? gpus_of_adapter(text) : 0; gpus > 0) {
+    network.of = RateOf::Gpu;
+    network.gpus_each = gpus;
+    network.nics = 0;
   }
 }
 
@@ -266,14 +196,13 @@ void find_ports(std::string_view text, StatedNetwork& network) {
   }
 }
 
-// Whose rate it is that says so nowhere near: "NDR per GPU (400 Gb/s)", "one NIC per GPU, 400
-// Gb/s", "400 Gb/s, 3.2 Tb/s per node".
-void find_share(std::string_view text, const std::vector<StatedNetwork>& rates,
+// Whose rate it is that says so nowhere near: "NDR per GPU (400 Gb/s)", "400 Gb/s, 3.2 Tb/s per
+// node".
+void find_share(const std::vector<StatedNetwork>& rates,
                 const std::optional<StatedNetwork>& generation, StatedNetwork& network) {
-  const int gpus = gpus_of_adapter(text);
-  if (gpus > 0 || (generation && generation->of == RateOf::Gpu)) {
+  if (generation && generation->of == RateOf::Gpu) {
     network.of = RateOf::Gpu;
-    network.gpus_each = gpus > 0 ? gpus : generation->gpus_each;
+    network.gpus_each = generation->gpus_each;
     return;
   }
   const auto whole = std::find_if(rates.begin(), rates.end(), [](const StatedNetwork& rate) {
@@ -315,8 +244,9 @@ std::optional<StatedNetwork> parse_network(std::string_view words) {
     find_count(text, rates, generation, *network);
   }
   find_ports(text, *network);
+  find_sharers(text, *network);
   if (network->nics == 0 && network->of == RateOf::Unstated) {
-    find_share(text, rates, generation, *network);
+    find_share(rates, generation, *network);
   }
   network->link = network->link.empty() ? link_of(text) : network->link;
   network->delay_ms = delay_of(text);

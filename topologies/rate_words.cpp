@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "base/words.hpp"
 #include "topologies/adapter_counts.hpp"
 #include "topologies/network_clauses.hpp"
 #include "topologies/words.hpp"
@@ -34,57 +35,55 @@ std::string_view own_clause(std::string_view after) {
   return after.substr(0, std::min(end, kNear));
 }
 
-// In lower case, "/" and "per-" as "per".
-class ShareWords {
- public:
-  explicit ShareWords(std::string_view text) {
-    for (const char c : to_lower(text)) {
-      const bool hyphen = c == '-' && text_.ends_with("per");
-      const bool apart = hyphen || std::string_view(",;:()+").find(c) != std::string_view::npos;
-      text_ += c == '/' ? std::string(" per ") : std::string(1, apart ? ' ' : c);
-    }
-    words_ = split(text_, ' ');
-    std::erase(words_, std::string_view());
-  }
-  ShareWords(const ShareWords&) = delete;
-  ShareWords& operator=(const ShareWords&) = delete;
+using Words = std::vector<std::string>;
 
-  std::size_t size() const { return words_.size(); }
-  std::string_view at(std::size_t index) const {
-    return index < words_.size() ? words_[index] : std::string_view();
-  }
+std::string_view word_at(const Words& words, std::size_t at) {
+  return at < words.size() ? std::string_view(words[at]) : std::string_view();
+}
 
-  // Of "per 2 GPUs", "per pair of GPUs" and the like from the word at `index` on; 0 of others.
-  int gpus_from(std::size_t index) const {
-    if (at(index) != "per" && at(index) != "every") {
-      return 0;
-    }
-    std::size_t next = index + 1;
-    int gpus = count_in_words(at(next));
-    next += gpus > 0 ? 1 : 0;
-    if (gpus == 0 && at(next) == "pair" && at(next + 1) == "of") {
-      gpus = 2;
-      next += 2;
-    }
-    if (!is_gpu(at(next)) || is_node_word(at(next + 1))) {
-      return 0;
-    }
-    return gpus > 0 ? gpus : at(next + 1) == "pair" ? 2 : 1;
-  }
+bool is_gpu(std::string_view word) {
+  return word.starts_with("gpu") || word == "gcd" || word == "gcds";
+}
 
- private:
-  static bool is_gpu(std::string_view word) {
-    return word.starts_with("gpu") || word == "gcd" || word == "gcds";
+// Of "per 2 GPUs", "per pair of GPUs" and the like from the word at `at` on; 0 of others.
+int gpus_from(const Words& words, std::size_t at) {
+  if (word_at(words, at) != "per" && word_at(words, at) != "every") {
+    return 0;
   }
+  std::size_t next = at + 1;
+  int gpus = count_in_words(word_at(words, next));
+  next += gpus > 0 ? 1 : 0;
+  if (gpus == 0 && word_at(words, next) == "pair" && word_at(words, next + 1) == "of") {
+    gpus = 2;
+    next += 2;
+  }
+  if (!is_gpu(word_at(words, next)) || is_node_word(word_at(words, next + 1))) {
+    return 0;
+  }
+  return gpus > 0 ? gpus : word_at(words, next + 1) == "pair" ? 2 : 1;
+}
 
-  std::string text_;
-  std::vector<std::string_view> words_;
-};
+// "2 GPUs per NIC", "two GPUs of a node share a 200 Gb/s NIC"; 0 where the clause does not end so.
+int gpus_before_adapter(std::string_view clause) {
+  const Words words = words_of_clause(clause);
+  if (words.empty() || !is_adapter_word(words.back())) {
+    return 0;
+  }
+  const bool shared = std::any_of(words.begin(), words.end(),
+                                  [](std::string_view word) { return word.starts_with("shar"); });
+  for (std::size_t at = 1; at + 2 < words.size(); ++at) {
+    const bool per = words[at + 1] == "per" && !is_node_word(words[at + 2]);
+    if (is_gpu(words[at]) && (shared || per)) {
+      return count_in_words(words[at - 1]);
+    }
+  }
+  return 0;
+}
 
 int gpus_sharing(std::string_view clause) {
-  const ShareWords words(clause);
-  for (std::size_t index = 0; index < words.size(); ++index) {
-    if (const int gpus = words.gpus_from(index); gpus > 0) {
+  const Words words = words_of(clause);
+  for (std::size_t at = 0; at < words.size(); ++at) {
+    if (const int gpus = gpus_from(words, at); gpus > 0) {
       return gpus;
     }
   }
@@ -191,11 +190,15 @@ bool says_per_port(std::string_view after) {
 
 int gpus_of_adapter(std::string_view text) {
   constexpr auto kAdapters = std::to_array<std::string_view>({"nic", "hca", "adapter", "rail"});
-  const ShareWords words(text);
-  for (std::size_t index = 0; index + 1 < words.size(); ++index) {
-    const bool adapter =
-        std::find(kAdapters.begin(), kAdapters.end(), words.at(index)) != kAdapters.end();
-    if (const int gpus = adapter ? words.gpus_from(index + 1) : 0; gpus > 0) {
+  const Words words = words_of(text);
+  for (std::size_t at = 0; at + 1 < words.size(); ++at) {
+    const bool adapter = is_among(words[at], kAdapters);
+    if (const int gpus = adapter ? gpus_from(words, at + 1) : 0; gpus > 0) {
+      return gpus;
+    }
+  }
+  for (const std::string_view clause : plain_clauses(text)) {
+    if (const int gpus = gpus_before_adapter(clause); gpus > 0) {
       return gpus;
     }
   }

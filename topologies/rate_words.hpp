@@ -27,8 +27,8 @@ bool says_whole_node(std::string_view after);
 // Whether it is called that of a port.
 bool says_per_port(std::string_view after);
 
-// The GPUs that share the adapter which any of a text's clauses says that they have: "one NIC per
-// GPU, ..." (1), "one NIC per 2 GPUs, ..." (2); 0 when none does.
+// The GPUs that share an adapter, as any of a text's clauses says: "one NIC per GPU" (1), "one NIC
+// per 2 GPUs", "2 GPUs per NIC", "two GPUs share a NIC" (2); 0 when none does.
 int gpus_of_adapter(std::string_view text);
 
 // "4x200 IB": a count of adapters times a rate that links have, which needs no unit.

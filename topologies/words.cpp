@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "base/words.hpp"
 #include "topologies/cluster.hpp"
 
 namespace orrery::topologies {
@@ -67,12 +68,15 @@ Words words_of_gpu(std::string_view text) {
   return words;
 }
 
+// "80gb", "80g"; the "8g" of clouds' nodes ("a3-highgpu-8g") counts their GPUs.
 int gigabytes_of(std::string_view word) {
+  constexpr int kLeastOfLetter = 10;
   int gigabytes = 0;
   const char* const end = word.data() + word.size();
   const auto read = std::from_chars(word.data(), end, gigabytes);
   const std::string_view unit = word.substr(static_cast<std::size_t>(read.ptr - word.data()));
-  return read.ec == std::errc() && (unit == "gb" || unit == "g") ? gigabytes : 0;
+  const bool stated = unit == "gb" || (unit == "g" && gigabytes >= kLeastOfLetter);
+  return read.ec == std::errc() && stated ? gigabytes : 0;
 }
 
 int gigabytes_in(const Words& words) {
@@ -104,7 +108,7 @@ Words model_words(const Words& name) {
   Words model;
   for (const std::string& word : name) {
     const bool form = !form_of({word}).empty() || gigabytes_of(word) > 0;
-    if (!form && std::find(kOthers.begin(), kOthers.end(), word) == kOthers.end()) {
+    if (!form && !is_among(word, kOthers)) {
       model.push_back(word);
     }
   }

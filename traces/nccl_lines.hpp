@@ -2,6 +2,7 @@
 // The words of one line of nccl-tests output.
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -9,13 +10,23 @@ namespace orrery::traces {
 
 std::vector<std::string_view> words_of(std::string_view line);
 bool is_number(std::string_view word);  // digits only
-// As many words as a row has, a count and nearly all others numbers, but no size in front.
+// As many words as a row has, a count and nearly all others numbers, but no size in front, or a row
+// behind other words.
 bool is_damaged_row(const std::vector<std::string_view>& words, std::size_t columns);
 // A line without the time, and the stream, that collectors of logs put before it:
-// "2025-06-01T12:00:00.123Z stdout F ...".
+// "2025-06-01T12:00:00.123Z stdout F ...", "[2025-06-01 12:00:00] ...".
 std::string_view without_stamp(std::string_view line);
-// What mpirun --tag-output ("[1,0]<stdout>: ...") and srun --label ("0: ...") put before a line.
+// Without the sequences that colour it on a terminal.
+std::string without_colours(std::string_view line);
+// What mpirun --tag-output ("[1,0]<stdout>: ..."), srun --label ("0: ..."), mpiexec -l ("[0] ..."),
+// torchrun ("[default0]:...") and pdsh ("node0: ...") put before a line.
 std::string_view tag_of(std::string_view line);
+// A tag without the time of mpirun --timestamp-output.
+std::string_view rank_of(std::string_view tag);
+// "NCCL INFO NCCL_ALGO set by environment to Ring." as "NCCL_ALGO=Ring"; "": none.
+std::string forced_setting(const std::vector<std::string_view>& words);
+// "NCCL INFO Using network Socket", "NCCL INFO NET/IB : Using [0]mlx5_0": Socket, IB; "": not said.
+std::string network_in_use(const std::vector<std::string_view>& words);
 // The name in 2.x of a column of 1.x or 2.x.
 std::string_view modern_name(std::string_view column);
 bool starts_timing(std::string_view column);

@@ -68,9 +68,14 @@ class LogReader {
   }
 
   void read_tagged_line(std::string_view line) {
+    std::string plain;
+    if (line.find('\x1b') != line.npos) {
+      line = plain = without_colours(line);
+    }
     line = without_stamp(line);
-    const std::string_view tag = tag_of(line);
-    line = trim(line.substr(tag.size()));
+    const std::string_view before = tag_of(line);
+    const std::string_view tag = rank_of(before);
+    line = trim(line.substr(before.size()));
     if (line.starts_with('#')) {
       read_comment(line.substr(1), tag);
       return;
@@ -84,7 +89,7 @@ class LogReader {
       read_row(words);
     } else if (!columns_.empty() && !ended_ && is_damaged_row(words, columns_.size())) {
       fail(fmt::format("\"{}\" is no size of a row", printable(words.front())),
-           "the file is damaged");
+           "the file is damaged, or something else wrote before the row");
     } else {
       read_fact(words);
     }
@@ -247,20 +252,11 @@ class LogReader {
     }
   }
 
-  // "NCCL INFO NCCL_ALGO set by environment to Ring."
   void read_forced(const std::vector<std::string_view>& words) {
-    for (std::size_t i = 0; i + 5 < words.size(); ++i) {
-      if ((words[i] != "NCCL_ALGO" && words[i] != "NCCL_PROTO") || words[i + 1] != "set" ||
-          words[i + 3] != "environment") {
-        continue;
-      }
-      std::string_view value = words[i + 5];
-      value.remove_suffix(value.ends_with('.') ? 1 : 0);
-      const std::string stated = printable(fmt::format("{}={}", words[i], value));
-      if (std::ranges::find(log_.forced, stated) == log_.forced.end() &&
-          log_.forced.size() < kMaxProblems) {
-        log_.forced.push_back(stated);
-      }
+    const std::string stated = printable(forced_setting(words));
+    if (!stated.empty() && std::ranges::find(log_.forced, stated) == log_.forced.end() &&
+        log_.forced.size() < kMaxProblems) {
+      log_.forced.push_back(stated);
     }
   }
 
@@ -269,6 +265,9 @@ class LogReader {
       read_library(word);
     }
     read_forced(words);
+    if (std::string network = network_in_use(words); !network.empty()) {
+      log_.network = printable(network);
+    }
     for (std::size_t i = 0; i + 1 < words.size(); ++i) {
       if (words[i] == "collective:") {
         set_collective(words[i + 1]);

@@ -76,6 +76,7 @@ struct NcclLog {
   int nodes = 0;
   int gpus_per_node = 0;
   std::string interconnect;
+  std::string network;  // that NCCL says it uses: "IB", "Socket", "AWS"; "": not said
   std::string launch;
   std::vector<std::string> forced;  // "NCCL_ALGO=Ring", as NCCL_DEBUG=INFO says
   std::vector<NcclFailure> failures;

@@ -62,6 +62,8 @@ bool DeviceInfo::has(DType dtype) const {
       return capability >= 89;
     case DType::Fp32:
       return true;
+    case DType::Fp16:
+      return capability >= 70;
     default:
       return capability >= 80;
   }

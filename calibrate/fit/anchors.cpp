@@ -10,7 +10,6 @@
 
 #include "base/quantile.hpp"
 #include "base/text.hpp"
-#include "calibrate/fit/kernel_errors.hpp"
 #include "calibrate/fit/surface_points.hpp"
 
 namespace orrery::calibrate {
@@ -27,6 +26,9 @@ using costmodel::ResidualSet;
 // square shift between stacks, and scatter of the shapes about it. Attention has no such table.
 constexpr double kShiftOfStacks = 0.041;
 constexpr double kScatterOfStacks = 0.057;
+// One site in ten is taken to differ by more than its stack, by some factor of up to two or three.
+constexpr double kShareOfOtherSites = 0.1;
+constexpr double kShiftOfOtherSites = 0.5;
 
 bool is_product(const ResidualKey& key) {
   return key.kind == KernelKind::Gemm || key.kind == KernelKind::GroupedGemm;
@@ -46,6 +48,37 @@ bool is_measured(const ResidualKey& key, const KernelPoints& points) {
     return point->key == key ||
            (rated && point->key.kind == key.kind && share_formula(point->key, key));
   });
+}
+
+constexpr double squared(double x) { return x * x; }
+
+double median_of(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return quantile(values, 0.5);
+}
+
+std::vector<double> deviations_from(double centre, std::vector<double> values) {
+  for (double& value : values) {
+    value = std::abs(value - centre);
+  }
+  return values;
+}
+
+// A normal density, but for the factor that all have.
+double density(double x, double variance) {
+  return std::exp(-x * x / (2 * variance)) / std::sqrt(variance);
+}
+
+// The mean of a shift of which `median` with a variance of `noise` was seen: a mixture of those of
+// software stacks and those of other sites.
+double expected_shift(double median, double noise) {
+  const double of_stacks = squared(kShiftOfStacks);
+  const double of_sites = squared(kShiftOfOtherSites);
+  const double sites = kShareOfOtherSites * density(median, of_sites + noise);
+  const double stacks = (1 - kShareOfOtherSites) * density(median, of_stacks + noise);
+  return median *
+         (stacks * of_stacks / (of_stacks + noise) + sites * of_sites / (of_sites + noise)) /
+         (stacks + sites);
 }
 
 int in_permille(double log_factor) {
@@ -92,6 +125,10 @@ bool Anchors::is_dense(const ResidualKey& key) const {
   return std::find(dense_.begin(), dense_.end(), key) != dense_.end();
 }
 
+void Anchors::release(const ResidualKey& key) {
+  std::erase_if(dense_, [&](const ResidualKey& dense) { return share_formula(dense, key); });
+}
+
 std::vector<ResidualSet> Anchors::sets(const KernelPoints& points) const {
   const std::vector<ResidualSet>& known = base_.kernels.residuals.sets();
   std::vector<ResidualSet> sets;
@@ -127,42 +164,55 @@ std::vector<std::string> Anchors::remarks(const KernelPoints& points) const {
   return lines;
 }
 
-// What the points take beyond the base, in the logarithm, as far as so few can tell.
-double Anchors::shift(const KernelPoints& points) const {
-  if (points.empty()) {
-    return 0;
-  }
+std::vector<double> Anchors::log_errors(const KernelPoints& points) const {
   const DeviceModel burst(gpu_, base_);
   std::vector<double> errors;
   for (const KernelPointOf* point : points) {
     errors.push_back(std::log(point->seconds / predicted_time(*point, burst, burst)));
   }
-  std::sort(errors.begin(), errors.end());
-  // Points scatter about the shift of their stack as stacks do, and as far as the base misses
-  // shapes between its own; a median has pi / 2 times the variance of a mean.
-  const double spread =
-      is_product(points.front()->key) ? base_.spread.gemm : base_.spread.attention;
-  const double between = std::max(0.0, spread * spread - kSoftwareSpread * kSoftwareSpread);
-  const double scatter = kScatterOfStacks * kScatterOfStacks + between;
-  const double doubt = std::numbers::pi / 2 * scatter / (kShiftOfStacks * kShiftOfStacks);
-  const auto count = static_cast<double>(points.size());
-  return quantile(errors, 0.5) * count / (count + doubt);
+  return errors;
 }
 
-// `set` for `key`, whose points, all in bursts, replace what it holds of their shapes.
+// What the points take beyond the base, in the logarithm, as far as so few can tell.
+double Anchors::shift(const KernelPoints& points) const {
+  if (points.empty()) {
+    return 0;
+  }
+  const std::vector<double> errors = log_errors(points);
+  const double median = median_of(errors);
+  // Points scatter about the shift of their stack as stacks do, and as far as the base misses
+  // shapes between its own, or as they are seen to; a median has pi / 2 times the variance of a
+  // mean.
+  const double spread =
+      is_product(points.front()->key) ? base_.spread.gemm : base_.spread.attention;
+  const double between = std::max(0.0, squared(spread) - squared(costmodel::kSoftwareSpread));
+  const double seen = kDeviationOfMedian * median_of(deviations_from(median, errors));
+  const double scatter = std::max(squared(kScatterOfStacks) + between, squared(seen));
+  return expected_shift(median,
+                        std::numbers::pi / 2 * scatter / static_cast<double>(points.size()));
+}
+
+// `set` for `key`, whose points, all in bursts, replace what it holds of their shapes, but for
+// those that it contradicts.
 ResidualSet Anchors::moved(const ResidualSet& set, const ResidualKey& key,
                            const KernelPoints& points) const {
   costmodel::Profile plain = base_;
   plain.kernels = {};
   const DeviceModel formula(gpu_, plain);
   const double shifted = shift(points);
+  const std::vector<double> errors = log_errors(points);
+  const std::vector<double> apart = deviations_from(median_of(errors), errors);
+  const double limit = contradiction_of_few(apart);
   std::map<KernelSizes, int> values;
   for (const costmodel::KernelPoint& point : set.points) {
     values[point.sizes] = in_permille(point.permille / 1000.0 + shifted);
   }
-  for (const KernelPointOf* point : points) {
-    const double bare = predicted_time(*point, formula, formula, false);
-    values[point->sizes] = in_permille(std::log(kernel_seconds(*point, formula, formula) / bare));
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    const KernelPointOf& point = *points[i];
+    if (apart[i] <= limit || points.size() < kFewestToContradict) {
+      const double bare = predicted_time(point, formula, formula, false);
+      values[point.sizes] = in_permille(std::log(kernel_seconds(point, formula, formula) / bare));
+    }
   }
   ResidualSet result{key, {}};
   for (const auto& [sizes, permille] : values) {

@@ -6,7 +6,9 @@
 //
 // How far it moves is an empirical-Bayes mean: the median of n points counts n / (n + d). d is the
 // variance of a median of one, about the shift of its software stack, over the variance of shifts
-// (docs/fidelity.md).
+// (docs/fidelity.md). Shifts have a heavy tail: a median far beyond those of software stacks is of
+// another kind of site (a power cap, other clocks, a library without tuned kernels) and counts
+// whole.
 #pragma once
 
 #include <string>
@@ -26,6 +28,11 @@ class Anchors {
   // `points`: everything that was measured, also what a fold will leave out.
   Anchors(const topologies::Gpu& gpu, const costmodel::Profile& base, const KernelPoints& points);
 
+  // The dense sets.
+  const std::vector<costmodel::ResidualKey>& dense() const { return dense_; }
+  // Lets go of the dense sets on the formula of `key`.
+  void release(const costmodel::ResidualKey& key);
+
   // Whether the formula under `key` stays that of the base.
   bool hold(const costmodel::ResidualKey& key) const;
   // Whether the set of `key` is one of the dense ones that stay below points of its own.
@@ -36,6 +43,8 @@ class Anchors {
   std::vector<std::string> remarks(const KernelPoints& points) const;
 
  private:
+  // Of each point, what it takes beyond the base.
+  std::vector<double> log_errors(const KernelPoints& points) const;
   double shift(const KernelPoints& points) const;
   costmodel::ResidualSet moved(const costmodel::ResidualSet& set, const costmodel::ResidualKey& key,
                                const KernelPoints& points) const;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/random.hpp"
+#include "base/words.hpp"
 #include "calibrate/fit/folds.hpp"
 #include "calibrate/fit/kernel_errors.hpp"
 #include "calibrate/fit/memory.hpp"
@@ -131,8 +132,7 @@ void cross_validate(const topologies::Gpu& gpu, const Casts& casts, CastScale sc
 bool is_warm_cast(const Sample& sample) {
   const auto* memory = std::get_if<MemorySample>(&sample.shape);
   return memory != nullptr && memory->kernel == costmodel::MemoryKernel::Cast &&
-         !sample.flags.cold_l2 &&
-         std::find(kOperations.begin(), kOperations.end(), memory->operation) != kOperations.end();
+         !sample.flags.cold_l2 && is_among(memory->operation, kOperations);
 }
 
 void fit_casts(const topologies::Gpu& gpu, std::span<const Sample> samples, std::uint64_t seed,

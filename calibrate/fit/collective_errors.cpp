@@ -112,6 +112,11 @@ double quantile_of(std::vector<double> values, double share) {
   return quantile(values, share);
 }
 
+double deviation_of_errors(std::vector<double> errors) {
+  constexpr double kIn80Percent = 1.2815515655446004;  // deviations
+  return quantile_of(std::move(errors), 0.8) / kIn80Percent;
+}
+
 std::vector<costmodel::CollectiveError> summed_up(std::span<const LogError> errors,
                                                   const std::string& family) {
   std::map<std::string, std::pair<int, std::vector<double>>> groups;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -18,7 +19,6 @@ namespace {
 
 using costmodel::Profile;
 
-constexpr double kIn80Percent = 1.2815515655446004;  // deviations
 constexpr double kForeignSpread = 1.5;  // of a GPU that only its relatives were measured for
 constexpr std::string_view kAfter = "send_receive";  // "collectives" follows it
 constexpr std::string_view kDefault = "default-";
@@ -82,22 +82,42 @@ std::string source_of(const FamilyFit& fit, const std::string& section, const st
   return "five factors by robust least squares on " + whose;
 }
 
-double spread_of(std::span<const LogError> errors, const std::string& family,
-                 const std::string& group, const std::string& gpu, double otherwise) {
-  std::vector<double> all;
-  bool own = false;
+std::vector<const LogError*> errors_of_group(std::span<const LogError> errors,
+                                             const std::string& group) {
+  std::vector<const LogError*> members;
   for (const LogError& error : errors) {
-    if (error.log->family == family && error_group(*error.log) == group) {
-      all.insert(all.end(), error.left_out.begin(), error.left_out.end());
-      own = own || error.log->gpu == gpu;
+    if (error_group(*error.log) == group && !error.left_out.empty()) {
+      members.push_back(&error);
     }
   }
-  if (all.empty()) {
+  return members;
+}
+
+double deviation_of_logs(const std::vector<const LogError*>& errors) {
+  std::vector<double> all;
+  for (const LogError* error : errors) {
+    all.insert(all.end(), error->left_out.begin(), error->left_out.end());
+  }
+  return deviation_of_errors(std::move(all));
+}
+
+// The logs of few machines do not say how machines differ: those of all families do.
+constexpr std::size_t kFewLogs = 3;
+
+double spread_of_logs(std::span<const LogError> errors, const std::string& family,
+                      const std::string& group, const std::string& gpu, double otherwise) {
+  const std::vector<const LogError*> all = errors_of_group(errors, group);
+  std::vector<const LogError*> members;
+  std::copy_if(all.begin(), all.end(), std::back_inserter(members),
+               [&](const LogError* error) { return error->log->family == family; });
+  if (members.empty()) {
     return otherwise;
   }
-  const double spread =
-      quantile_of(std::move(all), 0.8) / kIn80Percent * (own ? 1 : kForeignSpread);
-  return rounded(spread, 1e3);
+  const double own = deviation_of_logs(members);
+  const double deviation = members.size() < kFewLogs ? std::max(own, deviation_of_logs(all)) : own;
+  const bool is_measured = std::any_of(members.begin(), members.end(),
+                                       [&](const auto* error) { return error->log->gpu == gpu; });
+  return rounded(deviation * (is_measured ? 1 : kForeignSpread), 1e3);
 }
 
 }  // namespace
@@ -131,9 +151,9 @@ Json with_collectives(const Json& document, const std::string& where, const Fami
   profile.collectives.left_out = summed_up(errors, family);
   costmodel::Spreads& spread = profile.spread;
   spread.intra_node_collective =
-      spread_of(errors, family, "one-node", gpu, spread.intra_node_collective);
+      spread_of_logs(errors, family, "one-node", gpu, spread.intra_node_collective);
   spread.inter_node_collective =
-      spread_of(errors, family, "several-nodes", gpu, spread.inter_node_collective);
+      spread_of_logs(errors, family, "several-nodes", gpu, spread.inter_node_collective);
   const Json fitted = costmodel::to_json(profile);
 
   std::vector<std::string> sections = fit.sections();

@@ -68,5 +68,7 @@ std::string error_group(const CollectiveLog& log);
 std::vector<costmodel::CollectiveError> summed_up(std::span<const LogError> errors,
                                                   const std::string& family);
 double quantile_of(std::vector<double> values, double share);  // of any order
+// The standard deviation of normal errors of which four fifths are no larger than of `errors`.
+double deviation_of_errors(std::vector<double> errors);
 
 }  // namespace orrery::calibrate

@@ -45,11 +45,18 @@ double nearest_of(std::vector<double> errors, double share) {
   return nearest_quantile(errors, share);
 }
 
-// A spread is the standard deviation that the 90th percentile of the left-out errors implies, plus
-// what another software stack would change.
-// The 90th percentile of fewer products, of which the other layouts have more, is one outlier.
+// The standard deviation of normal errors that has such a quantile: the 90th percentile, or the
+// median of few, of which the 90th percentile is one outlier.
 constexpr std::size_t kFewestPoints = 20;
-double spread_of(double p90) { return rounded(std::hypot(p90 / 1.645, kSoftwareSpread), 1e4); }
+double deviation_of(const std::vector<double>& errors) {
+  return errors.size() < kFewestPoints ? nearest_of(errors, 0.5) / 0.6745
+                                       : costmodel::deviation_of_p90(nearest_of(errors, 0.9));
+}
+
+// A spread holds what another software stack would change, too; as it was where nothing is known.
+void set_spread(double deviation, double& spread) {
+  spread = deviation >= 0 ? rounded(costmodel::spread_of(deviation), 1e4) : spread;
+}
 
 }  // namespace
 
@@ -68,8 +75,10 @@ void KernelErrors::add(const KernelPointOf& point, double predicted) {
 }
 
 void KernelErrors::tell(costmodel::Profile& profile) const {
-  double gemm_p90 = 0;
-  double attention_p90 = 0;
+  constexpr double kNothing = -1;
+  double products = kNothing;
+  double attention = kNothing;
+  std::vector<double> experts;  // of all layouts, which a step runs alike
   for (const auto& [name, of] : by_class_) {
     const double p90 = nearest_of(of.all, 0.9);
     profile.kernels.accuracy.push_back({.kernel = name,
@@ -78,15 +87,17 @@ void KernelErrors::tell(costmodel::Profile& profile) const {
                                         .p90 = rounded(p90, 1e4),
                                         .large_median = rounded(nearest_of(of.large, 0.5), 1e4),
                                         .measured = measured_range(of.points)});
-    const bool bf16 = of.all.size() >= kFewestPoints &&
-                      (name.starts_with("gemm bf16") || name.starts_with("gemm fp16"));
-    gemm_p90 = bf16 ? std::max(gemm_p90, p90) : gemm_p90;
-    const bool forward = name.starts_with("attention-forward");
-    attention_p90 = forward ? std::max(attention_p90, p90) : attention_p90;
+    if (name.starts_with("gemm bf16") || name.starts_with("gemm fp16")) {
+      products = std::max(products, deviation_of(of.all));
+    } else if (name.starts_with("attention-forward")) {
+      attention = std::max(attention, costmodel::deviation_of_p90(p90));
+    } else if (name.starts_with("grouped-gemm")) {
+      experts.insert(experts.end(), of.all.begin(), of.all.end());
+    }
   }
-  costmodel::Spreads& spread = profile.spread;
-  spread.gemm = gemm_p90 > 0 ? spread_of(gemm_p90) : spread.gemm;
-  spread.attention = attention_p90 > 0 ? spread_of(attention_p90) : spread.attention;
+  set_spread(products, profile.spread.gemm);
+  set_spread(attention, profile.spread.attention);
+  set_spread(experts.empty() ? kNothing : deviation_of(experts), profile.spread.grouped_gemm);
 }
 
 }  // namespace orrery::calibrate

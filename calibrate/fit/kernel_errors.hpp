@@ -12,9 +12,6 @@
 
 namespace orrery::calibrate {
 
-// Medians of the same shapes under three inference stacks differ by 0.01 to 0.05 (repeat tables).
-inline constexpr double kSoftwareSpread = 0.04;
-
 // As profiles state errors: four digits.
 double rounded_quantile(std::vector<double> values, double share);
 
@@ -22,7 +19,8 @@ class KernelErrors {
  public:
   // `predicted` seconds by a fit without the point.
   void add(const KernelPointOf& point, double predicted);
-  // A row of accuracy a class, spreads of GEMMs and of attention where something was left out.
+  // A row of accuracy a class, spreads of GEMMs, of experts and of attention where something was
+  // left out.
   void tell(costmodel::Profile& profile) const;
 
  private:

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include "base/quantile.hpp"
 #include "calibrate/fit/both_passes.hpp"
@@ -24,10 +23,8 @@ using costmodel::Profile;
 using costmodel::ResidualKey;
 using costmodel::ResidualSet;
 
-// Of a formula with four or five parameters. Shapes that differ in rows alone are one group: they
-// say little of the others, and no fold tests them against each other.
-constexpr std::size_t kMinPoints = 24;
-constexpr std::size_t kMinGroups = 10;
+// What a fold leaves of the points that told a formula must still be twice its parameters.
+constexpr std::size_t kFewestInAFold = 10;
 
 std::vector<double> log_errors(const topologies::Gpu& gpu, const Profile& profile,
                                const KernelPoints& points) {
@@ -43,8 +40,9 @@ std::vector<double> log_errors(const topologies::Gpu& gpu, const Profile& profil
 
 class Fitter {
  public:
-  Fitter(const topologies::Gpu& gpu, const Profile& base, const std::string& source)
-      : gpu_(gpu), base_(base), source_(source) {}
+  Fitter(const topologies::Gpu& gpu, const Profile& base, const std::string& source,
+         const ToldFormulas& told)
+      : gpu_(gpu), base_(base), source_(source), told_(told) {}
 
   // `remarks`, if any, take what is odd about the parameters.
   Profile fit(const KernelPoints& stated, const Anchors& anchors,
@@ -120,38 +118,10 @@ class Fitter {
     return {"", std::max(1, gpu_.sm_count), source_, sets};
   }
 
-  static KernelPoints points_of(const KernelPoints& points, const ResidualKey& key) {
-    return select(
-        points, [&](const KernelPointOf& point) { return point.key == key && !point.both_passes; });
-  }
-
-  static KernelPoints forward_bursts(const KernelPoints& points, DType dtype) {
-    return points_of(points, {KernelKind::Gemm, dtype, costmodel::GemmLayout::TN, Load::Burst});
-  }
-
-  // One pass of attention, timed by itself, in the format that most points have.
-  static KernelPoints attention_points(const KernelPoints& points, KernelKind pass, Load load) {
-    KernelPoints most;
-    for (int i = 0; i < kNumDTypes; ++i) {
-      KernelPoints of =
-          points_of(points, {pass, static_cast<DType>(i), costmodel::GemmLayout::TN, load});
-      most = of.size() > most.size() ? std::move(of) : most;
-    }
-    return most;
-  }
-
-  static bool tell_a_formula(const KernelPoints& points) {
-    std::set<std::uint64_t> groups;
-    for (const KernelPointOf* point : points) {
-      groups.insert(point->group);
-    }
-    return points.size() >= kMinPoints && groups.size() >= kMinGroups;
-  }
-
   void fit_gemm(DType dtype, const KernelPoints& points, Profile& profile,
                 std::vector<std::string>* remarks) const {
     const KernelPoints members = forward_bursts(points, dtype);
-    if (!tell_a_formula(members)) {
+    if (!told_.product(dtype) || members.size() < kFewestInAFold) {
       return;
     }
     const auto index = static_cast<std::size_t>(dtype);
@@ -175,7 +145,7 @@ class Fitter {
     }
     apply(fitted(start, members, profile, apply, remarks), profile);
     for (const DType other : followers(dtype, base_.gemm)) {
-      if (!tell_a_formula(forward_bursts(points, other))) {
+      if (!told_.product(other)) {
         GemmParameters& to = profile.gemm[static_cast<std::size_t>(other)];
         const double grouped = to.grouped_fraction;
         to = profile.gemm[index];
@@ -188,7 +158,7 @@ class Fitter {
                      std::vector<std::string>* remarks) const {
     const KernelPoints members =
         attention_points(points, KernelKind::AttentionForward, Load::Burst);
-    if (!tell_a_formula(members)) {
+    if (!told_.attention() || members.size() < kFewestInAFold) {
       return;
     }
     const auto apply = [](const std::vector<double>& x, Profile& to) {
@@ -323,6 +293,7 @@ class Fitter {
   const topologies::Gpu& gpu_;
   const Profile& base_;
   const std::string& source_;
+  const ToldFormulas& told_;
 };
 
 }  // namespace
@@ -342,17 +313,17 @@ std::vector<DType> followers(DType dtype, const costmodel::GemmOfDType& known) {
 
 Profile KernelFitter::fit(const KernelPoints& points, const Anchors& anchors,
                           std::vector<std::string>* remarks) const {
-  return Fitter(gpu_, base_, source_).fit(points, anchors, remarks);
+  return Fitter(gpu_, base_, source_, told_).fit(points, anchors, remarks);
 }
 
 Profile KernelFitter::fit_products(const KernelPoints& points,
                                    std::vector<std::string>* remarks) const {
-  return Fitter(gpu_, base_, source_).fit_products(points, remarks);
+  return Fitter(gpu_, base_, source_, told_).fit_products(points, remarks);
 }
 
 Profile KernelFitter::fit_forward_attention(const KernelPoints& points,
                                             std::vector<std::string>* remarks) const {
-  return Fitter(gpu_, base_, source_).fit_forward_attention(points, remarks);
+  return Fitter(gpu_, base_, source_, told_).fit_forward_attention(points, remarks);
 }
 
 }  // namespace orrery::calibrate

@@ -7,6 +7,7 @@
 
 #include "calibrate/fit/anchors.hpp"
 #include "calibrate/fit/kernel_points.hpp"
+#include "calibrate/fit/told_formulas.hpp"
 #include "costmodel/profile.hpp"
 
 namespace orrery::calibrate {
@@ -15,14 +16,18 @@ namespace orrery::calibrate {
 // alike, tf32 reaches the same share of its peak, and nvfp4 that of fp8 where `known` says so.
 std::vector<DType> followers(DType dtype, const costmodel::GemmOfDType& known);
 
-// Refers to what it was made of.
+// Refers to what it was made of, but for the points.
 class KernelFitter {
  public:
+  // `all`: everything that was measured, also what a fold will leave out.
   KernelFitter(const topologies::Gpu& gpu, const costmodel::Profile& base,
-               const std::string& source)
-      : gpu_(gpu), base_(base), source_(source) {}
+               const std::string& source, const KernelPoints& all)
+      : gpu_(gpu), base_(base), source_(source), told_(all) {}
 
+  const topologies::Gpu& gpu() const { return gpu_; }
   const costmodel::Profile& base() const { return base_; }
+  // The formulas that are fitted.
+  const ToldFormulas& told() const { return told_; }
   // `remarks`, if any, take what is odd about the parameters.
   costmodel::Profile fit(const KernelPoints& points, const Anchors& anchors,
                          std::vector<std::string>* remarks = nullptr) const;
@@ -39,6 +44,7 @@ class KernelFitter {
   const topologies::Gpu& gpu_;
   const costmodel::Profile& base_;
   const std::string& source_;
+  ToldFormulas told_;
 };
 
 }  // namespace orrery::calibrate

@@ -10,13 +10,13 @@
 #include "base/error.hpp"
 #include "base/text.hpp"
 #include "calibrate/fit/anchors.hpp"
-#include "calibrate/fit/both_passes.hpp"
 #include "calibrate/fit/casts.hpp"
 #include "calibrate/fit/folds.hpp"
 #include "calibrate/fit/fp8_attention.hpp"
 #include "calibrate/fit/kernel_fitter.hpp"
 #include "calibrate/fit/kernel_points.hpp"
 #include "calibrate/fit/memory.hpp"
+#include "calibrate/fit/released_anchors.hpp"
 #include "calibrate/fit/unmeasured.hpp"
 #include "calibrate/statistics.hpp"
 
@@ -39,14 +39,15 @@ KernelPoints all_of(const std::vector<KernelPointOf>& points) {
 
 // Short loops of training tables ran in bursts or at a clock that was still low: the bursts of
 // other tables tell which.
-LoadOf load_told_by(const KernelFitter& fitter, const topologies::Gpu& gpu,
-                    std::span<const Sample> samples, std::uint64_t seed) {
+LoadOf load_told_by(const topologies::Gpu& gpu, const Profile& base,
+                    std::span<const Sample> samples, const std::string& source,
+                    std::uint64_t seed) {
   std::vector<std::string> remarks;
-  std::vector<KernelPointOf> points = kernel_points(samples, gpu, fitter.base(), seed, remarks);
+  std::vector<KernelPointOf> points = kernel_points(samples, gpu, base, seed, remarks);
   std::erase_if(points, [](const KernelPointOf& point) { return point.of_training; });
   const KernelPoints all = all_of(points);
   const Profile profile =
-      points.empty() ? fitter.base() : fitter.fit(all, {gpu, fitter.base(), all});
+      points.empty() ? base : KernelFitter(gpu, base, source, all).fit(all, {gpu, base, all});
   return [burst = DeviceModel(gpu, profile),
           hot = DeviceModel(gpu, profile, Load::Sustained)](const KernelPointOf& point) {
     const auto& shape = std::get<costmodel::GemmShape>(point.shape);
@@ -116,17 +117,22 @@ void tell_sections(const KernelPoints& tested, const Anchors& anchors, const Pro
   }
 }
 
-void test_kernels(const topologies::Gpu& gpu, const KernelFitter& fitter,
-                  const KernelPoints& points, const Anchors& anchors, KernelFit& result) {
-  const auto fit_to = [&](const KernelPoints& kept) -> Predict {
-    const Profile without = fitter.fit(kept, anchors);
-    return
-        [burst = DeviceModel(gpu, without), sustained = DeviceModel(gpu, without, Load::Sustained),
-         slower = slower_when_sustained(without.kernels.residuals.sets())](const auto& point) {
-          return predicted_time(point, burst, sustained) / (point.both_passes ? slower : 1.0);
-        };
+// Left-out points are of the shapes that were measured. A formula that was not fitted to them, or a
+// table moved by a few, is no better known elsewhere than before.
+void keep_wider_spreads(const costmodel::Spreads& before, const ToldFormulas& told,
+                        const Anchors& anchors, costmodel::Spreads& spreads) {
+  using costmodel::ResidualKey;
+  const auto is_fitted = [&](const ResidualKey& key) {
+    return told.under(key) && !anchors.hold(key);
   };
-  test_in_folds(points, fit_to, result);
+  const ResidualKey attention{.kind = costmodel::KernelKind::AttentionForward};
+  if (!is_fitted({.dtype = DType::Bf16}) && !is_fitted({.dtype = DType::Fp16})) {
+    spreads.gemm = std::max(spreads.gemm, before.gemm);
+    spreads.grouped_gemm = std::max(spreads.grouped_gemm, before.grouped_gemm);
+  }
+  if (!is_fitted(attention)) {
+    spreads.attention = std::max(spreads.attention, before.attention);
+  }
 }
 
 }  // namespace
@@ -135,12 +141,15 @@ KernelFit fit_kernels(const topologies::Gpu& gpu, const Profile& base,
                       std::span<const Sample> samples, const std::string& source,
                       std::uint64_t seed) {
   KernelFit result;
-  const KernelFitter fitter(gpu, base, source);
-  const LoadOf load_of = power_limited(base) ? load_told_by(fitter, gpu, samples, seed) : LoadOf();
+  const LoadOf load_of =
+      power_limited(base) ? load_told_by(gpu, base, samples, source, seed) : LoadOf();
   const std::vector<KernelPointOf> points =
       kernel_points(samples, gpu, base, seed, result.remarks, load_of);
-  const Anchors anchors(gpu, base, all_of(points));
-  const KernelPoints tested = testable(all_of(points), anchors, base, result);
+  const KernelPoints all = all_of(points);
+  const KernelFitter fitter(gpu, base, source, all);
+  Anchors anchors(gpu, base, all);
+  release_anchors(fitter, all, anchors, result.remarks);
+  const KernelPoints tested = testable(all, anchors, base, result);
   result.profile = base;
   if (!tested.empty()) {
     result.profile = fitter.fit(tested, anchors, &result.remarks);
@@ -149,7 +158,8 @@ KernelFit fit_kernels(const topologies::Gpu& gpu, const Profile& base,
       result.remarks.push_back(line);
     }
     tell_sections(tested, anchors, base, result);
-    test_kernels(gpu, fitter, tested, anchors, result);
+    test_in_folds(tested, fits_of(fitter, anchors), result);
+    keep_wider_spreads(base.spread, fitter.told(), anchors, result.profile.spread);
   }
   fit_memory(gpu, samples, result);
   fit_casts(gpu, samples, seed, result);
@@ -229,6 +239,7 @@ void transfer_kernels(const Profile& from, Profile& to) {
     set_source(to, "casts", fmt::format("transferred from {}", from.name));
   }
   to.spread.gemm = rounded(from.spread.gemm * costmodel::kSpreadWidening, 1e4);
+  to.spread.grouped_gemm = rounded(from.spread.grouped_gemm * costmodel::kSpreadWidening, 1e4);
   to.spread.attention = rounded(from.spread.attention * costmodel::kSpreadWidening, 1e4);
   const std::string text = fmt::format("transferred from {}", from.name);
   for (const auto& section : {"gemm", "attention", "kernels"}) {

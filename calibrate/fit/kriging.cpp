@@ -14,8 +14,8 @@ namespace {
 
 using sim::CommKind;
 
-constexpr int kPasses = 3;
-constexpr double kOutlier = 3;  // deviations
+constexpr int kPasses = 12;     // enough to settle
+constexpr double kOutlier = 2;  // deviations
 constexpr double kJitter = 1e-9;
 
 double square(double value) { return value * value; }
@@ -34,6 +34,10 @@ double kind_correlation(CommKind a, CommKind b, const KrigingPrior& prior) {
   return moves_parts(a) && moves_parts(b) ? prior.gather_scatter : prior.gather_reduce;
 }
 
+bool is_verbs(costmodel::FabricClass fabric) {
+  return fabric == costmodel::FabricClass::InfiniBand || fabric == costmodel::FabricClass::Roce;
+}
+
 // Reduction in the network is another algorithm: its residuals say nothing of rings and trees.
 double fabric_correlation(costmodel::FabricClass a, costmodel::FabricClass b,
                           const KrigingPrior& prior) {
@@ -41,7 +45,7 @@ double fabric_correlation(costmodel::FabricClass a, costmodel::FabricClass b,
     return 1;
   }
   const bool sharp = a == costmodel::FabricClass::Sharp || b == costmodel::FabricClass::Sharp;
-  return sharp ? 0 : prior.fabrics;
+  return sharp ? 0 : is_verbs(a) && is_verbs(b) ? prior.fabrics : prior.plugins;
 }
 
 // Rough at one octave (protocols switch), smooth over many.

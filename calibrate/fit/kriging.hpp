@@ -7,9 +7,10 @@
 //
 //   residual = family(kind, ranks, bytes) + gpu(...) + version(...) + log(bytes) + noise
 //
-// Points that a fit leaves far off get a larger noise and the fit is repeated; a point without
-// neighbours of other logs is followed even where it is an outlier. Memory O(n^2), time O(n^3) for
-// n points; deterministic.
+// Points that a fit leaves far off get a larger noise and the fit is repeated until that settles: a
+// single size that its neighbours contradict is not followed, and of two machines that contradict
+// each other the one nearer to the formula has its say. Memory O(n^2), time O(n^3) for n points;
+// deterministic.
 #pragma once
 
 #include <memory>
@@ -45,7 +46,8 @@ struct KrigingPrior {
   double reach_nodes = 4;
   double gather_scatter = 0.95;  // correlation of kinds
   double gather_reduce = 0.6;
-  double fabrics = 0.7;  // of two networks
+  double fabrics = 0.7;  // of two verbs networks
+  double plugins = 0.3;  // of networks of which one has its own transport, and factors of its own
 };
 
 // Between nodes every log is of another cloud: its points are followed less closely, and a log of

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "base/quantile.hpp"
+#include "base/words.hpp"
 #include "calibrate/fit/casts.hpp"
 #include "calibrate/statistics.hpp"
 #include "costmodel/device_model.hpp"
@@ -25,7 +26,7 @@ constexpr double kBeyondCache = 4;  // times the L2 cache
 // Chains of PyTorch kernels, which the plan counts one by one.
 bool is_eager(const Sample& sample) {
   constexpr std::array<std::string_view, 3> kEager = {"huggingface", "torch", "megatron"};
-  return std::find(kEager.begin(), kEager.end(), sample.implementation) != kEager.end();
+  return is_among(sample.implementation, kEager);
 }
 
 struct Stream {

@@ -273,6 +273,22 @@ void set_errors(std::span<const CollectiveLog> logs, const std::vector<LeftOut>&
   }
 }
 
+// Left-out times lie between sizes of groups that were measured: other groups are no better known
+// than in the base, but no better than these either.
+void widen_spreads(std::span<const CollectiveLog> logs, const std::vector<LeftOut>& points,
+                   costmodel::Spreads& spreads) {
+  std::map<std::string, std::vector<double>> errors;
+  for (const LeftOut& point : points) {
+    errors[point.kernel].push_back(std::abs(point.predicted / point.measured - 1));
+  }
+  for (const CollectiveLog& log : logs) {
+    double& spread =
+        inside_node(log.fabric) ? spreads.intra_node_collective : spreads.inter_node_collective;
+    const double own = rounded(deviation_of_errors(errors[error_group(log)]), 1e3);
+    spread = std::max(spread, own);
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> drop_impossible(std::vector<CollectiveLog>& logs, const Profile& base,
@@ -310,6 +326,7 @@ std::vector<std::string> drop_impossible(std::vector<CollectiveLog>& logs, const
 OwnCollectives fit_own_collectives(std::span<const CollectiveLog> logs, const Profile& base) {
   OwnCollectives fit{moved(logs, base), left_out_times(logs, base)};
   set_errors(logs, fit.left_out, fit.profile);
+  widen_spreads(logs, fit.left_out, fit.profile.spread);
   return fit;
 }
 

@@ -32,15 +32,13 @@ KernelPoints fitted_points(const RelativeSection& section, const std::vector<Ker
   return points;
 }
 
-}  // namespace
-
-void fit_relative(const RelativeSection& section, const topologies::Gpu& gpu,
-                  std::span<const Sample> samples, const std::string& source, std::uint64_t seed,
-                  KernelFit& fit) {
+void fit_formula(const RelativeSection& section, const topologies::Gpu& gpu,
+                 std::span<const Sample> samples, const std::string& source, std::uint64_t seed,
+                 KernelFit& fit) {
   const Profile base = fit.profile;
   const std::vector<KernelPointOf> all = kernel_points(samples, gpu, base, seed, fit.remarks);
-  const KernelFitter fitter(gpu, base, source);
   KernelPoints points = fitted_points(section, all, fit);
+  const KernelFitter fitter(gpu, base, source, points);
   const Profile own = (fitter.*section.fit)(points, &fit.remarks);
   points = select(points, [&](const auto& point) { return section.is_moved(point, base, own); });
   if (points.empty()) {
@@ -70,6 +68,21 @@ void tell_source(const RelativeSection& section, const Profile& base, const std:
   if (known != base.sources.end() && known->text.find(source) == std::string::npos) {
     set_source(profile, std::string(section.name),
                fmt::format("{}; {} {}", source, section.kept, known->text));
+  }
+}
+
+}  // namespace
+
+void fit_relative(const RelativeSection& section, const topologies::Gpu& gpu,
+                  std::span<const Sample> samples, const std::string& source, std::uint64_t seed,
+                  KernelFit& fit) {
+  const Profile base = fit.profile;
+  fit_formula(section, gpu, samples, source, seed, fit);
+  if (section.fit_rest != nullptr) {
+    section.fit_rest(samples, seed, fit);
+  }
+  if (section.is_own(base, fit.profile)) {
+    tell_source(section, base, source, fit.profile);
   }
 }
 

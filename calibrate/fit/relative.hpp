@@ -26,15 +26,15 @@ struct RelativeSection {
   bool (*is_moved)(const KernelPointOf& point, const costmodel::Profile& base,
                    const costmodel::Profile& own);
   void (*take)(const costmodel::Profile& own, costmodel::Profile& profile);
+  bool (*is_own)(const costmodel::Profile& base, const costmodel::Profile& profile);
+  // What other calls say of the section, after its formula; null: nothing does.
+  void (*fit_rest)(std::span<const Sample> samples, std::uint64_t seed, KernelFit& fit) = nullptr;
 };
 
-// Fills the section of fit.profile, which holds the relative's.
+// Fills the section of fit.profile, which holds the relative's, and states its source where it is
+// no longer that.
 void fit_relative(const RelativeSection& section, const topologies::Gpu& gpu,
                   std::span<const Sample> samples, const std::string& source, std::uint64_t seed,
                   KernelFit& fit);
-
-// The source of a section that is no longer that of `base`.
-void tell_source(const RelativeSection& section, const costmodel::Profile& base,
-                 const std::string& source, costmodel::Profile& profile);
 
 }  // namespace orrery::calibrate

@@ -14,6 +14,10 @@ bool is_forward_attention(const KernelPointOf& point) {
          point.key.load == costmodel::Load::Burst && !point.both_passes;
 }
 
+bool has_own_attention(const Profile& base, const Profile& own) {
+  return !(own.attention == base.attention);
+}
+
 constexpr RelativeSection kAttention = {
     .name = "attention",
     .fitted = "of attention on a relative's kernels forward calls",
@@ -21,19 +25,16 @@ constexpr RelativeSection kAttention = {
     .is_fitted = is_forward_attention,
     .fit = &KernelFitter::fit_forward_attention,
     .is_moved = [](const KernelPointOf&, const Profile& base,
-                   const Profile& own) { return !(own.attention == base.attention); },
-    .take = [](const Profile& own, Profile& profile) { profile.attention = own.attention; }};
+                   const Profile& own) { return has_own_attention(base, own); },
+    .take = [](const Profile& own, Profile& profile) { profile.attention = own.attention; },
+    .is_own = has_own_attention,
+    .fit_rest = fit_fp8_attention};
 
 }  // namespace
 
 void fit_relative_attention(const topologies::Gpu& gpu, std::span<const Sample> samples,
                             const std::string& source, std::uint64_t seed, KernelFit& fit) {
-  const Profile base = fit.profile;
   fit_relative(kAttention, gpu, samples, source, seed, fit);
-  fit_fp8_attention(samples, seed, fit);
-  if (!(fit.profile.attention == base.attention)) {
-    tell_source(kAttention, base, source, fit.profile);
-  }
 }
 
 }  // namespace orrery::calibrate

@@ -25,17 +25,15 @@ constexpr RelativeSection kProducts = {
     .is_fitted = is_forward_product,
     .fit = &KernelFitter::fit_products,
     .is_moved = has_own_formula,
-    .take = [](const Profile& own, Profile& profile) { profile.gemm = own.gemm; }};
+    .take = [](const Profile& own, Profile& profile) { profile.gemm = own.gemm; },
+    .is_own = [](const Profile& base,
+                 const Profile& profile) { return profile.gemm != base.gemm; }};
 
 }  // namespace
 
 void fit_relative_gemm(const topologies::Gpu& gpu, std::span<const Sample> samples,
                        const std::string& source, std::uint64_t seed, KernelFit& fit) {
-  const Profile base = fit.profile;
   fit_relative(kProducts, gpu, samples, source, seed, fit);
-  if (fit.profile.gemm != base.gemm) {
-    tell_source(kProducts, base, source, fit.profile);
-  }
 }
 
 }  // namespace orrery::calibrate

@@ -62,7 +62,7 @@ void read_row(const CsvTable& table, std::size_t index, ReadingBuilder& builder,
   header.gpu = gpu_of(header.device);
   header.node = node_of(header.gpu, header.fabric);
   for (const char* column : {"time_us", "time_inplace_us"}) {
-    if (row.text(column).empty()) {
+    if (!row.has(column) || row.text(column).empty()) {
       continue;
     }
     const double seconds = row.number(column) * 1e-6;
@@ -109,7 +109,7 @@ Reading read(const std::string& path, const ReadOptions& options) {
 extern const SampleReader reader_nccl_rows = {
     .name = "nccl-rows",
     .what = "collective times (CSV)",
-    .columns = "gpu,nodes,gpus_per_node,ranks,collective,bytes,time_us,time_inplace_us",
+    .columns = "gpu,nodes,gpus_per_node,ranks,collective,bytes,time_us",
     .read = read,
 };
 

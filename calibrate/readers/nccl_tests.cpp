@@ -159,7 +159,7 @@ Places places_of(const traces::NcclLog& log, ReadingBuilder& builder) {
   return places;
 }
 
-SampleHeader header_of(const traces::NcclLog& log, LaunchMode mode) {
+SampleHeader header_of(const traces::NcclLog& log, const Places& places) {
   SampleHeader header;
   header.device = log.device.empty() ? log.gpu : log.device;
   header.gpu = gpu_of(header.device);
@@ -167,11 +167,14 @@ SampleHeader header_of(const traces::NcclLog& log, LaunchMode mode) {
     header.gpu = gpu_of(log.gpu);
   }
   header.fabric = log.interconnect;
+  if (header.fabric.empty() && places.nodes > 1 && log.network == "Socket") {
+    header.fabric = "TCP sockets";
+  }
   header.node = node_of(header.gpu, header.fabric);
   add_run_facts(header, log.nccl_version, log.launch);
   header.notes.insert(header.notes.end(), log.forced.begin(), log.forced.end());
   if (launch_mode(header) == LaunchMode::Unknown) {
-    set_launch_mode(header, mode);
+    set_launch_mode(header, places.mode);
   }
   return header;
 }
@@ -192,7 +195,7 @@ class RowReader {
       : builder_(builder),
         named_(collective_in_name(builder.path())),
         places_(places_of(log, builder)),
-        header_(header_of(log, places_.mode)) {
+        header_(header_of(log, places_)) {
     if (header_.device.empty()) {
       header_.device = builder.device();
       header_.gpu = gpu_of(header_.device);
@@ -276,9 +279,12 @@ class RowReader {
 
 Reading read(const std::string& path, const ReadOptions& options) {
   ReadingBuilder builder(path, options);
+  const UnpackedText file = read_sound_part(path, limits::kMaxTableFileBytes);
+  if (!file.damage.empty()) {
+    builder.fault(path, file.damage, "copy the file again; --partial uses what comes before");
+  }
   const traces::NcclLog log = traces::parse_nccl_log(
-      read_unpacked(path, limits::kMaxTableFileBytes), path,
-      options.partial ? traces::NcclFaults::Collect : traces::NcclFaults::Throw);
+      file.text, path, options.partial ? traces::NcclFaults::Collect : traces::NcclFaults::Throw);
   report_faults(log, builder);
   if (log.host_times) {
     builder.fault(path, "column \"cputime\": times of the host's calls, not of the collectives",

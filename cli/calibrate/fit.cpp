@@ -176,6 +176,7 @@ void widen(Profile& profile, const Profile& base, const std::string& gpu) {
     spread = spread == before ? spread * costmodel::kSpreadWidening : spread;
   };
   wider(profile.spread.gemm, base.spread.gemm);
+  wider(profile.spread.grouped_gemm, base.spread.grouped_gemm);
   wider(profile.spread.attention, base.spread.attention);
   wider(profile.spread.memory_bound, base.spread.memory_bound);
   wider(profile.spread.intra_node_collective, base.spread.intra_node_collective);
@@ -229,19 +230,22 @@ std::string take_kernels(const FitCommandOptions& options, const topologies::Gpu
                                  costmodel::kSpreadWidening);
 }
 
-int run_fit(const FitCommandOptions& options) {
-  const topologies::Gpu gpu = topologies::load_gpu(options.gpu);
-  std::vector<std::string> inputs = options.files;
-  inputs.insert(inputs.end(), {options.base, options.kernels_from});
-  check_outputs({{"--output", options.output},
-                 {"--sets", options.sets},
-                 {"--plot", options.plot},
-                 json_path(options.common)},
-                inputs);
-  const Profile base = costmodel::load_profile(options.base, gpu);
-  FitSamples samples = read_fit_samples(options, gpu);
-  note_all(calibrate::drop_impossible(samples.collectives.logs, base, options.partial),
-           options.common);
+void add_collectives(const FitSamples& samples, KernelFit& fit) {
+  if (samples.collectives.logs.empty()) {
+    return;
+  }
+  calibrate::OwnCollectives own =
+      calibrate::fit_own_collectives(samples.collectives.logs, fit.profile);
+  fit.profile = std::move(own.profile);
+  for (calibrate::LeftOut& point : own.left_out) {
+    point.kernel = "collectives " + point.kernel;
+    fit.left_out.push_back(std::move(point));
+  }
+}
+
+// With `relative` set to the remark on what is the relative's, where one gives kernels.
+KernelFit fit_all(const FitCommandOptions& options, const topologies::Gpu& gpu, const Profile& base,
+                  FitSamples& samples, std::string& relative) {
   const std::string source = source_text(options, samples);
   const OnRelative on_relative = taken_by_relative(options, samples.wanted);
   KernelFit fit;
@@ -249,21 +253,12 @@ int run_fit(const FitCommandOptions& options) {
   if (!samples.wanted.empty()) {
     fit = calibrate::fit_kernels(gpu, base, samples.wanted, source, options.seed);
   }
-  if (!samples.collectives.logs.empty()) {
-    calibrate::OwnCollectives own =
-        calibrate::fit_own_collectives(samples.collectives.logs, fit.profile);
-    fit.profile = std::move(own.profile);
-    for (calibrate::LeftOut& point : own.left_out) {
-      point.kernel = "collectives " + point.kernel;
-      fit.left_out.push_back(std::move(point));
-    }
-  }
+  add_collectives(samples, fit);
   if (options.kernels_from.empty() && fit.left_out.empty() && is_memory_bound_alone(samples)) {
     bad_input("calibrate fit", "nothing can be fitted to the samples of the files",
               fmt::format("{}", fmt::join(fit.remarks, "; ")));
   }
   set_sources(samples, fit, source, base, fit.profile);
-  std::string relative;
   if (!options.kernels_from.empty()) {
     relative = take_kernels(options, gpu, on_relative, source, fit);
   }
@@ -271,6 +266,10 @@ int run_fit(const FitCommandOptions& options) {
   fit.profile.name = gpu.name;
   fit.profile.calibrated = samples.measured_here;
   fit.profile.power.reference_peak = {};  // those of the GPU file
+  return fit;
+}
+
+void write_fit(const FitCommandOptions& options, const topologies::Gpu& gpu, KernelFit& fit) {
   if (!options.sets.empty()) {
     const std::string file = options.sets.substr(options.sets.find_last_of('/') + 1);
     const auto& sets = fit.profile.kernels.residuals;
@@ -284,6 +283,24 @@ int run_fit(const FitCommandOptions& options) {
                  calibrate::fit_plot(fit.left_out, fmt::format("{}: kernel times", gpu.name)),
                  options.common);
   }
+}
+
+int run_fit(const FitCommandOptions& options) {
+  const topologies::Gpu gpu = topologies::load_gpu(options.gpu);
+  std::vector<std::string> inputs = options.files;
+  inputs.insert(inputs.end(), {options.base, options.kernels_from});
+  check_outputs({{"--output", options.output},
+                 {"--sets", options.sets},
+                 {"--plot", options.plot},
+                 json_path(options.common)},
+                inputs);
+  const Profile base = costmodel::load_profile(options.base, gpu);
+  FitSamples samples = read_fit_samples(options, gpu);
+  note_all(calibrate::drop_impossible(samples.collectives.logs, base, options.partial),
+           options.common);
+  std::string relative;
+  KernelFit fit = fit_all(options, gpu, base, samples, relative);
+  write_fit(options, gpu, fit);
   std::vector<std::string> notes = fit.remarks;
   for (const std::string& line : left_out(samples)) {
     notes.push_back(line);
@@ -315,6 +332,8 @@ void add_calibrate_fit(const Command& app, Action& chosen) {
                   "the GPU that the profile is for, and that of files that name none")
       .required();
   command.add_option("--also", options->also, "samples of this GPU count as those of --gpu");
+  command.add_option("--fabric", options->fabric,
+                     "the network between nodes, in words, of logs that name none");
   command.add_option("--base", options->base,
                      "profile that gives what the samples do not say (default: that of --gpu)");
   command.add_option("--kernels-from", options->kernels_from,

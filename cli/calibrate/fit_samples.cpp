@@ -35,8 +35,12 @@ std::string counts_text(const std::map<std::string, int>& counts) {
 }
 
 // Samples of one file and of a GPU that is asked for.
-void take(const calibrate::SampleFile& file, const std::string& path, FitSamples& samples) {
+void take(const calibrate::SampleFile& file, const std::string& path, const std::string& fabric,
+          FitSamples& samples) {
   calibrate::SampleFile collectives{file.header, {}};
+  if (collectives.header.fabric.empty()) {
+    collectives.header.fabric = fabric;
+  }
   for (const Sample& sample : file.samples) {
     const auto* collective = std::get_if<calibrate::CollectiveSample>(&sample.shape);
     const bool fitted =
@@ -73,7 +77,7 @@ void sort_out(calibrate::SampleFile& file, const std::string& path,
   }
   note_all(calibrate::drop_impossible(file, topologies::load_gpu(name), path, options.partial),
            options.common);
-  take(file, path, samples);
+  take(file, path, options.fabric, samples);
 }
 
 // Nothing where the user wants what can be read and a file holds no such thing.

@@ -19,6 +19,7 @@ struct FitCommandOptions {
   std::vector<std::string> files;
   std::string gpu;
   std::vector<std::string> also;
+  std::string fabric;
   std::string base;
   std::string kernels_from;
   std::string format;

@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "base/text.hpp"
+#include "base/words.hpp"
 
 namespace orrery::cli {
 namespace {
@@ -45,7 +46,7 @@ void check_format(std::string_view option, const std::string& path) {
       std::to_array<std::string_view>({".png", ".jpg", ".jpeg", ".gif", ".webp", ".pdf"});
   fs::path name(path);
   const std::string ending = to_lower(name.extension().string());
-  if (std::find(kOthers.begin(), kOthers.end(), ending) != kOthers.end()) {
+  if (is_among(ending, kOthers)) {
     const bool is_picture =
         option.find("picture") != option.npos || option == "--svg" || option == "--plot";
     bad_input(option, fmt::format("{} is not written as {}", printable(path), ending.substr(1)),

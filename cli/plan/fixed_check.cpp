@@ -11,8 +11,10 @@
 
 #include "base/error.hpp"
 #include "base/text.hpp"
+#include "plan/execution_flags.hpp"
 #include "plan/heads.hpp"
 #include "plan/slices.hpp"
+#include "plan/training_changes.hpp"
 
 namespace orrery::cli {
 namespace {
@@ -190,7 +192,32 @@ class FixedCheck {
     }
   }
 
+  // Where all other degrees are fixed, the replicas follow.
+  void check_shares() const {
+    const Product others = product_of({"tp", "cp", "pp"});
+    const std::int64_t micro_batch = number("micro_batch");
+    if (others.factors < 3 || constraints_.is_fixed("dp")) {
+      return;
+    }
+    const std::int64_t replicas = base_.cluster.num_gpus() / others.value;
+    const std::string dp = fmt::format("{} on {} GPUs leaves dp = {}", others.text,
+                                       base_.cluster.num_gpus(), replicas);
+    if (base_.batch % replicas != 0) {
+      bad_input(kWhere, fmt::format("{}, which does not divide the batch {}", dp, base_.batch));
+    }
+    if (base_.batch / replicas % micro_batch != 0) {
+      bad_input(
+          kWhere,
+          fmt::format("{} and each replica {} of the batch {}, which micro_batch = {} does "
+                      "not divide",
+                      dp, counted(base_.batch / replicas, "sequence"), base_.batch, micro_batch));
+    }
+  }
+
   void check_batch() const {
+    if (!packed_) {
+      check_shares();
+    }
     const Product step = product_of({"dp", "micro_batch"});
     if (!packed_ && base_.batch % step.value != 0) {
       bad_input(kWhere, fmt::format("{} does not divide the batch {}", step.text, base_.batch));
@@ -277,21 +304,12 @@ constexpr std::array kNeedRanks = {
     NeedsRanks{"tp", "sequence_parallel", "false"}, NeedsRanks{"tp", "tensor_parallel", "1d"},
     NeedsRanks{"tp", "expert_tp", "0"}, NeedsRanks{"cp", "context", "ring"}};
 
-bool is_named(std::string_view field, const std::vector<std::string>& texts) {
-  return std::any_of(texts.begin(), texts.end(), [&](const std::string& text) {
-    const std::vector<std::string_view> entries = split(text, ',');
-    return std::any_of(entries.begin(), entries.end(), [&](std::string_view entry) {
-      return trim(entry.substr(0, entry.find('='))) == field;
-    });
-  });
-}
-
 }  // namespace
 
 std::vector<std::string> idle_constraints(const plan::Plan& base,
-                                          const search::Constraints& constraints,
-                                          const std::vector<std::string>& forbidden) {
+                                          const search::Constraints& constraints) {
   std::vector<std::string> remarks;
+  const std::vector<std::string> forbidden = constraints.forbidden_fields();
   for (const Feature& feature : features()) {
     if (feature.has(base.network.spec)) {
       continue;
@@ -299,7 +317,7 @@ std::vector<std::string> idle_constraints(const plan::Plan& base,
     for (const std::string_view field : feature.fields) {
       // check_network() has refused a fixed ep above 1.
       const bool fixed = field != "ep" && constraints.is_fixed(field);
-      if (fixed || is_named(field, forbidden)) {
+      if (fixed || std::find(forbidden.begin(), forbidden.end(), field) != forbidden.end()) {
         remarks.push_back(fmt::format("orrery: {} has no effect: {} {}", field,
                                       base.network.spec.name, feature.lack));
       }
@@ -310,6 +328,15 @@ std::vector<std::string> idle_constraints(const plan::Plan& base,
         !constraints.admits(field, usual)) {
       remarks.push_back(fmt::format("orrery: {} has no effect: {} = 1", field, degree));
     }
+  }
+  const auto flags = plan::lossy_flags();
+  if (constraints.allows_lossy() &&
+      std::none_of(flags.begin(), flags.end(), [&](bool plan::Execution::*flag) {
+        return constraints.is_fixed(plan::flag_name(flag));
+      })) {
+    remarks.emplace_back(
+        "orrery: --allow lossy has no effect: it lets --fix name quantised_gather, "
+        "quantised_reduce and quantised_dispatch");
   }
   if (constraints.is_fixed("tensor_parallel") && !constraints.admits("tensor_parallel", "1d") &&
       constraints.is_fixed("sequence_parallel") &&

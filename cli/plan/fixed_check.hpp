@@ -16,9 +16,8 @@ namespace orrery::cli {
 void check_fixed(const plan::Plan& base, const search::Constraints& constraints, bool packed);
 
 // Fields of --fix and --forbid that mean nothing to this network, and why: "ep_inside has no
-// effect: gpt2-medium has no experts". `forbidden` are the texts of --forbid.
+// effect: gpt2-medium has no experts".
 std::vector<std::string> idle_constraints(const plan::Plan& base,
-                                          const search::Constraints& constraints,
-                                          const std::vector<std::string>& forbidden);
+                                          const search::Constraints& constraints);
 
 }  // namespace orrery::cli

@@ -182,12 +182,12 @@ Json outcome_json(const search::MixedOutcome& outcome) {
 int report_nothing(const search::MixedOutcome& outcome, const plan::MixedPlan& base,
                    const search::Options& how, const PlanOptions& options) {
   const bool stopped = interrupted() || outcome.timed_out;
-  const std::vector<search::MixedNearestChange> changes =
-      stopped ? std::vector<search::MixedNearestChange>()
+  const search::MixedNearestChanges changes =
+      stopped ? search::MixedNearestChanges()
               : search::nearest_changes(problem_of(options), base, how);
   Json list = Json::array();
   std::string text;
-  for (const search::MixedNearestChange& change : changes) {
+  for (const search::MixedNearestChange& change : changes.found) {
     const std::string layout = plan::layout_text(change.plan.shape);
     const std::string replicas = plan::replicas_text(change.plan);
     list.push(Json::Object{{"change", change.change}, {"layout", layout}, {"replicas", replicas}});
@@ -199,6 +199,7 @@ int report_nothing(const search::MixedOutcome& outcome, const plan::MixedPlan& b
                             {"timed_out", outcome.timed_out},
                             {"does_not_fit", outcome.closest_overflow},
                             {"nearest_changes", std::move(list)},
+                            {"changes_left_open", left_open_json(changes.left_open)},
                             {"plan", Json()}});
   }
   note((outcome.closest_overflow.empty()
@@ -209,7 +210,7 @@ int report_nothing(const search::MixedOutcome& outcome, const plan::MixedPlan& b
                           counted(outcome.plans, "plan"),
                           outcome.unexplored > 0 ? "tried so far fits" : "fits",
                           outcome.closest_overflow)) +
-       (text.empty() ? "" : "; a plan fits with any one of:" + text));
+       changes_text(text, changes.left_open));
   return outcome.interrupted ? kInterrupted : kInfeasible;
 }
 
@@ -263,9 +264,13 @@ int plan_mixed(const PlanOptions& options) {
     wrong = search::verify(outcome.alternatives[k]);
   }
   ORRERY_CHECK(wrong.empty(), wrong);
-  const std::string text = outcome_text(outcome);
+  const std::string text = outcome_text(outcome) + restrictions_text(options, how.constraints);
   if (options.output.json) {
-    print_json(outcome_json(outcome));
+    Json document = outcome_json(outcome);
+    if (!options.restrict_files.empty()) {
+      document.set("restrictions", restrictions_json(how.constraints));
+    }
+    print_json(document);
   } else {
     print(text);
   }

@@ -18,6 +18,7 @@
 #include "cli/command/named_files.hpp"
 #include "cli/command/together.hpp"
 #include "models/config_import.hpp"
+#include "search/space/restrictions.hpp"
 #include "topologies/cluster.hpp"
 
 namespace orrery::cli {
@@ -25,6 +26,10 @@ namespace orrery::cli {
 void add_space_options(const Command& command, PlanOptions& options) {
   command.add_option("--space", options.space, "plans to search: homogeneous, per-block")
       .one_of({"homogeneous", "per-block"});
+  command
+      .add_option("--restrict", options.restrict_files,
+                  "JSON file of \"fix\", \"forbid\", \"schedule\" and \"allow\" (repeatable)")
+      .one_value_each();
   command.add_option("--fix", options.fix, "pin fields: tp=8,pp=4,schedule=1f1b (repeatable)")
       .one_value_each();
   command
@@ -35,8 +40,9 @@ void add_space_options(const Command& command, PlanOptions& options) {
                   "only these pipeline schedules: NAME, or a document FILE.json (repeatable)")
       .one_value_each();
   command
-      .add_option("--allow", options.allow,
-                  "choices that are off by default: asynchronous, offload, operators, meshes")
+      .add_option(
+          "--allow", options.allow,
+          "choices that are off by default: asynchronous, lossy, offload, operators, meshes")
       .one_value_each();
   command
       .add_option("--set", options.settings,
@@ -65,8 +71,8 @@ void group_plan_options(const Command& command) {
        {"--batch", "--seq", "--precision", "--set", "--profile", "--memory-reserve"}},
       {"What is served", {"--serve", "--max-first-token", "--max-output-token"}},
       {"Which plans are searched",
-       {"--fix", "--forbid", "--schedule", "--allow", "--space", "--top", "--prove-top", "--gap",
-        "--time-limit"}},
+       {"--fix", "--forbid", "--schedule", "--allow", "--restrict", "--space", "--top",
+        "--prove-top", "--gap", "--time-limit"}},
       {"What else is asked",
        {"--like", "--pareto", "--pareto-picture", "--robust", "--draws", "--seed", "--candidates",
         "--sensitivity"}},
@@ -86,9 +92,14 @@ void check_together(const PlanOptions& options) {
   const Given robust{"--robust", options.doubt.robust};
   const Given sensitivity{"--sensitivity", options.doubt.sensitivity};
   const Given per_block{"--space per-block", options.space == "per-block"};
-  refuse_together(
-      {"--serve", !options.serve.requests.empty()},
-      {like, pareto, robust, sensitivity, per_block, {"--lengths", !options.lengths.empty()}});
+  refuse_together({"--serve", !options.serve.requests.empty()},
+                  {like,
+                   pareto,
+                   robust,
+                   sensitivity,
+                   per_block,
+                   {"--lengths", !options.lengths.empty()},
+                   {"--restrict", !options.restrict_files.empty()}});
   (void)parse_integer(options.jobs, "--jobs", 0, limits::kMaxThreads);
   refuse_together({"--prove-top", options.prove_top}, {{"--serve", !options.serve.requests.empty()},
                                                        pareto,
@@ -166,7 +177,8 @@ search::Problem problem_of(const PlanOptions& options) {
 std::vector<std::string> files_read(const PlanOptions& options) {
   Json named = Json::Array{options.network,        options.cluster, options.profile,
                            options.serve.requests, options.lengths, options.scale.resume};
-  for (const std::vector<std::string>* lists : {&options.schedules, &options.fix}) {
+  for (const std::vector<std::string>* lists :
+       {&options.schedules, &options.fix, &options.restrict_files}) {
     for (const std::string& list : *lists) {
       named.push(list);
     }
@@ -176,6 +188,9 @@ std::vector<std::string> files_read(const PlanOptions& options) {
 
 search::Options search_options(const PlanOptions& options) {
   search::Options result;
+  for (const std::string& path : options.restrict_files) {
+    search::read_restrictions(path, result.constraints);
+  }
   for (const std::string& text : options.fix) {
     result.constraints.fix(text);
   }
@@ -194,6 +209,38 @@ search::Options search_options(const PlanOptions& options) {
   result.top = static_cast<int>(parse_integer(options.top, "--top", 1, 1000)) - 1;
   result.proves_top = options.prove_top;
   return result;
+}
+
+std::string restrictions_text(const PlanOptions& options, const search::Constraints& constraints) {
+  if (options.restrict_files.empty()) {
+    return "";
+  }
+  std::vector<std::string> places = options.restrict_files;
+  places.emplace_back("the command line");
+  std::string text;
+  for (const std::string& place : places) {
+    std::string of_place;
+    for (const search::Restriction& one : constraints.restrictions()) {
+      const bool is_there =
+          one.from.starts_with("--") ? place == places.back() : one.from.starts_with(place + ": /");
+      if (is_there) {
+        of_place += fmt::format("{}{} {}", of_place.empty() ? "" : ", ", one.kind, one.text);
+      }
+    }
+    if (!of_place.empty()) {
+      text += fmt::format("{} {} ({})", text.empty() ? "The space is restricted by" : " and", place,
+                          of_place);
+    }
+  }
+  return text + ".\n";
+}
+
+Json restrictions_json(const search::Constraints& constraints) {
+  Json list = Json::array();
+  for (const search::Restriction& one : constraints.restrictions()) {
+    list.push(Json::Object{{"kind", one.kind}, {"text", one.text}, {"from", one.from}});
+  }
+  return list;
 }
 
 std::vector<std::string> foreign_profile(const plan::Plan& base) {

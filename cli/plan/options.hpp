@@ -33,6 +33,7 @@ struct PlanOptions {
   std::string top = "5";
   bool prove_top = false;
   std::string memory_reserve;
+  std::vector<std::string> restrict_files;
   std::vector<std::string> fix;
   std::vector<std::string> forbid;
   std::vector<std::string> allow;
@@ -70,6 +71,9 @@ std::vector<std::string> files_read(const PlanOptions& options);
 // Error (bad input) naming the option that cannot be read.
 search::Problem problem_of(const PlanOptions& options);
 search::Options search_options(const PlanOptions& options);
+// With --restrict: which restrictions of the space are whose, and their list.
+std::string restrictions_text(const PlanOptions& options, const search::Constraints& constraints);
+Json restrictions_json(const search::Constraints& constraints);
 // A remark where the profile was measured on another GPU than the cluster's.
 std::vector<std::string> foreign_profile(const plan::Plan& base);
 

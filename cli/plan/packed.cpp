@@ -28,7 +28,7 @@ constexpr std::size_t kMaxSequences = 4096;
 bool runs_packs(const std::string& schedule) {
   const auto table = sim::schedule_table();
   return std::any_of(table.begin(), table.end(), [&](const sim::Schedule* one) {
-    return one->packs_sequences && one->name == schedule;
+    return one->traits.packs_sequences && one->name == schedule;
   });
 }
 

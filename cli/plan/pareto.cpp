@@ -170,9 +170,10 @@ void add_pareto_options(const Command& command, ParetoOptions& options) {
   command.add_option("--pareto-picture", options.picture_path, "the frontier as SVG");
 }
 
-int plan_pareto(const ParetoOptions& pareto, const search::Problem& problem, const plan::Plan& base,
-                const search::Options& how, const std::string& plan_path,
-                const OutputOptions& output) {
+int plan_pareto(const ParetoOptions& pareto, const ScaleOptions& scale,
+                const search::Problem& problem, const plan::Plan& base, search::Options how,
+                const std::string& plan_path, const OutputOptions& output) {
+  keep_checkpoints(scale, how);
   const search::ParetoKind kind = search::parse_pareto_kind(pareto.against, "--pareto");
   check_writable(pareto.picture_path);
   install_interrupt_handler();

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "cli/command/common.hpp"
+#include "cli/plan/scale.hpp"
 #include "search/pareto.hpp"
 
 namespace orrery::cli {
@@ -18,8 +19,8 @@ struct ParetoOptions {
 void add_pareto_options(const Command& command, ParetoOptions& options);
 
 // Prints the frontier, writes its fastest plan and the picture; the exit code.
-int plan_pareto(const ParetoOptions& pareto, const search::Problem& problem, const plan::Plan& base,
-                const search::Options& how, const std::string& plan_path,
-                const OutputOptions& output);
+int plan_pareto(const ParetoOptions& pareto, const ScaleOptions& scale,
+                const search::Problem& problem, const plan::Plan& base, search::Options how,
+                const std::string& plan_path, const OutputOptions& output);
 
 }  // namespace orrery::cli

@@ -32,6 +32,7 @@ void check_recommender_options(const PlanOptions& options) {
   const std::pair<const char*, bool> given[] = {
       {"--seq", !options.sequence.empty()},
       {"--forbid", !options.forbid.empty()},
+      {"--restrict", !options.restrict_files.empty()},
       {"--allow", !options.allow.empty()},
       {"--lengths", !options.lengths.empty()},
       {"--like", !options.like.empty()},

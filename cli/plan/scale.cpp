@@ -34,6 +34,13 @@ void check_unused(const ScaleOptions& options) {
   }
 }
 
+void check_checkpoints_alone(const ScaleOptions& options) {
+  if (options.mpi || !options.project_ranks.empty()) {
+    bad_input("", "--project-ranks and --mpi are for one search",
+              "a frontier has many; it takes --checkpoint and --resume");
+  }
+}
+
 void check_no_projection(const ScaleOptions& options) {
   if (!options.project_ranks.empty()) {
     bad_input("--project-ranks", "only searches of the homogeneous space are projected",

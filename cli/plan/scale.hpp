@@ -27,6 +27,8 @@ struct ScaleOptions {
 void add_scale_options(const Command& command, ScaleOptions& options);
 // Error when any of them is set: they belong to one search.
 void check_unused(const ScaleOptions& options);
+// Error when any but checkpoints is: of frontiers.
+void check_checkpoints_alone(const ScaleOptions& options);
 // Error when a projection is asked for.
 void check_no_projection(const ScaleOptions& options);
 // What `options` say of checkpoints.

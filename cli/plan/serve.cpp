@@ -14,6 +14,7 @@
 #include "cli/command/command_line.hpp"
 #include "cli/report/search_json.hpp"
 #include "cli/report/serving_report.hpp"
+#include "models/positions.hpp"
 #include "plan/serving/serving.hpp"
 #include "search/serving_search.hpp"
 #include "search/serving_space.hpp"
@@ -154,6 +155,7 @@ int plan_serving(plan::Plan base, const ServeOptions& options, search::ServingSe
   auto serving = std::make_shared<plan::Serving>();
   serving->requests = plan::load_requests(options.requests);
   base.sequence = plan::longest_request(plan::generate_requests(serving->requests));
+  models::check_positions(base.network.spec, base.sequence, options.requests);
   base.serving = std::move(serving);
   if (!options.first_token_limit.empty()) {
     how.limits.first_token_p99 = parse_duration(options.first_token_limit, "--max-first-token");

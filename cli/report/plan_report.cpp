@@ -161,12 +161,24 @@ std::string changes_text(const search::NearestChanges& changes) {
   for (const search::NearestChange& change : changes.found) {
     text += fmt::format("\n  {}: {}", change.change, plan::layout_text(change.plan));
   }
-  text = text.empty() ? "" : "; a plan fits with any one of:" + text;
-  if (!changes.left_open.empty()) {
+  return changes_text(text, changes.left_open);
+}
+
+std::string changes_text(const std::string& lines, const std::vector<std::string>& left_open) {
+  std::string text = lines.empty() ? "" : "; a plan fits with any one of:" + lines;
+  if (!left_open.empty()) {
     text += fmt::format("\nsearches that were ended before they found a plan: {}",
-                        fmt::join(changes.left_open, ", "));
+                        fmt::join(left_open, ", "));
   }
   return text;
+}
+
+Json left_open_json(const std::vector<std::string>& left_open) {
+  Json list = Json::array();
+  for (const std::string& kind : left_open) {
+    list.push(kind);
+  }
+  return list;
 }
 
 Json nothing_json(const search::Outcome& outcome, const search::NearestChanges& changes) {
@@ -174,17 +186,13 @@ Json nothing_json(const search::Outcome& outcome, const search::NearestChanges& 
   for (const search::NearestChange& change : changes.found) {
     list.push(Json::Object{{"change", change.change}, {"layout", plan::layout_text(change.plan)}});
   }
-  Json left_open = Json::array();
-  for (const std::string& kind : changes.left_open) {
-    left_open.push(kind);
-  }
   return Json::Object{{"space", space_json(outcome)},
                       {"interrupted", outcome.interrupted},
                       {"timed_out", outcome.timed_out},
                       {"search_time_s", outcome.search_time.value()},
                       {"does_not_fit", outcome.closest_overflow},
                       {"nearest_changes", std::move(list)},
-                      {"changes_left_open", std::move(left_open)},
+                      {"changes_left_open", left_open_json(changes.left_open)},
                       {"plan", Json()}};
 }
 

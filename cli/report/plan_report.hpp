@@ -27,5 +27,8 @@ std::string nothing_text(const search::Outcome& outcome, const plan::Plan& base,
 Json nothing_json(const search::Outcome& outcome, const search::NearestChanges& changes);
 // What would make it feasible, a line each; empty without changes.
 std::string changes_text(const search::NearestChanges& changes);
+// The same of changes in words, "\n  CHANGE: PLAN" each.
+std::string changes_text(const std::string& lines, const std::vector<std::string>& left_open);
+Json left_open_json(const std::vector<std::string>& left_open);
 
 }  // namespace orrery::cli

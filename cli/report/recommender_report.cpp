@@ -11,6 +11,7 @@
 #include "cli/command/command.hpp"
 #include "cli/show/show.hpp"
 #include "plan/simulation/layout_text.hpp"
+#include "plan/simulation/reported_collectives.hpp"
 #include "plan/stage/memory.hpp"
 
 namespace orrery::cli {
@@ -26,6 +27,11 @@ Json loads_json(const plan::RecommenderCost& cost) {
                             {"buffer_bytes", load.buffers.value()}});
   }
   return loads;
+}
+
+// By the mean rank; of all tables of a sharding there is one collective a step.
+Bytes sent_bytes(const plan::TableExchange& one) {
+  return plan::ring_bytes(one.kind, one.bytes, one.ranks);
 }
 
 Json to_json(const plan::RecommenderCost& cost) {
@@ -44,7 +50,9 @@ Json to_json(const plan::RecommenderCost& cost) {
                                 {"collective", sim::to_text(one.kind)},
                                 {"axes", plan::axes_text(one.axes)},
                                 {"ranks", one.ranks},
+                                {"count", 1},
                                 {"buffer_bytes", one.bytes.value()},
+                                {"sent_bytes", sent_bytes(one).value()},
                                 {"imbalance", one.imbalance},
                                 {"time_s", one.time.value()},
                                 {"tensor", one.of}});
@@ -82,13 +90,16 @@ std::string exchanges_text(const plan::RecommenderCost& cost) {
                    {"collective"},
                    {"axes"},
                    {"ranks", Align::Right},
+                   {"count", Align::Right},
                    {"buffer", Align::Right},
+                   {"sent", Align::Right},
                    {"most / mean", Align::Right},
                    {"time", Align::Right},
                    {"of"}});
   for (const plan::TableExchange& one : cost.exchanges) {
     table.add_row({one.forward ? "forward" : "backward", std::string(sim::to_text(one.kind)),
-                   plan::axes_text(one.axes), std::to_string(one.ranks), format_bytes(one.bytes),
+                   plan::axes_text(one.axes), std::to_string(one.ranks), "1",
+                   format_bytes(one.bytes), format_bytes(sent_bytes(one)),
                    fmt::format("{:.2f}", one.imbalance), format_duration(one.time), one.of});
   }
   return table.text();

@@ -13,6 +13,7 @@
 #include "cli/command/common.hpp"
 #include "plan/block_rules.hpp"
 #include "plan/document/plan_text.hpp"
+#include "plan/packs.hpp"
 #include "plan/stage/validated_pace.hpp"
 #include "sim/pipeline/list_name.hpp"
 #include "sim/pipeline/pipeline_path.hpp"
@@ -45,16 +46,17 @@ std::string communication_name(const std::string& key) {
   return "data-parallel communication";
 }
 
+std::string nodes_text(const plan::Plan& plan, std::int64_t span) {
+  const topologies::Cluster& cluster = plan.cluster;
+  const bool aligned = cluster.node.gpus % span == 0 || cluster.num_nodes == 1;
+  constexpr std::string_view kSome = "in one node, but of some groups across two";
+  return std::string(span > cluster.node.gpus ? "across nodes" : aligned ? "in one node" : kSome);
+}
+
 // How many ranks a group has, so far from one another, and how many nodes it spans.
 std::string ranks_text(const plan::Plan& plan, std::int64_t degree, std::string_view ranks,
                        std::int64_t stride) {
-  const std::int64_t span = stride * degree;
-  const int gpus = plan.cluster.node.gpus;
-  const bool aligned = gpus % span == 0 || plan.cluster.num_nodes == 1;
-  return fmt::format("{} {} {}", degree, ranks,
-                     span > gpus ? "across nodes"
-                     : aligned   ? "in one node"
-                                 : "in one node, but of some groups across two");
+  return fmt::format("{} {} {}", degree, ranks, nodes_text(plan, stride * degree));
 }
 
 // Context ranks hold the same parameters as data ranks. Replicas of groups that shard the states
@@ -86,6 +88,10 @@ std::string group_text(const plan::Plan& plan, const std::string& key) {
     return data_group_text(plan);
   }
   const plan::BlockPlan& layout = plan.blocks.front().layout;
+  if (key.starts_with("cp") && !plan.packs.empty() && !plan::runs_packed_pipeline(plan)) {
+    const std::int64_t span = std::int64_t{layout.tp} * plan::pack_shapes(plan).front().group;
+    return fmt::format("{} ranks, {}", plan::group_sizes_text(plan), nodes_text(plan, span));
+  }
   const plan::Mesh mesh = plan::mesh_of(layout, plan::expert_replicas(layout));
   std::int64_t degree = layout.tp;
   std::int64_t stride = mesh.stride(plan::Axis::Tensor);

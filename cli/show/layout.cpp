@@ -8,6 +8,7 @@
 #include "cli/show/show.hpp"
 #include "plan/block/layout_check.hpp"
 #include "plan/mixed/plan.hpp"
+#include "plan/packs.hpp"
 #include "plan/plan.hpp"
 #include "plan/recommender/recommender.hpp"
 #include "plan/simulation/layout_report.hpp"
@@ -47,15 +48,27 @@ std::string collectives_text(const std::vector<plan::ReportedCollective>& list) 
   return table.text();
 }
 
+// What is left of a tensor between passes, and where.
+std::string kept_text(const plan::HeldTensor& held) {
+  std::string text = held.use == plan::HeldUse::Passing ? "" : std::string(plan::to_text(held.use));
+  if (held.away > 0) {
+    text += text.empty() ? "" : ", ";
+    text += held.away < 1 ? fmt::format("{:.4g} % ", 100 * held.away) : "";
+    text += fmt::format("on {}", plan::to_text(held.tier));
+  }
+  return text;
+}
+
 std::string block_text(const plan::BlockReport& block, bool serves) {
   std::string text = fmt::format(
       "{} (chain position{} {}{}): {}; mesh {}\n", block.name, block.count > 1 ? "s" : "",
       block.first,
       block.count > 1 ? fmt::format(" to {}", block.first + block.count - 1) : std::string(),
       block.layout, block.mesh);
-  TextTable table({{"tensor"}, {"held by a rank"}, {"bytes", Align::Right}, {"layout"}});
+  TextTable table({{"tensor"}, {"of a rank"}, {"bytes", Align::Right}, {"layout"}, {"kept"}});
   for (const plan::HeldTensor& held : block.tensors) {
-    table.add_row({held.name, held.shape, format_bytes(held.bytes.bytes()), held.layout});
+    table.add_row(
+        {held.name, held.shape, format_bytes(held.bytes.bytes()), held.layout, kept_text(held)});
   }
   text += table.text();
   if (!block.shares.empty()) {
@@ -79,6 +92,8 @@ std::string block_text(const plan::BlockReport& block, bool serves) {
   section(serves ? fmt::format("collectives of an iteration of {} tokens", block.tokens)
                  : "collectives of a micro-batch",
           block.collectives);
+  section(fmt::format("to the next stage{}", serves ? "" : " and back, of a micro-batch"),
+          block.transfers);
   section("gradients and parameters", block.states);
   return text + "\n";
 }
@@ -102,11 +117,14 @@ Json collectives_json(const std::vector<plan::ReportedCollective>& list) {
 Json block_json(const plan::BlockReport& block) {
   Json tensors = Json::array();
   for (const plan::HeldTensor& held : block.tensors) {
-    tensors.push(Json::Object{{"name", held.name},
-                              {"kind", plan::to_text(held.kind)},
-                              {"shape", held.shape},
-                              {"bytes", held.bytes.value()},
-                              {"layout", held.layout}});
+    Json::Object tensor{{"name", held.name},         {"kind", plan::to_text(held.kind)},
+                        {"shape", held.shape},       {"bytes", held.bytes.value()},
+                        {"layout", held.layout},     {"tier", plan::to_text(held.tier)},
+                        {"away_fraction", held.away}};
+    if (held.kind == plan::HeldKind::Activation) {
+      tensor.emplace_back("kept", plan::to_text(held.use));
+    }
+    tensors.push(std::move(tensor));
   }
   Json shares = Json::array();
   for (const plan::RankShare& one : block.shares) {
@@ -125,6 +143,7 @@ Json block_json(const plan::BlockReport& block) {
                       {"shares", std::move(shares)},
                       {"conversion", collectives_json(block.conversion)},
                       {"collectives", collectives_json(block.collectives)},
+                      {"transfers", collectives_json(block.transfers)},
                       {"states", collectives_json(block.states)}};
 }
 
@@ -146,6 +165,40 @@ std::string ranks_text(const plan::MixedPlan& plan) {
   return table.text() + "\n";
 }
 
+// Of all micro-batches alike: slices and blocks.
+void add_layouts(const plan::Plan& plan, std::string& text, Json& json) {
+  const std::vector<plan::BlockReport> reports = plan::report_layouts(plan);
+  Json slices = Json::array();
+  for (const plan::Slice& slice : plan::slices_of(plan)) {
+    slices.push(plan.serving       ? reports.front().tokens
+                : slice.is_whole() ? plan.sequence
+                                   : slice.tokens);
+  }
+  if (slices.as_array().size() > 1) {
+    text += fmt::format(
+        "a micro-batch in {} slices; tensors of the longest, collectives of all of them\n\n",
+        slices.as_array().size());
+  }
+  Json blocks = Json::array();
+  for (const plan::BlockReport& block : reports) {
+    text += block_text(block, plan.serving != nullptr);
+    blocks.push(block_json(block));
+  }
+  json.set("slices", std::move(slices));
+  json.set("blocks", std::move(blocks));
+}
+
+std::string pack_text(const plan::PackShape& shape) {
+  const plan::Plan& plan = shape.plan;
+  const std::string sequences =
+      plan.micro_batch > 1 ? fmt::format("{} sequences of ", plan.micro_batch) : "";
+  return fmt::format(
+      "# {} of {}{} tokens with padding, on {} of {}: gradients and parameters of "
+      "the whole step\n\n",
+      shape.count == 1 ? "1 pack" : fmt::format("{} packs", shape.count), sequences, plan.sequence,
+      shape.group == 1 ? "1 rank" : fmt::format("{} ranks", shape.group), plan.dp * shape.group);
+}
+
 }  // namespace
 
 Shown show_layout(const ShowRequest& request) {
@@ -164,24 +217,22 @@ Shown show_layout(const ShowRequest& request) {
     plan = plan::read_plan(document, where);
   }
   plan::check_layouts(plan, where);
-  const std::vector<plan::BlockReport> reports = plan::report_layouts(plan);
-  Json slices = Json::array();
-  for (const plan::Slice& slice : plan::slices_of(plan)) {
-    slices.push(plan.serving       ? reports.front().tokens
-                : slice.is_whole() ? plan.sequence
-                                   : slice.tokens);
+  shown.json = Json::object();
+  if (plan.packs.empty()) {
+    add_layouts(plan, shown.text, shown.json);
+    return shown;
   }
-  if (slices.as_array().size() > 1) {
-    shown.text += fmt::format(
-        "a micro-batch in {} slices; tensors of the longest, collectives of all of them\n\n",
-        slices.as_array().size());
+  Json packs = Json::array();
+  for (const plan::PackShape& shape : plan::pack_shapes(plan)) {
+    shown.text += pack_text(shape);
+    Json pack = Json::Object{{"group", shape.group},
+                             {"sequences", shape.plan.micro_batch},
+                             {"tokens", shape.plan.sequence},
+                             {"count", shape.count}};
+    add_layouts(shape.plan, shown.text, pack);
+    packs.push(std::move(pack));
   }
-  Json blocks = Json::array();
-  for (const plan::BlockReport& block : reports) {
-    shown.text += block_text(block, plan.serving != nullptr);
-    blocks.push(block_json(block));
-  }
-  shown.json = Json::Object{{"slices", std::move(slices)}, {"blocks", std::move(blocks)}};
+  shown.json = Json::Object{{"packs", std::move(packs)}};
   return shown;
 }
 

@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "base/json_reader.hpp"
 #include "base/text.hpp"
+#include "cli/show/list_names.hpp"
 #include "cli/show/show.hpp"
 #include "costmodel/profile.hpp"
 #include "sim/pipeline/schedule_picture.hpp"
@@ -95,31 +96,35 @@ Shown show_profile(const ShowRequest& request) {
 
 Shown show_schedule(const ShowRequest& request) {
   const sim::Schedule& schedule = sim::find_schedule(request.name, "schedule");
-  sim::ScheduleParams params{4, 8, schedule.uses_chunks ? 2 : 1, 0};
+  sim::ScheduleParams params{4, 8, schedule.traits.uses_chunks ? 2 : 1, 0};
   const auto yes = [](bool value) { return value ? "yes" : "no"; };
   Shown shown;
   shown.text = fmt::format(
       "{}: {}\nconstraints: {}\nsource: {}\n"
       "splits the backward: {}; synchronous: {}; model chunks: {}\n",
       schedule.name, schedule.description, schedule.constraints, schedule.source,
-      yes(schedule.splits_backward), yes(schedule.synchronous), yes(schedule.uses_chunks));
+      yes(schedule.traits.splits_backward), yes(schedule.traits.synchronous),
+      yes(schedule.traits.uses_chunks));
   if (schedule.check(params).empty()) {
     const sim::PipelineOrder order = schedule.order(params);
     const sim::PipelineResult result =
-        sim::evaluate_pipeline(order, unit_costs(order, schedule.splits_backward),
+        sim::evaluate_pipeline(order, unit_costs(order, schedule.traits.splits_backward),
                                {.steady_state = false, .record_spans = true});
     shown.text += fmt::format(
         "\n{} stages, {} micro-batches, {} per device:\n{}", params.stages, params.micro_batches,
         params.chunks == 1 ? "1 chunk" : fmt::format("{} chunks", params.chunks),
-        sim::schedule_picture(result, {.width = 120, .color = request.color, .order = &order}));
+        sim::schedule_picture(result, {.width = 120,
+                                       .color = request.color,
+                                       .order = &order,
+                                       .lists = list_names(request.name, order)}));
   }
   shown.json = Json::Object{{"name", schedule.name},
                             {"description", schedule.description},
                             {"constraints", schedule.constraints},
                             {"source", schedule.source},
-                            {"splits_backward", schedule.splits_backward},
-                            {"synchronous", schedule.synchronous},
-                            {"uses_chunks", schedule.uses_chunks}};
+                            {"splits_backward", schedule.traits.splits_backward},
+                            {"synchronous", schedule.traits.synchronous},
+                            {"uses_chunks", schedule.traits.uses_chunks}};
   return shown;
 }
 

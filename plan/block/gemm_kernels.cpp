@@ -133,7 +133,7 @@ GemmExtents gemm_extents(const Block& block, const Operator& op, const Assignmen
 KernelCost gemm_kernel(const GemmShape& shape, double imbalance, const KernelContext& context) {
   const int launches = context.execution.expert_kernels ? static_cast<int>(shape.groups) : 1;
   return {context.device.gemm(shape), costmodel::flops_of(shape) / imbalance, launches,
-          CostClass::Gemm};
+          shape.groups > 1 ? CostClass::GroupedGemm : CostClass::Gemm};
 }
 
 // Bytes that SUMMA reads and writes beside a product: the blocks that are sent are copied into

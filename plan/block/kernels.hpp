@@ -13,8 +13,18 @@
 
 namespace orrery::plan {
 
-enum class CostClass : std::uint8_t { Gemm, Attention, MemoryBound, IntraNode, InterNode };
-inline constexpr int kNumCostClasses = 5;
+enum class CostClass : std::uint8_t {
+  Gemm,
+  Attention,
+  MemoryBound,
+  IntraNode,
+  InterNode,
+  GroupedGemm,  // of experts
+};
+inline constexpr int kNumCostClasses = 6;
+constexpr bool is_product(CostClass kind) {
+  return kind == CostClass::Gemm || kind == CostClass::GroupedGemm;
+}
 
 struct KernelCost {
   Seconds time;

@@ -123,8 +123,10 @@ class BlockCheck {
       check_shares(tensor, dim, extent, axes);
       return;
     }
-    if (axes.empty() || dim.var == Var::Vocab || dim.var == Var::Choice || dim.scale != 1.0) {
-      return;  // a padded vocabulary, and shares of the tokens, round up
+    const bool rounds_up = dim.var == Var::Vocab || dim.var == Var::Position ||
+                           dim.var == Var::Choice || dim.scale != 1.0;
+    if (axes.empty() || rounds_up) {
+      return;  // padded rows of tables, and shares of the tokens
     }
     if (dim.var == Var::KvHead && parts % extent == 0) {
       return;  // key and value heads may be repeated
@@ -137,8 +139,8 @@ class BlockCheck {
     const bool padded = is_of_encoder(dim) || (serves_ && dim.var == Var::Seq);
     if (extent % parts != 0 && !padded) {
       bad_input(where_, fmt::format("{} is not divisible by {}", place, axes_text(axes, mesh_)),
-                fmt::format("remainder {}; only the vocabulary may be uneven, padded to the next "
-                            "multiple",
+                fmt::format("remainder {}; only the rows of tables (vocabulary, positions) may be "
+                            "uneven, padded to the next multiple",
                             extent % parts));
     }
   }

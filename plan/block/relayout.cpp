@@ -5,6 +5,8 @@
 #include <numeric>
 #include <optional>
 
+#include "plan/block/saved.hpp"
+
 namespace orrery::plan {
 
 namespace {
@@ -68,23 +70,27 @@ std::vector<Factor> common_factors(const Mesh& from_mesh, const Layout& from, co
 }
 
 // Several factors of one dimension cut it one after the other: later axes first, whichever of their
-// ranks are neighbours, and of an axis the outer factors. Those that cut it before this one, in
-// that order.
-std::vector<std::size_t> cut_before(const std::vector<Factor>& factors, std::size_t index,
-                                    Cut Factor::*side) {
-  const Cut& own = factors[index].*side;
-  std::vector<std::size_t> before;
-  for (std::size_t other = factors.size(); other-- > 0;) {
-    const Cut& cut = factors[other].*side;
-    if (cut.placement == own.placement &&
-        (cut.axis > own.axis || (cut.axis == own.axis && other > index))) {
-      before.push_back(other);
+// ranks are neighbours, and of an axis the outer factors. Those that cut this one, in that order.
+std::vector<std::size_t> order_of_cuts(const std::vector<Factor>& factors, Placement placement,
+                                       Cut Factor::*side) {
+  std::vector<std::size_t> order;
+  for (std::size_t index = factors.size(); index-- > 0;) {
+    if ((factors[index].*side).placement == placement) {
+      order.push_back(index);
     }
   }
-  std::stable_sort(before.begin(), before.end(), [&](std::size_t a, std::size_t b) {
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     return (factors[a].*side).axis > (factors[b].*side).axis;
   });
-  return before;
+  return order;
+}
+
+// Those before this one.
+std::vector<std::size_t> cut_before(const std::vector<Factor>& factors, std::size_t index,
+                                    Cut Factor::*side) {
+  std::vector<std::size_t> order = order_of_cuts(factors, (factors[index].*side).placement, side);
+  order.erase(std::find(order.begin(), order.end(), index), order.end());
+  return order;
 }
 
 // Pieces stay where they are only as far as both sides begin with the same factors; behind the
@@ -100,6 +106,26 @@ bool stays(const std::vector<Factor>& factors, std::size_t index, bool reordered
          before == cut_before(factors, index, &Factor::to) && !moves(factor) &&
          std::none_of(before.begin(), before.end(),
                       [&](std::size_t other) { return moves(factors[other]); });
+}
+
+// Whether some rank needs nothing of what it has. Behind the factors with which both sides begin a
+// dimension, one that both cut is cut by different ones first: the last part of the one side is
+// apart from the first one of the other. Of two balanced halves of a sequence each has a chunk of
+// either half in order.
+bool scatters_all(const std::vector<Factor>& factors, const Factor& exchanged, bool reordered) {
+  const auto parts_ways = [&](Placement placement) {
+    const std::vector<std::size_t> from = order_of_cuts(factors, placement, &Factor::from);
+    const std::vector<std::size_t> to = order_of_cuts(factors, placement, &Factor::to);
+    std::size_t same = 0;
+    while (same < from.size() && same < to.size() && from[same] == to[same] &&
+           stays(factors, from[same], reordered)) {
+      ++same;
+    }
+    const bool halves =
+        from == to && from.size() == same + 1 && factors[from[same]].extent.size == 2;
+    return same < from.size() && same < to.size() && !halves;
+  };
+  return parts_ways(exchanged.from.placement) || parts_ways(exchanged.to.placement);
 }
 
 // Whether both blocks cut the sequence for attention that reads it in order, one of them balanced.
@@ -146,6 +172,11 @@ Bytes StreamConversion::bytes(Bytes before, Bytes after) const {
   return uneven ? std::max(before, after) : before / slices;
 }
 
+Bytes StreamConversion::sent(Bytes buffer) const {
+  const double n = ranks();
+  return kind == CommKind::AllToAll && scatters ? buffer : buffer * ((n - 1) / n);
+}
+
 std::vector<StreamConversion> stream_conversions(const Mesh& from_mesh, const Layout& from,
                                                  const Mesh& to_mesh, const Layout& to,
                                                  bool reordered) {
@@ -158,6 +189,7 @@ std::vector<StreamConversion> stream_conversions(const Mesh& from_mesh, const La
     if (kind == CommKind::AllToAll) {
       exchange.factors.push_back(factor.extent);
       exchange.uneven = exchange.uneven || is_uneven(factor, factors);
+      exchange.scatters = exchange.scatters || scatters_all(factors, factor, reordered);
     } else if (kind == CommKind::AllGather) {
       gather.factors.push_back(factor.extent);
     } else if (!factor.from.placement.is_sharded() && factor.to.placement.is_sharded()) {
@@ -183,6 +215,31 @@ std::vector<StreamConversion> stream_conversions(const Plan& plan, const BlockPl
                             reorders(plan, from, to));
 }
 
+std::vector<Crossing> crossings(const Plan& plan, const BlockCosts& costs,
+                                const Neighbours& neighbours, const Slice& slice) {
+  const auto& blocks = plan.network.blocks;
+  const auto held = [&](int block, int tensor, const BlockPlan& layout) {
+    const std::int64_t items =
+        plan.micro_batch_of(layout) * blocks[static_cast<std::size_t>(block)].items;
+    const BlockContext context = costs.block_context(block, layout, items, slice);
+    return tensor_bytes(context, tensor,
+                        stream_layout(rules_of(layout, plan.execution.vocab_parallel)));
+  };
+  std::vector<Crossing> result;
+  const auto cross = [&](int block, int tensor) {
+    const models::Tensor& crossing =
+        blocks[static_cast<std::size_t>(block)].tensors[static_cast<std::size_t>(tensor)];
+    result.push_back({crossing.name, held(block, tensor, neighbours.from),
+                      held(block, tensor, neighbours.to), !crossing.frozen});
+  };
+  cross(neighbours.block, blocks[static_cast<std::size_t>(neighbours.block)].output);
+  const models::Block& next = blocks[static_cast<std::size_t>(neighbours.next)];
+  if (takes_carried(next)) {
+    cross(neighbours.next, next.memory);
+  }
+  return result;
+}
+
 Relayout relayout(const Plan& plan, const BlockPlan& from, ByteCount before, const BlockPlan& to,
                   ByteCount after, const BlockCosts& costs) {
   const auto time = [&](const BlockPlan& source, ByteCount held, const BlockPlan& target,
@@ -190,7 +247,9 @@ Relayout relayout(const Plan& plan, const BlockPlan& from, ByteCount before, con
     Seconds total;
     for (const StreamConversion& step : stream_conversions(plan, source, target)) {
       const auto group = group_of(step.factors, costs.cluster().node.gpus);
-      const Bytes bytes = step.bytes(held.bytes(), needed.bytes());
+      const double n = step.ranks();
+      // Of the rank that sends most, as a buffer of ranks that all keep an n-th.
+      const Bytes bytes = step.sent(step.bytes(held.bytes(), needed.bytes())) * (n / (n - 1));
       total += costs.scaled(group, costs.collectives().time(step.kind, bytes, group));
     }
     return total;
@@ -198,16 +257,16 @@ Relayout relayout(const Plan& plan, const BlockPlan& from, ByteCount before, con
   return {time(from, before, to, after), time(to, after, from, before)};
 }
 
-Relayout relayout(const Plan& plan, const BlockPlan& from, const BlockCost& before,
-                  const BlockPlan& to, const BlockCost& after, const BlockCosts& costs) {
-  Relayout change = relayout(plan, from, before.boundary, to, after.boundary, costs);
-  if (after.carried.taken) {
-    const Relayout carried =
-        relayout(plan, from, before.carried.bytes, to, after.carried.bytes, costs);
-    change.forward += carried.forward;
-    change.backward += carried.backward;
+Relayout relayout(const Plan& plan, const BlockCosts& costs, const Neighbours& neighbours,
+                  const Slice& slice) {
+  Relayout total;
+  for (const Crossing& one : crossings(plan, costs, neighbours, slice)) {
+    const Relayout change =
+        relayout(plan, neighbours.from, one.before, neighbours.to, one.after, costs);
+    total.forward += change.forward;
+    total.backward += one.trained ? change.backward : Seconds();
   }
-  return change;
+  return total;
 }
 
 }  // namespace orrery::plan

@@ -5,6 +5,7 @@
 // is gathered, one cut instead of another is exchanged all-to-all. The gradient takes the adjoint.
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "plan/block/cost.hpp"
@@ -15,12 +16,16 @@ namespace orrery::plan {
 struct StreamConversion {
   sim::CommKind kind = sim::CommKind::None;
   std::vector<Extent> factors;
-  int slices = 1;       // parts of what a rank held of which it exchanges one
-  bool uneven = false;  // exchanged among ranks of which some hold more of what one needs
+  int slices = 1;         // parts of what a rank held of which it exchanges one
+  bool uneven = false;    // exchanged among ranks of which some hold more of what one needs
+  bool scatters = false;  // some rank needs nothing of what it has
   int ranks() const;
   // Of the buffer, where a rank holds so many bytes before all conversions and after them. An
   // uneven exchange counts as if a rank took part with all that it has on the side with more.
   Bytes bytes(Bytes before, Bytes after) const;
+  // Of such a buffer what the rank sends that sends most. In most exchanges each keeps an n-th;
+  // where a dimension is cut in another order some keep more, and others nothing.
+  Bytes sent(Bytes buffer) const;
 };
 
 // From one block's stream to the next's: slices first, gathers last. Backward: the same with from
@@ -33,18 +38,38 @@ std::vector<StreamConversion> stream_conversions(const Mesh& from_mesh, const La
 std::vector<StreamConversion> stream_conversions(const Plan& plan, const BlockPlan& from,
                                                  const BlockPlan& to);
 
+// A block and the one behind it: numbers in the network, and their layouts.
+struct Neighbours {
+  int block;
+  const BlockPlan& from;
+  int next;
+  const BlockPlan& to;
+};
+
+// A tensor that goes from one to the other: what a rank holds of it in either layout.
+struct Crossing {
+  std::string_view name;
+  ByteCount before;
+  ByteCount after;
+  bool trained = true;  // its gradient travels back
+};
+
+// The output of the block, and what it carries where the next one takes it. All items of an
+// encoder, also where it makes them in several runs.
+std::vector<Crossing> crossings(const Plan& plan, const BlockCosts& costs,
+                                const Neighbours& neighbours, const Slice& slice = {});
+
 struct Relayout {
   Seconds forward;
   Seconds backward;
 };
 
-// From the block before (its local output is `before` bytes) to the next (`after` bytes).
+// Of a tensor of which a rank holds so many bytes before and after.
 Relayout relayout(const Plan& plan, const BlockPlan& from, ByteCount before, const BlockPlan& to,
                   ByteCount after, const BlockCosts& costs);
 
-// The same of all that goes from one block to the next: the stream, and what it carries where the
-// next block takes it.
-Relayout relayout(const Plan& plan, const BlockPlan& from, const BlockCost& before,
-                  const BlockPlan& to, const BlockCost& after, const BlockCosts& costs);
+// Of all that goes from one block to the next.
+Relayout relayout(const Plan& plan, const BlockCosts& costs, const Neighbours& neighbours,
+                  const Slice& slice = {});
 
 }  // namespace orrery::plan

@@ -47,16 +47,10 @@ bool rides_ring(const Conversions& conversions, const MergedConversion& merged) 
 
 bool streams_pieces(const BlockContext& context, const Conversions& conversions,
                     const MergedConversion& merged) {
-  const CommKind kind = merged.kind;
-  const Axis axis = merged.axes.front();
-  if (axis == Axis::Context) {
-    return rides_ring(conversions, merged) && context.execution.overlap_context;
-  }
-  // PyTorch does not fuse gathers of what gets one fp8 scale a row (pytorch/pytorch issue 149990).
-  const bool gathers = kind == CommKind::AllGather &&
-                       (!is_quantised(context.precision) || context.execution.fp8_gathers);
-  return axis == Axis::Tensor && context.execution.stream_tp &&
-         (gathers || kind == CommKind::ReduceScatter);
+  return merged.axes.front() == Axis::Context
+             ? rides_ring(conversions, merged) && context.execution.overlap_context
+             : streams_tensor_ranks(context.execution, context.precision, merged.kind,
+                                    merged.axes.front());
 }
 
 // Time beyond the kernel when a collective runs in n pieces under it (user-buffer overlap,
@@ -125,6 +119,14 @@ std::vector<int> clean(std::vector<int> after) {
 }
 
 }  // namespace
+
+// PyTorch does not fuse gathers of what gets one fp8 scale a row (pytorch/pytorch issue 149990).
+bool streams_tensor_ranks(const Execution& execution, DType precision, CommKind kind, Axis axis) {
+  const bool gathers =
+      kind == CommKind::AllGather && (!is_quantised(precision) || execution.fp8_gathers);
+  return axis == Axis::Tensor && execution.stream_tp &&
+         (gathers || kind == CommKind::ReduceScatter);
+}
 
 bool is_summa(const BlockPlan& layout, Axis axis) {
   return (layout.tensor_parallel == TensorMesh::TwoD ||
@@ -216,7 +218,10 @@ int StepList::add_conversions(const Conversions& conversions, PassKind pass, int
   for (const MergedConversion& merged : conversions.steps) {
     Step step = collective(conversions.name, merged,
                            sent_bytes(conversions, merged, context_.precision), pass);
-    if (context_.execution.gathered_ring && rides_ring(conversions, merged)) {
+    const bool rides = rides_ring(conversions, merged);
+    step.in_hops =
+        rides && (!context_.execution.gathered_ring || merged.kind == CommKind::ReduceScatter);
+    if (context_.execution.gathered_ring && rides) {
       gather_round_ring(step, kernel);
     } else if (streams_pieces(context_, conversions, merged)) {
       step.time = streamed_excess(kernel, step.time, step.group.ranks);

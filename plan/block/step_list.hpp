@@ -15,6 +15,10 @@ namespace orrery::plan {
 // two-dimensional tensor mesh).
 bool is_summa(const BlockPlan& layout, Axis axis);
 
+// Whether a collective over this axis runs in pieces under the product that it feeds or follows.
+bool streams_tensor_ranks(const Execution& execution, DType precision, sim::CommKind kind,
+                          Axis axis);
+
 // Several tensors that are converted together: one buffer.
 struct Conversions {
   std::string_view name;

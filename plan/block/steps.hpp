@@ -30,6 +30,7 @@ struct Step {
   Bytes bytes;               // buffer size as nccl-tests prints it
   costmodel::GroupShape group;
   int pieces = 1;          // broadcasts or reductions that SUMMA makes of it
+  bool in_hops = false;    // keys, values or their gradients go from rank to rank, a part each
   std::vector<int> after;  // earlier steps of the same list, beside stream order
 };
 

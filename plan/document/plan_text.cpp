@@ -13,6 +13,7 @@
 #include "plan/offload_text.hpp"
 #include "plan/packs.hpp"
 #include "plan/schedule_traits.hpp"
+#include "plan/training_changes.hpp"
 
 namespace orrery::plan {
 
@@ -88,7 +89,7 @@ std::string layout_text(const Plan& plan) {
   if (plan.clock_distance > 0) {
     degree("clock distance", plan.clock_distance, true);
   }
-  text += choices_text(layout);
+  text += choices_text(layout) + training_changes_text(plan);
   if (plan.blocks.size() > 1) {
     text += ", differs per block";
   }

@@ -196,7 +196,7 @@ SimTime MixedPipeline::floor() {
   const Plan& view = front().view;
   const sim::PipelineCosts passes = separate_costs(view, front().costs, stages_, sends_, {});
   const std::vector<SplitTimes> cut =
-      cuts_every_backward(view) ? cuts({}) : std::vector<SplitTimes>();
+      schedule_traits(view).cuts_every_backward ? cuts({}) : std::vector<SplitTimes>();
   const bool whole = !schedule_traits(view).splits_backward;
   std::vector<StagePasses> chain(stages_.size());
   for (std::size_t stage = 0; stage < chain.size(); ++stage) {

@@ -92,6 +92,7 @@ costmodel::Spreads widest(const MixedMachine& machine, DType precision) {
   for (const costmodel::Profile& profile : machine.profiles) {
     const costmodel::Spreads other = spreads_of(profile, precision);
     spread.gemm = std::max(spread.gemm, other.gemm);
+    spread.grouped_gemm = std::max(spread.grouped_gemm, other.grouped_gemm);
     spread.attention = std::max(spread.attention, other.attention);
     spread.memory_bound = std::max(spread.memory_bound, other.memory_bound);
     spread.intra_node_collective =

@@ -134,9 +134,9 @@ ServingModel::LinearCost ServingModel::lower(int block, std::int64_t tokens) con
     LinearParts& parts =
         replicas_ > 1 && is_of_experts(lowered.block, step) ? cost.experts : cost.own;
     parts.flops += step.flops;
-    (step.collective                      ? parts.network
-     : step.cost_class == CostClass::Gemm ? parts.gemm
-                                          : parts.other) += step.time;
+    (step.collective               ? parts.network
+     : is_product(step.cost_class) ? parts.gemm
+                                   : parts.other) += step.time;
   }
   const costmodel::DeviceModel& device = costs_->blocks.device();
   if (lowered.block.kind == BlockKind::Layer) {  // new keys and values are written to the cache

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/simulation/interval.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <string>
 
 #include "base/error.hpp"
 #include "base/quantile.hpp"
@@ -15,6 +18,7 @@ namespace orrery::plan {
 namespace {
 
 constexpr double kTail = 0.1;
+constexpr int kFewestOfFormat = 20;  // the 90th percentile of fewer is one outlier
 
 // Standard normal draws whose mean is 0 and whose variance is 1 exactly, so that few of them do.
 std::vector<double> balanced_normals(int draws, Random& random) {
@@ -48,35 +52,78 @@ double site_spread(CostClass kind) {
   }
 }
 
-// The standard deviation that the 90th percentile of its left-out errors implies; 0: none is known.
-double spread_of_nvfp4(const std::vector<costmodel::KernelAccuracy>& rows) {
-  const auto found = std::find_if(rows.begin(), rows.end(), [](const auto& row) {
-    return row.kernel.starts_with("gemm nvfp4 ");
-  });
-  return found != rows.end() ? found->p90 / 1.645 : 0;
+bool is_of_16_bits(DType dtype) { return dtype == DType::Bf16 || dtype == DType::Fp16; }
+
+// The largest spread that the left-out errors of products in a format imply; 0: none is known.
+double spread_of_products(const costmodel::Profile& profile, DType dtype) {
+  const std::string prefix = fmt::format("gemm {} ", to_text(dtype));
+  double spread = 0;
+  for (const costmodel::KernelAccuracy& row : profile.kernels.accuracy) {
+    if (row.points >= kFewestOfFormat && row.kernel.starts_with(prefix)) {
+      spread = std::max(spread, costmodel::spread_of(costmodel::deviation_of_p90(row.p90)));
+    }
+  }
+  return spread;
+}
+
+bool knows_products(const costmodel::Profile& profile) {
+  const auto& rows = profile.kernels.accuracy;
+  return std::any_of(rows.begin(), rows.end(),
+                     [](const auto& row) { return row.kernel.starts_with("gemm "); });
+}
+
+// The profile's spread is that of products of 16 bits.
+double spread_of_gemm(const costmodel::Profile& profile, DType precision) {
+  if (precision == DType::Nvfp4 && costmodel::nvfp4_as_fp8(profile.gemm)) {
+    return spread_of_gemm(profile, DType::Fp8) * costmodel::kSpreadWidening;
+  }
+  if (is_of_16_bits(precision)) {
+    return profile.spread.gemm;
+  }
+  const double own = spread_of_products(profile, precision);
+  const bool unknown = own == 0 && knows_products(profile);
+  return std::max(own, profile.spread.gemm * (unknown ? costmodel::kSpreadWidening : 1));
 }
 
 }  // namespace
 
 costmodel::Spreads spreads_of(const costmodel::Profile& profile, DType precision) {
   costmodel::Spreads spreads = profile.spread;
-  if (precision == DType::Nvfp4 && costmodel::nvfp4_as_fp8(profile.gemm)) {
-    spreads.gemm *= costmodel::kSpreadWidening;
-  } else if (precision == DType::Nvfp4) {
-    spreads.gemm = std::max(spreads.gemm, spread_of_nvfp4(profile.kernels.accuracy));
-  }
+  spreads.gemm = spread_of_gemm(profile, precision);
+  spreads.grouped_gemm = spreads.grouped_gemm > 0 ? std::max(spreads.gemm, spreads.grouped_gemm)
+                                                  : spreads.gemm * costmodel::kSpreadWidening;
   return spreads;
 }
+
+namespace {
+
+// Experts' kernels are products and share what all of these are off by.
+void draw_experts(const costmodel::Spreads& spreads, Random& random,
+                  std::vector<CostFactors>& factors) {
+  constexpr auto kGemm = static_cast<std::size_t>(CostClass::Gemm);
+  constexpr auto kExperts = static_cast<std::size_t>(CostClass::GroupedGemm);
+  const double spread = std::max(spreads.gemm, spreads.grouped_gemm);
+  const double share = shared_variance(CostClass::Gemm);
+  const double own = std::sqrt(share * (spread * spread - spreads.gemm * spreads.gemm));
+  const std::vector<double> normals = balanced_normals(static_cast<int>(factors.size()), random);
+  for (std::size_t i = 0; i < factors.size(); ++i) {
+    factors[i].shared[kExperts] = factors[i].shared[kGemm] + normals[i] * own;
+    factors[i].distinct[kExperts] = spread * std::sqrt(1.0 - share);
+  }
+}
+
+}  // namespace
 
 std::vector<CostFactors> draw_factors(const costmodel::Spreads& spreads, int draws,
                                       std::uint64_t seed) {
   ORRERY_CHECK(draws >= 2 && draws % 2 == 0, "an even number of draws");
-  const std::array<double, kNumCostClasses> spread = {
+  const std::array<double, 5> spread = {
+      // but for those of experts
       spreads.gemm, spreads.attention, spreads.memory_bound, spreads.intra_node_collective,
       spreads.inter_node_collective};
   Random random(seed);
   std::vector<CostFactors> factors(static_cast<std::size_t>(draws));
-  for (std::size_t kind = 0; kind < kNumCostClasses; ++kind) {
+  for (std::size_t kind = 0; kind < spread.size(); ++kind) {
     const double share = shared_variance(static_cast<CostClass>(kind));
     const double shared =
         std::hypot(spread[kind] * std::sqrt(share), site_spread(static_cast<CostClass>(kind)));
@@ -91,6 +138,7 @@ std::vector<CostFactors> draw_factors(const costmodel::Spreads& spreads, int dra
     factors[i].host = hosts[i] * kHostSpread;
     factors[i].seed = random.next();
   }
+  draw_experts(spreads, random, factors);
   return factors;
 }
 

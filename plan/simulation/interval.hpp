@@ -41,7 +41,8 @@ inline constexpr double kHostSpread = 0.25;
 // configuration differ by 0 to 8 % in published logs. Half-normal, to the slow side alone.
 inline constexpr double kRunSpread = 0.04;
 
-// Spreads of the profile for plans in a precision: wider where its products were not measured.
+// Spreads of the profile for plans in a precision: those of products as wide as the left-out errors
+// of the format imply, or wider where it was not measured, and so are those of experts.
 costmodel::Spreads spreads_of(const costmodel::Profile& profile, DType precision);
 inline costmodel::Spreads spreads_of(const Plan& plan) {
   return spreads_of(plan.profile, plan.precision);

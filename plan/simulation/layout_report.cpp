@@ -9,10 +9,12 @@
 
 #include "plan/block/reduced_axes.hpp"
 #include "plan/block/relayout.hpp"
+#include "plan/block/saved.hpp"
 #include "plan/block/states.hpp"
 #include "plan/block_rules.hpp"
 #include "plan/schedule_traits.hpp"
 #include "plan/serving/cost.hpp"
+#include "plan/simulation/held_tensors.hpp"
 #include "plan/simulation/layout_text.hpp"
 #include "plan/simulation/rank_shares.hpp"
 #include "plan/simulation/reported_collectives.hpp"
@@ -22,6 +24,7 @@
 #include "plan/stage/stage.hpp"
 #include "plan/stage/step_end.hpp"
 #include "plan/stage/token_table.hpp"
+#include "plan/stage/transfers.hpp"
 
 namespace orrery::plan {
 
@@ -36,7 +39,9 @@ using sim::PassKind;
 class Reporter {
  public:
   // `holders`: devices that add up the gradients of the token table.
-  Reporter(const Plan& plan, int holders) : plan_(plan), costs_(plan), holders_(holders) {
+  // `stated`: what streams, which `plan` has not.
+  Reporter(const Plan& plan, const Execution& stated, int holders)
+      : plan_(plan), stated_(stated), costs_(plan), holders_(holders) {
     if (plan.serving) {
       serving_.emplace(plan);
     }
@@ -52,13 +57,13 @@ class Reporter {
     report.first = position;
     report.layout = layout_text(plan_.layout_of(position));
     report.layout += piece.across_stages ? fmt::format(", over all {} stages", plan_.pp) : "";
-    add_tensors(context, with_table, report);
+    report.tensors = held_tensors(context, with_table);
     report.shares = rank_shares(context);
     if (serving_) {
       report.tokens = serving_->most_tokens(block);
       report.mesh = mesh_text(mesh_of(piece.layout, serving_->replicas()));
-      add_collectives_of(serving_->collectives(block, report.tokens), context.block,
-                         plan_.execution, report.collectives);
+      add_collectives_of(serving_->collectives(block, report.tokens), context.block, stated_,
+                         plan_.precision, report.collectives);
       add_cache(block, piece.layout, report);
       return report;
     }
@@ -71,48 +76,92 @@ class Reporter {
       }
       const BlockSteps steps = steps_of(piece, slice);
       for (const std::vector<Step>* pass : {&steps.forward, &steps.recompute, &steps.backward}) {
-        add_collectives_of(*pass, context.block, plan_.execution, report.collectives);
+        add_collectives_of(*pass, context.block, stated_, plan_.precision, report.collectives);
       }
+    }
+    const BlockCost& cost = costs_.of(piece.block, piece.layout, micro_batch_of(piece, plan_));
+    for (HeldTensor& state : held_states(context, cost, with_table)) {
+      report.tensors.push_back(std::move(state));
     }
     add_states(piece, context.mesh, with_table, report);
     return report;
   }
 
-  void add_conversion(const BlockPlan& from, const BlockPlan& to, int block, BlockReport& report) {
-    const Block& here = plan_.network.blocks[static_cast<std::size_t>(block)];
-    const int stream = here.input >= 0 ? here.input : here.output;
-    for (const int tensor : {stream, takes_carried(here) ? here.memory : -1}) {
-      if (tensor >= 0) {
-        add_conversion(from, to, here, tensor, report);
+  void add_conversion(const Neighbours& neighbours, BlockReport& report) const {
+    for (const Slice& slice : slices_of(plan_)) {
+      for (const Crossing& one : crossings(plan_, costs_, neighbours, slice)) {
+        add_conversion(one, neighbours.from, one.before, neighbours.to, one.after,
+                       PassKind::Forward, report);
+        if (one.trained) {
+          add_conversion(one, neighbours.to, one.after, neighbours.from, one.before,
+                         PassKind::InputGrad, report);
+        }
+      }
+    }
+  }
+
+  // From the last block of a stage to the next stage, and the gradient back.
+  void add_transfer(int position, BlockReport& report) const {
+    const auto block_at = [&](int at) { return plan_.network.chain[static_cast<std::size_t>(at)]; };
+    const BlockPlan& layout = plan_.layout_of(position);
+    const int parts = parts_sent(plan_, layout);
+    const Neighbours same{block_at(position), layout, block_at(position + 1), layout};
+    for (const Slice& slice : slices_of(plan_)) {
+      for (const Crossing& one : sent_between(same, slice)) {
+        const auto add = [&](PassKind pass, CommKind kind, std::string axes, int ranks,
+                             Bytes bytes) {
+          ReportedCollective message;
+          message.pass = pass;
+          message.kind = kind;
+          message.axes = std::move(axes);
+          message.ranks = ranks;
+          message.tensor = one.name;
+          message.bytes = bytes;
+          message.sent = ring_bytes(kind, bytes, ranks);
+          add_collective(std::move(message), report.transfers);
+        };
+        for (const PassKind pass : {PassKind::Forward, PassKind::InputGrad}) {
+          if (pass == PassKind::Forward || (one.trained && !serving_)) {
+            add(pass, CommKind::SendReceive, "pp", 2, one.before.bytes() / parts);
+            if (parts > 1) {
+              add(pass, CommKind::AllGather, "tp", parts, one.before.bytes());
+            }
+          }
+        }
       }
     }
   }
 
  private:
-  void add_conversion(const BlockPlan& from, const BlockPlan& to, const Block& here, int stream,
-                      BlockReport& report) {
-    const auto pass = [&](const BlockPlan& source, const BlockPlan& target, PassKind kind) {
-      for (const StreamConversion& step : stream_conversions(plan_, source, target)) {
-        for (const Slice& slice : slices_of(plan_)) {
-          ReportedCollective one;
-          one.pass = kind;
-          one.kind = step.kind;
-          one.axes = "between blocks";
-          one.ranks = step.ranks();
-          one.tensor = here.tensors[static_cast<std::size_t>(stream)].name;
-          one.bytes = step.bytes(stream_bytes(source, here, stream, slice),
-                                 stream_bytes(target, here, stream, slice));
-          one.sent = ring_bytes(step.kind, one.bytes, one.ranks);
-          add_collective(std::move(one), report.conversion);
-        }
-      }
-    };
-    pass(from, to, PassKind::Forward);
-    pass(to, from, PassKind::InputGrad);
+  std::vector<Crossing> sent_between(const Neighbours& same, const Slice& slice) const {
+    if (!serving_) {
+      return crossings(plan_, costs_, same, slice);
+    }
+    const BlockContext context = serving_->context(same.block, serving_->most_tokens(same.block));
+    const int output = context.block.output;
+    const Layout stream = stream_layout(rules_of(context.layout, plan_.execution.vocab_parallel));
+    const ByteCount bytes = tensor_bytes(context, output, stream);
+    return {{context.block.tensors[static_cast<std::size_t>(output)].name, bytes, bytes, false}};
   }
 
-  // With all data ranks and the ZeRO stage, which the lowering of a block leaves out; of several
-  // slices the longest, of a serving plan the largest iteration.
+  void add_conversion(const Crossing& crossing, const BlockPlan& source, ByteCount held,
+                      const BlockPlan& target, ByteCount needed, PassKind pass,
+                      BlockReport& report) const {
+    for (const StreamConversion& step : stream_conversions(plan_, source, target)) {
+      ReportedCollective one;
+      one.pass = pass;
+      one.kind = step.kind;
+      one.axes = "between blocks";
+      one.ranks = step.ranks();
+      one.tensor = crossing.name;
+      one.bytes = step.bytes(held.bytes(), needed.bytes());
+      one.sent = step.sent(one.bytes);
+      add_collective(std::move(one), report.conversion);
+    }
+  }
+
+  // With all data ranks, the ZeRO stage and the tiers, which the lowering of a block leaves out; of
+  // several slices the longest, of a serving plan the largest iteration.
   BlockContext context_of(const StagePiece& piece) const {
     if (serving_) {
       return serving_->context(piece.block, serving_->most_tokens(piece.block));
@@ -125,6 +174,7 @@ class Reporter {
     const int data_ranks = data_ranks_of(piece, plan_);
     BlockContext context = costs_.block_context(piece.block, piece.layout, micro_batch, *longest);
     context.layout.zero_stage = piece.layout.zero_stage;
+    context.layout.offload = piece.layout.offload;
     context.mesh = mesh_of(piece.layout, data_ranks);
     context.extents.batch = micro_batch * data_ranks;
     return context;
@@ -151,49 +201,6 @@ class Reporter {
     }
   }
 
-  Bytes stream_bytes(const BlockPlan& layout, const Block& block, int stream,
-                     const Slice& slice) const {
-    const Tensor& tensor = block.tensors[static_cast<std::size_t>(stream)];
-    const Layout where = stream_layout(rules_of(layout, plan_.execution.vocab_parallel));
-    const Mesh mesh = mesh_of(layout, plan_.data_ranks(layout));
-    const std::int64_t tokens = block.tokens > 0   ? block.tokens
-                                : slice.is_whole() ? plan_.sequence
-                                                   : slice.tokens;
-    const Extents extents{plan_.micro_batch * plan_.dp * block.items, tokens};
-    return Bytes(static_cast<double>(local_elements(tensor, where, mesh, extents)) *
-                 element_bytes(tensor.element, plan_.precision));
-  }
-
-  // ", between passes in 32 shards on dp": of a weight that ZeRO-3 gathers for its passes.
-  static std::string shards_text(const BlockContext& context, const Operator& op, int weight,
-                                 const BlockRules& rules) {
-    const StateGroup states =
-        states_of(context.block, op, weight, rules, context.mesh, context.precision);
-    const std::vector<Axis> axes = reduced_axes(states, context.mesh, kShardAxes);
-    const std::int64_t shards = num_shards(states, context.mesh);
-    const bool gathers_weights = context.layout.zero_stage == 3 && !context.forward_only;
-    return !gathers_weights || axes.empty()
-               ? ""
-               : fmt::format(", between passes in {} shards on {}", shards, axes_text(axes));
-  }
-
-  // `shards`: of a weight, where it lives between passes.
-  static void hold(const BlockContext& context, const Tensor& tensor, const Layout& layout,
-                   const std::string& shards, bool with_table, BlockReport& report) {
-    HeldTensor held;
-    held.name = tensor.name;
-    const bool weight = tensor.kind == models::TensorKind::Weight;
-    held.kind = weight ? HeldKind::Weight : HeldKind::Activation;
-    held.layout = layout_text(layout, context.mesh);
-    held.layout += shards;
-    held.layout += tensor.tied && with_table ? ", the token table of the embedding" : "";
-    held.layout += weight && tensor.frozen ? ", frozen" : "";
-    held.shape = shape_text(tensor, layout, context.mesh, context.extents);
-    held.bytes = ByteCount(local_elements(tensor, layout, context.mesh, context.extents)) *
-                 element_bytes(tensor.element, context.precision);
-    report.tensors.push_back(std::move(held));
-  }
-
   void add_cache(int block, const BlockPlan& layout, BlockReport& report) {
     const auto cache = serving_->layer_cache(block);
     if (!cache) {
@@ -203,39 +210,15 @@ class Reporter {
     if (layout.cp > 1) {
       parts = (cache->by_heads ? parts + ", " : "") + "tokens on cp";
     }
-    if (const double away = plan_.serving->options.host_cache; away > 0) {
-      parts += fmt::format("; {:.4g} % on the host", 100 * away);
-    }
-    report.tensors.push_back({"kv_cache", HeldKind::Cache, parts,
-                              fmt::format("{} tokens, keys and values", cache->tokens),
-                              cache->bytes});
-  }
-
-  void add_tensors(const BlockContext& context, bool with_table, BlockReport& report) const {
-    const Block& block = context.block;
-    const BlockRules rules = rules_of(context.layout, context.execution.vocab_parallel);
-    const std::vector<Layout> produced = produced_layouts(block, rules);
-    const auto tensor_of = [&](int index) -> const Tensor& {
-      return block.tensors[static_cast<std::size_t>(index)];
-    };
-    if (block.input >= 0) {
-      hold(context, tensor_of(block.input), stream_layout(rules), "", with_table, report);
-    }
-    for (const Operator& op : block.operators) {
-      if (context.forward_only && op.kind == models::OpKind::CrossEntropy) {
-        continue;  // serving has no loss
-      }
-      const Assignment assignment = assign(block, op, rules.of(op));
-      for (const int weight : op.weights) {
-        hold(context, tensor_of(weight),
-             stored_weight(op, tensor_of(weight), assignment, rules.of(op)),
-             shards_text(context, op, weight, rules), with_table, report);
-      }
-      for (const int output : op.outputs) {
-        hold(context, tensor_of(output), produced[static_cast<std::size_t>(output)], "", with_table,
-             report);
-      }
-    }
+    HeldTensor held;
+    held.name = "kv_cache";
+    held.kind = HeldKind::Cache;
+    held.layout = std::move(parts);
+    held.shape = fmt::format("{} tokens, keys and values", cache->tokens);
+    held.bytes = cache->bytes;
+    held.away = plan_.serving->options.host_cache;
+    held.tier = held.away > 0 ? Tier::Host : Tier::Device;
+    report.tensors.push_back(std::move(held));
   }
 
   // Gradients and parameters that are not for the data ranks alone: for servers, or for the device
@@ -304,6 +287,7 @@ class Reporter {
   }
 
   const Plan& plan_;
+  const Execution& stated_;
   BlockCosts costs_;
   int holders_;
   std::optional<ServingModel> serving_;  // no gradients, no backward
@@ -322,6 +306,26 @@ std::vector<bool> blocks_with_table(const std::vector<StageContent>& contents, s
   return with_table;
 }
 
+// Of all boundaries between stages on different devices.
+void add_transfers(const Plan& plan, const Reporter& reporter, std::vector<BlockReport>& reports) {
+  if (plan.pp == 1) {
+    return;
+  }
+  const std::vector<std::uint16_t> devices =
+      plan.serving ? std::vector<std::uint16_t>() : schedule_devices(plan);
+  int position = -1;
+  std::size_t report = 0;
+  for (std::size_t stage = 0; stage + 1 < plan.stage_blocks.size(); ++stage) {
+    position += plan.stage_blocks[stage];
+    while (position >= reports[report].first + reports[report].count) {
+      ++report;
+    }
+    if (plan.stage_blocks[stage] > 0 && (devices.empty() || devices[stage] != devices[stage + 1])) {
+      reporter.add_transfer(position, reports[report]);
+    }
+  }
+}
+
 // How many devices add up the gradients of a token table.
 int table_holders(const Plan& plan, const std::vector<StageContent>& contents) {
   const std::vector<Block>& blocks = plan.network.blocks;
@@ -334,8 +338,14 @@ int table_holders(const Plan& plan, const std::vector<StageContent>& contents) {
 }  // namespace
 
 std::string_view to_text(HeldKind kind) {
-  constexpr std::array<std::string_view, 3> kNames = {"activation", "weight", "cache"};
+  constexpr std::array<std::string_view, 5> kNames = {"activation", "weight", "cache", "gradient",
+                                                      "optimizer"};
   return kNames[static_cast<std::size_t>(kind)];
+}
+
+std::string_view to_text(HeldUse use) {
+  constexpr std::array<std::string_view, 3> kNames = {"passing", "saved", "recomputed"};
+  return kNames[static_cast<std::size_t>(use)];
 }
 
 std::vector<BlockReport> report_layouts(const Plan& stated) {
@@ -345,7 +355,7 @@ std::vector<BlockReport> report_layouts(const Plan& stated) {
   plan.execution.stream_tp = false;
   const std::vector<StageContent> contents = stage_contents(plan);
   const std::vector<bool> with_table = blocks_with_table(contents, plan.network.blocks.size());
-  Reporter reporter(plan, table_holders(plan, contents));
+  Reporter reporter(plan, stated.execution, table_holders(plan, contents));
   std::vector<BlockReport> reports;
   int position = 0;
   const BlockPlan* previous = nullptr;
@@ -361,12 +371,13 @@ std::vector<BlockReport> report_layouts(const Plan& stated) {
       reports.push_back(
           reporter.report(position, piece, with_table[static_cast<std::size_t>(block)]));
       if (previous != nullptr && *previous != run.layout) {
-        reporter.add_conversion(*previous, run.layout, block, reports.back());
+        reporter.add_conversion({previous_block, *previous, block, run.layout}, reports.back());
       }
       previous = &run.layout;
       previous_block = block;
     }
   }
+  add_transfers(plan, reporter, reports);
   return reports;
 }
 

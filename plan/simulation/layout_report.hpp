@@ -16,15 +16,23 @@
 
 namespace orrery::plan {
 
-enum class HeldKind : std::uint8_t { Activation, Weight, Cache };
+enum class HeldKind : std::uint8_t { Activation, Weight, Cache, Gradient, Optimizer };
 std::string_view to_text(HeldKind kind);
+
+// What the forward leaves of an activation for the backward: nothing, because its last reader has
+// run, or because it is made again there.
+enum class HeldUse : std::uint8_t { Passing, Saved, Recomputed };
+std::string_view to_text(HeldUse use);
 
 struct HeldTensor {
   std::string name;
   HeldKind kind = HeldKind::Activation;
   std::string layout;  // "batch: dp, head: tp, sum: tp-depth"; "replicated"
   std::string shape;   // "batch 2 x seq 2048 x head 4 x head-dim 64"
-  ByteCount bytes;     // on one rank
+  ByteCount bytes;     // of one rank, wherever it is
+  HeldUse use = HeldUse::Passing;
+  Tier tier = Tier::Device;  // where `away` of it is while no pass uses it
+  double away = 0;
 };
 
 struct ReportedCollective {
@@ -60,6 +68,8 @@ struct BlockReport {
   std::vector<ReportedCollective> states;       // of gradients and parameters
   // The residual stream on its way from the block before, where layouts differ.
   std::vector<ReportedCollective> conversion;
+  // To the next stage and back, of a micro-batch: counts are of the stages that end here.
+  std::vector<ReportedCollective> transfers;
 };
 
 std::vector<BlockReport> report_layouts(const Plan& plan);

@@ -10,6 +10,7 @@
 #include "plan/schedule_traits.hpp"
 #include "plan/stage/pass_costs.hpp"
 #include "plan/stage/validated_pace.hpp"
+#include "plan/training_changes.hpp"
 
 namespace orrery::plan {
 
@@ -223,11 +224,16 @@ void fill_report(const Plan& plan, const std::vector<StageCost>& stages,
                                                end.optimizer - reduction - end.parameter_gather);
   }
   fill_exposed(times, use, reduction + end.parameter_gather, breakdown);
+  if (updates_late(plan)) {
+    result.synchronous = false;
+    result.staleness = 1;
+    result.steady_period = result.iteration_time / static_cast<double>(plan.num_micro_batches());
+  }
 }
 
 void report_pace(const Plan& plan, const SteadyPace& pace, Simulation& simulation) {
-  simulation.synchronous = schedule_traits(plan).synchronous;
-  simulation.staleness = pace.versions.staleness;
+  simulation.synchronous = schedule_traits(plan).synchronous && !updates_late(plan);
+  simulation.staleness = pace.versions.staleness + (updates_late(plan) ? 1 : 0);
   simulation.weight_versions = pace.versions.versions;
   simulation.steady_period = simulation.synchronous ? Seconds() : pace.period;
   const Seconds iteration = simulation.iteration_time;

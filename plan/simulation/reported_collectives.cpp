@@ -34,14 +34,16 @@ void add_collective(ReportedCollective one, std::vector<ReportedCollective>& lis
 
 namespace {
 
-ReportedCollective reported(const Step& step) {
+ReportedCollective reported(const Step& step, const Execution& execution, DType precision) {
   ReportedCollective one;
   one.pass = step.pass == PassKind::WeightGrad ? PassKind::InputGrad : step.pass;
   one.kind = step.comm;
   one.axes = axes_text(step.axes);
   one.ranks = step.group.ranks;
   one.tensor = step.name;
-  one.pieces = step.pieces;
+  const bool streams =
+      step.in_hops || streams_tensor_ranks(execution, precision, step.comm, step.axis);
+  one.pieces = streams ? step.group.ranks : step.pieces;
   one.bytes = step.bytes;
   return one;
 }
@@ -49,7 +51,8 @@ ReportedCollective reported(const Step& step) {
 }  // namespace
 
 void add_collectives_of(const std::vector<Step>& steps, const models::Block& block,
-                        const Execution& execution, std::vector<ReportedCollective>& list) {
+                        const Execution& execution, DType precision,
+                        std::vector<ReportedCollective>& list) {
   const auto add = [&list](ReportedCollective one) {
     one.sent = ring_bytes(one.kind, one.bytes, one.ranks);
     add_collective(std::move(one), list);
@@ -58,7 +61,7 @@ void add_collectives_of(const std::vector<Step>& steps, const models::Block& blo
     if (!step.collective) {
       continue;
     }
-    ReportedCollective one = reported(step);
+    ReportedCollective one = reported(step, execution, precision);
     if (!is_sent_once(step, execution)) {
       add(std::move(one));
       continue;

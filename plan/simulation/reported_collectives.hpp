@@ -18,7 +18,9 @@ void add_collective(ReportedCollective one, std::vector<ReportedCollective>& lis
 
 // The collectives among the steps of a pass. An exchange of tokens that are sent once to a node
 // (Execution::deduplicated_dispatch) is two: what crosses between nodes, and the copies inside.
+// `steps` are those of a plan that streams none; `execution` says which it streams.
 void add_collectives_of(const std::vector<Step>& steps, const models::Block& block,
-                        const Execution& execution, std::vector<ReportedCollective>& list);
+                        const Execution& execution, DType precision,
+                        std::vector<ReportedCollective>& list);
 
 }  // namespace orrery::plan

@@ -25,6 +25,7 @@
 #include "plan/stage/sliced.hpp"
 #include "plan/stage/spread_attention.hpp"
 #include "plan/stage/stage.hpp"
+#include "plan/stage/stage_placement.hpp"
 #include "plan/stage/steady_pace.hpp"
 #include "plan/stage/step_end.hpp"
 #include "plan/stage/transfers.hpp"
@@ -287,19 +288,11 @@ std::vector<StageMemory> Simulator::memory(const Plan& plan) {
 }
 
 StagePlacement Simulator::placement(const Plan& plan) {
-  const ScheduleTraits traits = schedule_traits(plan);
-  return {.device_of = cache_->orders.devices_of(plan),
-          .whole_backwards = !may_cut_backwards(traits, plan.chunks),
-          .two_directions = traits.two_directions,
-          .joins_passes = traits.joins_passes,
-          .shares_ends = traits.shares_output_layer,
-          .fills_frozen = traits.fills_frozen,
-          .by_modules = traits.by_modules,
-          .copies_to_host = traits.copies_to_host,
-          .spreads_attention = traits.spreads_attention,
-          .recomputes = traits.recomputes,
-          .undecided = lacks_stage_bounds(plan),
-          .flushes = traits.synchronous && !traits.lists_updates && !validates_afterwards(plan)};
+  StagePlacement placement =
+      placement_of(schedule_traits(plan), plan.chunks, cache_->orders.devices_of(plan));
+  placement.undecided = lacks_stage_bounds(plan);
+  placement.flushes = placement.flushes && !validates_afterwards(plan);
+  return placement;
 }
 
 Seconds Simulator::lower_bound(const Plan& plan) {

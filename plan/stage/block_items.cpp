@@ -38,7 +38,6 @@ std::vector<BlockItem> items_of(const StageContent& content, const Plan& plan, B
                                 const Slice& slice, StepEnds ends, StageCost& stage) {
   std::vector<BlockItem> items;
   const StagePiece* previous = nullptr;
-  const BlockCost* before = nullptr;
   for (const StagePiece& piece : content) {
     const BlockCost& block =
         costs.of(piece.block, piece.layout, micro_batch_of(piece, plan), slice);
@@ -64,7 +63,8 @@ std::vector<BlockItem> items_of(const StageContent& content, const Plan& plan, B
     add_copies(traffic.copy_forward, stage.forward_cost, stage.forward);
     add_copies(traffic.copy_backward, stage.backward_cost, stage.backward);
     if (previous != nullptr && previous->layout != piece.layout && !piece.across_stages) {
-      const Relayout change = relayout(plan, previous->layout, *before, piece.layout, block, costs);
+      const Relayout change = relayout(
+          plan, costs, {previous->block, previous->layout, piece.block, piece.layout}, slice);
       items[first].forward += to_sim_time(change.forward);
       items[first].conversion = to_sim_time(change.backward);
       items[first].backward += items[first].conversion;
@@ -72,7 +72,6 @@ std::vector<BlockItem> items_of(const StageContent& content, const Plan& plan, B
       stage.relayout_backward += change.backward;
     }
     previous = &piece;
-    before = &block;
   }
   return items;
 }

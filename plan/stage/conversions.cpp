@@ -33,7 +33,7 @@ class Converter {
     if (from == to || (!is_last_of_stage && !to_end)) {
       return;
     }
-    const Relayout change = relayout_of({from, cost(position), to, cost(position + 1)});
+    const Relayout change = relayout_of({block_at(position), from, block_at(position + 1), to});
     // Of the ends the stage with the layer; an embedding may end its stage: then that is the next.
     const bool next = is_last_of_stage && !(to_end && is_layer(position));
     for (std::size_t copy = 0; copy < copies_; ++copy) {
@@ -49,31 +49,16 @@ class Converter {
     return plan_.network.blocks[static_cast<std::size_t>(block_at(position))].kind ==
            models::BlockKind::Layer;
   }
-  const BlockCost& cost(int position) {
-    const BlockPlan& layout = plan_.layout_of(position);
-    const int block = block_at(position);
-    return costs_.of(block, layout, plan_.micro_batch_of(layout, block), slice_);
-  }
-
-  struct Change {
-    const BlockPlan& from;
-    const BlockCost& before;
-    const BlockPlan& to;
-    const BlockCost& after;
-    bool operator==(const Change& other) const {
-      return &before == &other.before && &after == &other.after && from == other.from &&
-             to == other.to;
-    }
-  };
   // Few are different.
-  const Relayout& relayout_of(const Change& change) {
-    const auto known = std::find_if(known_.begin(), known_.end(),
-                                    [&](const auto& one) { return one.first == change; });
+  const Relayout& relayout_of(const Neighbours& pair) {
+    const auto known = std::find_if(known_.begin(), known_.end(), [&](const auto& one) {
+      return one.first.block == pair.block && one.first.next == pair.next &&
+             one.first.from == pair.from && one.first.to == pair.to;
+    });
     if (known != known_.end()) {
       return known->second;
     }
-    known_.emplace_back(
-        change, relayout(plan_, change.from, change.before, change.to, change.after, costs_));
+    known_.emplace_back(pair, relayout(plan_, costs_, pair, slice_));
     return known_.back().second;
   }
 
@@ -81,7 +66,7 @@ class Converter {
   BlockCosts& costs_;
   const Slice& slice_;
   std::vector<StageCost>& stages_;
-  std::vector<std::pair<Change, Relayout>> known_;
+  std::vector<std::pair<Neighbours, Relayout>> known_;
   bool shares_ends_ = shares_output_layer(plan_);
   std::size_t copies_ = schedule_traits(plan_).two_directions ? 2 : 1;
 };

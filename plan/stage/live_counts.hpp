@@ -4,7 +4,7 @@
 // gradient leaves what the weight gradient reads, and the weight gradient frees that. A forward
 // that a recompute pass repeats adds its input alone, for which that pass adds the activation. So
 // the counts follow from the list alone, whatever the passes cost. Where activations leave for the
-// host and return (Schedule::copies_to_host), the device holds no more than the copies have
+// host and return (ScheduleTraits::copies_to_host), the device holds no more than the copies have
 // buffers.
 #pragma once
 
@@ -29,7 +29,7 @@ struct LiveCounts {
   // Buffers for copies to the host and from it, where there are some.
   int leaving = 0;
   int coming = 0;
-  // Passes of a frozen encoder in idle times (Schedule::fills_frozen).
+  // Passes of a frozen encoder in idle times (ScheduleTraits::fills_frozen).
   int portions = 0;
   // Where passes of a stage are on several devices (plan/stage/arcs.hpp), per entry of `stages`:
   // versions of the parameters here, and whether gradients and optimizer are. Empty: all of them.

@@ -55,7 +55,7 @@ void repeat_passes(double runs, StagePasses& passes) {
 }
 
 void cut_backward(const Plan& plan, const SplitTimes& cut, SimTime whole, StagePasses& passes) {
-  if (cuts_every_backward(plan)) {
+  if (schedule_traits(plan).cuts_every_backward) {
     passes.backward += cut.input_grad + cut.weight_grad - whole;
     passes.slice_backward = passes.backward;
     passes.late = cut.weight_grad;

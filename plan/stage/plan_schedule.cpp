@@ -16,6 +16,7 @@
 #include "plan/stage/steady_pace.hpp"
 #include "plan/stage/transfers.hpp"
 #include "sim/orders/schedule_document.hpp"
+#include "sim/schedule_changes.hpp"
 
 namespace orrery::plan {
 
@@ -94,7 +95,7 @@ std::string schedule_problem(const Plan& plan, const std::string& where) {
   if (!reason.empty()) {
     return reason;
   }
-  if (plan.chunks > 1 && !schedule.uses_chunks) {
+  if (plan.chunks > 1 && !schedule.traits.uses_chunks) {
     return fmt::format(
         "schedule \"{}\" does not use model chunks, but chunks = {}: set chunks to 1, or the "
         "schedule to \"interleaved\"",
@@ -107,7 +108,8 @@ std::string schedule_problem(const Plan& plan, const std::string& where) {
   missing = missing.empty() ? arcs_problem(plan) : missing;
   missing = missing.empty() ? packs_problem(plan) : missing;
   missing = missing.empty() ? prediction_problem(plan) : missing;
-  return in_front(schedule.name, missing.empty() ? schedule.check(schedule_params(plan)) : missing);
+  return in_front(schedule.name,
+                  missing.empty() ? sim::refusal(schedule, schedule_params(plan)) : missing);
 }
 
 std::string check_schedule(const Plan& plan, const sim::ScheduleParams& params) {

@@ -120,11 +120,11 @@ std::string servers_problem(const Plan& plan) {
   const bool uses = schedule_traits(plan).uses_servers;
   if (plan.servers > 0 && !uses) {
     return fmt::format("servers belong to the schedules {}: leave them out",
-                       schedules_with(&sim::Schedule::uses_servers));
+                       schedules_with(&sim::ScheduleTraits::uses_servers));
   }
   if (plan.clock_distance > 0 && !has_pipelines(plan)) {
     return fmt::format("clock_distance belongs to the schedule {}: leave it out",
-                       schedules_with(&sim::Schedule::pushes_waves));
+                       schedules_with(&sim::ScheduleTraits::pushes_waves));
   }
   if (!uses) {
     return "";

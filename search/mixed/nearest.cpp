@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <numeric>
 
 #include "base/error.hpp"
 #include "base/interrupt.hpp"
@@ -13,23 +13,14 @@
 namespace orrery::search {
 namespace {
 
-using Changes = std::vector<MixedNearestChange>;
+using Changes = MixedNearestChanges;
 
-// For all kinds of change together, and the part of its patience that a kind spends on one search
-// for a fast plan, and again on one for any plan.
-constexpr Seconds kPatience(8);
-constexpr double kPartOfPatience = 0.25;
-
-// What each kind of change may take: an equal part of what those before it have left.
-class Turns {
- public:
-  explicit Turns(std::size_t kinds) : kinds_(kinds) {}
-  Patience next() { return Patience(all_.left() / static_cast<double>(kinds_--)); }
-
- private:
-  Patience all_{kPatience};
-  std::size_t kinds_;
-};
+// Of one kind of change, in units of mixed/worker.hpp: some two seconds of processor time.
+constexpr std::uint64_t kMostOfOneKind = 2'000'000;
+// Of all numbers of nodes of a pool together, of one, and of a first look at one.
+constexpr FewestNodes<plan::MixedPlan>::Shares kOfNodes = {10'000'000, 3'200'000, 200'000};
+// Of a search that finds its space empty, which simulates nothing.
+constexpr std::uint64_t kEmptySpace = 1'000;
 
 // Whether all GPUs together hold parameters and optimizer once, which no plan has less of.
 bool holds_states(const plan::MixedPlan& base) {
@@ -41,61 +32,88 @@ bool holds_states(const plan::MixedPlan& base) {
   return static_cast<double>(states_once(plan::pool_view(base, 0)).value()) <= held;
 }
 
-// A plan that fits; nothing when none does, none exists or it takes too long.
-std::optional<plan::MixedPlan> first_that_fits(const plan::MixedPlan& base, const Options& options,
-                                               const Patience& patience) {
+Tried<plan::MixedPlan> first_that_fits(const plan::MixedPlan& base, const Options& options,
+                                       Effort& effort, std::uint64_t most_work = kMostOfOneKind) {
+  if (effort.over()) {
+    return {std::nullopt, true};
+  }
   try {
     if (!holds_states(base)) {
-      return std::nullopt;
+      return {};
     }
-    const Seconds part = std::max(patience.left() * kPartOfPatience, Seconds(0.001));
-    Options first = patience.until_first_plan(options);
-    first.time_limit = std::min(first.time_limit, part);
-    MixedOutcome outcome = search_mixed(base, first, {}, part);
-    return outcome.best ? std::optional(std::move(outcome.best->plan)) : std::nullopt;
+    MixedOutcome outcome = search_mixed(base, effort.until_first_plan(options, most_work));
+    effort.spend(outcome.work);
+    if (outcome.best) {
+      return {std::move(outcome.best->plan)};
+    }
+    return {std::nullopt, outcome.timed_out || outcome.interrupted};
   } catch (const Error& error) {  // no plan divides it
     if (error.kind() != ErrorKind::BadInput) {
       throw;
     }
-    return std::nullopt;
+    effort.spend(kEmptySpace);
+    return {};
   }
 }
 
-void leave_out_fixed(const plan::MixedPlan& base, const Options& options, Turns& turns,
-                     Changes& changes) {
-  const std::vector<std::string> fixed = options.constraints.fixed_texts();
-  for (std::size_t i = 0; i < fixed.size() && !interrupted(); ++i) {
-    Options relaxed = options;
-    relaxed.constraints = options.constraints.without_fixed(i);
-    if (std::optional<plan::MixedPlan> plan = first_that_fits(base, relaxed, turns.next())) {
-      const std::string change = instead_of(fixed[i], plan->shape);
-      changes.push_back({change, std::move(*plan)});
-    }
+// A change that one search decides.
+void add(Tried<plan::MixedPlan> tried, const std::string& change, const std::string& kind,
+         Changes& changes) {
+  if (tried.plan) {
+    changes.found.push_back({change, std::move(*tried.plan)});
+  } else if (tried.cut_short) {
+    changes.left_open.push_back(kind);
   }
 }
 
-void free_reserve(const plan::MixedPlan& base, const Options& options, Turns& turns,
-                  Changes& changes) {
+// Tensor-parallel groups lie inside the nodes of all pools.
+std::int64_t gpus_of_every_node(const plan::MixedPlan& base) {
+  std::int64_t gpus = 0;
+  for (const topologies::Pool& pool : base.machine->cluster.pools) {
+    gpus = std::gcd(gpus, std::int64_t{pool.cluster.node.gpus});
+  }
+  return gpus;
+}
+
+void leave_out_fixed(const plan::MixedPlan& base, const Options& options, Changes& changes) {
+  const std::int64_t gpus = gpus_of_every_node(base);
+  const std::size_t fixed = options.constraints.fixed_texts().size();
+  for (std::size_t i = 0; i < fixed && !interrupted(); ++i) {
+    Effort effort(kMostOfOneKind);
+    const auto search_with = [&](const Constraints& constraints) {
+      Options relaxed = options;
+      relaxed.constraints = constraints;
+      return first_that_fits(base, relaxed, effort);
+    };
+    leave_out_one<plan::MixedPlan>(
+        options.constraints, i, {gpus, 0}, search_with,
+        [](const plan::MixedPlan& plan) -> const plan::Plan& { return plan.shape; },
+        [&](const std::string& change, plan::MixedPlan plan) {
+          changes.found.push_back({change, std::move(plan)});
+        },
+        changes.left_open);
+  }
+}
+
+void free_reserve(const plan::MixedPlan& base, const Options& options, Changes& changes) {
   const ByteCount reserve = base.shape.memory_reserve;
   if (reserve.value() > 0) {
     plan::MixedPlan all = base;
     all.shape.memory_reserve = ByteCount();
-    if (std::optional<plan::MixedPlan> plan = first_that_fits(all, options, turns.next())) {
-      changes.push_back(
-          {fmt::format("no memory reserve instead of {}", format_bytes(reserve.bytes())),
-           std::move(*plan)});
-    }
+    Effort effort(kMostOfOneKind);
+    add(first_that_fits(all, options, effort),
+        fmt::format("no memory reserve instead of {}", format_bytes(reserve.bytes())),
+        "no memory reserve", changes);
   }
 }
 
-// The same search with other nodes in a pool.
+// The same search with other nodes in a pool; nothing where there can be no such cluster.
 std::optional<plan::MixedPlan> with_setting(const Problem& problem, const std::string& setting,
-                                            const plan::MixedPlan& base, const Options& options,
-                                            const Patience& patience) {
+                                            const plan::MixedPlan& base) {
   try {
     plan::MixedPlan other = mixed_base_plan(with_settings(problem, {setting}));
     other.shape.execution = base.shape.execution;
-    return first_that_fits(other, options, patience);
+    return other;
   } catch (const Error& error) {  // a fabric that cannot have so many, a precision that it lacks
     if (error.kind() != ErrorKind::BadInput) {
       throw;
@@ -105,66 +123,65 @@ std::optional<plan::MixedPlan> with_setting(const Problem& problem, const std::s
 }
 
 void more_nodes(const Problem& problem, const plan::MixedPlan& base, const topologies::Pool& pool,
-                const Options& options, const Patience& patience, Changes& changes) {
-  const auto with_nodes = [&](int nodes) -> std::optional<MixedNearestChange> {
-    std::optional<plan::MixedPlan> plan = with_setting(
-        problem, fmt::format("{}.nodes={}", pool.name, nodes), base, options, patience);
-    if (!plan) {
-      return std::nullopt;
-    }
-    return MixedNearestChange{
-        fmt::format("{} nodes of {} ({} GPUs) instead of {}", nodes, pool.name,
-                    nodes * pool.cluster.node.gpus, pool.cluster.num_nodes),
-        std::move(*plan)};
+                const Options& options, Changes& changes) {
+  using Result = std::optional<Tried<plan::MixedPlan>>;
+  const auto search_nodes = [&](int nodes, Effort& effort, std::uint64_t most_work) -> Result {
+    const auto other = with_setting(problem, fmt::format("{}.nodes={}", pool.name, nodes), base);
+    return other ? Result(first_that_fits(*other, options, effort, most_work)) : std::nullopt;
   };
-  int fewest = 0;
-  // The first number that has a plan, as far as patience goes.
-  const auto first_of = [&](const std::vector<int>& numbers) {
-    std::optional<MixedNearestChange> change;
-    for (std::size_t i = 0; i < numbers.size() && !change && !patience.over(); ++i) {
-      change = with_nodes(numbers[i]);
-      fewest = numbers[i];
-    }
-    return change;
-  };
-  std::optional<MixedNearestChange> change = first_of(node_doublings(pool.cluster.num_nodes));
-  if (change) {
-    std::optional<MixedNearestChange> fewer = first_of(node_counts_below(fewest));
-    changes.push_back(std::move(fewer ? *fewer : *change));
+  FewestNodes<plan::MixedPlan> nodes(search_nodes, kOfNodes);
+  nodes.look_above(pool.cluster.num_nodes);
+  if (const std::string open = nodes.left_open("nodes of " + pool.name); !open.empty()) {
+    changes.left_open.push_back(open);
+  }
+  if (nodes.plan) {
+    changes.found.push_back(
+        {fmt::format("{} nodes of {} ({} GPUs) instead of {}", nodes.fewest, pool.name,
+                     nodes.fewest * pool.cluster.node.gpus, pool.cluster.num_nodes),
+         std::move(*nodes.plan)});
   }
 }
 
 void other_gpu(const Problem& problem, const plan::MixedPlan& base, const topologies::Pool& pool,
-               const Options& options, const Patience& patience, Changes& changes) {
+               const Options& options, Changes& changes) {
+  Effort effort(kMostOfOneKind);
+  bool open = false;
   for (const topologies::Gpu& gpu : larger_gpus(pool.cluster.gpu)) {
-    if (patience.over()) {
+    const auto other = with_setting(problem, fmt::format("{}.gpu={}", pool.name, gpu.name), base);
+    if (!other) {
+      continue;
+    }
+    Tried<plan::MixedPlan> tried = first_that_fits(*other, options, effort);
+    if (tried.plan) {
+      if (open) {
+        changes.left_open.push_back(
+            fmt::format("GPUs in {} with less memory than {}", pool.name, gpu.name));
+      }
+      changes.found.push_back({fmt::format("{} in {} instead of {}", with_memory(gpu), pool.name,
+                                           with_memory(pool.cluster.gpu)),
+                               std::move(*tried.plan)});
       return;
     }
-    if (std::optional<plan::MixedPlan> plan = with_setting(
-            problem, fmt::format("{}.gpu={}", pool.name, gpu.name), base, options, patience)) {
-      changes.push_back({fmt::format("{} in {} instead of {}", with_memory(gpu), pool.name,
-                                     with_memory(pool.cluster.gpu)),
-                         std::move(*plan)});
-      return;
-    }
+    open = open || tried.cut_short;
+  }
+  if (open) {
+    changes.left_open.push_back("other GPUs in " + pool.name);
   }
 }
 
 }  // namespace
 
-std::vector<MixedNearestChange> nearest_changes(const Problem& problem, const plan::MixedPlan& base,
-                                                const Options& options) {
+MixedNearestChanges nearest_changes(const Problem& problem, const plan::MixedPlan& base,
+                                    const Options& options) {
   const std::vector<topologies::Pool>& pools = base.machine->cluster.pools;
-  const std::size_t reserved = base.shape.memory_reserve.value() > 0 ? 1 : 0;
-  Turns turns(options.constraints.fixed_texts().size() + reserved + 2 * pools.size());
   Changes changes;
-  leave_out_fixed(base, options, turns, changes);
-  free_reserve(base, options, turns, changes);
+  leave_out_fixed(base, options, changes);
+  free_reserve(base, options, changes);
   for (const topologies::Pool& pool : pools) {
-    more_nodes(problem, base, pool, options, turns.next(), changes);
+    more_nodes(problem, base, pool, options, changes);
   }
   for (const topologies::Pool& pool : pools) {
-    other_gpu(problem, base, pool, options, turns.next(), changes);
+    other_gpu(problem, base, pool, options, changes);
   }
   return changes;
 }

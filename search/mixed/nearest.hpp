@@ -17,8 +17,13 @@ struct MixedNearestChange {
   plan::MixedPlan plan;
 };
 
-// Empty when none of them helps. `base` is that of a search with `options` that found nothing.
-std::vector<MixedNearestChange> nearest_changes(const Problem& problem, const plan::MixedPlan& base,
-                                                const Options& options);
+struct MixedNearestChanges {
+  std::vector<MixedNearestChange> found;
+  std::vector<std::string> left_open;  // as of one kind of nodes
+};
+
+// `base` is that of a search with `options` that found nothing.
+MixedNearestChanges nearest_changes(const Problem& problem, const plan::MixedPlan& base,
+                                    const Options& options);
 
 }  // namespace orrery::search

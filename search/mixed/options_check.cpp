@@ -33,7 +33,7 @@ void check_schedules(const Constraints& constraints) {
 
 }  // namespace
 
-void check_mixed_options(const Options& options) {
+void check_mixed_options(const Options& options, DType precision) {
   const Constraints& constraints = options.constraints;
   constexpr const char* kNone = "a plan document may have it: `orrery simulate`";
   const std::pair<const char*, const char*> usual[] = {{"slices", "1"}, {"tensor_parallel", "1d"}};
@@ -53,7 +53,7 @@ void check_mixed_options(const Options& options) {
   if (constraints.is_fixed("context") && constraints.admits("context", "mix")) {
     bad_input("--fix", "the search of mixed clusters has no context = mix", kNone);
   }
-  if (constraints.offload().any()) {
+  if (constraints.offload().any() || constraints.delays_update()) {
     bad_input("--fix", "plans of mixed clusters offload nothing");
   }
   if (constraints.allows_offload() || constraints.allows_operators() ||
@@ -65,6 +65,7 @@ void check_mixed_options(const Options& options) {
               "a plan document may have its own: `orrery simulate`");
   }
   check_schedules(constraints);
+  constraints.check_allowed(precision);
 }
 
 }  // namespace orrery::search

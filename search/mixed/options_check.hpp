@@ -6,7 +6,8 @@
 
 namespace orrery::search {
 
-// Error for choices of the search on one kind of nodes that the one on several does not have.
-void check_mixed_options(const Options& options);
+// Error for choices of the search on one kind of nodes that the one on several does not have, and
+// for those that are not allowed.
+void check_mixed_options(const Options& options, DType precision);
 
 }  // namespace orrery::search

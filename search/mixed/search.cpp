@@ -32,7 +32,13 @@ constexpr std::uint64_t kShareOfWork = 8;
 // After an early end without a plan: arrangements that are tried, nodes of each.
 constexpr std::size_t kFirstTries = 64;
 constexpr int kFirstSteps = 200;
-constexpr Seconds kListed(1.0);    // listing all plans may take this after an early end, too
+constexpr Seconds kFirstTime(5.0);
+constexpr Seconds kListed(1.0);  // listing all plans may take this after an early end, too
+// Of `most_work`, in units of worker.hpp: a look while arrangements are listed, a replay of memory
+// beside its passes, and so many passes of a pipeline.
+constexpr std::uint64_t kOfLook = 16;
+constexpr std::uint64_t kOfReplay = 8'000;
+constexpr std::uint64_t kPassesOfUnit = 32;
 constexpr std::size_t kSpare = 4;  // kept for each that is listed: some fail the replay of memory
 
 struct Later {
@@ -48,28 +54,28 @@ struct Ranked {
 
 class Search {
  public:
-  Search(const plan::MixedPlan& base, const Options& options, Seconds first_time)
+  Search(const plan::MixedPlan& base, const Options& options)
       : base_(base),
         options_(options),
-        first_time_(first_time),
         keep_(kSpare * static_cast<std::size_t>(options.top) + 1),
         workers_(thread_count(options.jobs), [&](const MixedWorker* first) {
           return first != nullptr ? std::make_unique<MixedWorker>(*first)
                                   : std::make_unique<MixedWorker>(base, options.constraints,
-                                                                  [this] { return is_overdue(); });
+                                                                  [this] { return ends_list(); });
         }) {
     outcome_.whole_space = workers_.leader().space().is_whole();
   }
 
   MixedOutcome run(const std::function<void(const ProgressReport&)>& progress) {
     open_all();
-    while (has_work() && !is_stopped()) {
+    while (has_work() && !is_stopped() && !has_used(options_.most_work / 2)) {
       evaluate(next());
       if (progress) {
         progress(found_so_far());
       }
     }
-    const bool none = ranked_.empty() && is_stopped();
+    const bool is_open = has_work() || !outcome_.whole_space;
+    const bool none = ranked_.empty() && is_open;
     if (none) {
       find_first();
     }
@@ -77,6 +83,7 @@ class Search {
     if (none && outcome_.best) {  // it is still below one of the open nodes
       --(outcome_.unexplored > 0 ? outcome_.unexplored : outcome_.pruned);
     }
+    outcome_.work = used_;
     outcome_.search_time = elapsed();
     return std::move(outcome_);
   }
@@ -86,13 +93,16 @@ class Search {
     std::vector<MixedNode> roots(workers_.leader().space().arrangements().size());
     // Some are enough to look for a first plan. After an early end none has a bound.
     const std::size_t stride = std::max<std::size_t>(1, roots.size() / kFirstTries);
+    const std::uint64_t work = work_of(MixedNode()) * roots.size();
+    const bool too_many = options_.most_work > 0 && used_ + work > options_.most_work / 2;
+    used_ += too_many ? kFirstTries : work;
     std::atomic<bool> skips = false;
     workers_.for_each(roots.size(), [&](MixedWorker& worker, std::size_t index) {
-      if (is_overdue() && index % stride != 0) {
+      if ((too_many || is_overdue()) && index % stride != 0) {
         skips = true;
         return;
       }
-      roots[index] = worker.root(static_cast<int>(index), !is_stopped());
+      roots[index] = worker.root(static_cast<int>(index), !too_many && !is_stopped());
     });
     outcome_.whole_space = outcome_.whole_space && !skips;
     for (std::size_t index = 0; index < roots.size(); ++index) {
@@ -127,6 +137,19 @@ class Search {
   }
   bool is_stopped() const { return is_interrupted() || is_out_of_time(); }
   bool is_overdue() const { return elapsed() > kListed && is_stopped(); }
+  // Lists take as long as they are.
+  void use(const MixedNode& node) {
+    const std::uint64_t passes = node.schedule < 0 ? 0 : workers_.leader().passes_of(node);
+    used_ += work_of(node) + passes / kPassesOfUnit;
+  }
+  // Whether a plan is all that is asked for, and nothing of those that miss.
+  bool wants_any() const { return options_.most_work > 0 && options_.gap_fraction >= 1; }
+  bool has_used(std::uint64_t work) const { return options_.most_work > 0 && used_ >= work; }
+  // Of the first worker, which lists all arrangements.
+  bool ends_list() {
+    used_ += kOfLook;
+    return is_overdue() || has_used(options_.most_work / 2);
+  }
 
   std::vector<MixedNode> next() {
     std::vector<MixedNode> batch;
@@ -141,7 +164,7 @@ class Search {
   void evaluate(const std::vector<MixedNode>& batch) {
     std::vector<std::optional<MixedStep>> steps(batch.size());
     MixedKnown known;
-    known.found = !ranked_.empty();
+    known.found = !ranked_.empty() || wants_any();
     if (!outcome_.closest_overflow.empty()) {
       known.closest = least_excess_;
     }
@@ -155,6 +178,7 @@ class Search {
       if (steps[index]) {
         take(batch[index], *steps[index]);
         work_ += work_of(batch[index]);
+        use(batch[index]);
       } else {
         heap_.push(batch[index]);
       }
@@ -166,10 +190,10 @@ class Search {
   void find_first() {
     std::sort(roots_.begin(), roots_.end(),
               [](const MixedNode& a, const MixedNode& b) { return a.bound < b.bound; });
-    const Seconds end = elapsed() + first_time_;
+    const Seconds end = elapsed() + kFirstTime;
     const std::size_t tries = std::min(kFirstTries, roots_.size());
     for (std::size_t tried = 0; tried < tries && ranked_.empty(); ++tried) {
-      if (elapsed() > end) {
+      if (options_.most_work > 0 ? has_used(options_.most_work) || is_stopped() : elapsed() > end) {
         return;
       }
       int steps = kFirstSteps;
@@ -182,8 +206,9 @@ class Search {
     if (--steps < 0) {
       return;
     }
+    use(node);
     MixedKnown known;
-    known.found = !outcome_.closest_overflow.empty();
+    known.found = !outcome_.closest_overflow.empty() || wants_any();
     std::vector<std::optional<MixedStep>> tried = {workers_.leader().step(node, known)};
     reject_overflows({node}, tried);
     MixedStep& step = *tried.front();
@@ -235,6 +260,7 @@ class Search {
     }
     std::sort(fastest.begin(), fastest.end());
     for (const auto& [time, index] : fastest) {
+      used_ += kOfReplay + workers_.leader().passes_of(batch[index]);
       const plan::MemoryVerdict verdict =
           workers_.leader().replay(batch[index], replay_reserve(), workers_.size());
       if (verdict.fits) {
@@ -328,14 +354,14 @@ class Search {
   Clock::time_point start_ = Clock::now();
   const plan::MixedPlan& base_;
   const Options& options_;
-  Seconds first_time_;
   std::size_t keep_;
+  std::uint64_t used_ = 0;  // work of all kinds; the first worker begins it
   WorkerCrew<MixedWorker> workers_;
   std::priority_queue<MixedNode, std::vector<MixedNode>, Later> heap_;
   std::vector<MixedNode> roots_;
   std::vector<Ranked> ranked_;
   std::int64_t nodes_ = 0;
-  std::uint64_t work_ = 0;
+  std::uint64_t work_ = 0;  // of the nodes in batches
   ByteCount least_excess_;
   MixedOutcome outcome_;
 };
@@ -343,15 +369,14 @@ class Search {
 }  // namespace
 
 MixedOutcome search_mixed(const plan::MixedPlan& base, const Options& options,
-                          const std::function<void(const ProgressReport&)>& progress,
-                          Seconds first_time) {
-  check_mixed_options(options);
+                          const std::function<void(const ProgressReport&)>& progress) {
+  check_mixed_options(options, base.shape.precision);
   const models::NetworkSpec& spec = base.shape.network.spec;
   if (spec.cascade.layers > 0) {
     bad_input(spec.name, "plans of mixed clusters have one trained backbone",
               "leave out \"cascade\", or take nodes of one kind");
   }
-  return Search(base, options, first_time).run(progress);
+  return Search(base, options).run(progress);
 }
 
 std::string verify(const MixedFound& found) {

@@ -41,17 +41,18 @@ struct MixedOutcome {
   bool timed_out = false;
   Seconds search_time;
   std::string closest_overflow;
+  std::uint64_t work = 0;  // as mixed/worker.hpp estimates it
 };
 
 // What all plans share, from a mixed cluster by name or file; `--set POOL.path=value` reaches a
 // pool, other paths the network.
 plan::MixedPlan mixed_base_plan(const Problem& problem);
 
-// Error when the space is empty or the options ask for what mixed clusters do not have.
-// `first_time`: after an early end without a plan, what looking for any may take.
+// Error when the space is empty or the options ask for what mixed clusters do not have. Of
+// `most_work` a half goes to the search proper, what is left of it to looking for any plan below
+// arrangements spread over all. With it and a gap of 1 nothing is told of plans that miss.
 MixedOutcome search_mixed(const plan::MixedPlan& base, const Options& options,
-                          const std::function<void(const ProgressReport&)>& progress = {},
-                          Seconds first_time = Seconds(5));
+                          const std::function<void(const ProgressReport&)>& progress = {});
 
 // "" or what is wrong with a plan found: as search::verify.
 std::string verify(const MixedFound& found);

@@ -60,6 +60,15 @@ MixedNode MixedWorker::root(int arrangement, bool bounded) {
   return node;
 }
 
+std::uint64_t MixedWorker::passes_of(const MixedNode& node) const {
+  const Arrangement& arrangement = arrangement_of(node);
+  std::int64_t micro_batches = 0;
+  for (const plan::ReplicaGroup& group : arrangement.groups) {
+    micro_batches += group.micro_batches;
+  }
+  return static_cast<std::uint64_t>(micro_batches * arrangement.pp);
+}
+
 const plan::MixedPlan& MixedWorker::configure(const MixedNode& node) {
   const MixedChoices& choices = choices_of(node);
   const MixedFamily& family = family_of(node);

@@ -51,6 +51,7 @@ class MixedWorker {
   // Arrangements alone: how many plans, and their bound, or 0 for one.
   MixedNode root(int arrangement, bool bounded);
   MixedStep step(const MixedNode& node, const MixedKnown& known);
+  std::uint64_t passes_of(const MixedNode& node) const;  // stages x micro-batches of all groups
   const plan::MixedPlan& configure(const MixedNode& node);
   plan::MixedSimulation simulate(const MixedNode& plan, int interval_draws,
                                  const std::function<bool()>& stop_draws);

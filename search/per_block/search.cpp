@@ -95,6 +95,7 @@ class PerBlockSearch {
     result_.outcome.simulated = outcome.simulated;
     result_.outcome.closest_overflow = outcome.closest_overflow;
     result_.outcome.closest = outcome.closest;
+    result_.outcome.closest_by_categories = outcome.closest_by_categories;
     if (outcome.best) {
       result_.homogeneous = outcome.best->simulation.iteration_time;
       found_.keep({outcome.best->simulation.iteration_time, outcome.best->plan});

@@ -14,6 +14,7 @@
 #include "search/planner.hpp"
 #include "sim/pipeline/pipeline.hpp"
 #include "sim/pipeline/share_costs.hpp"
+#include "sim/schedule_changes.hpp"
 
 namespace orrery::search {
 namespace {
@@ -130,7 +131,7 @@ Json plan(ObjectReader& problem) {
   // Activations are those of a virtual stage; the cap counts micro-batches on a device.
   params.cap = memory / static_cast<double>(params.activation * params.chunks);
   const sim::Schedule& schedule = sim::find_schedule(params.chunks == 1 ? "zb-2p" : "zb-v", "");
-  const std::string broken = schedule.check(params);
+  const std::string broken = sim::refusal(schedule, params);
   if (!broken.empty()) {
     return infeasible(broken);
   }

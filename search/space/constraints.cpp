@@ -13,6 +13,7 @@
 #include "base/limits.hpp"
 #include "base/quantity_text.hpp"
 #include "base/text.hpp"
+#include "base/words.hpp"
 #include "plan/schedule_traits.hpp"
 #include "search/space/execution_flags.hpp"
 #include "search/space/layout_fields.hpp"
@@ -56,9 +57,7 @@ std::string field_name(std::string_view text) {
 constexpr std::array<std::string_view, 4> kTiers = {
     "offload_activations_tier", "offload_parameters", "offload_gradients", "offload_optimizer"};
 
-bool is_tier(std::string_view field) {
-  return std::find(kTiers.begin(), kTiers.end(), field) != kTiers.end();
-}
+bool is_tier(std::string_view field) { return is_among(field, kTiers); }
 
 double parse_share(std::string_view value, std::string_view where) {
   double share = 0;
@@ -95,7 +94,7 @@ std::string parse_name(std::string_view value, std::string_view where,
 
 // The value in its one spelling; Error when the field does not take it.
 std::string canonical(std::string_view field, std::string_view value, std::string_view where) {
-  if (std::find(kNumbers.begin(), kNumbers.end(), field) != kNumbers.end()) {
+  if (is_among(field, kNumbers)) {
     const std::int64_t least =
         field == "zero" || field == "expert_tp" || field == "clock_distance" ? 0 : 1;
     const std::int64_t most = field == "zero"             ? 3
@@ -179,9 +178,11 @@ std::string Constraints::schedule_name(std::string_view text, std::string_view w
   return documents_.back()->name;
 }
 
-void Constraints::choose_schedule(std::string_view text) {
+void Constraints::choose_schedule(std::string_view text, std::string_view from) {
   for (const std::string_view part : split(text, ',')) {
-    chosen_.push_back(schedule_name(trim(part), "--schedule"));
+    chosen_.push_back(schedule_name(trim(part), from));
+    chosen_from_.emplace_back(from);
+    restrictions_.push_back({"schedule", chosen_.back(), std::string(from)});
   }
 }
 
@@ -195,50 +196,7 @@ std::vector<std::string> Constraints::named_schedules() const {
   return names;
 }
 
-bool Constraints::is_asynchronous(const std::string& schedule) const {
-  const auto table = sim::schedule_table();
-  const auto registered = std::find_if(
-      table.begin(), table.end(), [&](const sim::Schedule* one) { return one->name == schedule; });
-  if (registered != table.end()) {
-    return !(*registered)->synchronous;
-  }
-  return std::any_of(documents_.begin(), documents_.end(), [&](const auto& document) {
-    return document->name == schedule && !sim::is_synchronous(*document);
-  });
-}
-
-bool Constraints::searches_asynchronous() const {
-  const std::vector<std::string> names = named_schedules();
-  return asynchronous_ &&
-         (asynchronous_alone_ || (!names.empty() && std::all_of(names.begin(), names.end(),
-                                                                [this](const std::string& name) {
-                                                                  return is_asynchronous(name);
-                                                                })));
-}
-
-Constraints Constraints::asynchronous_alone() const {
-  Constraints alone = *this;
-  alone.asynchronous_ = alone.asynchronous_alone_ = true;
-  return alone;
-}
-
-bool Constraints::leaves_out_single_stages() const {
-  return asynchronous_alone_ && !is_fixed("pp");
-}
-
-void Constraints::check_schedules() const {
-  for (const std::string& name : named_schedules()) {
-    if (is_asynchronous(name) && !asynchronous_) {
-      bad_input("schedule",
-                fmt::format("\"{}\" is asynchronous: gradients are computed with parameters that "
-                            "are out of date",
-                            name),
-                "add --allow asynchronous to accept that");
-    }
-  }
-}
-
-std::vector<Constraints::Entry> Constraints::parse(std::string_view text, std::string_view option) {
+std::vector<Constraints::Entry> Constraints::parse(std::string_view text, std::string_view from) {
   std::vector<Entry> entries;
   if (trim(text).empty()) {
     return entries;
@@ -250,47 +208,37 @@ std::vector<Constraints::Entry> Constraints::parse(std::string_view text, std::s
   for (const std::string_view part : parts) {
     const std::string_view item = trim(part);
     if (item.empty()) {
-      bad_input(option, fmt::format("nothing between the commas of \"{}\"", printable(text)),
+      bad_input(from, fmt::format("nothing between the commas of \"{}\"", printable(text)),
                 "write field=value, for example tp=8,pp=4");
     }
     const std::size_t equals = item.find('=');
     if (equals == std::string_view::npos) {
-      bad_input(option, fmt::format("\"{}\" has no value", printable(item)),
+      bad_input(from, fmt::format("\"{}\" has no value", printable(item)),
                 "write field=value, for example tp=8,pp=4");
     }
     const std::string field = field_name(trim(item.substr(0, equals)));
-    const std::string where = fmt::format("{} {}", option, printable(field));
+    const std::string where = fmt::format("{} {}", from, printable(field));
     const std::string_view value = trim(item.substr(equals + 1));
-    entries.push_back({field, field == "schedule" ? schedule_name(value, where)
-                                                  : canonical(field, value, where)});
+    entries.push_back(
+        {field, field == "schedule" ? schedule_name(value, where) : canonical(field, value, where),
+         std::string(from)});
   }
   return entries;
 }
 
-void Constraints::fix(std::string_view text) {
-  for (Entry& entry : parse(text, "--fix")) {
+void Constraints::fix(std::string_view text, std::string_view from) {
+  for (Entry& entry : parse(text, from)) {
     for (const Entry& known : fixed_) {
       if (known.field == entry.field && known.value != entry.value) {
-        bad_input("--fix", fmt::format("{} is fixed to both {} and {}", entry.field, known.value,
-                                       entry.value));
+        bad_input(from, known.from == from
+                            ? fmt::format("{} is fixed to both {} and {}", entry.field, known.value,
+                                          entry.value)
+                            : fmt::format("{} is fixed to {}, and to {} by {}", entry.field,
+                                          entry.value, known.value, known.from));
       }
     }
+    restrictions_.push_back({"fix", entry.field + "=" + entry.value, entry.from});
     fixed_.push_back(std::move(entry));
-  }
-}
-
-void Constraints::allow(std::string_view text) {
-  for (const std::string_view part : split(text, ',')) {
-    const std::string_view choice = trim(part);
-    const std::vector<std::string> known = {"asynchronous", "offload", "operators", "meshes"};
-    const auto found = std::find(known.begin(), known.end(), choice);
-    if (found == known.end()) {
-      bad_input("--allow", fmt::format("unknown choice \"{}\"", printable(choice)),
-                nearest_hint(choice, known));
-    }
-    bool Constraints::*const members[] = {&Constraints::asynchronous_, &Constraints::offload_,
-                                          &Constraints::operators_, &Constraints::meshes_};
-    this->*members[found - known.begin()] = true;
   }
 }
 
@@ -328,6 +276,7 @@ Constraints Constraints::without_fixed(std::size_t index) const {
   Constraints relaxed = *this;
   if (index >= fixed_.size()) {
     relaxed.chosen_.clear();
+    relaxed.chosen_from_.clear();
     return relaxed;
   }
   relaxed.fixed_.erase(relaxed.fixed_.begin() + static_cast<std::ptrdiff_t>(index));

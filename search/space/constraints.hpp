@@ -18,29 +18,39 @@
 
 namespace orrery::search {
 
+// One thing that was asked for, and where: "fix", "tp=8", "mine.json: /fix/0".
+struct Restriction {
+  std::string kind;
+  std::string text;
+  std::string from;
+};
+
 class Constraints {
  public:
   // "tp=8,pp=4": every value is checked for its field; unknown names suggest the nearest. Usual
-  // other names (sp, vpp, mbs, hsdp, zero_stage) are understood.
-  void fix(std::string_view text);
-  void forbid(std::string_view text);
-  // Choices that are off by default: "asynchronous" changes the training result, "offload" lets
-  // activations and optimizer leave the device, "operators" tries recomputation of chosen
-  // operators, "meshes" tensor-parallel meshes of two and three axes and the mix of contexts.
-  void allow(std::string_view text);
+  // other names (sp, vpp, mbs, hsdp, zero_stage) are understood. `from` is where it stands: an
+  // option, or a place in a file (search/space/restrictions.hpp); errors name it.
+  void fix(std::string_view text, std::string_view from = "--fix");
+  void forbid(std::string_view text, std::string_view from = "--forbid");
+  // Choices that are off by default: "asynchronous" and "lossy" change the training result (stale
+  // parameters, traffic in fewer bits), "offload" lets activations and optimizer leave the device,
+  // "operators" tries recomputation of chosen operators, "meshes" tensor-parallel meshes of two and
+  // three axes and the mix of contexts.
+  void allow(std::string_view text, std::string_view from = "--allow");
 
   bool admits(std::string_view field, std::string_view value) const;
   bool admits(std::string_view field, std::int64_t value) const;
   bool is_fixed(std::string_view field) const;
   // --schedule: names or documents (FILE.json), of which a plan has one; may be repeated.
-  void choose_schedule(std::string_view text);
+  void choose_schedule(std::string_view text, std::string_view from = "--schedule");
   // Those that were asked for by name, and the documents among them.
   std::vector<std::string> named_schedules() const;
   const std::vector<std::shared_ptr<const sim::ScheduleDocument>>& documents() const {
     return documents_;
   }
-  // Error when an asynchronous schedule is asked for but not allowed.
-  void check_schedules() const;
+  // Error when what changes training is asked for but not allowed: an asynchronous schedule, a
+  // delayed update, traffic in fewer bits than products at this precision read.
+  void check_allowed(DType precision) const;
 
   // "tp=8", ... as fixed; and the same constraints without the i-th of them.
   std::vector<std::string> fixed_texts() const;
@@ -51,6 +61,8 @@ class Constraints {
   std::string forbidden_text(std::string_view field) const;
   Constraints without_forbidden(std::string_view field) const;
   Constraints with_forbidden_alone(std::string_view field) const;
+  // All that was asked for, in its order.
+  const std::vector<Restriction>& restrictions() const { return restrictions_; }
   // Error naming what no plan of any network has at once.
   void check_contradictions() const;
   // The value a number was fixed to.
@@ -66,6 +78,10 @@ class Constraints {
   bool allows_offload() const { return offload_; }
   bool allows_operators() const { return operators_; }
   bool allows_meshes() const { return meshes_; }
+  bool allows_lossy() const { return lossy_; }
+  bool delays_update() const {
+    return is_fixed("delayed_update") && !admits("delayed_update", "false");
+  }
   // The execution flags that were fixed.
   void apply(plan::Execution& execution) const;
   // The fixed fields of search/space/layout_fields.hpp, the recomputation and expert_tp.
@@ -77,8 +93,10 @@ class Constraints {
   struct Entry {
     std::string field;
     std::string value;
+    std::string from;
   };
-  std::vector<Entry> parse(std::string_view text, std::string_view option);
+  std::vector<Entry> parse(std::string_view text, std::string_view from);
+  [[noreturn]] void refuse_both(const Entry& fixed) const;
   bool is_asynchronous(const std::string& schedule) const;
   void check_sharding() const;
   // The name of a registered schedule or of a document, which is read and kept.
@@ -87,12 +105,15 @@ class Constraints {
   std::vector<Entry> fixed_;
   std::vector<Entry> forbidden_;
   std::vector<std::string> chosen_;  // schedules
+  std::vector<std::string> chosen_from_;
+  std::vector<Restriction> restrictions_;
   std::vector<std::shared_ptr<const sim::ScheduleDocument>> documents_;
   bool asynchronous_ = false;
   bool asynchronous_alone_ = false;
   bool offload_ = false;
   bool operators_ = false;
   bool meshes_ = false;
+  bool lossy_ = false;
 };
 
 }  // namespace orrery::search

@@ -42,7 +42,7 @@ int usual_chunks(const ScheduleChoice& choice) {
   if (choice.document) {
     return sim::fewest_chunks(*choice.document);
   }
-  return choice.registered->uses_chunks ? 2 : 1;
+  return choice.traits.uses_chunks ? 2 : 1;
 }
 
 int usual_slices(const ScheduleChoice& choice, int stages) {
@@ -89,7 +89,7 @@ std::string schedule_reason(const Space& space, const Constraints& constraints,
       static_cast<int>(constraints.fixed_number("slices").value_or(usual_slices(choice, group.pp)));
   if (choice.cut != plan::ModuleCut::OneChain) {
     plan.stage_blocks = space.schedules().stages(plan.pp, std::max(plan.chunks, 2), choice, false);
-    plan.chunks = std::max(plan.chunks, choice.registered->uses_chunks ? 2 : 1);
+    plan.chunks = std::max(plan.chunks, choice.traits.uses_chunks ? 2 : 1);
   }
   std::string problem = plan::schedule_problem(plan, "schedule");
   if (problem.empty() && (plan.network.spec.encoder.layers > 0 || constraints.is_fixed("slices"))) {
@@ -107,6 +107,11 @@ std::string schedule_reason(const plan::Plan& base, const Constraints& constrain
       if (!problem.empty()) {
         return problem;
       }
+    }
+    const bool needs_chunks = choice.document == nullptr && choice.traits.uses_chunks &&
+                              !choice.registered->own_with_one_chunk;
+    if (needs_chunks && constraints.fixed_number("pp") == 1) {
+      return fmt::format("one stage has one chunk, and {} has several on a device", choice.name);
     }
   }
   return "";

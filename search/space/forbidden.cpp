@@ -8,6 +8,7 @@
 #include <array>
 
 #include "base/error.hpp"
+#include "base/words.hpp"
 #include "search/space/constraints.hpp"
 #include "search/space/execution_flags.hpp"
 
@@ -29,15 +30,16 @@ std::string other_value(const std::string& flag) { return flag == "true" ? "fals
 
 }  // namespace
 
-void Constraints::forbid(std::string_view text) {
-  for (Entry& entry : parse(text, "--forbid")) {
-    if (std::find(kOneValue.begin(), kOneValue.end(), entry.field) != kOneValue.end()) {
-      bad_input(fmt::format("--forbid {}", entry.field), "no search tries several values of it",
+void Constraints::forbid(std::string_view text, std::string_view from) {
+  for (Entry& entry : parse(text, from)) {
+    if (is_among(entry.field, kOneValue)) {
+      bad_input(fmt::format("{} {}", from, entry.field), "no search tries several values of it",
                 fmt::format("leave it out, or --fix {}=VALUE", entry.field));
     }
     if (is_flag(entry.field) && !is_fixed(entry.field)) {
-      fixed_.push_back({entry.field, other_value(entry.value)});
+      fixed_.push_back({entry.field, other_value(entry.value), entry.from});
     }
+    restrictions_.push_back({"forbid", entry.field + "=" + entry.value, entry.from});
     forbidden_.push_back(std::move(entry));
   }
 }
@@ -72,8 +74,28 @@ Constraints Constraints::with_forbidden_alone(std::string_view field) const {
   Constraints alone = *this;
   alone.fixed_.clear();
   alone.chosen_.clear();
+  alone.chosen_from_.clear();
   std::erase_if(alone.forbidden_, [&](const Entry& entry) { return entry.field != field; });
   return alone;
+}
+
+// Names the places of both where one of them is a file.
+void Constraints::refuse_both(const Entry& fixed) const {
+  const std::string what =
+      fmt::format("{}={} is fixed and excluded at once", fixed.field, fixed.value);
+  std::string against = "--schedule";
+  for (const Entry& entry : forbidden_) {
+    against = entry.field == fixed.field && entry.value == fixed.value ? entry.from : against;
+  }
+  if (against == "--schedule" && !chosen_from_.empty()) {
+    against = chosen_from_.back();
+  }
+  if (!fixed.from.starts_with("--") || !against.starts_with("--")) {
+    bad_input(fixed.from, fmt::format("{}, by {}", what, against), "leave out one of the two");
+  }
+  bad_input("--fix", what,
+            chosen_.empty() ? "leave out either --fix or the --forbid against it"
+                            : "leave out either --fix or the --forbid or --schedule against it");
 }
 
 void Constraints::check_contradictions() const {
@@ -89,10 +111,7 @@ void Constraints::check_contradictions() const {
   }
   for (const Entry& entry : fixed_) {
     if (!admits(entry.field, entry.value)) {
-      bad_input(
-          "--fix", fmt::format("{}={} is fixed and excluded at once", entry.field, entry.value),
-          chosen_.empty() ? "leave out either --fix or the --forbid against it"
-                          : "leave out either --fix or the --forbid or --schedule against it");
+      refuse_both(entry);
     }
   }
   const std::vector<std::string> named = named_schedules();

@@ -10,6 +10,7 @@
 #include "base/limits.hpp"
 #include "base/quantity_text.hpp"
 #include "base/text.hpp"
+#include "base/words.hpp"
 #include "plan/block_rules.hpp"
 
 namespace orrery::search {
@@ -21,11 +22,6 @@ constexpr std::array<std::string_view, 4> kDegrees = {"tp_rows", "tp_depth", "ul
 constexpr std::array<std::string_view, 2> kSwitches = {"keep_gathered", "zigzag"};
 constexpr std::array<std::string_view, 4> kNames = {"tensor_parallel", "tp_inner", "ep_inside",
                                                     "broadcasts"};
-
-template <std::size_t kCount>
-bool contains(const std::array<std::string_view, kCount>& names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
 
 }  // namespace
 
@@ -41,7 +37,7 @@ std::string parse_flag(std::string_view value, std::string_view where) {
 }
 
 bool is_layout_field(std::string_view field) {
-  return contains(kDegrees, field) || contains(kSwitches, field) || contains(kNames, field);
+  return is_among(field, kDegrees) || is_among(field, kSwitches) || is_among(field, kNames);
 }
 
 std::vector<std::string> layout_field_names() {
@@ -56,7 +52,7 @@ std::string canonical_layout_value(std::string_view field, std::string_view valu
   if (field == "expert_cp") {
     return std::to_string(parse_integer(value, where, 0, 1));
   }
-  if (contains(kDegrees, field)) {
+  if (is_among(field, kDegrees)) {
     return std::to_string(parse_integer(value, where, 1, limits::kMaxDevices));
   }
   if (field == "tensor_parallel") {

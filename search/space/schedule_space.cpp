@@ -6,6 +6,7 @@
 
 #include "plan/stage/plan_schedule.hpp"
 #include "plan/stage/servers.hpp"
+#include "plan/stage/stage_placement.hpp"
 #include "search/space/schedule_choice.hpp"
 #include "sim/orders/schedule_document.hpp"
 
@@ -33,10 +34,11 @@ ScheduleSpace::ScheduleSpace(const plan::Plan& base, const Constraints& constrai
   const bool asynchronous = constraints.searches_asynchronous();
   for (const sim::Schedule* schedule : sim::schedule_table()) {
     const bool asked = std::find(named.begin(), named.end(), schedule->name) != named.end();
-    const bool offloads = schedule->copies_to_host && constraints.allows_offload();
+    const bool offloads = schedule->traits.copies_to_host && constraints.allows_offload();
     const bool tried = schedule->in_search || asked || asynchronous || offloads;
-    if (schedule->in_plans && !schedule->packs_sequences && schedule->synchronous != asynchronous &&
-        tried && constraints.admits("schedule", schedule->name)) {
+    if (schedule->in_plans && !schedule->traits.packs_sequences &&
+        schedule->traits.synchronous != asynchronous && tried &&
+        constraints.admits("schedule", schedule->name)) {
       for (const bool ships_weights : shipments(*schedule)) {
         choices_.push_back({std::string(schedule->name), schedule, nullptr,
                             plan::schedule_traits(*schedule),
@@ -45,7 +47,7 @@ ScheduleSpace::ScheduleSpace(const plan::Plan& base, const Constraints& constrai
     }
   }
   for (const auto& document : constraints.documents()) {
-    if (sim::is_synchronous(*document) != asynchronous &&
+    if (sim::traits_of(*document).synchronous != asynchronous &&
         constraints.admits("schedule", document->name)) {
       plan::Plan plan;
       plan.schedule = document->name;
@@ -64,7 +66,7 @@ ScheduleSpace::ScheduleSpace(const plan::Plan& base, const Constraints& constrai
 
 // As the plans say, or what is faster of both; latent attention has several products to ship.
 std::vector<bool> ScheduleSpace::shipments(const sim::Schedule& schedule) const {
-  if (schedule.spreads_attention && !constraints_.is_fixed("ships_weights") &&
+  if (schedule.traits.spreads_attention && !constraints_.is_fixed("ships_weights") &&
       base_.network.spec.mla.kv_lora_rank == 0) {
     return {false, true};
   }
@@ -157,7 +159,7 @@ bool ScheduleSpace::is_usable(const ScheduleChoice& choice, const sim::ScheduleP
     const std::int64_t passes =
         std::int64_t{params.stages} * params.chunks * params.micro_batches * params.slices;
     return (asked || passes <= kMaxSlicedPasses) &&
-           (params.chunks == 1 || choice.registered->uses_chunks) &&
+           (params.chunks == 1 || choice.traits.uses_chunks) &&
            choice.registered->check(params).empty();
   }
   const models::NetworkSpec& spec = base_.network.spec;
@@ -185,8 +187,8 @@ bool ScheduleSpace::is_usable(const ScheduleChoice& choice, const sim::ScheduleP
   }
   const std::optional<sim::ScheduleParams> own = told(choice, params);
   const bool fits = params.chunks > 1
-                        ? choice.registered->uses_chunks
-                        : !choice.registered->uses_chunks || choice.registered->own_with_one_chunk;
+                        ? choice.traits.uses_chunks
+                        : !choice.traits.uses_chunks || choice.registered->own_with_one_chunk;
   return own && fits && choice.registered->check(*own).empty();
 }
 
@@ -213,20 +215,12 @@ plan::StagePlacement ScheduleSpace::make_placement(const ScheduleChoice& schedul
     plan.encoder_parts = parts_of(schedule);
     plan.stage_blocks = stages(params.stages, params.chunks, schedule, false);
   }
-  return {.device_of = plan::schedule_devices(plan),
-          .whole_backwards = !plan::may_cut_backwards(schedule.traits, params.chunks),
-          .two_directions = schedule.traits.two_directions,
-          .joins_passes = schedule.traits.joins_passes,
-          .shares_ends = schedule.traits.shares_output_layer,
-          .fills_frozen = schedule.traits.fills_frozen,
-          .by_modules = schedule.traits.by_modules,
-          .copies_to_host = schedule.traits.copies_to_host,
-          .spreads_attention = schedule.traits.spreads_attention,
-          .recomputes = schedule.traits.recomputes,
-          .undecided = schedule.registered != nullptr &&
-                       plan::lacks_stage_bounds(*schedule.registered, params.chunks),
-          .flushes = schedule.traits.synchronous && !schedule.traits.lists_updates &&
-                     !base_.execution.post_validation};
+  plan::StagePlacement placement =
+      plan::placement_of(schedule.traits, params.chunks, plan::schedule_devices(plan));
+  placement.undecided = schedule.registered != nullptr &&
+                        plan::lacks_stage_bounds(*schedule.registered, params.chunks);
+  placement.flushes = placement.flushes && !base_.execution.post_validation;
+  return placement;
 }
 
 // Powers of two; other numbers when they are asked for. Without a pipeline slices only save memory,

@@ -23,7 +23,7 @@ Space::Space(const Plan& base, const Constraints& constraints)
               base.network.spec.encoder.layers + base.network.spec.cascade.layers),
       shard_degree_(static_cast<int>(constraints.fixed_number("shard_degree").value_or(0))),
       offload_(constraints.offload()) {
-  constraints.check_schedules();
+  constraints.check_allowed(base.precision);
   if (!constraints.admits("tensor_shares", "equal")) {
     bad_input("--fix", "tensor_shares = by-speed: the GPUs of this cluster are all alike",
               "a mixed cluster whose pools are in the same nodes has unlike ones");

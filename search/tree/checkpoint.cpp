@@ -17,7 +17,7 @@ namespace orrery::search {
 namespace {
 
 constexpr std::string_view kMagic = "orrery-search-checkpoint\n";
-constexpr std::uint32_t kFormat = 16;
+constexpr std::uint32_t kFormat = 17;
 constexpr std::int64_t kMaxBytes = 1LL << 30;
 
 // Every choice that the space leaves, in its order, and what is the same in all of its plans.
@@ -106,7 +106,12 @@ std::string difference(const std::vector<InputHash>& ours, const std::vector<Inp
       names += (names.empty() ? "" : ", ") + input.name;
     }
   }
-  return names.empty() && ours.size() != theirs.size() ? "inputs" : names;
+  for (const InputHash& input : theirs) {  // what only the other search has
+    const bool known = std::any_of(ours.begin(), ours.end(),
+                                   [&](const InputHash& one) { return one.name == input.name; });
+    names += known ? "" : (names.empty() ? "" : ", ") + input.name;
+  }
+  return names;
 }
 
 void write_inputs(ByteWriter& out, const std::vector<InputHash>& inputs) {
@@ -170,7 +175,7 @@ Progress read_checkpoint(const std::string& path, const std::vector<InputHash>& 
               "resume with the options that it was written with");
   }
   const std::uint8_t progress = in.u8();
-  if (progress > static_cast<std::uint8_t>(Progress::PerBlock)) {
+  if (progress > static_cast<std::uint8_t>(Progress::Pareto)) {
     in.fail("holds a state of no known kind");
   }
   bytes = content.substr(content.size() - in.left());
@@ -192,7 +197,7 @@ bool read_checkpoint(const std::string& path, const std::vector<InputHash>& inpu
   std::string bytes;
   const Progress progress = read_checkpoint(path, inputs, bytes);
   ByteReader in(bytes, path);
-  if (progress == Progress::PerBlock) {
+  if (progress > Progress::Frontier) {
     in.fail("holds the state of a search of another space");
   }
   if (progress == Progress::Frontier) {

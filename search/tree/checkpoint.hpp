@@ -38,6 +38,7 @@ enum class Progress : std::uint8_t {
   None,      // the search has not come to its first batch
   Frontier,  // of the homogeneous space
   PerBlock,  // search/per_block/state.hpp
+  Pareto,    // search/pareto_log.hpp
 };
 
 // `bytes` are the state.

@@ -131,7 +131,8 @@ Frontier::MinHeap<Node>& Frontier::least() {
 
 Batch Frontier::next() {
   Batch batch;
-  batch.known = {cutoff(), !ranked_.empty(), closest_};
+  const bool replayed = closest_replayed_.is_closer_than(closest_);
+  batch.known = {cutoff(), !ranked_.empty(), replayed ? closest_replayed_ : closest_};
   const std::uint64_t most = std::clamp(work_ / kShareOfWork, kLeastWork, kMostWork);
   for (std::uint64_t work = 0; has_work() && work < most;) {
     MinHeap<Node>& from = least();
@@ -195,8 +196,9 @@ void Frontier::take(Task task, const Node& node, const Outcomes& outcomes) {
     const std::int64_t counted = task == Task::TryOut ? 0 : num_counted(run);
     infeasible_ += static_cast<std::int64_t>(run.count) - counted;
   }
-  if (outcomes.overflow.is_closer_than(closest_)) {
-    closest_ = outcomes.overflow;
+  Overflow& closest = outcomes.overflow.replayed ? closest_replayed_ : closest_;
+  if (outcomes.overflow.is_closer_than(closest)) {
+    closest = outcomes.overflow;
   }
   if (outcomes.time) {
     ++simulated_;

@@ -46,7 +46,9 @@ class Frontier {
   std::int64_t num_simulated() const { return simulated_; }
   std::int64_t num_infeasible() const { return infeasible_; }
   std::uint64_t work() const { return work_; }  // of the nodes that were visited
+  // By categories, and of those that fit by them when they are replayed.
   const Overflow& closest() const { return closest_; }
+  const Overflow& closest_replayed() const { return closest_replayed_; }
   struct Ranked {
     Node node;
     Seconds time;
@@ -89,6 +91,7 @@ class Frontier {
   std::uint64_t work_ = 0;  // of the nodes that were visited
   std::vector<Ranked> ranked_;
   Overflow closest_;
+  Overflow closest_replayed_;
   std::int64_t simulated_ = 0;
   std::int64_t infeasible_ = 0;
 };

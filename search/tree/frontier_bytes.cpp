@@ -23,6 +23,7 @@ void Frontier::write(ByteWriter& out) const {
     out.real(ranked.time.value());
   }
   search::write(out, closest_);
+  search::write(out, closest_replayed_);
   out.u64(static_cast<std::uint64_t>(simulated_));
   out.u64(static_cast<std::uint64_t>(infeasible_));
 }
@@ -49,8 +50,10 @@ void Frontier::read(ByteReader& in) {
     }
     ranked_.push_back({node, time});
   }
-  closest_ = read_overflow(in);
-  check.overflow(in, closest_);
+  for (Overflow* closest : {&closest_, &closest_replayed_}) {
+    *closest = read_overflow(in);
+    check.overflow(in, *closest);
+  }
   simulated_ = static_cast<std::int64_t>(in.u64());
   infeasible_ = static_cast<std::int64_t>(in.u64());
   const Group& last = groups_.back();

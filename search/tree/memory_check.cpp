@@ -42,16 +42,25 @@ plan::MemoryVerdict replay_verdict(plan::Plan plan, plan::Simulator& simulator, 
 
 plan::MemoryVerdict replayed_misfit(plan::Plan plan, plan::MemoryVerdict counted, ByteCount reserve,
                                     int jobs) {
-  // On a full card the allocator gives back what it keeps: its peak there is not what would do.
+  // On a full card the allocator gives back what it keeps, so that what a plan misses there is not
+  // what it needs, and without an end it keeps all: cards grow by what is missed until one will do.
+  constexpr int kCards = 12;
   constexpr ByteCount kEndless(std::int64_t{1} << 50);
   plan.memory_reserve = reserve;
-  plan::Plan endless = plan;
-  endless.cluster.gpu.memory = kEndless;
-  const plan::MemoryVerdict replayed =
-      plan::replayed_verdict(plan, plan::replay_memory(endless, {}, jobs));
+  plan::Plan larger = plan;
+  larger.cluster.gpu.memory = plan.cluster.gpu.memory + counted.excess;
+  std::vector<plan::MemoryPeak> peaks = plan::replay_memory(larger, {}, jobs);
+  plan::MemoryVerdict missed = plan::replayed_verdict(larger, peaks);
+  for (int card = 1; !missed.fits; ++card) {
+    larger.cluster.gpu.memory =
+        card < kCards ? larger.cluster.gpu.memory + missed.excess : kEndless;
+    peaks = plan::replay_memory(larger, {}, jobs);
+    missed = plan::replayed_verdict(larger, peaks);
+  }
+  const plan::MemoryVerdict replayed = plan::replayed_verdict(plan, peaks);
   if (replayed.excess > counted.excess) {
     counted.excess = replayed.excess;
-    counted.text += "; " + replayed.text;
+    counted.text += (counted.text.empty() ? "" : "; ") + replayed.text;
   }
   return counted;
 }

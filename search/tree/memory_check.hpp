@@ -14,8 +14,8 @@ namespace orrery::search {
 // Whether what the categories say is so far below what there is that no replay is asked.
 bool surely_fits(ByteCount counted, ByteCount capacity);
 
-// What a plan that does not fit by its categories needs on a card without end: `counted` says what
-// these miss, the replay mostly more. A card of that size takes the plan.
+// What a plan that does not fit needs: `counted` says what its categories miss, the replay mostly
+// more. A card of that size takes the plan, and hardly a smaller one.
 plan::MemoryVerdict replayed_misfit(plan::Plan plan, plan::MemoryVerdict counted, ByteCount reserve,
                                     int jobs);
 // `reserve` is kept free on every card; `jobs` threads.

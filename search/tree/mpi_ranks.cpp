@@ -19,10 +19,6 @@ int number_in(const char* variable, int otherwise) {
   return text == nullptr ? otherwise : std::atoi(text);
 }
 
-// Open MPI; MPICH, Intel MPI and srun --mpi=pmi2. With PMIx alone only ranks above 0 are telling,
-// hence --mpi.
-int launched_size() { return number_in("OMPI_COMM_WORLD_SIZE", number_in("PMI_SIZE", 1)); }
-
 class MpiRanks : public Ranks {
  public:
   explicit MpiRanks(const MpiMessages& mpi) : mpi_(mpi), rank_(mpi.rank()), size_(mpi.size()) {}
@@ -75,6 +71,10 @@ std::unique_ptr<Ranks> open_mpi(bool asked) {
   }
   return std::make_unique<MpiRanks>(*mpi);
 }
+
+// Open MPI; MPICH, Intel MPI and srun --mpi=pmi2. With PMIx alone only ranks above 0 are telling,
+// hence --mpi.
+int launched_size() { return number_in("OMPI_COMM_WORLD_SIZE", number_in("PMI_SIZE", 1)); }
 
 int launched_rank() {
   return number_in("OMPI_COMM_WORLD_RANK", number_in("PMI_RANK", number_in("PMIX_RANK", 0)));

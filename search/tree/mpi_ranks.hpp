@@ -15,5 +15,7 @@ std::unique_ptr<Ranks> open_mpi(bool asked);
 
 // Rank in the environment of a launcher; 0 without one. For messages before MPI is there.
 int launched_rank();
+// How many it says there are; 1 without one.
+int launched_size();
 
 }  // namespace orrery::search

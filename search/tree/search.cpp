@@ -13,6 +13,7 @@
 #include "search/tree/drawing.hpp"
 #include "search/tree/frontier.hpp"
 #include "search/tree/projection.hpp"
+#include "search/tree/memory_check.hpp"
 #include "search/tree/rank_pool.hpp"
 #include "search/tree/worker_pool.hpp"
 
@@ -172,7 +173,7 @@ class BestFirst {
       Outcomes& outcomes = *done[index].outcomes;
       outcomes.time.reset();
       outcomes.misfits.push_back({position, 1, 1});
-      outcomes.overflow = {verdict.text, verdict.excess};
+      outcomes.overflow = {verdict.text, verdict.excess, batch.nodes[index], /*replayed=*/true};
     }
   }
 
@@ -284,19 +285,38 @@ class BestFirst {
     return pool_->run(batch, [&] { return drawing.is_over(); });
   }
 
-  // Whether more memory would do is for the replay to say, too; not where the search ended early.
-  std::string closest_text(const Outcome& outcome) {
-    const Overflow& closest = frontier_.closest();
-    if (!closest.misfit || outcome.best || outcome.interrupted || outcome.timed_out) {
-      return closest.text;
+  // What a misfit needs when it is replayed.
+  Overflow needed(Overflow misfit) {
+    if (misfit.misfit) {
+      plan::MemoryVerdict counted;
+      counted.fits = false;
+      counted.text = misfit.replayed ? "" : misfit.text;
+      counted.excess = misfit.replayed ? ByteCount() : misfit.excess;
+      counted = replayed_misfit(pool_->leader().configure(*misfit.misfit), counted,
+                                replay_reserve(), pool_->jobs());
+      misfit.excess = counted.excess;
+      misfit.text = counted.text.empty() ? misfit.text : counted.text;
     }
-    plan::MemoryVerdict counted;
-    counted.fits = false;
-    counted.text = closest.text;
-    counted.excess = closest.excess;
-    return replayed_misfit(pool_->leader().configure(*closest.misfit), counted, replay_reserve(),
-                           pool_->jobs())
-        .text;
+    return misfit;
+  }
+
+  // The closest by categories and the closest of those that fit by them miss different things:
+  // what both need when they are replayed is compared, but not where the search ended early.
+  void tell_closest(Outcome& outcome) {
+    Overflow closest = frontier_.closest();
+    Overflow replayed = frontier_.closest_replayed();
+    outcome.closest_by_categories = closest.misfit && replayed.text.empty();
+    if (!outcome.best && !outcome.interrupted && !outcome.timed_out) {
+      closest = needed(std::move(closest));
+      replayed = needed(std::move(replayed));
+    }
+    if (replayed.is_closer_than(closest)) {
+      closest = std::move(replayed);
+    }
+    outcome.closest_overflow = closest.text;
+    if (!outcome.best && closest.misfit) {
+      outcome.closest = pool_->leader().configure(*closest.misfit);
+    }
   }
 
   Outcome finish() {
@@ -323,10 +343,7 @@ class BestFirst {
       outcome.lower_bound = frontier_.lower_bound();
       outcome.gap_fraction = frontier_.gap();
     }
-    outcome.closest_overflow = closest_text(outcome);
-    if (!outcome.best && frontier_.closest().misfit) {
-      outcome.closest = pool_->leader().configure(*frontier_.closest().misfit);
-    }
+    tell_closest(outcome);
     outcome.work = work();
     outcome.simulated = frontier_.num_simulated();
     outcome.infeasible = frontier_.num_infeasible();

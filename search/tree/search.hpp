@@ -63,8 +63,10 @@ struct Outcome {
   bool timed_out = false;
   Seconds search_time;
   std::string closest_overflow;  // when nothing fits: the plan that misses by least
-  // That plan, where it is by categories of memory that it does not fit.
+  // That plan, where it is memory that it misses; and whether no plan fits by categories, so that
+  // none needs less by them.
   std::optional<plan::Plan> closest;
+  bool closest_by_categories = false;
   std::uint64_t work = 0;  // as tree/batch.hpp estimates it
 };
 

@@ -45,6 +45,7 @@ void write(ByteWriter& out, const Overflow& overflow) {
   out.u8(overflow.misfit ? 1 : 0);
   if (overflow.misfit) {
     write(out, *overflow.misfit);
+    out.u8(overflow.replayed ? 1 : 0);
   }
 }
 
@@ -54,6 +55,7 @@ Overflow read_overflow(ByteReader& in) {
   overflow.excess = ByteCount(static_cast<std::int64_t>(in.u64()));
   if (in.u8() != 0) {
     overflow.misfit = read_node(in);
+    overflow.replayed = in.u8() != 0;
   }
   return overflow;
 }

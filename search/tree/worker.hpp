@@ -51,7 +51,8 @@ struct Node {
 struct Overflow {
   std::string text;
   ByteCount excess;
-  std::optional<Node> misfit = {};  // the plan, where it is by categories that it does not fit
+  std::optional<Node> misfit = {};  // the plan, where it is memory that it misses
+  bool replayed = false;            // it fits by categories, but not when it is replayed
   bool is_closer_than(const Overflow& other) const {
     return !text.empty() && (other.text.empty() || excess < other.excess);
   }

@@ -37,12 +37,10 @@ std::string check_run(const ScheduleParams& params, int least, int iterations) {
         "at least {} micro-batches per update are required, not {}: set micro-batches to {}", least,
         params.micro_batches, least);
   }
-  const std::int64_t passes =
-      std::int64_t{params.stages} * params.micro_batches * std::int64_t{iterations};
-  return passes <= limits::kMaxPasses / 3
-             ? ""
-             : fmt::format("stages x micro-batches x iterations must be at most {}, not {}",
-                           limits::kMaxPasses / 3, passes);
+  return check_product({{"stages", params.stages},
+                        {"micro-batches", params.micro_batches},
+                        {"iterations", iterations}},
+                       limits::kMaxPasses / 3);
 }
 
 }  // namespace

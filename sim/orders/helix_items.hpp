@@ -5,6 +5,10 @@
 // of the next.
 #pragma once
 
+#include <string>
+
+#include "sim/schedule.hpp"
+
 namespace orrery::sim {
 
 // Lists the items of one device in forward order: part(l, d, group) and attention(l, d, group).
@@ -50,5 +54,8 @@ void visit_forward(int p, int layers, int groups, int r, Part part, Attention at
     part(layers, d, groups - 1);
   }
 }
+
+// "" where parts and attentions, virtual stages, are not too many.
+std::string check_helix_parts(const ScheduleParams& params);
 
 }  // namespace orrery::sim

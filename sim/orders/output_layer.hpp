@@ -40,9 +40,10 @@ constexpr Schedule vocabulary_schedule(std::string_view name, std::string_view d
       .description = description,
       .constraints = "1 chunk (1f1b) or 2 chunks (v-half) per device",
       .source = source,
-      .splits_backward = false,
-      .uses_chunks = true,
-      .synchronous = true,
+      .traits = {.uses_chunks = true,
+                 .uses_times = true,
+                 .shares_output_layer = true,
+                 .output_barriers = barriers},
       .check = check_vocabulary,
       .order =
           [](const ScheduleParams& params) {
@@ -53,9 +54,6 @@ constexpr Schedule vocabulary_schedule(std::string_view name, std::string_view d
             const int base = params.chunks == 2 ? (params.stages + 2) / 2 : params.stages;
             return static_cast<double>(base + barriers);
           },
-      .uses_times = true,
-      .shares_output_layer = true,
-      .output_barriers = barriers,
       .own_with_one_chunk = true,
       .in_plans = true,
       .in_search = true,

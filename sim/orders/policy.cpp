@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 namespace orrery::sim {
@@ -14,14 +15,22 @@ std::string check_looks(const ScheduleParams& params, int policies) {
   // Where passes have attachments a decision looks at all devices and, about 8 times as slowly, at
   // all chunks of one.
   const std::int64_t most = 500'000'000 / policies;
-  const std::int64_t looks = std::int64_t{params.stages} * params.chunks * params.micro_batches *
-                             (params.stages + std::int64_t{8} * params.chunks);
-  return looks <= most
-             ? ""
-             : fmt::format(
-                   "with so many passes this takes too long: stages x chunks x micro-batches "
-                   "x (stages + 8 chunks) must be at most {}, not {}",
-                   most, looks);
+  const std::int64_t of_one = std::int64_t{params.stages} * params.chunks *
+                              (params.stages + std::int64_t{8} * params.chunks);
+  const std::int64_t looks = of_one * params.micro_batches;
+  if (looks <= most) {
+    return "";
+  }
+  // Of stages that alone are too many: stages x (stages + 8) = most.
+  const std::string change =
+      of_one <= most      ? fmt::format("micro-batches to {}", most / of_one)
+      : params.chunks > 1 ? std::string("chunks to 1")
+                          : fmt::format("stages to {:.0f}",
+                                        std::floor(std::sqrt(static_cast<double>(most) + 16) - 4));
+  return fmt::format(
+      "with so many passes this takes too long: stages x chunks x micro-batches x (stages + 8 "
+      "chunks) must be at most {}, not {}: set {}",
+      most, looks, change);
 }
 
 bool within_cap_of_parts(const DeviceView& view, const Pass& pass, std::int64_t cap) {

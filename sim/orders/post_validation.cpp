@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/orders/post_validation.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -124,26 +126,45 @@ PipelineOrder with_post_validation(PipelineOrder order, const ScheduleParams& pa
   return order;
 }
 
+namespace {
+
+// Every micro-batch of the first iteration of each stage, once more, and four passes beside them.
+std::string check_discarded(const ScheduleParams& params) {
+  constexpr int kBeside = 4;
+  const std::int64_t discarded =
+      std::int64_t{params.stages} * (std::int64_t{params.micro_batches} + kBeside);
+  if (discarded <= kMaxVirtualStages) {
+    return "";
+  }
+  const std::int64_t micro_batches = kMaxVirtualStages / params.stages - kBeside;
+  return fmt::format(
+      "stages x (micro-batches + {}) of runs with rollbacks must be at most {}, not "
+      "{}: set {} to {}",
+      kBeside, kMaxVirtualStages, discarded, micro_batches > 0 ? "micro-batches" : "rollbacks",
+      std::max<std::int64_t>(micro_batches, 0));
+}
+
+}  // namespace
+
 std::string check_validated_iterations(const ScheduleParams& params) {
   if (!check_sizes(params).empty()) {
     return "";  // named elsewhere
   }
   if (params.rollbacks != 0) {
-    const std::int64_t discarded =
-        std::int64_t{params.stages} * (std::int64_t{params.micro_batches} + 4);
     std::string broken =
         first_broken({check_at_most(params.rollbacks, std::max(params.iterations, 1) - 1,
                                     "rollbacks (of iterations but the last)"),
                       check_at_least(params.rollbacks, 0, "rollbacks (of iterations but the last)"),
-                      check_product(discarded, kMaxVirtualStages,
-                                    "stages x (micro-batches + 4) of runs with rollbacks")});
+                      check_discarded(params)});
     if (!broken.empty()) {
       return broken;
     }
   }
-  const std::int64_t passes = std::int64_t{params.stages} * params.chunks * params.micro_batches;
-  return check_product(passes * std::max(params.iterations, 1), limits::kMaxPasses / 4,
-                       "stages x chunks x micro-batches x iterations");
+  return check_product({{"stages", params.stages},
+                        {"chunks", params.chunks},
+                        {"micro-batches", params.micro_batches},
+                        {"iterations", std::max(params.iterations, 1)}},
+                       limits::kMaxPasses / 4);
 }
 
 }  // namespace orrery::sim

@@ -11,10 +11,12 @@
 #include "base/error.hpp"
 #include "base/json_reader.hpp"
 #include "base/text.hpp"
+#include "sim/orders/list_advice.hpp"
 #include "sim/orders/listed_order.hpp"
 #include "sim/orders/rule_reader.hpp"
 #include "sim/orders/schedule_rule.hpp"
 #include "sim/pipeline/pipeline.hpp"
+#include "sim/schedule_changes.hpp"
 
 namespace orrery::sim {
 namespace {
@@ -143,26 +145,31 @@ std::string check_document(const ScheduleDocument& document, const ScheduleParam
                          listed, params.stages, params.stages * chunks)});
 }
 
-bool splits_backward(const ScheduleDocument& document) {
-  return document.rule ? document.rule->split_backward
-                       : lists_kind(*document.lists, PassKind::InputGrad);
-}
-
-bool recomputes(const ScheduleDocument& document) {
-  return document.rule ? document.rule->recompute
-                       : lists_kind(*document.lists, PassKind::Recompute);
-}
-
-bool uses_slices(const ScheduleDocument& document) {
-  return document.rule ? counts_decide(*document.rule) : document.lists->slices > 1;
-}
-
-bool is_synchronous(const ScheduleDocument& document) {
-  return !document.lists || document.lists->versions == Versions::Flush;
+ScheduleTraits traits_of(const ScheduleDocument& document) {
+  if (document.rule) {
+    return {.splits_backward = document.rule->split_backward,
+            .cuts_every_backward = document.rule->split_backward,
+            .uses_chunks = true,
+            .uses_slices = counts_decide(*document.rule),
+            .uses_times = true,
+            .recomputes = document.rule->recompute};
+  }
+  const ScheduleLists& lists = *document.lists;
+  const bool synchronous = lists.versions == Versions::Flush;
+  return {.synchronous = synchronous,
+          .splits_backward = lists_kind(lists, PassKind::InputGrad),
+          .uses_chunks = true,
+          .uses_slices = lists.slices > 1,
+          .two_directions = directions_of(lists) > 1,
+          .joins_passes = joins_kinds(lists),
+          .predicts_weights = lists.versions == Versions::Predicted,
+          .recomputes = lists_kind(lists, PassKind::Recompute),
+          .lists_updates = synchronous && lists_kind(lists, PassKind::Optimizer)};
 }
 
 PipelineOrder order_of(const ScheduleDocument& document, const ScheduleParams& params) {
-  const std::string broken = check_common(document, params);
+  const std::string broken =
+      refusal([&](const ScheduleParams& of) { return check_common(document, of); }, params);
   if (!broken.empty()) {
     bad_input(document.where, broken);
   }
@@ -170,7 +177,7 @@ PipelineOrder order_of(const ScheduleDocument& document, const ScheduleParams& p
                                       : order_of_lists(*document.lists, params, document.where);
   const std::string wrong = check_order(order, order.micro_batches);
   if (!wrong.empty()) {
-    bad_input(document.where, wrong, "list what is waited for earlier");
+    bad_input(document.where, wrong, list_advice(order));
   }
   return order;
 }

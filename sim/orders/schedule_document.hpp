@@ -79,18 +79,9 @@ ScheduleDocument read_schedule_document(const Json& document, const std::string&
 std::string check_document(const ScheduleDocument& document, const ScheduleParams& params,
                            const SetSize& set_size = set_parameter);
 
-// Whether input and weight gradients are passes of their own.
-bool splits_backward(const ScheduleDocument& document);
-
-// Whether there are passes that run forwards again.
-bool recomputes(const ScheduleDocument& document);
-
-// Whether micro-batches may be cut into slices: of lists as they are cut, of a rule whose lists
-// follow from counts into any number.
-bool uses_slices(const ScheduleDocument& document);
-
-// Whether every pass uses the newest parameters.
-bool is_synchronous(const ScheduleDocument& document);
+// What it is. Lists may be cut into slices as they are, a rule whose lists follow from counts into
+// any number.
+ScheduleTraits traits_of(const ScheduleDocument& document);
 
 // What lists are for; nothing of a rule, which takes any sizes.
 std::optional<ListedSizes> listed_sizes(const ScheduleDocument& document);

@@ -13,6 +13,7 @@
 #include "sim/orders/order_bound.hpp"
 #include "sim/orders/policy.hpp"
 #include "sim/orders/traversal.hpp"
+#include "sim/orders/warm_up_advice.hpp"
 #include "sim/orders/zero_bubble.hpp"
 #include "sim/pipeline/pass_inputs.hpp"
 #include "sim/pipeline/pipeline.hpp"
@@ -110,7 +111,7 @@ std::int64_t count(const std::vector<Pass>& list, PassKind kind, int stage = -1)
 // begins has room to finish.
 [[noreturn]] void fail_deadlock(const PipelineOrder& order, const Traversal& traversal,
                                 const StrictOrder& strict, std::size_t device,
-                                const std::string& where) {
+                                const std::string& where, const std::string& advice) {
   const std::vector<Pass>& list = order.passes[device];
   const std::int64_t forwards = count(list, PassKind::Forward);
   const bool forward = strict.next_lane({forwards, count(list, PassKind::Backward), forwards},
@@ -134,7 +135,7 @@ std::int64_t count(const std::vector<Pass>& list, PassKind kind, int stage = -1)
                           device, forwards, to_text(kind), stage, next.micro_batch,
                           to_text(own ? PassKind::Forward : kind), needed,
                           order.device_of[static_cast<std::size_t>(needed)]),
-              "set a deeper warm_up, or leave it out to start whatever is ready");
+              advice);
   }
   check_failed("next pass", __FILE__, __LINE__, "a device that is not done has no next pass");
 }
@@ -356,12 +357,11 @@ PipelineOrder run_rule(const ScheduleDescription& rule, const ScheduleParams& pa
   const StrictOrder strict(rule, traversal, params);
   if (params.slices > 1 || rule.last_in_first_out) {
     const PipelineOrder lists = write_strict(rule, params, traversal, strict);
-    bad_input(where, check_order(lists, lists.micro_batches),
-              "set a deeper warm_up: of \"micro_batches\" or \"all\"");
+    bad_input(where, check_order(lists, lists.micro_batches), warm_up_advice(rule, params));
   }
   const PipelineOrder order = run(rule, params, traversal, strict);
   fail_deadlock(order, traversal, strict, *unfinished(order, traversal.total() * kinds_of(rule)),
-                where);
+                where, warm_up_advice(rule, params));
 }
 
 }  // namespace orrery::sim

@@ -50,13 +50,10 @@ constexpr Schedule v_pattern_schedule(const VPatternSchedule& own) {
       .source =
           "Qi et al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024 (arXiv "
           "2405.15362), section 3",
-      .splits_backward = true,
-      .uses_chunks = true,
-      .synchronous = true,
+      .traits = {.splits_backward = true, .cuts_every_backward = true, .uses_chunks = true},
       .check = check_v_pattern,
       .order = own.order,
       .most_activations = own.most_activations,
-      .cuts_every_backward = true,
       .in_plans = true,
       .in_search = true,
   };

@@ -12,7 +12,7 @@
 namespace orrery::sim {
 
 // At most `count` blocks with at most `peak` activations of a chunk on any device, those with the
-// longest ways first. Of all distances O(stages), of those looked at O(stages^2).
+// longest ways first. O(stages) for each of the distances that are looked at.
 std::vector<std::vector<VBlock>> v_blocks_within(int stages, int peak, std::size_t count);
 
 // Of v-min: no pattern holds fewer. In activations of a chunk.

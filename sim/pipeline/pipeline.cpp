@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "sim/pipeline/pass_inputs.hpp"
 #include "sim/pipeline/pipeline_sweep.hpp"
 
 namespace orrery::sim {
@@ -118,23 +119,30 @@ double sum_backwards(const PipelineCosts& costs) {
 
 constexpr double kMax = kLongestRun;  // also of sizes
 
-// What passes of a unit wait for edges at most: each for one of those into it. All edges are more
-// than that, and said where they are in range.
-double edge_waits(const PipelineOrder& order, const PipelineCosts& costs) {
-  const double all = sum(costs.edge_latency);
-  if (all * order.micro_batches <= kMax) {
-    return all;
+// Picoseconds of all units of every virtual stage, where stages have as many as their chain, and of
+// the edges that their passes wait for: each for one of those into it.
+double by_stage(const PipelineOrder& order, const PipelineCosts& costs) {
+  const PassInputs inputs(order);
+  const auto of = [](const std::vector<SimTime>& times, std::size_t stage) {
+    return stage < times.size() ? static_cast<double>(times[stage].ps) : 0.0;
+  };
+  double total = 0.0;
+  for (std::size_t s = 0; s < costs.forward.size(); ++s) {
+    const double backward =
+        std::max(of(costs.backward, s), of(costs.input_grad, s) + of(costs.weight_grad, s));
+    total += inputs.units(s) *
+             (of(costs.forward, s) + backward + of(costs.send_forward, s) +
+              of(costs.send_backward, s) + of(costs.recompute, s) + of(costs.optimizer, s));
   }
   std::map<std::pair<Lane, std::uint16_t>, SimTime> longest;
   for (std::size_t e = 0; e < costs.edge_latency.size(); ++e) {
     SimTime& most = longest[{order.edges[e].to_lane, order.edges[e].to}];
     most = std::max(most, costs.edge_latency[e]);
   }
-  double waits = 0.0;
   for (const auto& [pass, most] : longest) {
-    waits += static_cast<double>(most.ps);
+    total += inputs.units(pass.second) * static_cast<double>(most.ps);
   }
-  return waits;
+  return total;
 }
 
 // No pipeline takes longer than all its passes and transfers one after the other, nor more memory
@@ -191,13 +199,17 @@ PipelineResult evaluate_pipeline(const PipelineOrder& order, const PipelineCosts
 
 double longest_run(const PipelineOrder& order, const PipelineCosts& costs) {
   const double m = order.micro_batches;
-  return m * (sum(costs.forward) + sum_backwards(costs) + sum(costs.send_forward) +
-              sum(costs.send_backward) + sum(costs.recompute) + sum(costs.optimizer) +
-              edge_waits(order, costs)) +
-         sum(costs.unit_forward) + sum(costs.unit_input_grad) + sum(costs.unit_weight_grad) +
-         sum(costs.unit_backward) + sum(costs.unit_send_forward) + sum(costs.unit_send_backward) +
-         sum_added(costs.last_backward_extra, costs.backward) +
-         sum_added(costs.first_forward_extra, costs.forward);
+  const double added = sum(costs.unit_forward) + sum(costs.unit_input_grad) +
+                       sum(costs.unit_weight_grad) + sum(costs.unit_backward) +
+                       sum(costs.unit_send_forward) + sum(costs.unit_send_backward) +
+                       sum_added(costs.last_backward_extra, costs.backward) +
+                       sum_added(costs.first_forward_extra, costs.forward);
+  // As many units of all stages, and all edges together, are quickly summed: more than there are,
+  // which only matters out of range.
+  const double quickly = m * (sum(costs.forward) + sum_backwards(costs) + sum(costs.send_forward) +
+                              sum(costs.send_backward) + sum(costs.recompute) +
+                              sum(costs.optimizer) + sum(costs.edge_latency));
+  return added + (quickly + added <= kMax ? quickly : by_stage(order, costs));
 }
 
 void check_longest_run(double picoseconds) {

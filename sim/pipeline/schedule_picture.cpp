@@ -180,16 +180,20 @@ std::string schedule_picture(const PipelineResult& result, const PictureOptions&
   const std::size_t devices = result.spans.size();  // plans count without copies and servers
   const Stages stages(options.order);
   const std::size_t digits = std::to_string(devices - 1).size();
-  std::string picture;
-  const auto name = [&](std::size_t list) {
+  ORRERY_CHECK(options.lists.empty() || options.lists.size() == devices, "a name for every list");
+  const auto kind = [&](std::size_t list) {
     return options.order != nullptr ? list_name(*options.order, list) : "stage";
   };
   std::size_t letters = 0;
   for (std::size_t d = 0; d < devices; ++d) {
-    letters = std::max(letters, name(d).size());
+    letters = std::max(letters, options.lists.empty() ? kind(d).size() : options.lists[d].size());
   }
+  std::string picture;
   for (std::size_t d = 0; d < devices; ++d) {
-    picture += fmt::format("{:<{}} {:>{}} |{}|\n", name(d), letters, d, digits,
+    const std::string name = options.lists.empty()
+                                 ? fmt::format("{:<{}} {:>{}}", kind(d), letters, d, digits)
+                                 : fmt::format("{:<{}}", options.lists[d], letters);
+    picture += fmt::format("{} |{}|\n", name,
                            row(result.spans[d], stages, unit, columns, devices, options.color));
   }
   picture += fmt::format("0-9 forward  a-j backward  {}. idle  column {:.3g} s\n",

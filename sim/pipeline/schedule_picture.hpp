@@ -8,6 +8,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "sim/pipeline/pipeline.hpp"
 
@@ -18,6 +19,8 @@ struct PictureOptions {
   bool color = false;                    // ANSI background by kind of pass, brighter for odd chunks
   double time_divisor = 1;               // of the stated column, for runs on multiplied costs
   const PipelineOrder* order = nullptr;  // what was run; none: stages of one chain of layers
+  // What the rows are, where the order does not say it.
+  std::vector<std::string> lists = {};
 };
 
 // `result` must have been evaluated with record_spans.

@@ -51,9 +51,6 @@ extern const Schedule schedule_1f1b = {
     .source =
         "Narayanan et al., PipeDream-2BW, ICML 2021 (arXiv 2006.09503), section 3.2; "
         "Fan et al., DAPPLE, PPoPP 2021 (arXiv 2007.01045), section 3",
-    .splits_backward = false,
-    .uses_chunks = false,
-    .synchronous = true,
     .check = check,
     .order = order,
     .most_activations = most,

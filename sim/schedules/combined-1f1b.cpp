@@ -22,13 +22,10 @@ extern const Schedule schedule_combined_1f1b = {
     .source =
         "NVIDIA, Megatron-LM, megatron/core/pipeline_parallel/combined_1f1b.py and "
         "--overlap-moe-expert-parallel-comm",
-    .splits_backward = false,
-    .uses_chunks = true,
-    .synchronous = true,
+    .traits = {.uses_chunks = true, .joins_passes = true},
     .check = check_interleaved,
     .order = order,
     .most_activations = most,
-    .joins_passes = true,
     .for_experts = true,
     .own_with_one_chunk = true,
     .in_plans = true,

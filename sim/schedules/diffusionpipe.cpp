@@ -26,15 +26,10 @@ extern const Schedule schedule_diffusionpipe = {
         "1 chunk per device; slices: portions of the frozen layers per micro-batch, "
         "with micro-batches at least stages",
     .source = "Tian et al., DiffusionPipe, MLSys 2024 (arXiv 2405.01248), bubble filling",
-    .splits_backward = false,
-    .uses_chunks = false,
-    .synchronous = true,
+    .traits = {.uses_slices = true, .uses_times = true, .fills_frozen = true},
     .check = check_frozen_portions,
     .order = order,
     .most_activations = one_per_stage,
-    .uses_slices = true,
-    .uses_times = true,
-    .fills_frozen = true,
     .in_plans = true,
     .in_search = true,
 };

@@ -22,10 +22,15 @@ int encoder_of(const ScheduleParams& params) {
 
 std::string check(const ScheduleParams& params) {
   ScheduleParams all = params;
-  all.chunks = params.chunks * params.slices;
+  all.chunks = static_cast<int>(
+      std::min(std::int64_t{params.chunks} * params.slices, kMaxVirtualStages + 1));
   return first_broken(
       {check_sizes(params), check_equal_slices(params), check_one_replica(params),
-       check_own_iterations(params), check_sizes(all), check_cap(params, 1), check_looks(all, 1),
+       check_own_iterations(params),
+       check_product(
+           {{"stages", params.stages}, {"chunks", params.chunks}, {"slices", params.slices}},
+           kMaxVirtualStages),
+       check_sizes(all), check_cap(params, 1), check_looks(all, 1),
        check_warm_up(params, 64, "segments of the encoder"),
        check_at_least(params.chunks, encoder_of(params) + 1, "chunks (segments of all modules)")});
 }
@@ -76,15 +81,10 @@ extern const Schedule schedule_dip = {
         "slices: micro-batches of an encoder per micro-batch, with 2 chunks or more; warm-up: its "
         "segments (chunks); cap at least 1",
     .source = "Xue et al., DIP, ASPLOS 2026 (arXiv 2504.14145), section 4",
-    .splits_backward = false,
-    .uses_chunks = true,
-    .synchronous = true,
+    .traits = {.uses_chunks = true, .uses_slices = true, .uses_times = true, .by_modules = true},
     .check = check,
     .order = order,
     .most_activations = most,
-    .uses_slices = true,
-    .uses_times = true,
-    .by_modules = true,
     .in_plans = true,
     .in_search = true,
 };

@@ -42,14 +42,10 @@ extern const Schedule schedule_dualpipe = {
     .source =
         "DeepSeek-AI, DeepSeek-V3 Technical Report, 2024 (arXiv 2412.19437), section 3.2.1; "
         "DualPipe repository",
-    .splits_backward = true,
-    .uses_chunks = false,
-    .synchronous = true,
+    .traits = {.splits_backward = true, .two_directions = true, .joins_passes = true},
     .check = check,
     .order = order,
     .most_activations = most,
-    .two_directions = true,
-    .joins_passes = true,
     .in_plans = true,
     .in_search = true,
 };

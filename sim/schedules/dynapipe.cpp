@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <vector>
 
@@ -22,14 +23,16 @@ std::string check_weights(const ScheduleParams& params) {
     return "";
   }
   if (weights.size() != static_cast<std::size_t>(params.micro_batches)) {
-    return fmt::format("what {} micro-batches keep is required, not what {} do",
-                       params.micro_batches, weights.size());
+    return fmt::format(
+        "what {} micro-batches keep is required, not what {} do: set micro-batches "
+        "to {}",
+        params.micro_batches, weights.size(), weights.size());
   }
   const double largest = *std::max_element(weights.begin(), weights.end());
   return params.cap == 0.0 || largest <= params.cap
              ? ""
-             : fmt::format("a micro-batch keeps {:.6g}: set {} to {:.6g}", largest, params.cap_name,
-                           largest);
+             : fmt::format("a micro-batch keeps {:.6g}: set {} to {:.10g}", largest,
+                           params.cap_name, std::ceil(largest * 1e3) / 1e3);
 }
 
 std::string check(const ScheduleParams& params) {
@@ -84,9 +87,6 @@ extern const Schedule schedule_dynapipe = {
     .description = "cycles of one backward and one forward, admitted under a cap of activations",
     .constraints = "1 chunk per device; cap at least 1",
     .source = "Jiang et al., DynaPipe, EuroSys 2024 (arXiv 2311.10418), section on scheduling",
-    .splits_backward = false,
-    .uses_chunks = false,
-    .synchronous = true,
     .check = check,
     .order = order,
     .most_activations = most,

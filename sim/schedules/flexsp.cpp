@@ -86,14 +86,10 @@ extern const Schedule schedule_flexsp = {
     .constraints =
         "stages are devices, at most 256; slices: devices of a group, a divisor of them; 1 chunk",
     .source = "Wang et al., FlexSP, ASPLOS 2025 (arXiv 2412.01523), section 4",
-    .splits_backward = false,
-    .uses_chunks = false,
-    .synchronous = true,
+    .traits = {.uses_slices = true, .packs_sequences = true},
     .check = check,
     .order = order,
     .most_activations = most,
-    .uses_slices = true,
-    .packs_sequences = true,
     .in_plans = true,
 };
 

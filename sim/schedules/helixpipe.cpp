@@ -21,13 +21,13 @@ constexpr int kAfter = 2;
 constexpr int kMostFolds = 64;
 
 std::string check(const ScheduleParams& params) {
-  const std::int64_t p = std::clamp<std::int64_t>(params.stages, 0, kMaxVirtualStages);
-  const std::int64_t v = std::clamp<std::int64_t>(params.chunks, 0, kMaxVirtualStages);
+  const int p = std::max(params.stages, 0);
   return first_broken(
       {check_basics(params), check_warm_up(params, kMostFolds, "folds, 0: two if they fit"),
-       check_product(p * (2 * p * v + 1), kMaxVirtualStages, "stages x (2 stages x chunks + 1)"),
-       params.warm_up > 1 ? check_multiple(params, params.warm_up * p, "stages x folds")
-                          : check_multiple_of_stages(params)});
+       check_helix_parts(params),
+       params.warm_up > 1
+           ? check_multiple(params, std::int64_t{params.warm_up} * p, "stages x folds")
+           : check_multiple_of_stages(params)});
 }
 
 int folds_of(const ScheduleParams& params) {
@@ -88,14 +88,11 @@ extern const Schedule schedule_helixpipe = {
         "chunks are layers per device; micro-batches a multiple of stages (times folds); warm-up 0 "
         "(two folds if they fit) or 1 to 64 folds; plans may ship weights (ships_weights)",
     .source = "HelixPipe, PPoPP 2026 (arXiv 2507.00394), section 4",
-    .splits_backward = false,
-    .uses_chunks = true,
-    .synchronous = true,
+    .traits = {.uses_chunks = true, .spreads_attention = true},
     .check = check,
     .order = order,
     .most_activations = most,
     .own_with_one_chunk = true,
-    .spreads_attention = true,
     .in_plans = true,
 };
 

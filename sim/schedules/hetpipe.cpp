@@ -78,15 +78,13 @@ extern const Schedule schedule_hetpipe = {
         "asynchronous; 1 chunk per device; micro-batches: in flight and per wave; "
         "warm-up 0 to 4: waves a worker may be ahead; at most 64 replicas",
     .source = "Park et al., HetPipe, ATC 2020 (arXiv 2005.14038), sections 4 and 5",
-    .splits_backward = false,
-    .uses_chunks = false,
-    .synchronous = false,
+    .traits = {.synchronous = false,
+               .uses_times = true,
+               .uses_servers = true,
+               .pushes_waves = true},
     .check = check,
     .order = order,
     .most_activations = one_per_stage,
-    .uses_times = true,
-    .uses_servers = true,
-    .pushes_waves = true,
     .in_plans = true,
 };
 

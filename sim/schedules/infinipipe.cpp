@@ -21,7 +21,7 @@ std::string check_lengths(const ScheduleParams& params) {
   const std::int64_t units = std::accumulate(slices.begin(), slices.end(), std::int64_t{0});
   return first_broken(
       {check_slices_of(params),
-       check_product(units * params.stages, limits::kMaxPasses / 2, "stages x slices")});
+       check_product({{"stages", params.stages}, {"slices", units}}, limits::kMaxPasses / 2)});
 }
 
 std::string check(const ScheduleParams& params) {
@@ -74,13 +74,10 @@ extern const Schedule schedule_infinipipe = {
     .description = "1F1B over chunks: slices of long sequences and packs of short ones",
     .constraints = "1 chunk of the model per device",
     .source = "Wang et al., InfiniPipe, 2025 (arXiv 2509.21275), elastic pipeline",
-    .splits_backward = false,
-    .uses_chunks = false,
-    .synchronous = true,
+    .traits = {.uses_slices = true},
     .check = check,
     .order = order,
     .most_activations = most,
-    .uses_slices = true,
     .in_plans = true,
 };
 

@@ -61,14 +61,10 @@ extern const Schedule schedule_interlaced = {
     .source =
         "Yeung et al., Vocabulary Parallelism, MLSys 2025 (arXiv 2411.05288), section 2; Lin et "
         "al., nnScaler, OSDI 2024",
-    .splits_backward = false,
-    .uses_chunks = true,
-    .synchronous = true,
+    .traits = {.uses_chunks = true, .uses_times = true, .shares_output_layer = true},
     .check = check_vocabulary,
     .order = order,
     .most_activations = most,
-    .uses_times = true,
-    .shares_output_layer = true,
     .own_with_one_chunk = true,
     .in_plans = true,
     .in_search = true,

@@ -35,9 +35,7 @@ extern const Schedule schedule_interleaved_uneven = {
     .source =
         "NVIDIA, Megatron-LM, megatron/core/pipeline_parallel/schedules.py, get_schedule_table, "
         "microbatch_group_size_per_vp_stage",
-    .splits_backward = false,
-    .uses_chunks = true,
-    .synchronous = true,
+    .traits = {.uses_chunks = true},
     .check = check,
     .order = order,
     .most_activations = most,

@@ -88,9 +88,6 @@ extern const Schedule schedule_nestpipe = {
     .source =
         "Jiang et al., NestPipe, 2026 (arXiv 2604.06956), sections on dual-buffer and "
         "frozen-window pipelining",
-    .splits_backward = false,
-    .uses_chunks = false,
-    .synchronous = true,
     .check = check,
     .order = order,
     .most_activations = most,

@@ -25,9 +25,7 @@ extern const Schedule schedule_pipedream_2bw = {
         "asynchronous; 1 chunk per device; micro-batches at least stages; replicas by stage, "
         "micro-batches a multiple of all of them",
     .source = "Narayanan et al., PipeDream-2BW, ICML 2021 (arXiv 2006.09503), section 3.1",
-    .splits_backward = false,
-    .uses_chunks = false,
-    .synchronous = false,
+    .traits = {.synchronous = false},
     .check = check,
     .order = order,
     .most_activations = most,

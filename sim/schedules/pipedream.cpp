@@ -26,9 +26,7 @@ extern const Schedule schedule_pipedream = {
         "asynchronous; 1 chunk per device; replicas by stage, micro-batches a multiple of all of "
         "them",
     .source = "Narayanan et al., PipeDream, SOSP 2019 (arXiv 1806.03377), section 3.3",
-    .splits_backward = false,
-    .uses_chunks = false,
-    .synchronous = false,
+    .traits = {.synchronous = false},
     .check = check,
     .order = order,
     .most_activations = most,

@@ -63,13 +63,10 @@ extern const Schedule schedule_pipeoffload = {
     .description = "1f1b with activations copied to the host and back on streams of their own",
     .constraints = "1 chunk per device",
     .source = "Wan et al., PipeOffload, 2025 (arXiv 2503.01328), section 3",
-    .splits_backward = false,
-    .uses_chunks = false,
-    .synchronous = true,
+    .traits = {.copies_to_host = true},
     .check = check,
     .order = order,
     .most_activations = most,
-    .copies_to_host = true,
     .in_plans = true,
 };
 

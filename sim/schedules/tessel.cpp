@@ -52,13 +52,10 @@ extern const Schedule schedule_tessel = {
         "1 or 2 (V) chunks per device; at most 64 stages; cap at least 1; warm-up 1: output layer "
         "over all stages",
     .source = "Lin et al., Tessel, HPCA 2024 (arXiv 2311.15269), section 4",
-    .splits_backward = false,
-    .uses_chunks = true,
-    .synchronous = true,
+    .traits = {.uses_chunks = true, .uses_times = true},
     .check = check,
     .order = order,
     .most_activations = most,
-    .uses_times = true,
     .own_with_one_chunk = true,
     .in_plans = true,
 };

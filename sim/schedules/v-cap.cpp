@@ -99,14 +99,13 @@ extern const Schedule schedule_v_cap = {
     .source =
         "Qi et al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024 (arXiv "
         "2405.15362), section 3",
-    .splits_backward = true,
-    .uses_chunks = true,
-    .synchronous = true,
+    .traits = {.splits_backward = true,
+               .cuts_every_backward = true,
+               .uses_chunks = true,
+               .uses_times = true},
     .check = check,
     .order = order,
     .most_activations = cap_or_one_per_stage,
-    .uses_times = true,
-    .cuts_every_backward = true,
     .in_plans = true,
 };
 

@@ -23,13 +23,10 @@ extern const Schedule schedule_xpipe = {
     .description = "1F1B without flush, an update per mini-batch, predicted weights",
     .constraints = "asynchronous; 1 chunk per device; a prediction takes time (--prediction)",
     .source = "Guan et al., XPipe, 2019 (arXiv 1911.04610), section 3",
-    .splits_backward = false,
-    .uses_chunks = false,
-    .synchronous = false,
+    .traits = {.synchronous = false, .predicts_weights = true},
     .check = check,
     .order = order,
     .most_activations = most,
-    .predicts_weights = true,
     .in_plans = true,
 };
 

@@ -29,14 +29,10 @@ extern const Schedule schedule_zb_2p = {
     .source =
         "Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024 (arXiv 2401.10241), section 3.1 "
         "and appendix",
-    .splits_backward = true,
-    .uses_chunks = false,
-    .synchronous = true,
+    .traits = {.splits_backward = true, .cuts_every_backward = true, .uses_times = true},
     .check = check,
     .order = order,
     .most_activations = most,
-    .uses_times = true,
-    .cuts_every_backward = true,
     .in_plans = true,
     .in_search = true,
 };

@@ -26,13 +26,10 @@ extern const Schedule schedule_zb_h2 = {
     .constraints = "1 chunk per device",
     .source =
         "Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024 (arXiv 2401.10241), section 2.3",
-    .splits_backward = true,
-    .uses_chunks = false,
-    .synchronous = true,
+    .traits = {.splits_backward = true, .cuts_every_backward = true},
     .check = check_hand_made,
     .order = order,
     .most_activations = most,
-    .cuts_every_backward = true,
     .in_plans = true,
     .in_search = true,
 };

@@ -28,14 +28,13 @@ extern const Schedule schedule_zb_v = {
     .constraints = "2 chunks per device; cap at least stages micro-batches",
     .source =
         "Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024 (arXiv 2401.10241), section 6",
-    .splits_backward = true,
-    .uses_chunks = true,
-    .synchronous = true,
+    .traits = {.splits_backward = true,
+               .cuts_every_backward = true,
+               .uses_chunks = true,
+               .uses_times = true},
     .check = check,
     .order = order,
     .most_activations = cap_or_one_per_stage,
-    .uses_times = true,
-    .cuts_every_backward = true,
     .in_plans = true,
     .in_search = true,
 };

@@ -68,13 +68,10 @@ extern const Schedule schedule_zou_ps_ring = {
     .source =
         "Zou et al., Distributed Training Large-Scale Deep Architectures, 2017 (arXiv 1709.06622), "
         "section on parameter servers",
-    .splits_backward = false,
-    .uses_chunks = false,
-    .synchronous = false,
+    .traits = {.synchronous = false, .uses_servers = true},
     .check = check,
     .order = order,
     .most_activations = most,
-    .uses_servers = true,
     .in_plans = true,
 };
 

@@ -8,6 +8,7 @@
 
 #include "base/limits.hpp"
 #include "search/problems/dealt_pipeline.hpp"
+#include "sim/schedule_changes.hpp"
 #include "studies/reproduction/headline_kinds.hpp"
 
 namespace orrery::studies {
@@ -112,11 +113,12 @@ Json chain_run(const JsonReader& value, ObjectReader& run) {
       static_cast<int>(run.required("micro_batches").integer(1, limits::kMaxBatch));
   params.warm_up = static_cast<int>(run.integer_or("warm_up", 0, 0, limits::kMaxBatch));
   run.finish();
-  if (schedule.splits_backward || schedule.uses_chunks || !schedule.synchronous) {
+  if (schedule.traits.splits_backward || schedule.traits.uses_chunks ||
+      !schedule.traits.synchronous) {
     value.fail(
         "a chain runs with one chunk a device and fused backwards: order gpipe, 1f1b or pipedream");
   }
-  const std::string broken = schedule.check(params);
+  const std::string broken = sim::refusal(schedule, params);
   if (!broken.empty()) {
     value.fail(broken);
   }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/limits.hpp"
+#include "sim/schedule_changes.hpp"
 #include "studies/reproduction/headline_kinds.hpp"
 #include "studies/schedule_run.hpp"
 
@@ -150,7 +151,7 @@ void check_length(const JsonReader& value, const sim::Schedule& schedule,
   const double stages = params.times.size() == 1 ? params.stages : 1;
   const double pieces = by_stage ? params.slices : 1;  // else times are those of a device's share
   const double iterations =
-      schedule.synchronous ? 1 : std::max(params.iterations, 3 * params.stages);
+      schedule.traits.synchronous ? 1 : std::max(params.iterations, 3 * params.stages);
   const double all = each * stages * params.micro_batches * pieces * iterations;
   if (all > kLongestRun) {
     value.fail(fmt::format("passes of {:.3g} s in all are beyond simulated time", all),
@@ -170,7 +171,8 @@ ScheduleRun run_stages(const JsonReader& value, ObjectReader& run, const sim::Sc
   const std::vector<double> units = read_units(run, order);
   const SimTime edge = time_or(run, "edge", {});
   run.finish();
-  return run_schedule(order, schedule.synchronous, costs_of(order, stages, units, edge), 1, false);
+  return run_schedule(order, schedule.traits.synchronous, costs_of(order, stages, units, edge), 1,
+                      false);
 }
 
 ScheduleRun run_share(ObjectReader& run, const sim::Schedule& schedule,
@@ -179,8 +181,8 @@ ScheduleRun run_share(ObjectReader& run, const sim::Schedule& schedule,
   const sim::PassTimes share = params.times.front();
   params.times = {sim::planning_times(first, share)};
   const bool planned_otherwise = params.times.front().send != share.send;
-  return run_schedule(planned_otherwise ? schedule.order(params) : first, schedule.synchronous,
-                      share, false);
+  return run_schedule(planned_otherwise ? schedule.order(params) : first,
+                      schedule.traits.synchronous, share, false);
 }
 
 }  // namespace
@@ -200,7 +202,7 @@ Json schedule_run(const JsonReader& value, ObjectReader& run) {
                      .weight_grad = time_or(run, "weight_grad", one),
                      .send = time_or(run, "latency", {})}};
   }
-  const std::string broken = schedule.check(params);
+  const std::string broken = sim::refusal(schedule, params);
   if (!broken.empty()) {
     value.fail(broken);
   }
@@ -208,7 +210,7 @@ Json schedule_run(const JsonReader& value, ObjectReader& run) {
   const sim::PipelineOrder order = schedule.order(params);
   const ScheduleRun done = stages.empty() ? run_share(run, schedule, order, params)
                                           : run_stages(value, run, schedule, order, stages);
-  Json::Object result = to_json(done.measures, schedule.synchronous);
+  Json::Object result = to_json(done.measures, schedule.traits.synchronous);
   result.emplace_back("transfers", done.measures.transfers);
   Json peaks = Json::array();
   for (const sim::DeviceUse& use : done.result.devices) {

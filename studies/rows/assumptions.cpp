@@ -10,6 +10,7 @@
 
 #include "base/math.hpp"
 #include "base/text.hpp"
+#include "base/words.hpp"
 #include "sim/schedule.hpp"
 #include "studies/rows/derived_cells.hpp"
 #include "studies/rows/flop_counting.hpp"
@@ -23,7 +24,6 @@
 #include "studies/rows/row_recompute.hpp"
 #include "studies/rows/stated_adapters.hpp"
 #include "studies/rows/stated_optimizer.hpp"
-#include "topologies/cluster.hpp"
 #include "topologies/documents.hpp"
 
 namespace orrery::studies {

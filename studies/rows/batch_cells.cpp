@@ -12,6 +12,7 @@
 
 #include "base/limits.hpp"
 #include "base/text.hpp"
+#include "base/words.hpp"
 #include "studies/rows/row_words.hpp"
 
 namespace orrery::studies {
@@ -90,7 +91,7 @@ std::optional<PrintedTokens> tokens_in(std::string_view cell) {
   for (const std::string_view joint : {"/", "per ", "a ", "in a "}) {
     rest = trim(rest.substr(rest.starts_with(joint) ? joint.size() : 0));
   }
-  const bool of_step = std::find(kSteps.begin(), kSteps.end(), rest) != kSteps.end();
+  const bool of_step = is_among(rest, kSteps);
   const double unit = token_unit(trim(behind.substr(0, noun)), number);
   const std::size_t point = printed.find('.');
   const std::size_t decimals = point == printed.npos ? 0 : printed.size() - point - 1;
@@ -121,7 +122,7 @@ OptionalCount sequences_in(std::string_view cell, const Measurement& row) {
   const std::string_view noun =
       trim(first.substr(static_cast<std::size_t>(read.ptr - first.data())));
   std::from_chars(second.data(), second.data() + second.size(), length);
-  const bool named = std::find(kNouns.begin(), kNouns.end(), noun) != kNouns.end();
+  const bool named = is_among(noun, kNouns);
   return named && sequences > 0 && sequences <= limits::kMaxBatch && length == row.seq_len
              ? OptionalCount(sequences)
              : std::nullopt;

@@ -6,7 +6,9 @@
 #include <string>
 #include <utility>
 
+#include "base/limits.hpp"
 #include "base/text.hpp"
+#include "base/words.hpp"
 #include "studies/rows/framework_facts.hpp"
 #include "studies/rows/row_cluster.hpp"
 #include "studies/rows/row_words.hpp"
@@ -135,6 +137,16 @@ constexpr auto kGraphRows = std::to_array<GraphRow>({
     {{2, 5, "qwen330b", "", "", 0}, kGraphsOfRouter},
 });
 
+// Sequences of a step, as stated or as the other counts make them; 0 where they do not.
+std::int64_t batch_of(const Measurement& row) {
+  const std::int64_t others = row.tp.value_or(1) * row.pp.value_or(1) * row.cp.value_or(1);
+  const std::int64_t gpus = row.gpus.value_or(0);
+  const std::int64_t ranks = gpus % others == 0 ? gpus / others : 0;
+  const std::int64_t of_rank = row.micro_batch.value_or(0) * row.num_microbatches.value_or(0);
+  const bool counted = of_rank <= limits::kMaxBatch;
+  return row.global_batch.value_or(counted ? of_rank * row.dp.value_or(ranks) : 0);
+}
+
 // "fp8" beside "MXFP8 on Blackwell" is mxfp8 there.
 std::string recipe_precision(const Measurement& row, std::string_view family) {
   const bool blackwell = family != "h100" && mentions(row.precision_detail, "mxfp8");
@@ -151,7 +163,7 @@ RecipeAsked recipe_asked(const Measurement& row) {
     const std::string gpu = stated_gpu(row.gpu);
     of_row.family = gpu.substr(0, gpu.find('-'));
     of_row.network = letters_and_digits(row.model_name);
-    of_row.batch = row.global_batch.value_or(0);
+    of_row.batch = batch_of(row);
     of_row.precision = recipe_precision(row, of_row.family);
   }
   return of_row;
@@ -183,7 +195,9 @@ plan::GraphScope recipe_graphs(const Measurement& row) {
 }
 
 std::vector<std::string> recipe_remarks(const Measurement& row) {
-  const bool trains_more = mentions(row.model_name, "deepseek-v3") && recipe_asked(row).release > 0;
+  const RecipeAsked asked = recipe_asked(row);
+  const bool trains_more =
+      asked.release > 0 && asked.network.find("deepseekv3") != std::string::npos;
   const std::string said = to_lower(row.notes + " " + row.variant);
   if (!trains_more || said.find("mtp") != said.npos ||
       said.find("multi-token prediction") != said.npos) {

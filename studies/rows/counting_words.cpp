@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/text.hpp"
+#include "base/words.hpp"
 #include "studies/rows/denials.hpp"
 #include "studies/rows/row_words.hpp"
 

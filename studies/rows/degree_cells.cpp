@@ -10,6 +10,7 @@
 
 #include "base/limits.hpp"
 #include "base/text.hpp"
+#include "base/words.hpp"
 #include "studies/rows/row_plan.hpp"
 #include "studies/rows/row_words.hpp"
 #include "studies/rows/stated_groups.hpp"
@@ -75,6 +76,26 @@ OptionalCount sequence_ranks(const Measurement& row, SettingNames names) {
   return std::nullopt;
 }
 
+// Whether the GPUs are those of the stated degrees times another one, which is over ranks of its
+// own but for that of experts: "TP=8" of a row whose other degrees fill the GPUs is of another run.
+bool leaves_whole_ranks(const Measurement& row, std::int64_t ranks, bool of_experts) {
+  if (!row.gpus) {
+    return ranks <= limits::kMaxDevices;
+  }
+  std::int64_t left = *row.gpus;
+  // The ranks of experts are among those of data, sequences and tensors.
+  const std::array<std::int64_t, 4> others = {
+      row.pp.value_or(1), of_experts ? 1 : row.tp.value_or(1), of_experts ? 1 : row.cp.value_or(1),
+      of_experts ? 1 : row.dp.value_or(1)};
+  for (const std::int64_t degree : others) {
+    if (left % degree != 0) {
+      return false;
+    }
+    left /= degree;
+  }
+  return ranks <= left && left % ranks == 0;
+}
+
 // A stated schedule or model chunks make what is left over stages.
 bool names_pipeline(const Measurement& row) {
   return (!row.schedule.empty() && row.schedule != "none") || row.vpp.value_or(1) > 1 ||
@@ -123,10 +144,9 @@ void read_degrees(Measurement& row) {
   constexpr auto kSequences =
       std::to_array<std::string_view>({"sp", "sequence parallel", "sequence parallelism"});
   constexpr auto kExperts = std::to_array<std::string_view>({"ep", "expert parallel"});
-  const std::int64_t gpus = row.gpus.value_or(limits::kMaxDevices);
   const auto read = [&](std::string_view name, OptionalCount& cell, SettingNames names) {
     const OptionalCount stated = cell ? std::nullopt : count_in_remarks(row, names);
-    if (stated && *stated <= gpus) {
+    if (stated && leaves_whole_ranks(row, *stated, &cell == &row.ep)) {
       fill(name, cell, *stated, row.remarks);
     }
   };

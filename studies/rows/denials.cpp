@@ -5,11 +5,11 @@
 #include <array>
 
 #include "base/text.hpp"
+#include "base/words.hpp"
+#include "studies/rows/conditions.hpp"
 
 namespace orrery::studies {
 namespace {
-
-bool is_part_of_word(char c) { return is_letter(c) || is_digit(c); }
 
 // Without switches of value 0: "eager CUDA_LAUNCH_BLOCKING=0" says "eager".
 std::string without_zeros(std::string_view clause) {
@@ -19,7 +19,7 @@ std::string without_zeros(std::string_view clause) {
     const std::string_view behind =
         std::string_view(kept).substr(value == kept.npos ? kept.size() : value);
     const bool zero = behind.starts_with('0') &&
-                      (behind.size() == 1 || (!is_part_of_word(behind[1]) && behind[1] != '.'));
+                      (behind.size() == 1 || (!is_letter_or_digit(behind[1]) && behind[1] != '.'));
     if (!zero) {
       ++sign;
       continue;
@@ -33,16 +33,31 @@ std::string without_zeros(std::string_view clause) {
   return kept;
 }
 
+using Words = std::span<const std::string_view>;
+
+// Whether one of the words stands right before one of the others, or with one between them: "an
+// earlier FSDP run", "was 4% slower".
+bool is_followed(std::string_view clause, Words words, Words others) {
+  const std::vector<std::string_view> all = split(clause, ' ');
+  for (std::size_t at = 0; at + 1 < all.size(); ++at) {
+    if (is_among(all[at], words) &&
+        (is_among(all[at + 1], others) || (at + 2 < all.size() && is_among(all[at + 2], others)))) {
+      return true;
+    }
+  }
+  return false;
+}
+
 // Deny all of the clause or, alone in a bracket, the one before.
 constexpr auto kBehind = std::to_array<std::string_view>(
-    {"off",         "disabled",      "none",         "false",
-     "unused",      "not used",      "not enabled",  "not applied",
-     "excluded",    "ignored",       "neglected",    "not included",
-     "not counted", "not set",       "unset",        "not supported",
-     "unsupported", "failed",        "fails",        "not available",
-     "unavailable", "not installed", "not possible", "not needed",
-     "not trained", "not tested",    "not run",      "not implemented",
-     "not working", "not done",      "not performed"});
+    {"off",         "disabled",      "none",          "false",
+     "unused",      "not used",      "not enabled",   "not applied",
+     "excluded",    "ignored",       "neglected",     "not included",
+     "not counted", "not set",       "unset",         "not supported",
+     "unsupported", "failed",        "fails",         "not available",
+     "unavailable", "not installed", "not possible",  "not needed",
+     "not trained", "not tested",    "not run",       "not implemented",
+     "not working", "not done",      "not performed", "not covered"});
 
 // "was not used", "is disabled": without a subject of its own.
 bool denies_subject(std::string_view clause) {
@@ -57,7 +72,11 @@ bool denies_subject(std::string_view clause) {
 std::string_view asserted_clause(std::string_view clause) {
   constexpr auto kBefore = std::to_array<std::string_view>(
       {"no", "non", "not", "without", "w/o", "never", "excluding", "excludes", "excl"});
-  if (has_word(clause, kBehind)) {
+  // "was not yet available".
+  constexpr auto kNot = std::to_array<std::string_view>({"not"});
+  constexpr auto kDone = std::to_array<std::string_view>(
+      {"available", "covered", "used", "enabled", "supported", "implemented", "tested", "applied"});
+  if (has_word(clause, kBehind) || is_followed(clause, kNot, kDone)) {
     return {};
   }
   std::size_t end = clause.size();
@@ -80,30 +99,11 @@ std::size_t clause_end(std::string_view text) {
        point = clause.find(". ", point + 1)) {
     const std::string_view said = clause.substr(0, point);
     const std::string_view word = said.substr(said.find_last_of(' ') + 1);
-    if (std::find(kShort.begin(), kShort.end(), word) == kShort.end()) {
+    if (!is_among(word, kShort)) {
       return point;
     }
   }
   return clause.size();
-}
-
-using Words = std::span<const std::string_view>;
-
-bool is_in(std::string_view word, Words words) {
-  return std::find(words.begin(), words.end(), word) != words.end();
-}
-
-// Whether one of the words stands right before one of the others, or with one between them: "an
-// earlier FSDP run", "was 4% slower".
-bool is_followed(std::string_view clause, Words words, Words others) {
-  const std::vector<std::string_view> all = split(clause, ' ');
-  for (std::size_t at = 0; at + 1 < all.size(); ++at) {
-    if (is_in(all[at], words) &&
-        (is_in(all[at + 1], others) || (at + 2 < all.size() && is_in(all[at + 2], others)))) {
-      return true;
-    }
-  }
-  return false;
 }
 
 // "another run", "the next row": what a clause says is said of those.
@@ -165,7 +165,8 @@ bool names_comparison(std::string_view clause) {
 std::string_view of_this_run(std::string_view clause) {
   constexpr auto kInstead =
       std::to_array<std::string_view>({"unlike", "instead of", "rather than"});
-  if (names_other_run(clause) || names_comparison(clause)) {
+  if (names_other_run(clause) || names_comparison(clause) || names_condition(clause) ||
+      names_possibility(clause)) {
     return {};
   }
   std::size_t end = clause.size();
@@ -184,7 +185,7 @@ bool is_about_clause_before(std::string_view bracket) {
        "appendix", "only",    "for",      "debugging"});
   const std::vector<std::string_view> words = split(trim(bracket), ' ');
   return std::all_of(words.begin(), words.end(),
-                     [&](std::string_view word) { return is_in(word, kWords); });
+                     [&](std::string_view word) { return is_among(word, kWords); });
 }
 
 }  // namespace
@@ -200,7 +201,8 @@ std::string about_this_run(std::string_view text) {
     const bool goes_on = dropped && trim(clause).starts_with("which ");
     const std::string_view kept = goes_on ? std::string_view() : of_this_run(clause);
     dropped = kept.empty() && !trim(clause).empty();
-    if (dropped && said.ends_with('(') && is_about_clause_before(clause)) {
+    const bool of_before = is_about_clause_before(clause) || is_condition(clause);
+    if (dropped && said.ends_with('(') && of_before) {
       said.replace(begin, said.size() - begin, "(");
     }
     begin = said.size();
@@ -220,22 +222,6 @@ std::string_view before_comparison(std::string_view text) {
   return text;
 }
 
-std::size_t find_word(std::string_view text, std::string_view word, std::size_t from) {
-  for (std::size_t at = text.find(word, from); at != text.npos; at = text.find(word, at + 1)) {
-    const std::size_t end = at + word.size();
-    if ((at == 0 || !is_part_of_word(text[at - 1])) &&
-        (end == text.size() || !is_part_of_word(text[end]))) {
-      return at;
-    }
-  }
-  return text.npos;
-}
-
-bool has_word(std::string_view text, std::span<const std::string_view> words) {
-  return std::any_of(words.begin(), words.end(),
-                     [text](std::string_view word) { return find_word(text, word) != text.npos; });
-}
-
 std::string asserted(std::string_view text) { return undenied(about_this_run(text)); }
 
 std::string undenied(std::string_view text) {
@@ -249,8 +235,7 @@ std::string undenied(std::string_view text) {
       said.erase(bracket);
     }
     bracket = said.ends_with('(') ? begin : bracket;
-    const bool alone = said.ends_with('(') && std::find(kBehind.begin(), kBehind.end(),
-                                                        trim(text.substr(0, end))) != kBehind.end();
+    const bool alone = said.ends_with('(') && is_among(trim(text.substr(0, end)), kBehind);
     said.erase(alone ? begin : said.size());
     begin = said.size();
     said += asserted_clause(without_zeros(text.substr(0, end)));
@@ -270,7 +255,7 @@ std::vector<std::string> asserted_clauses(std::string_view text) {
     const std::string_view clause = rest.substr(0, end);
     bracket = sign == '(' ? clauses.size() - 1 : bracket;
     // "torch.compile (off)", "torch.compile (Inductor) was not used".
-    const bool alone = sign == '(' && is_in(trim(clause), kBehind);
+    const bool alone = sign == '(' && is_among(trim(clause), kBehind);
     if (alone || (sign == ')' && !clauses.empty() && denies_subject(clause))) {
       clauses[bracket].clear();
     }

@@ -31,9 +31,4 @@ std::vector<std::string> asserted_clauses(std::string_view text);
 // on by this alone.
 bool says_and_means(std::string_view text, std::string_view phrase);
 
-// Where a text in lower case holds a word, not as part of another, from a place on; npos: nowhere.
-std::size_t find_word(std::string_view text, std::string_view word, std::size_t from = 0);
-// Whether it holds one of the words.
-bool has_word(std::string_view text, std::span<const std::string_view> words);
-
 }  // namespace orrery::studies

@@ -11,6 +11,7 @@
 
 #include "base/limits.hpp"
 #include "base/text.hpp"
+#include "base/words.hpp"
 #include "studies/rows/degree_cells.hpp"
 #include "studies/rows/row_cluster.hpp"
 #include "studies/rows/row_words.hpp"
@@ -47,12 +48,11 @@ void fill_variant(Measurement& row, Notes& notes) {
 
 // Takes the count before the GPU's name off it: "4xA100", "8 x H100"; 0 where there is none.
 std::int64_t take_count(std::string& gpu) {
-  constexpr std::string_view kTimes = "\xC3\x97";  // in UTF-8
   std::int64_t count = 0;
   const std::string_view text = gpu;
   const auto read = std::from_chars(text.data(), text.data() + text.size(), count);
   std::string_view rest = trim(text.substr(static_cast<std::size_t>(read.ptr - text.data())));
-  const std::size_t sign = rest.starts_with('x') ? 1 : rest.starts_with(kTimes) ? kTimes.size() : 0;
+  const std::size_t sign = rest.starts_with('x') ? 1 : 0;
   rest = trim(rest.substr(sign));
   const bool named = !rest.empty() && !is_digit(rest.front());  // not "2x8 H100"
   if (read.ec != std::errc() || sign == 0 || count < 1 || !named) {
@@ -227,7 +227,10 @@ void read_stated_counts(Measurement& row) {
   }
   const std::int64_t layers = count_in_remarks(row, kLayers).value_or(0) * pp;
   const std::int64_t all = row.layers.value_or(0);
-  if (const OptionalCount chunks = count_in_remarks(row, kChunks)) {
+  // A network has no more chunks than layers, its embedding and its head.
+  const std::int64_t most = all > 0 ? (all + 2) / pp : limits::kMaxLayers;
+  const OptionalCount chunks = count_in_remarks(row, kChunks);
+  if (chunks && *chunks <= most) {
     fill("vpp", row.vpp, *chunks, notes);
   } else if (layers > 0 && all >= layers && all % layers == 0) {
     fill("vpp", row.vpp, all / layers, notes);

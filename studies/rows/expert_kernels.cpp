@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/text.hpp"
+#include "base/words.hpp"
 #include "plan/expert_kernels.hpp"
 #include "studies/rows/bridge_recipes.hpp"
 #include "studies/rows/denials.hpp"

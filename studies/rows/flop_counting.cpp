@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "base/words.hpp"
 #include "models/blocks.hpp"
 #include "studies/rows/counting_words.hpp"
 #include "studies/rows/row_cluster.hpp"
@@ -191,7 +192,7 @@ bool is_divided_by(std::string_view before) {
   constexpr auto kWords = std::to_array<std::string_view>({"over", "by", "against", "vs", "vs."});
   before = trim(before);
   const std::string_view word = before.substr(before.find_last_of(" (") + 1);
-  return before.ends_with('/') || std::find(kWords.begin(), kWords.end(), word) != kWords.end();
+  return before.ends_with('/') || is_among(word, kWords);
 }
 
 // Whether a number belongs to the word before it: "peak of 989", not "over peak; sequence 2048".

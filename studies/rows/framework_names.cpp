@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/text.hpp"
+#include "base/words.hpp"
 #include "studies/rows/framework_facts.hpp"
 #include "studies/rows/measurement.hpp"
 

@@ -12,11 +12,12 @@
 #include "base/error.hpp"
 #include "base/limits.hpp"
 #include "base/text.hpp"
+#include "base/words.hpp"
 #include "studies/rows/batch_cells.hpp"
 #include "studies/rows/derived_cells.hpp"
 #include "studies/rows/framework_facts.hpp"
 #include "studies/rows/gpu_words.hpp"
-#include "studies/rows/network_cells.hpp"
+#include "studies/rows/metric.hpp"
 #include "studies/rows/other_training.hpp"
 #include "studies/rows/recompute_words.hpp"
 #include "studies/rows/remark_cells.hpp"
@@ -108,7 +109,14 @@ std::string_view without_hardware(std::string_view text) {
 
 // "16x8" and "16 nodes x 8 GPUs" are 16 nodes of 8 GPUs.
 OptionalCount read_gpus(const Cells& cells, Measurement& row) {
-  const std::string cell = cells.optional_text("gpus");
+  std::string cell = cells.optional_text("gpus");
+  const std::size_t bracket = cell.find('(');
+  const bool in_bracket = bracket != cell.npos &&
+                          to_lower(before_remark(cell)).ends_with("nodes") &&
+                          to_lower(cell).ends_with("gpus)");
+  if (in_bracket) {
+    cell = cell.substr(bracket + 1, cell.size() - bracket - 2);  // "8 nodes (64 GPUs)"
+  }
   std::int64_t product = 1;
   const std::vector<std::string_view> factors = split(cell, 'x');
   for (const std::string_view factor : factors) {
@@ -116,8 +124,8 @@ OptionalCount read_gpus(const Cells& cells, Measurement& row) {
     std::int64_t value = 0;
     const char* const end = digits.data() + digits.size();
     const auto read = std::from_chars(digits.data(), end, value);
-    if (factors.size() != 2 || read.ec != std::errc() || read.ptr != end || value < 1 ||
-        value > limits::kMaxDevices) {
+    if (factors.size() != (in_bracket ? 1U : 2U) || read.ec != std::errc() || read.ptr != end ||
+        value < 1 || value > limits::kMaxDevices) {
       return round_count(cells, "gpus", limits::kMaxDevices, kBinary, row);
     }
     product *= value;
@@ -139,7 +147,7 @@ void read_hardware(const Cells& cells, Measurement& row) {
   row.gpus = read_gpus(cells, row);
   row.gpus_per_node = cells.degree("gpus_per_node", limits::kMaxDevices);
   row.intra_node = cells.optional_text("intra_node");
-  row.inter_node = plain_network(cells.optional_text("inter_node"));
+  row.inter_node = cells.optional_text("inter_node");
   row.framework = cells.optional_text("framework");
   row.attention_impl = cells.optional_text("attention_impl");
 }
@@ -235,7 +243,7 @@ void read_plan(const Cells& cells, Measurement& row) {
   }
   row.recompute_detail = recompute.detail;
   read_schedule(cells, row);
-  row.variant = cells.optional_text("variant");
+  row.variant = variant_name(cells.optional_text("variant"));
   row.micro_batch = read_batch(cells, "micro_batch", row);
   row.num_microbatches = cells.degree("num_microbatches", limits::kMaxBatch);
   row.global_batch = read_batch(cells, "global_batch", row);
@@ -289,9 +297,9 @@ Measurement identity_of(const Cells& cells, std::size_t index, const std::string
   row.where = fmt::format("{}:{}", cells.table().name(), cells.table().line(index));
   row.source = source;
   row.origin = cells.optional_text("source");
-  row.id = cells.text("id");
+  row.id = cells.table().cell(index, "id");
   // A row by itself is a configuration of its own.
-  const std::string config = cells.optional_text("config_id");
+  const std::string config = cells.printed("config_id");
   row.config_id = config.empty() ? row.id : config;
   row.full = to_lower(cells.optional_text("confidence")) == "full";
   row.model_name = cells.optional_text("model_name");
@@ -316,16 +324,6 @@ void note_repeated_ids(std::vector<Measurement>& rows) {
 
 std::string remarks_of(const Measurement& row) { return row.notes + "; " + row.variant; }
 
-bool says_any(std::string_view text, std::span<const std::string_view> phrases) {
-  return std::any_of(phrases.begin(), phrases.end(), [text](std::string_view phrase) {
-    return text.find(phrase) != std::string_view::npos;
-  });
-}
-
-bool mentions(std::string_view text, std::string_view phrase) {
-  return to_lower(text).find(to_lower(phrase)) != std::string::npos;
-}
-
 bool Measurement::notes_say(std::string_view phrase) const { return says_and_means(notes, phrase); }
 
 bool Measurement::overlap_says(std::string_view phrase) const {
@@ -348,6 +346,7 @@ Measurement read_measurement(const CsvTable& table, std::size_t index, const std
   read_figure(cells, row);
   read_stated_counts(row);
   read_stated_cells(row);
+  settle_metric(row);
   if (row.unknown.empty()) {
     row.unknown = no_plain_training(row);
   }

@@ -97,11 +97,6 @@ struct Measurement {
 // What a row says in words about its run: notes, then variant.
 std::string remarks_of(const Measurement& row);
 
-// A text in lower case that holds one of the phrases.
-bool says_any(std::string_view text, std::span<const std::string_view> phrases);
-
-bool mentions(std::string_view text, std::string_view phrase);  // any case
-
 // Whether the table has the columns of training measurements.
 bool is_measurement_table(const CsvTable& table);
 std::vector<Measurement> read_measurements(const CsvTable& table, const std::string& source);

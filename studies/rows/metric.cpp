@@ -13,10 +13,13 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "base/words.hpp"
 #include "studies/rows/flop_counting.hpp"
 #include "studies/rows/framework_facts.hpp"
 #include "studies/rows/metric_name.hpp"
+#include "studies/rows/row_cluster.hpp"
 #include "studies/rows/row_words.hpp"
+#include "topologies/cluster.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -122,9 +125,8 @@ bool names_tool(std::string_view text) {
   const std::vector<std::string> clauses = asserted_clauses(text);
   return std::any_of(clauses.begin(), clauses.end(), [&](const std::string& clause) {
     const std::vector<std::string_view> words = split(clause, ' ');
-    const bool alone = std::all_of(words.begin(), words.end(), [&](std::string_view word) {
-      return std::find(kAlone.begin(), kAlone.end(), word) != kAlone.end();
-    });
+    const bool alone = std::all_of(words.begin(), words.end(),
+                                   [&](std::string_view word) { return is_among(word, kAlone); });
     return says_any(clause, kTools) && (alone || says_any(clause, kMemory)) &&
            !says_any(clause, kOthers) && !has_word(clause, kOtherUnits);
   });
@@ -186,6 +188,66 @@ std::optional<double> aux_number(const Measurement& row, const std::string& key)
     return std::nullopt;
   }
   return value;
+}
+
+namespace {
+
+// FLOP/s in the row's precision, 16 bits where it states none; 0 for a GPU that no file has.
+double own_peak(const Measurement& row) {
+  const DType dtype = row.precision == "fp8" || row.precision == "mxfp8" ? DType::Fp8
+                      : row.precision == "nvfp4"                         ? DType::Nvfp4
+                      : row.precision == "fp32"                          ? DType::Fp32
+                      : row.precision == "tf32"                          ? DType::Tf32
+                                                                         : DType::Fp16;
+  const std::string gpu = stated_gpu(row.gpu);
+  return gpu.empty() ? 0 : topologies::load_gpu(gpu).peak_of(dtype).value();
+}
+
+// Of how many GPUs a figure is that does not say so itself.
+double gpus_of_flops(Measurement& row) {
+  const double gpus = stated_or_zero(row.gpus);
+  const bool one = gpus <= 1 || row.value * 1e12 <= own_peak(row);
+  row.remarks.push_back(fmt::format("measured {:g} TFLOP/s as of {}", row.value,
+                                    one ? "each GPU" : fmt::format("all {:g} GPUs", gpus)));
+  return one ? 1 : gpus;
+}
+
+void settle_peak_share(Measurement& row) {
+  if (const Expected<double> peak = reference_peak(row)) {
+    row.metric = "tflops_per_gpu";
+    row.value *= *peak / 1e12;
+  } else {
+    row.unknown = row.unknown.empty() ? peak.error() : row.unknown;
+  }
+}
+
+}  // namespace
+
+void settle_metric(Measurement& row) {
+  if (row.value <= 0) {
+    return;
+  }
+  if (row.metric == "peak_share") {
+    settle_peak_share(row);
+    return;
+  }
+  const bool of_node = row.metric.ends_with("_per_node");
+  const bool open = row.metric == "tflops_of_some";
+  if (!of_node && !open && row.metric != "tflops") {
+    return;
+  }
+  const OptionalCount& stated = of_node ? row.gpus_per_node : row.gpus;
+  const double gpus = open ? gpus_of_flops(row) : stated_or_zero(stated);
+  if (gpus == 0) {
+    row.unknown = row.unknown.empty()
+                      ? fmt::format("{} without {}", row.metric, of_node ? "gpus_per_node" : "gpus")
+                      : row.unknown;
+    return;
+  }
+  row.value /= gpus;
+  row.metric =
+      row.metric.substr(0, of_node ? row.metric.find("_per_node") : row.metric.find("_of_"));
+  row.metric += "_per_gpu";
 }
 
 bool is_memory_metric(const std::string& metric) { return mentions(metric, "mem"); }

@@ -35,6 +35,11 @@ std::optional<double> aux_number(const Measurement& row, const std::string& key)
 // Time or memory, as far as the name of the metric says.
 bool is_memory_metric(const std::string& metric);
 
+// Figures of a node or of all GPUs, and shares of the peak, as those of one GPU or of the run.
+// Where the row does not say of how many GPUs FLOP/s are, they are of one if it can compute as
+// many.
+void settle_metric(Measurement& row);
+
 // Or why the figure cannot be compared.
 tl::expected<Target, std::string> measured_target(const Measurement& row,
                                                   const models::Network& network);

@@ -3,223 +3,280 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <optional>
 #include <set>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "base/text.hpp"
+#include "base/words.hpp"
+#include "studies/rows/metric_words.hpp"
 
 namespace orrery::studies {
 namespace {
+
+using NameWords = std::vector<std::string>;
+using Bag = std::set<std::string, std::less<>>;
 
 // Tools count memory "GB" in units of 2^30 bytes (metric.cpp).
 constexpr double kMebibyte = 1.0 / 1024.0;
 constexpr double kByte = kMebibyte / 1024.0 / 1024.0;
 
-struct Spelling {
-  std::string_view words;  // in any order
-  std::string_view name;
-  double scale = 1.0;
-};
+using Factor = std::pair<std::string_view, double>;
 
-constexpr auto kSpellings = std::to_array<Spelling>({
-    {"iteration s", "iteration_s"},
-    {"iteration ms", "iteration_s", 1e-3},
-    {"layer forward ms", "layer_forward_ms"},
-    {"layer backward ms", "layer_backward_ms"},
-    {"samples s", "samples_per_s"},
-    {"samples s gpu", "samples_per_s_per_gpu"},
-    {"tokens s", "tokens_per_s"},
-    {"ktokens s", "tokens_per_s", 1e3},
-    {"ktokens s gpu", "tokens_per_s_per_gpu", 1e3},
-    {"wps", "tokens_per_s"},  // fairseq's words a second
-    {"wps gpu", "tokens_per_s_per_gpu"},
-    {"tokens s gpu", "tokens_per_s_per_gpu"},
-    {"tps gpu", "tokens_per_s_per_gpu"},
-    {"tgs", "tokens_per_s_per_gpu"},  // tokens a GPU and second
-    {"mfu", "mfu"},
-    {"mfu %", "mfu", 0.01},
-    {"hfu", "hfu"},
-    {"hfu %", "hfu", 0.01},
-    {"tflops gpu", "tflops_per_gpu"},
-    {"tflops s gpu", "tflops_per_gpu"},
-    {"peak mem gib", "peak_mem_gib"},
-    {"peak mem gb", "peak_mem_gb"},
-    {"peak mem mib", "peak_mem_gib", kMebibyte},
-    {"peak mem mb", "peak_mem_gb", kMebibyte},
-    {"peak mem bytes", "peak_mem_gib", kByte},
-    {"mem gib", "peak_mem_gib"},
-    {"mem gb", "peak_mem_gb"},
-    {"mem mib", "peak_mem_gib", kMebibyte},
-    {"mem mb", "peak_mem_gb", kMebibyte},
-});
+constexpr auto kTimeUnits = std::to_array<Factor>(
+    {{"us", 1e-6}, {"ms", 1e-3}, {"s", 1}, {"min", 60}, {"hours", 3600}, {"days", 86400}});
+constexpr auto kMultipliers = std::to_array<Factor>({{"k", 1e3},
+                                                     {"thousand", 1e3},
+                                                     {"m", 1e6},
+                                                     {"million", 1e6},
+                                                     {"b", 1e9},
+                                                     {"billion", 1e9},
+                                                     {"t", 1e12},
+                                                     {"trillion", 1e12}});
+constexpr auto kFlops = std::to_array<Factor>(
+    {{"gflops", 1e-3}, {"tflops", 1}, {"pflops", 1e3}, {"eflops", 1e6}});  // TFLOP/s
+constexpr auto kItems = std::to_array<std::string_view>({"iteration", "samples", "tokens"});
 
-struct Synonym {
-  std::string_view word;
-  std::string_view meaning;  // empty: says nothing
-};
-
-constexpr auto kSynonyms = std::to_array<Synonym>({
-    {"per", ""},
-    {"time", ""},
-    {"timing", ""},
-    {"in", ""},
-    {"train", ""},
-    {"training", ""},
-    {"throughput", ""},
-    {"sec", "s"},
-    {"secs", "s"},
-    {"second", "s"},
-    {"seconds", "s"},
-    {"minute", "min"},
-    {"msec", "ms"},
-    {"millisecond", "ms"},
-    {"milliseconds", "ms"},
-    {"iter", "iteration"},
-    {"iters", "iteration"},
-    {"iterations", "iteration"},
-    {"it", "iteration"},
-    {"its", "iteration"},
-    {"elapsed", ""},
-    {"step", "iteration"},
-    {"steps", "iteration"},
-    {"sample", "samples"},
-    {"seq", "samples"},
-    {"sequences", "samples"},
-    {"image", "samples"},
-    {"images", "samples"},
-    {"img", "samples"},
-    {"imgs", "samples"},
-    {"seqs", "samples"},
-    {"token", "tokens"},
-    {"tok", "tokens"},
-    {"toks", "tokens"},
-    {"ktok", "ktokens"},
-    {"ktoks", "ktokens"},
-    {"kilotokens", "ktokens"},
-    {"device", "gpu"},
-    {"gpus", "gpu"},
-    {"chip", "gpu"},
-    {"card", "gpu"},
-    {"tflop", "tflops"},
-    {"teraflops", "tflops"},
-    {"memory", "mem"},
-    {"vram", "mem"},
-    {"max", "peak"},
-    {"maximum", "peak"},
-    // Of steps alike: the middle of them, what a run reached.
-    {"avg", ""},
-    {"average", ""},
-    {"mean", ""},
-    {"median", ""},
-    {"p50", ""},
-    {"achieved", ""},
-});
-
-std::set<std::string> words_of(std::string_view text) {
-  std::set<std::string> words;
-  std::string lower = to_lower(text);
-  std::replace_if(
-      lower.begin(), lower.end(),
-      [](char c) { return std::string_view("/ -()[]").find(c) != std::string_view::npos; }, '_');
-  for (const std::string_view word : split(lower, '_')) {
-    const auto* found = std::find_if(kSynonyms.begin(), kSynonyms.end(),
-                                     [&](const Synonym& one) { return one.word == word; });
-    const std::string_view meaning = found == kSynonyms.end() ? word : found->meaning;
-    if (!meaning.empty()) {
-      words.emplace(meaning);
-    }
-  }
-  return words;
+std::optional<double> factor_of(std::string_view word, std::span<const Factor> factors) {
+  const auto known = std::ranges::find(factors, word, &Factor::first);
+  return known == factors.end() ? std::nullopt : std::optional(known->second);
 }
 
-// "it/s", "steps per second": not the time of one.
-bool is_iteration_rate(std::string_view text) {
-  constexpr auto kNouns = std::to_array<std::string_view>(
-      {"it", "its", "iter", "iters", "iteration", "iterations", "step", "steps"});
-  std::string lower = to_lower(text);
-  std::replace(lower.begin(), lower.end(), '_', ' ');
-  std::string apart;
-  for (const char c : lower) {
-    apart.append(c == '/' ? " per " : std::string(1, c));
+// "1T", "300", "645k" before what they count; no value for other words.
+std::optional<double> multiplier_of(std::string_view word) {
+  double number = 1;
+  const auto read = std::from_chars(word.data(), word.data() + word.size(), number);
+  const std::string_view unit = word.substr(static_cast<std::size_t>(read.ptr - word.data()));
+  const std::optional<double> factor =
+      unit.empty() ? std::optional(1.0) : factor_of(unit, kMultipliers);
+  return word.empty() || !factor ? std::nullopt : std::optional(number * *factor);
+}
+
+// Takes the numbers before what is counted off the words; no value where two of them differ.
+std::optional<double> take_multiplier(NameWords& words, std::string_view item) {
+  std::optional<double> all;
+  for (std::size_t at = 0; at < words.size(); ++at) {
+    if (words[at] != item) {
+      continue;
+    }
+    double here = 1;
+    while (at > 0 && multiplier_of(words[at - 1])) {
+      here *= *multiplier_of(words[--at]);
+      words.erase(words.begin() + static_cast<std::ptrdiff_t>(at));
+    }
+    if (all && *all != here) {
+      return std::nullopt;
+    }
+    all = here;
   }
-  const std::vector<std::string_view> words = split(apart, ' ');
-  std::string_view before;
-  for (const std::string_view word : words) {
-    if (word == "per" && std::find(kNouns.begin(), kNouns.end(), before) != kNouns.end()) {
+  return all;
+}
+
+// Whether the words are of a time for the item: "s per sample", "sample time ms", not "samples per
+// s". An iteration has a time unless something is counted by it.
+bool is_time_of(const NameWords& words, std::string_view item) {
+  const auto per_time = [&] {
+    for (std::size_t at = 0; at + 1 < words.size(); ++at) {
+      const bool of_gpu = words[at + 1] == "gpu" && at + 2 < words.size();  // "per GPU-hour"
+      const std::string& unit = words[at + (of_gpu ? 2 : 1)];
+      if (words[at] == "per" && (factor_of(unit, kTimeUnits) || unit == "time")) {
+        return true;
+      }
+    }
+    return false;
+  };
+  bool time = false;
+  for (std::size_t at = 0; at < words.size(); ++at) {
+    if (words[at] == "per" && at + 1 < words.size() && words[at + 1] == item && time) {
       return true;
     }
-    before = word.empty() ? before : word;
+    time = time || words[at] == "time" || factor_of(words[at], kTimeUnits);
   }
-  return false;
+  const bool named = std::ranges::find(words, "time") != words.end();
+  if (item != "iteration") {
+    return named && !per_time();
+  }
+  for (std::size_t at = 1; at < words.size(); ++at) {
+    if (words[at] == "per" && words[at - 1] == item) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// The one unit of time of a bag, in seconds, which it takes off.
+std::optional<double> take_time(Bag& bag) {
+  std::optional<double> seconds;
+  for (const auto& [word, unit] : kTimeUnits) {
+    if (bag.erase(std::string(word)) > 0) {
+      if (seconds) {
+        return std::nullopt;
+      }
+      seconds = unit;
+    }
+  }
+  return seconds;
+}
+
+bool take(Bag& bag, std::string_view word) { return bag.erase(std::string(word)) > 0; }
+
+// Of iterations, samples and tokens.
+std::optional<MetricName> counted_name(NameWords words, std::string_view item) {
+  const std::optional<double> multiplier = take_multiplier(words, item);
+  const bool inverse = is_time_of(words, item);
+  Bag bag(words.begin(), words.end());
+  const std::optional<double> seconds = take_time(bag);
+  for (const std::string_view word : {"per", "time", "all"}) {
+    take(bag, word);
+  }
+  take(bag, item);
+  const bool iteration = item == "iteration";
+  const bool of_gpu = !iteration && take(bag, "gpu");
+  const bool of_node = !iteration && !of_gpu && take(bag, "node");
+  if (!multiplier || !seconds || !bag.empty()) {
+    return std::nullopt;
+  }
+  if (iteration) {
+    return inverse ? MetricName{"iteration_s", *seconds / *multiplier}
+                   : MetricName{"iterations_per_s", *multiplier / *seconds};
+  }
+  const std::string_view share = of_gpu ? "_per_gpu" : of_node ? "_per_node" : "";
+  return MetricName{.name = std::string(item).append("_per_s").append(share),
+                    .scale = inverse ? *seconds / *multiplier : *multiplier / *seconds,
+                    .is_inverse = inverse};
+}
+
+// Of FLOPs a second and of shares of a peak.
+std::optional<MetricName> rate_name(Bag bag) {
+  take(bag, "per");
+  const bool share = bag.contains("mfu") || bag.contains("hfu") || bag.contains("peak");
+  if (share) {
+    const double scale = take(bag, "%") ? 0.01 : 1;
+    const bool peak = scale != 1 && bag == Bag{"peak"};
+    return bag.size() == 1 && (peak || !bag.contains("peak"))
+               ? std::optional(MetricName{peak ? "peak_share" : *bag.begin(), scale})
+               : std::nullopt;
+  }
+  for (const auto& [word, scale] : kFlops) {
+    if (take(bag, word)) {
+      take(bag, "s");
+      const std::string_view name = bag.empty()          ? "tflops_of_some"
+                                    : bag == Bag{"gpu"}  ? "tflops_per_gpu"
+                                    : bag == Bag{"node"} ? "tflops_per_node"
+                                    : bag == Bag{"all"}  ? "tflops"
+                                                         : "";
+      return name.empty() ? std::nullopt : std::optional(MetricName{std::string(name), scale});
+    }
+  }
+  return std::nullopt;
 }
 
 // "peak_mem_reserved_gib": which counter of the allocator the words name; takes it from them.
-std::string_view take_counter(std::set<std::string>& words) {
-  constexpr auto kCounters = std::to_array<std::string_view>({"reserved", "allocated"});
-  for (const std::string_view counter : kCounters) {
-    if (words.erase(std::string(counter)) > 0) {
-      words.emplace("mem");
+std::string_view take_counter(Bag& bag) {
+  for (const std::string_view counter : {"reserved", "allocated"}) {
+    if (take(bag, counter)) {
+      bag.emplace("mem");
       return counter;
     }
   }
   return {};
 }
 
-// "peak_mem_gib" as "peak_mem_reserved_gib".
-std::string with_counter(std::string_view name, std::string_view counter) {
-  constexpr std::string_view kMemory = "peak_mem_";
-  return counter.empty()
-             ? std::string(name)
-             : std::string(kMemory).append(counter).append("_").append(name.substr(kMemory.size()));
+std::optional<MetricName> memory_name(Bag bag) {
+  constexpr auto kUnits =
+      std::to_array<std::pair<std::string_view, Factor>>({{"gib", {"gib", 1}},
+                                                          {"gb", {"gb", 1}},
+                                                          {"mib", {"gib", kMebibyte}},
+                                                          {"mb", {"gb", kMebibyte}},
+                                                          {"bytes", {"gib", kByte}}});
+  const std::string_view counter = take_counter(bag);
+  if (!take(bag, "mem")) {
+    return std::nullopt;
+  }
+  for (const std::string_view word : {"peak", "per", "gpu"}) {  // whose else
+    take(bag, word);
+  }
+  for (const auto& [word, unit] : kUnits) {
+    if (bag.size() == 1 && *bag.begin() == word) {
+      return MetricName{std::string("peak_mem_")
+                            .append(counter)
+                            .append(counter.empty() ? "" : "_")
+                            .append(unit.first),
+                        unit.second};
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<MetricName> layer_name(Bag bag) {
+  const std::optional<double> seconds = take_time(bag);
+  take(bag, "per");
+  take(bag, "time");
+  const bool forward = bag == Bag{"layer", "forward"};
+  if (!seconds || (!forward && bag != Bag{"layer", "backward"})) {
+    return std::nullopt;
+  }
+  return MetricName{forward ? "layer_forward_ms" : "layer_backward_ms", *seconds * 1e3};
+}
+
+std::optional<MetricName> name_of_words(const NameWords& words) {
+  const Bag bag(words.begin(), words.end());
+  for (const std::string_view item : kItems) {
+    if (bag.contains(item)) {
+      return counted_name(words, item);
+    }
+  }
+  for (const auto name : {layer_name, memory_name, rate_name}) {
+    if (const std::optional<MetricName> known = name(bag)) {
+      return known;
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace
 
 MetricName metric_name(std::string_view text) {
-  std::set<std::string> words = words_of(trim(text));
-  const std::string_view counter = take_counter(words);
-  if (words.contains("mem")) {
-    words.erase("gpu");  // whose else
-  } else if (words.contains("tokens") || words.contains("ktokens") || words.contains("samples")) {
-    words.erase("total");
-    words.erase("global");
+  NameWords words = metric_words(text);
+  // Tokens of one GPU or of all, unless a word says which.
+  const auto tps = std::ranges::find(words, "tps");
+  if (tps != words.end() && std::ranges::any_of(words, [](const std::string& word) {
+        return word == "gpu" || word == "node" || word == "all";
+      })) {
+    *tps = "tokens";
+    words.emplace_back("s");
   }
-  if (words.contains("iteration") && is_iteration_rate(text)) {
-    const bool seconds = words == std::set<std::string>{"iteration", "s"};
-    const bool minutes = words == std::set<std::string>{"iteration", "min"};
-    return {seconds || minutes ? "iterations_per_s" : to_lower(text), minutes ? 1.0 / 60 : 1.0,
-            seconds || minutes};
-  }
-  for (const Spelling& spelling : kSpellings) {
-    const std::vector<std::string_view> own = split(spelling.words, ' ');
-    if (words.size() == own.size() && std::all_of(own.begin(), own.end(), [&](auto word) {
-          return words.contains(std::string(word));
-        })) {
-      return {with_counter(spelling.name, counter), spelling.scale};
-    }
-  }
-  return {to_lower(text), 1.0, false};
+  return name_of_words(words).value_or(MetricName{to_lower(text), 1.0, false});
 }
 
 std::string likely_metric(std::string_view unknown) {
-  std::vector<std::string> names;
-  for (const Spelling& spelling : kSpellings) {
-    names.emplace_back(spelling.name);
-  }
+  constexpr auto kUsual = std::to_array<std::string_view>(
+      {"iteration_s", "layer_forward_ms", "layer_backward_ms", "samples_per_s",
+       "samples_per_s_per_gpu", "tokens_per_s", "tokens_per_s_per_gpu", "mfu", "hfu",
+       "tflops_per_gpu", "peak_mem_gib", "peak_mem_gb"});
+  const std::vector<std::string> names(kUsual.begin(), kUsual.end());
   if (std::string misspelt = misspelt_name(unknown, names); !misspelt.empty()) {
     return misspelt;
   }
-  // "TFLOPs", "step time": the first that says all of it and more.
-  const std::set<std::string> words = words_of(unknown);
-  const auto* const longer =
-      std::find_if(kSpellings.begin(), kSpellings.end(), [&](const auto& one) {
-        const std::vector<std::string_view> own = split(one.words, ' ');
-        return std::all_of(words.begin(), words.end(), [&](const std::string& word) {
-          return std::find(own.begin(), own.end(), word) != own.end();
-        });
-      });
-  const bool rate = is_iteration_rate(unknown);
-  return words.empty() || rate || longer == kSpellings.end() ? "" : std::string(longer->name);
+  // "step time", "tokens": the first that says all of it and more.
+  const auto bag_of = [](std::string_view text) {
+    const NameWords words = metric_words(text);
+    Bag bag(words.begin(), words.end());
+    take(bag, "time");
+    take(bag, "per");
+    return bag;
+  };
+  const NameWords words = metric_words(unknown);
+  const Bag bag = bag_of(unknown);
+  const auto* const longer = std::ranges::find_if(kUsual, [&](std::string_view one) {
+    const Bag own = bag_of(one);
+    return std::ranges::includes(own, bag);
+  });
+  const bool rate = bag.contains("iteration") && !is_time_of(words, "iteration");
+  return bag.empty() || rate || longer == kUsual.end() ? "" : std::string(*longer);
 }
 
 }  // namespace orrery::studies

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "base/words.hpp"
 #include "models/blocks.hpp"
 #include "studies/rows/row_words.hpp"
 
@@ -84,6 +85,21 @@ constexpr auto kOtherNames = std::to_array<std::pair<std::string_view, std::stri
      {"deepseekr1distillllama70b", "llama3.1-70b"},
      {"deepseekv2lite16b", "deepseek-v2-lite"},
      {"deepseekv3671b", "deepseek-v3"},
+     {"deepseekv31", "deepseek-v3"},  // later releases of the same layers
+     {"deepseekv30324", "deepseek-v3"},
+     {"deepseekr10528", "deepseek-v3"},
+     {"deepseek67b", "deepseek-llm-67b"},
+     {"deepseek7b", "deepseek-llm-7b"},
+     {"deepseekv167b", "deepseek-llm-67b"},
+     {"deepseekv17b", "deepseek-llm-7b"},
+     {"glm45", "glm4.5-355b"},
+     {"exaone4032b", "exaone4-32b"},
+     {"smollm3", "smollm3-3b"},
+     {"nemotron38b", "nemotron-8b"},
+     {"codegemma7b", "gemma-7b"},
+     {"codegemma2b", "gemma-2b"},
+     {"mistralsmall3", "mistral-small-24b"},
+     {"qwq32b", "qwen2.5-32b"},
      {"deepseekr1", "deepseek-v3"},
      {"dbrx", "dbrx-132b"},
      {"bertbaseuncased", "bert-base"},
@@ -119,7 +135,7 @@ std::string_view without_last_remark(std::string_view name) {
   const bool release = word.starts_with("v0.");
   const bool context = word.size() > 1 && word.back() == 'k' &&
                        word.find_first_not_of("0123456789") == word.size() - 1;
-  const bool tuned = std::find(kTunings.begin(), kTunings.end(), word) != kTunings.end();
+  const bool tuned = is_among(word, kTunings);
   return release || context || tuned ? trim(name.substr(0, at)) : name;
 }
 
@@ -217,7 +233,7 @@ std::string zoo_name_of(const Measurement& row) {
   if (!row.layers && mentions(row.model_name, "layer")) {
     return "";
   }
-  const std::string stated = with_letter_times(row.model_name);
+  const std::string& stated = row.model_name;
   std::string alone = zoo_name(stated);
   alone = alone.empty() ? zoo_name_with_size(stated) : alone;
   alone = with_point(stated, alone);

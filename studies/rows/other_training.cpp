@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/text.hpp"
+#include "base/words.hpp"
 #include "studies/rows/named_network.hpp"
 #include "studies/rows/row_words.hpp"
 #include "studies/rows/settings.hpp"

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/text.hpp"
+#include "base/words.hpp"
 #include "studies/rows/measurement.hpp"
 #include "studies/rows/row_words.hpp"
 #include "studies/rows/settings.hpp"
@@ -18,10 +19,7 @@ using Words = std::vector<std::string_view>;
 
 // "tp_comm_overlap: N", "overlap_grad_reduce (off)", "--no-overlap-grad-reduce".
 bool is_switched_off(std::string_view clause) {
-  std::string plain = with_blanks(clause);
-  std::replace_if(
-      plain.begin(), plain.end(),
-      [](char c) { return std::string_view("=:()").find(c) != std::string_view::npos; }, ' ');
+  const std::string plain = with_signs_as(with_blanks(clause), "=:()", ' ');
   const std::string_view words = trim(plain);
   const std::size_t blank = words.find_last_of(' ');
   return words.starts_with("no ") ||
@@ -71,21 +69,16 @@ std::optional<bool> in_general_words(std::string_view text) {
   if (const std::size_t without = plain.find("w/o"); without != plain.npos) {
     plain.replace(without, 3, "without");
   }
-  std::replace_if(
-      plain.begin(), plain.end(),
-      [](char c) { return std::string_view("=:/").find(c) != std::string_view::npos; }, ' ');
-  const auto is_in = [](std::string_view word, auto words) {
-    return std::find(words.begin(), words.end(), word) != words.end();
-  };
+  plain = with_signs_as(plain, "=:/", ' ');
   bool said = false;
   bool denied = false;
   bool partly = false;
   for (const std::string_view word : split(plain, ' ')) {
-    if (!is_in(word, kJoints) && !is_in(word, kYes) && !is_in(word, kNo)) {
+    if (!is_among(word, kJoints) && !is_among(word, kYes) && !is_among(word, kNo)) {
       return std::nullopt;
     }
-    said |= is_in(word, kYes) || is_in(word, kNo);
-    denied |= is_in(word, kNo);
+    said |= is_among(word, kYes) || is_among(word, kNo);
+    denied |= is_among(word, kNo);
     partly |= word == "fully" || word == "full";
   }
   return !said || (denied && partly) ? std::nullopt : std::optional(!denied);  // "not fully"

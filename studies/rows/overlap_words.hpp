@@ -13,6 +13,7 @@ namespace orrery::studies {
 // Clauses end at semicolons, sentences, flags ("--a --b"), commas outside of brackets, and with one
 // of several values.
 std::vector<std::string_view> overlap_clauses(std::string_view text);
+std::vector<std::string_view> overlap_clauses(std::string&& text) = delete;  // views would dangle
 
 // A clause in the form of settings, with the field's short names: "DP all-reduce" as "dp ar".
 std::string with_short_collectives(std::string_view clause);

@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "base/words.hpp"
 #include "studies/rows/denials.hpp"
 
 namespace orrery::studies {

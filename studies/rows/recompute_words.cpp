@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "base/words.hpp"
 #include "plan/operator_set.hpp"
 #include "studies/rows/measurement.hpp"
 #include "studies/rows/recompute_operators.hpp"
@@ -73,7 +74,7 @@ bool names_every_layer(std::string_view text) {
     const std::string_view behind = trim(text.substr(at + word.size()));
     const std::string_view next = behind.substr(0, behind.find(' '));
     const bool layers = behind.find("layer") != behind.npos || behind.find("block") != behind.npos;
-    const bool counted = std::find(kCounted.begin(), kCounted.end(), next) != kCounted.end();
+    const bool counted = is_among(next, kCounted);
     if (layers && !counted && behind.find_first_of("0123456789") == behind.npos) {
       return true;
     }
@@ -110,8 +111,7 @@ std::string kind_behind_flag(std::string_view cell, const std::string& kind,
                              std::string_view detail) {
   constexpr auto kFlags =
       std::to_array<std::string_view>({"yes", "enabled", "on", "true", "1", "ac"});
-  const bool flag =
-      std::find(kFlags.begin(), kFlags.end(), letters_and_digits(cell)) != kFlags.end();
+  const bool flag = is_among(letters_and_digits(cell), kFlags);
   return flag && mentions(asserted(to_lower(detail)), "selective") ? "selective" : kind;
 }
 
@@ -122,7 +122,7 @@ bool recomputes_nothing(std::string_view detail) {
   constexpr auto kLeftOut = std::to_array<std::string_view>({"last", "except", "skip", "for"});
   const std::string plain = with_blanks(detail);
   constexpr auto kWhole = std::to_array<std::string_view>({"0%", "0% of layers", "block 0"});
-  if (std::find(kWhole.begin(), kWhole.end(), trim(plain)) != kWhole.end()) {
+  if (is_among(trim(plain), kWhole)) {
     return true;
   }
   const auto stated = truth_of(trim(plain));
@@ -142,6 +142,12 @@ std::optional<std::string> kind_of_flag(std::string_view name) {
   return switch_set(name, kNames) == false ? "none" : "selective";
 }
 
+// "none", "off", "N" of a detail beside another kind: it has none, and denies nothing.
+bool is_only_denial(std::string_view detail) {
+  constexpr auto kWords = std::to_array<std::string_view>({"none", "no", "off", "n"});
+  return is_among(letters_and_digits(detail), kWords);
+}
+
 // "none/selective", "full or none": rows of a table that share a cell, so no kind; "selective/full"
 // recomputes at least a part.
 bool names_several_kinds(std::string_view name) {
@@ -152,9 +158,7 @@ bool names_several_kinds(std::string_view name) {
     const std::string_view second =
         at == name.npos ? std::string_view() : trim(name.substr(at + joint.size()));
     const bool either = first == "none" || second == "none";
-    if (first != second && either &&
-        std::find(kKinds.begin(), kKinds.end(), first) != kKinds.end() &&
-        std::find(kKinds.begin(), kKinds.end(), second) != kKinds.end()) {
+    if (first != second && either && is_among(first, kKinds) && is_among(second, kKinds)) {
       return true;
     }
   }
@@ -196,7 +200,7 @@ constexpr auto kKindWords = std::to_array<WordMeaning>({{"no", "none"},
 bool is_known_kind(std::string_view name) {
   constexpr auto kKnown =
       std::to_array<std::string_view>({"", "none", "selective", "full", "custom", "products"});
-  return std::find(kKnown.begin(), kKnown.end(), name) != kKnown.end();
+  return is_among(name, kKnown);
 }
 
 std::string joined_detail(std::string_view words, std::string_view detail) {
@@ -294,9 +298,7 @@ RecomputeWords kind_in_words(std::string_view cell, std::string_view detail) {
 
 // "none + activation offload": what the cell offloads goes with its detail.
 RecomputeWords with_offload_apart(std::string_view cell, std::string_view detail) {
-  std::string parts(cell);
-  std::replace_if(
-      parts.begin(), parts.end(), [](char c) { return c == '+' || c == ','; }, ';');
+  const std::string parts = with_signs_as(cell, "+,", ';');
   std::string kind;
   std::string offload;
   for (const std::string_view part : split(parts, ';')) {
@@ -325,6 +327,9 @@ bool offloads_apart(std::string_view cell) {
 RecomputeWords recompute_words(std::string_view cell, std::string_view detail) {
   if (offloads_apart(cell)) {
     return with_offload_apart(cell, detail);
+  }
+  if (!cell.empty() && is_only_denial(detail)) {
+    detail = {};
   }
   constexpr auto kFull = std::to_array<std::string_view>({"full"});
   RecomputeWords words = kind_in_words(cell, detail);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "base/words.hpp"
 #include "studies/rows/metric.hpp"
 #include "studies/rows/row_words.hpp"
 #include "studies/rows/settings.hpp"
@@ -50,9 +51,7 @@ LayerShare share_of_percent(std::string_view detail) {
   }
   const std::string_view number = trim(detail.substr(0, sign));
   const std::string_view rest = trim(detail.substr(sign + 1));
-  constexpr auto kEnds = std::to_array<char>({';', ',', ')'});  // "(50%)"
-  const bool alone =
-      rest.empty() || std::find(kEnds.begin(), kEnds.end(), rest.front()) != kEnds.end();
+  const bool alone = rest.find_first_of(";,)") == 0 || rest.empty();  // "(50%)"
   const bool of_layers =
       (rest.starts_with("of") && rest.find("layer") != rest.npos) || rest.starts_with("layer");
   const std::size_t begin = number.find_last_not_of("0123456789.") + 1;
@@ -229,10 +228,7 @@ bool names_some_stages(std::string_view detail) {
   constexpr auto kAll = std::to_array<std::string_view>(
       {"per stage", "/stage", "each stage", "every stage", "of a stage", "per vpp stage",
        "per virtual stage", "per pipeline stage", "of the stage", "per model stage"});
-  std::string text(detail);
-  std::replace_if(
-      text.begin(), text.end(),
-      [](char c) { return std::string_view(",()\n").find(c) != std::string_view::npos; }, ';');
+  const std::string text = with_signs_as(detail, ",()\n", ';');
   const std::vector<std::string_view> clauses = split(text, ';');
   return !says_any(detail, kAll) &&
          std::any_of(clauses.begin(), clauses.end(), [&](std::string_view clause) {

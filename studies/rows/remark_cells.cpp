@@ -9,24 +9,23 @@
 #include <string_view>
 
 #include "base/text.hpp"
+#include "base/words.hpp"
+#include "calibrate/kernel_words.hpp"
 #include "sim/schedule.hpp"
 #include "studies/rows/framework_facts.hpp"
-#include "studies/rows/network_cells.hpp"
 #include "studies/rows/recompute_operators.hpp"
 #include "studies/rows/recompute_words.hpp"
 #include "studies/rows/row_words.hpp"
 #include "studies/rows/settings.hpp"
 #include "studies/rows/zero_words.hpp"
+#include "topologies/network_remarks.hpp"
 
 namespace orrery::studies {
 namespace {
 
 // The clauses about this run, denials and all, in lower case.
 std::vector<std::string> clauses_of(const Measurement& row) {
-  std::string text = about_this_run(remarks_of(row));
-  std::replace_if(
-      text.begin(), text.end(),
-      [](char c) { return std::string_view(",()\n").find(c) != std::string_view::npos; }, ';');
+  const std::string text = with_signs_as(about_this_run(remarks_of(row)), ",()\n", ';');
   std::vector<std::string> clauses;
   for (const std::string_view clause : split(text, ';')) {
     clauses.emplace_back(trim(clause));
@@ -39,7 +38,8 @@ bool is_no_statement(std::string_view clause) {
   constexpr auto kWords = std::to_array<std::string_view>(
       {"flop", "mfu", "hfu", "count", "formula", "stated", "given", "known", "inferred", "assum",
        "clear", "may be", "overhead", "avoid"});
-  return says_any(clause, kWords);
+  constexpr auto kFits = std::to_array<std::string_view>({"fits"});  // "fits with ZeRO-3"
+  return says_any(clause, kWords) || has_word(clause, kFits);
 }
 
 void read_recompute(const std::string& clause, Measurement& row) {
@@ -91,6 +91,64 @@ void read_recompute_detail(const std::string& clause, Measurement& row) {
   }
 }
 
+// "no FlashAttention", "flash attention was not yet available": a denial and nothing else, of every
+// version. "FlashAttention-3 not available" leaves the others.
+bool denies_all_flash(const std::string& plain) {
+  constexpr auto kWords = std::to_array<std::string_view>({"",
+                                                           "a",
+                                                           "any",
+                                                           "at",
+                                                           "attention",
+                                                           "attn",
+                                                           "available",
+                                                           "disabled",
+                                                           "enabled",
+                                                           "flash",
+                                                           "for",
+                                                           "gpus",
+                                                           "flashattention",
+                                                           "implemented",
+                                                           "installed",
+                                                           "is",
+                                                           "kernel",
+                                                           "kernels",
+                                                           "never",
+                                                           "no",
+                                                           "non",
+                                                           "not",
+                                                           "of",
+                                                           "off",
+                                                           "on",
+                                                           "run",
+                                                           "sdpa",
+                                                           "supported",
+                                                           "that",
+                                                           "the",
+                                                           "then",
+                                                           "these",
+                                                           "this",
+                                                           "time",
+                                                           "use",
+                                                           "used",
+                                                           "uses",
+                                                           "was",
+                                                           "we",
+                                                           "were",
+                                                           "with",
+                                                           "without",
+                                                           "w",
+                                                           "o",
+                                                           "yet",
+                                                           "false",
+                                                           "none",
+                                                           "unavailable",
+                                                           "unsupported"});
+  const std::string words = with_signs_as(plain, "=:()+./", ' ');
+  return !calibrate::flash_version(plain) &&
+         std::ranges::all_of(split(words, ' '),
+                             [&](std::string_view word) { return is_among(word, kWords); });
+}
+
 void read_attention(const std::string& clause, Measurement& row) {
   constexpr auto kNames = std::to_array<std::string_view>(
       {"fa2", "fa3", "fa4", "flashattention", "flashattention2", "flashattention3",
@@ -105,7 +163,7 @@ void read_attention(const std::string& clause, Measurement& row) {
     return;
   }
   const bool denied = trim(asserted(plain)).empty();
-  if (denied && !has_word(plain, kFused)) {
+  if (denied && (!has_word(plain, kFused) || !denies_all_flash(plain))) {
     return;
   }
   row.attention_impl = denied ? "unfused: " + plain : plain;
@@ -209,10 +267,10 @@ void read_precision(const std::string& clause, Measurement& row) {
 
 // "NCCL over 100G Ethernet".
 void read_network_remark(const std::string& clause, Measurement& row) {
-  if (states_network(asserted(clause))) {
+  if (topologies::states_network(asserted(clause))) {
     const std::string remarks = remarks_of(row);
     const std::size_t at = to_lower(remarks).find(clause);  // units are told apart by their case
-    row.inter_node = plain_network(at == remarks.npos ? clause : remarks.substr(at, clause.size()));
+    row.inter_node = at == remarks.npos ? clause : remarks.substr(at, clause.size());
     row.remarks.push_back(fmt::format("inter_node \"{}\"", printable(clause, 60)));
   }
 }
@@ -226,15 +284,12 @@ bool is_about_chunks(std::string_view clause) {
        "per",         "device",       "rank",       "gpu",       "vpp",    "vp",
        "v",           "factor",       "schedule",   "num",       "layers", "layer",
        "and",         "of",           "the",        "a",         "each",   "no"});
-  std::string plain = with_blanks(clause);
-  std::replace_if(
-      plain.begin(), plain.end(),
-      [](char c) { return std::string_view("=:+/").find(c) != std::string_view::npos; }, ' ');
+  const std::string plain = with_signs_as(with_blanks(clause), "=:+/", ' ');
   const std::vector<std::string_view> words = split(plain, ' ');
   return std::all_of(words.begin(), words.end(), [&](std::string_view word) {
     return word.find_first_not_of("0123456789") == word.npos ||
            (word.starts_with("vpp") && word.find_first_not_of("0123456789", 3) == word.npos) ||
-           std::find(kWords.begin(), kWords.end(), word) != kWords.end();
+           is_among(word, kWords);
   });
 }
 
@@ -258,6 +313,17 @@ void read_schedule_remark(std::string_view clause, Measurement& row) {
   if (chunks && !row.vpp && !row.most_chunks) {
     row.vpp = chunks;
     row.remarks.push_back(fmt::format("vpp {}", *chunks));
+  }
+}
+
+// "vocab-1", "redis": a clause that is the name of a scheme for a pipeline's output layer.
+void read_variant_remark(std::string_view clause, Measurement& row) {
+  const std::string name = variant_name(clause);
+  const bool schedules =
+      row.schedule == "1f1b" || (row.schedule == "v-half" && name.starts_with("vocab"));
+  if (is_vocabulary_scheme(name) && schedules && row.pp.value_or(1) > 1) {
+    row.variant = name;
+    row.remarks.push_back(fmt::format("variant {} (\"{}\")", name, printable(clause, 60)));
   }
 }
 
@@ -297,6 +363,9 @@ void read_stated_cells(Measurement& row) {
     }
     if (row.schedule.empty()) {
       read_schedule_remark(clause, row);
+    }
+    if (row.variant.empty()) {
+      read_variant_remark(clause, row);
     }
   }
   if (!row.zero_stage && row.zero_detail.empty()) {

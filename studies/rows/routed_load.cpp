@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/text.hpp"
+#include "base/words.hpp"
 #include "studies/rows/settings.hpp"
 
 namespace orrery::studies {

@@ -7,6 +7,8 @@
 #include <optional>
 #include <utility>
 
+#include "base/text.hpp"
+#include "base/words.hpp"
 #include "plan/simulation/simulate.hpp"
 #include "studies/rows/assumptions.hpp"
 #include "studies/rows/bridge_recipes.hpp"
@@ -145,7 +147,8 @@ std::optional<int> recipe_layers(const Measurement& row) {
   if (framework_of(row).facts.name != "Megatron-Bridge") {
     return std::nullopt;
   }
-  const bool small = mentions(row.model_name, "llama3-8b") && mentions(row.gpu, "H100");
+  const bool small = letters_and_digits(row.model_name).find("llama38b") != std::string::npos &&
+                     mentions(row.gpu, "H100");
   return small && row.precision == "fp8" ? 5 : 0;
 }
 

@@ -12,6 +12,7 @@
 
 #include "base/math.hpp"
 #include "base/text.hpp"
+#include "base/words.hpp"
 #include "studies/rows/gpu_words.hpp"
 #include "studies/rows/row_words.hpp"
 #include "topologies/documents.hpp"
@@ -216,8 +217,7 @@ bool names_several(const std::string& text) {
   if (const std::size_t at = to_lower(parts).find(kAnd); at != parts.npos) {
     parts.replace(at, kAnd.size(), "+");
   }
-  std::replace_if(
-      parts.begin(), parts.end(), [](char c) { return c == '/' || c == '&'; }, '+');
+  parts = with_signs_as(parts, "/&", '+');
   for (const std::string_view part : split(parts, '+')) {
     const std::string gpu = topologies::similar_gpu(part);
     if (gpu.empty()) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "base/words.hpp"
 #include "studies/rows/expert_kernels.hpp"
 #include "studies/rows/row_plan.hpp"
 #include "studies/rows/row_words.hpp"
@@ -35,11 +36,18 @@ bool half_gradients(const Measurement& row, const FrameworkFacts& framework) {
   if (framework.name != "NeMo") {
     return false;
   }
-  const bool nemotron = mentions(row.model_name, "nemotron4");
+  const std::string network = letters_and_digits(row.model_name);
+  const bool nemotron = network.find("nemotron4") != network.npos;
   if (mentions(row.origin, "recipes 25.03")) {
-    return !nemotron || mentions(row.model_name, "340b");
+    return !nemotron || network.find("340b") != network.npos;
   }
   return nemotron || is_fp8(row);
+}
+
+// As stated, or as the other counts leave it.
+bool has_one_micro_batch(const Measurement& row) {
+  const bool follows = !row.num_microbatches && row.global_batch && row.micro_batch && row.dp;
+  return row.num_microbatches == 1 || (follows && *row.global_batch <= *row.micro_batch * *row.dp);
 }
 
 // NeMo's scripts/performance/helpers.py asks for cross_entropy_fusion_impl = "te" since June 2025,
@@ -84,9 +92,7 @@ void apply_gradients(const Measurement& row, plan::Execution& execution) {
 // What stands behind the 0 of a release: "12.1" of Megatron-LM 0.12.1, "8.0" of Megatron-Core
 // r0.8.0 and of Megatron-LM core_r0.8.0; nothing for other frameworks.
 std::string core_release(std::string_view framework) {
-  std::string words = to_lower(framework);
-  std::replace_if(
-      words.begin(), words.end(), [](char c) { return c == ' ' || c == '_'; }, '-');
+  const std::string words = with_signs_as(to_lower(framework), " _", '-');
   for (const std::string_view name : {"megatron-lm", "megatron-core", "mcore"}) {
     std::size_t at = words.find(name);
     at = at == words.npos ? at : words.find("0.", at);
@@ -239,7 +245,7 @@ plan::Execution row_execution(const Measurement& row, const FrameworkFacts& fram
   if (const auto fused = switch_set(remarks_of(row), kFusion)) {
     execution.fused_grad_accumulation = *fused;
   }
-  if (row.num_microbatches == 1) {
+  if (has_one_micro_batch(row)) {
     execution.fused_grad_accumulation = true;  // the first gradient of a step is not added
   }
   if (keeps_no_master(row)) {

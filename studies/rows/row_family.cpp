@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "base/words.hpp"
 
 namespace orrery::studies {
 namespace {

@@ -83,6 +83,7 @@ constexpr auto kUnits = std::to_array<Unit>({{"us", "time", 1e-6},
                                              {"minutes", "time", 60},
                                              {"h", "time", 3600},
                                              {"hours", "time", 3600},
+                                             {"bytes", "mem", 1.0 / 1024 / 1024 / 1024},
                                              {"mib", "mem", 1.0 / 1024},
                                              {"mb", "mem", 1.0 / 1024},
                                              {"gib", "mem", 1},
@@ -111,6 +112,7 @@ std::optional<double> scale_of(std::string_view unit, std::string_view metric) {
   return !rate         ? std::nullopt
          : word == "k" ? std::optional(1e3)
          : unit == "M" ? std::optional(1e6)
+         : unit == "B" ? std::optional(1e9)
                        : std::nullopt;
 }
 
@@ -128,7 +130,7 @@ std::optional<NamedCounting> named_counting(std::string_view text) {
     const std::size_t at = name.find(word);
     if (at != name.npos) {
       const MetricName metric = metric_name(name.replace(at, word.size(), ""));
-      return metric.is_known && metric.name == "tflops_per_gpu"
+      return metric.is_known && metric.name.starts_with("tflops")
                  ? std::optional(NamedCounting{metric, convention})
                  : std::nullopt;
     }
@@ -142,9 +144,14 @@ struct FigureMetric {
   bool converts = false;  // the unit is another one than the metric's
 };
 
-// The metric of name and unit together; a unit of its own counts for the value.
+// The metric of name and unit together; a unit of its own counts for the value, as one that says
+// all that the name says does.
 FigureMetric metric_of(std::string_view named, std::string_view unit, std::string_view cell,
                        Measurement& row) {
+  const MetricName behind = metric_name(unit);
+  if (behind.is_known && behind.name == metric_name(named).name) {
+    return {behind, unit};
+  }
   const std::string both = fmt::format("{} {}", named, unit);
   MetricName metric = metric_name(both);
   if (metric.is_known && !unit.empty()) {
@@ -160,13 +167,15 @@ FigureMetric metric_of(std::string_view named, std::string_view unit, std::strin
   }
   metric = metric_name(named);
   if (const auto scale = metric.is_known ? scale_of(unit, metric.name) : std::nullopt) {
-    metric.scale = *scale;
+    metric.scale = unit_of_metric(metric.name).of.empty() ? metric.scale * *scale : *scale;
     return {metric, unit, true};
   }
   return {metric, {}};
 }
 
-bool is_share(std::string_view metric) { return metric == "mfu" || metric == "hfu"; }
+bool is_share(std::string_view metric) {
+  return metric == "mfu" || metric == "hfu" || metric == "peak_share";
+}
 
 // MFU 45 is 45 %; up to one and a half it may be a fraction that cannot be.
 void read_percent(std::string_view cell, Measurement& row) {
@@ -201,7 +210,8 @@ void read_value(const Cells& cells, Measurement& row) {
   number.remove_suffix(unit.size());
   // "47%" of "MFU %" says per cent twice and means it once.
   const bool twice = is_share(metric.name) && figure.find('%') != figure.npos;
-  row.value = cells.positive_in(trim(number), "measured_value") * (twice ? 1.0 : metric.scale);
+  const double value = cells.positive_in(trim(number), "measured_value");
+  row.value = twice ? value : metric.converted(value);
   if (converts) {
     row.remarks.push_back(
         fmt::format("measured_value {} as {} {:g}", printable(cell, 40), row.metric, row.value));
@@ -217,7 +227,7 @@ std::string in_one_clause(std::string cell) {
 }  // namespace
 
 void read_figure(const Cells& cells, Measurement& row) {
-  row.flops_convention = cells.optional_text("flops_convention");
+  row.flops_convention = with_typed_signs(cells.printed("flops_convention"));  // "6×N×D"
   read_value(cells, row);
   row.aux = read_aux(cells.optional_text("aux_metrics"));
   row.inferred = cells.optional_text("inferred_fields");

@@ -13,6 +13,7 @@
 #include "base/limits.hpp"
 #include "base/math.hpp"
 #include "base/text.hpp"
+#include "base/words.hpp"
 #include "plan/schedule_traits.hpp"
 #include "plan/stages.hpp"
 #include "sim/schedule.hpp"
@@ -170,7 +171,7 @@ tl::expected<DType, std::string> precision_of(const Measurement& row) {
 int chunks_of(const Measurement& row, std::string_view schedule) {
   constexpr auto kFolded =
       std::to_array<std::string_view>({"zb-v", "v-half", "v-min", "v-zb", "dualpipe-v"});
-  const bool folded = std::find(kFolded.begin(), kFolded.end(), schedule) != kFolded.end();
+  const bool folded = is_among(schedule, kFolded);
   return folded ? std::max(2, degree(row.vpp)) : degree(row.vpp);
 }
 
@@ -210,7 +211,8 @@ tl::expected<Plan, std::string> assemble(const Measurement& row, const Framework
   plan.precision = framework.tf32_products && *precision == DType::Fp32 ? DType::Tf32 : *precision;
   plan.sequence = spec.sequence;
   plan.pp = degree(row.pp);
-  plan.chunks = sim::find_schedule(schedule, "schedule").uses_chunks ? chunks_of(row, schedule) : 1;
+  plan.chunks =
+      sim::find_schedule(schedule, "schedule").traits.uses_chunks ? chunks_of(row, schedule) : 1;
   plan.schedule = schedule;
   plan.micro_batch = *row.micro_batch;
   const auto dp = data_parallel(row, plan);
@@ -272,8 +274,9 @@ bool exchanges_heads(const Measurement& row) {
 }
 
 bool is_modelled_variant(const Measurement& row) {
-  return row.variant == "redis" || row.variant == row.framework || is_vocabulary_variant(row) ||
-         names_adapters(row.variant);
+  return row.variant == "redis" ||
+         letters_and_digits(row.variant) == letters_and_digits(row.framework) ||
+         is_vocabulary_variant(row) || names_adapters(row.variant);
 }
 
 std::vector<int> redistributed_stages(int layers, int num_stages, double head_layers) {
@@ -335,9 +338,7 @@ std::vector<std::string> unread_variant(const Measurement& row) {
     return {row.variant};
   }
   constexpr std::ptrdiff_t kMostParts = 32;  // each is read by itself
-  std::string parts = row.variant;
-  std::replace_if(
-      parts.begin(), parts.end(), [](char c) { return c == '+' || c == ','; }, ';');
+  const std::string parts = with_signs_as(row.variant, "+,", ';');
   if (std::ranges::count(parts, ';') > kMostParts) {
     return {row.variant};
   }

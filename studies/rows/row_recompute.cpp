@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/text.hpp"
+#include "base/words.hpp"
 #include "studies/rows/recompute_operators.hpp"
 #include "studies/rows/recomputed_layers.hpp"
 #include "studies/rows/row_words.hpp"

@@ -7,16 +7,11 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "base/words.hpp"
 #include "sim/schedule.hpp"
 #include "studies/rows/measurement.hpp"
 
 namespace orrery::studies {
-namespace {
-
-bool is_letter_or_digit(char c) { return is_letter(c) || is_digit(c); }
-
-}  // namespace
-
 std::string spelling(std::string_view cell, std::span<const WordMeaning> words) {
   const std::string key = letters_and_digits(cell);
   for (const auto& [word, name] : words) {
@@ -27,78 +22,58 @@ std::string spelling(std::string_view cell, std::span<const WordMeaning> words) 
   return to_lower(cell);
 }
 
-std::string with_letter_times(std::string_view cell) {
-  constexpr std::string_view kTimes = "\xC3\x97";  // in UTF-8
+namespace {
+
+std::string with_replaced(std::string_view cell, std::span<const WordMeaning> signs) {
   std::string text(cell);
-  for (std::size_t at = text.find(kTimes); at != text.npos; at = text.find(kTimes, at)) {
-    text.replace(at, kTimes.size(), "x");
+  for (const auto& [sign, plain] : signs) {
+    for (std::size_t at = text.find(sign); at != text.npos; at = text.find(sign, at)) {
+      text.replace(at, sign.size(), plain);
+    }
   }
   return text;
 }
 
-std::string_view before_remark(std::string_view cell) {
-  return trim(cell.substr(0, cell.find('(')));
-}
-
-namespace {
-
-// Of a mixture of 8 and 16 bits the shorter one. Microscaling formats keep their names.
-std::string format_in(std::string_view text) {
-  constexpr auto kFormats = std::to_array<WordMeaning>({{"mxfp8", "mxfp8"},
-                                                        {"fp8mx", "mxfp8"},
-                                                        {"mxfp4", "mxfp4"},
-                                                        {"nvfp4", "nvfp4"},
-                                                        {"fp8", "fp8"},
-                                                        {"float8", "fp8"},
-                                                        {"e4m3", "fp8"},
-                                                        {"bf16", "bf16"},
-                                                        {"bfloat16", "bf16"},
-                                                        {"fp16", "fp16"},
-                                                        {"float16", "fp16"},
-                                                        {"half", "fp16"},
-                                                        {"16mixed", "fp16"},
-                                                        {"tf32", "tf32"},
-                                                        {"fp32", "fp32"},
-                                                        {"float32", "fp32"},
-                                                        {"32bit", "fp32"},
-                                                        {"single", "fp32"}});
-  const std::string key = letters_and_digits(text);
-  const auto* const known =
-      std::find_if(kFormats.begin(), kFormats.end(),
-                   [&](const WordMeaning& one) { return key.find(one.first) != key.npos; });
-  return known == kFormats.end() ? "" : std::string(known->second);
-}
-
 }  // namespace
 
-// What a cell denies is not its format: "bf16, no fp8". A bracket names the format where nothing
-// before it does or where it says what products are in: "mixed (bf16)", "fp32 (TF32 matmul)".
-std::string precision_name(std::string_view cell) {
-  constexpr auto kProducts =
-      std::to_array<std::string_view>({"matmul", "gemm", "linear", "compute", "product", "tf32"});
-  const std::string lower = to_lower(cell);
-  const std::string said = undenied(before_comparison(lower));
-  const std::string_view bracket =
-      std::string_view(said).substr(std::min(said.size(), said.find('(')));
-  const std::string before = format_in(before_remark(said));
-  const bool whole = before.empty() || says_any(bracket, kProducts);
-  if (std::string format = whole ? format_in(said) : before; !format.empty()) {
-    return format;
+std::string with_typed_signs(std::string_view cell) {
+  constexpr auto kSigns = std::to_array<WordMeaning>({{"\xC2\xA0", " "},  // no-break space
+                                                      {"\xE2\x80\x87", " "},
+                                                      {"\xE2\x80\x89", " "},
+                                                      {"\xE2\x80\x8A", " "},
+                                                      {"\xE2\x80\xAF", " "},
+                                                      {"\xE2\x80\x90", "-"},  // hyphens, dashes
+                                                      {"\xE2\x80\x91", "-"},
+                                                      {"\xE2\x80\x92", "-"},
+                                                      {"\xE2\x80\x93", "-"},
+                                                      {"\xE2\x80\x94", "-"},
+                                                      {"\xE2\x80\x95", "-"},
+                                                      {"\xE2\x88\x92", "-"},  // minus
+                                                      {"\xE2\x80\x98", "'"},
+                                                      {"\xE2\x80\x99", "'"}});
+  const bool plain = std::ranges::none_of(cell, [](char c) { return (c & 0x80) != 0; });
+  return std::string(trim(plain ? std::string(cell) : with_replaced(cell, kSigns)));
+}
+
+std::string_view without_footnote(std::string_view cell) {
+  constexpr auto kMarks = std::to_array<std::string_view>({"*", "\xE2\x80\xA0", "\xE2\x80\xA1"});
+  for (bool marked = true; marked;) {
+    cell = trim(cell);
+    const auto* const mark =
+        std::ranges::find_if(kMarks, [cell](auto sign) { return cell.ends_with(sign); });
+    marked = mark != kMarks.end();
+    cell.remove_suffix(marked ? mark->size() : 0);
   }
-  const std::string key = letters_and_digits(cell);
-  constexpr auto kHalf = std::to_array<std::string_view>({"o1", "o2", "o3"});
-  constexpr auto kSingle = std::to_array<std::string_view>({"32", "32true", "fullprecision"});
-  constexpr auto kMixed =
-      std::to_array<std::string_view>({"automaticmixedprecision", "16bit", "16bits", "16"});
-  const auto is_in = [&](std::span<const std::string_view> words) {
-    return std::find(words.begin(), words.end(), key) != words.end();
-  };
-  if (key.starts_with("ampo") || key.starts_with("apexo") || is_in(kHalf)) {
-    return "fp16";  // the levels O1 to O3 of NVIDIA's Apex
-  }
-  return is_in(kSingle)                              ? "fp32"
-         : key.starts_with("mixed") || is_in(kMixed) ? "mixed"  // of which formats it does not say
-                                                     : to_lower(cell);
+  return cell;
+}
+
+std::string with_letter_times(std::string_view cell) {
+  constexpr auto kTimes = std::to_array<WordMeaning>({{"\xC3\x97", "x"}});
+  return with_replaced(cell, kTimes);
+}
+
+std::string_view before_remark(std::string_view cell) {
+  return trim(cell.substr(0, cell.find('(')));
 }
 
 namespace {
@@ -154,6 +129,29 @@ std::string_view without_class_name(std::string_view cell) {
   return named ? rest : cell;
 }
 
+// "Megatron 1F1B", "plain 1F1B", "gpipe schedule", "1F1B pipeline",
+// "forward_backward_pipelining_without_interleaving": without what every schedule may be called.
+std::string_view without_plain_words(std::string_view cell) {
+  constexpr auto kBefore =
+      std::to_array<std::string_view>({"standard ", "plain ", "vanilla ", "megatron ",
+                                       "megatron-lm ", "forward_backward_pipelining_"});
+  constexpr auto kBehind = std::to_array<std::string_view>({" schedule", " pipeline"});
+  const std::string lower = to_lower(cell);
+  for (const std::string_view word : kBefore) {
+    if (lower.starts_with(word)) {
+      return without_plain_words(trim(cell.substr(word.size())));
+    }
+  }
+  for (const std::string_view word : kBehind) {
+    const std::string_view rest =
+        trim(cell.substr(0, cell.size() - std::min(cell.size(), word.size())));
+    if (lower.ends_with(word) && !rest.empty()) {
+      return rest;
+    }
+  }
+  return cell;
+}
+
 // "1F1B with overlap" is a schedule whose overlap has a column of its own.
 std::string_view without_overlap(std::string_view cell) {
   const std::string lower = to_lower(cell.substr(0, cell.find('(')));
@@ -189,6 +187,10 @@ std::string schedule_name(std::string_view cell) {
                                                       {"1f1bvpp", "interleaved"},
                                                       {"circular", "interleaved"},
                                                       {"pipedreamflush", "1f1b"},
+                                                      {"oneforwardonebackward", "1f1b"},
+                                                      {"1f1bflush", "1f1b"},
+                                                      {"noninterleaving", "1f1b"},
+                                                      {"withoutinterleaving", "1f1b"},
                                                       {"bpipe", "1f1b"},
                                                       {"noninterleaved", "1f1b"},
                                                       {"noninterleaved1f1b", "1f1b"},
@@ -198,11 +200,17 @@ std::string schedule_name(std::string_view cell) {
                                                       {"dapple", "1f1b"},
                                                       {"afab", "gpipe"},
                                                       {"fthenb", "gpipe"},
+                                                      {"filldrain", "gpipe"},
+                                                      {"gpipeflush", "gpipe"},
                                                       {"allforwardallbackward", "gpipe"},
                                                       {"bfs", "breadth-first"},
                                                       {"loopedbfs", "breadth-first"},
                                                       {"breadthfirst", "breadth-first"},
                                                       {"zerobubble", "zb-1p"},
+                                                      {"zerobubbleh1", "zb-h1"},
+                                                      {"zerobubbleh2", "zb-h2"},
+                                                      {"zerobubble1p", "zb-1p"},
+                                                      {"zerobubble2p", "zb-2p"},
                                                       {"zbh1", "zb-h1"},
                                                       {"zbh2", "zb-h2"},
                                                       {"zb1p", "zb-1p"},
@@ -216,19 +224,42 @@ std::string schedule_name(std::string_view cell) {
                                                       {"dualpipe", "dualpipe"},
                                                       {"dualpipev", "dualpipe-v"},
                                                       {"nopipeline", "none"}});
-  cell = without_class_name(without_overlap(cell));
+  cell = without_plain_words(without_class_name(without_overlap(cell)));
   std::string name = spelling(before_remark(cell), kNames);
   // "Zero Bubble (ZB-H1)": the bracket says which.
   const std::string detail = letters_and_digits(cell.substr(std::min(cell.size(), cell.find('('))));
   const auto* const one = std::find_if(kNames.begin(), kNames.end(),
                                        [&](const auto& known) { return known.first == detail; });
-  if (letters_and_digits(before_remark(cell)) == "zerobubble" && one != kNames.end()) {
+  const std::string whole = letters_and_digits(before_remark(cell));
+  if (whole == "zerobubble" && one != kNames.end()) {
     return std::string(one->second);
+  }
+  if (whole == "pp" || whole == "pipeline") {  // "PP (1F1B)"
+    name = one != kNames.end() ? std::string(one->second) : detail;
   }
   if (std::string registered = registered_schedule(name); !registered.empty()) {
     return registered;
   }
   return interleaving_of(name).value_or(name);
+}
+
+namespace {
+
+// Of the Vocabulary Parallelism artifact.
+constexpr auto kVocabularySchemes =
+    std::to_array<std::string_view>({"vocab-1", "vocab-2", "interlaced", "redis"});
+
+}  // namespace
+
+std::string variant_name(std::string_view cell) {
+  const std::string key = letters_and_digits(before_remark(cell));
+  const auto* const scheme = std::ranges::find_if(
+      kVocabularySchemes, [&](auto name) { return letters_and_digits(name) == key; });
+  return std::string(scheme == kVocabularySchemes.end() ? cell : *scheme);
+}
+
+bool is_vocabulary_scheme(std::string_view variant) {
+  return is_among(variant, kVocabularySchemes);
 }
 
 std::string unmodelled_part(std::string_view cell) {
@@ -260,7 +291,7 @@ std::string misspelt_schedule(std::string_view name) {
 
 bool has_one_chunk(std::string_view schedule) {
   return schedule == "none" || (sim::is_registered_schedule(schedule) &&
-                                !sim::find_schedule(schedule, "schedule").uses_chunks);
+                                !sim::find_schedule(schedule, "schedule").traits.uses_chunks);
 }
 
 namespace {

@@ -19,6 +19,12 @@ using WordMeaning = std::pair<std::string_view, std::string_view>;
 // As plans spell what a cell says in other words; the cell in lower case where it is none of them.
 std::string spelling(std::string_view cell, std::span<const WordMeaning> words);
 
+// Blanks, hyphens, dashes and quotes of typesetters as a keyboard has them.
+std::string with_typed_signs(std::string_view cell);
+
+// "12.5*" without the mark of its footnote.
+std::string_view without_footnote(std::string_view cell);
+
 // "8×7B" as "8x7B".
 std::string with_letter_times(std::string_view cell);
 
@@ -29,6 +35,11 @@ std::string_view before_remark(std::string_view cell);
 std::string precision_name(std::string_view cell);
 
 std::string schedule_name(std::string_view cell);
+
+// "Vocab_1", "vocab 1 (ours)" as "vocab-1", likewise the other schemes for the output layer of a
+// pipeline; other cells as they are.
+std::string variant_name(std::string_view cell);
+bool is_vocabulary_scheme(std::string_view variant);
 
 // What a schedule has beside the one that its rows are simulated with; "" where it has nothing.
 std::string unmodelled_part(std::string_view cell);

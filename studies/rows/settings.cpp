@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "base/text.hpp"
+#include "base/words.hpp"
 #include "studies/rows/denials.hpp"
 #include "studies/rows/row_words.hpp"
 
@@ -75,10 +76,10 @@ std::optional<bool> truth_of(std::string_view word) {
       std::to_array<std::string_view>({"true", "yes", "on", "enabled", "y", "t", "1"});
   constexpr auto kNo = std::to_array<std::string_view>(
       {"false", "no", "off", "disabled", "n", "f", "0", "none", "unset", "never"});
-  if (std::find(kYes.begin(), kYes.end(), word) != kYes.end()) {
+  if (is_among(word, kYes)) {
     return true;
   }
-  return std::find(kNo.begin(), kNo.end(), word) != kNo.end() ? std::optional(false) : std::nullopt;
+  return is_among(word, kNo) ? std::optional(false) : std::nullopt;
 }
 
 std::optional<double> number_set(std::string_view text, SettingNames names, SettingNames nouns) {

@@ -8,12 +8,32 @@
 #include <string_view>
 
 #include "base/text.hpp"
+#include "base/words.hpp"
 #include "calibrate/kernel_words.hpp"
 #include "studies/rows/row_cluster.hpp"
 #include "studies/rows/row_words.hpp"
 #include "topologies/cluster.hpp"
 
 namespace orrery::studies {
+
+bool names_unfused_attention(const std::string& words) {
+  constexpr auto kUnfused = std::to_array<std::string_view>(
+      {"unfused", "not fused", "non-fused", "non fused", "nonfused", "no flash", "without flash"});
+  constexpr auto kOthers = std::to_array<std::string_view>({"eager", "naive", "materiali"});
+  constexpr auto kSeparate =
+      std::to_array<std::string_view>({"softmax", "standard", "vanilla", "math", "baddbmm"});
+  constexpr auto kKernels =
+      std::to_array<std::string_view>({"cudnn", "fa2", "fa3", "fa4", "xformers", "efficient"});
+  constexpr auto kProducts =
+      std::to_array<std::string_view>({"bmm", "matmul", "matmuls", "plain", "original attention"});
+  const std::string_view kernel = before_remark(words);  // "cuDNN (standard mask)"
+  const bool fused = says_any(kernel, kKernels);
+  const std::string_view said = fused ? kernel : std::string_view(words);
+  const bool separate = says_any(said, kSeparate) || has_word(said, kProducts);
+  return (separate && !mentions(words, "flash")) || says_any(words, kUnfused) ||
+         says_any(undenied(words), kOthers);
+}
+
 namespace {
 
 // The version of FlashAttention that a row names, where GPUs have later ones; 0 for those, which
@@ -27,23 +47,6 @@ std::optional<int> stated_flash(std::string_view attention) {
 bool older_than_flash(const Measurement& row, const topologies::Gpu& gpu) {
   return row.year.value_or(2022) < 2022 || gpu.architecture == "pascal" ||
          gpu.architecture == "volta";
-}
-
-// Words for two products with softmax between them; "FA2 (not eager)" denies them. Megatron's fused
-// softmax is a kernel between two products.
-bool names_unfused(const std::string& words) {
-  constexpr auto kUnfused =
-      std::to_array<std::string_view>({"unfused", "not fused", "no flash", "without flash"});
-  constexpr auto kOthers = std::to_array<std::string_view>({"eager", "naive", "materiali"});
-  constexpr auto kSeparate =
-      std::to_array<std::string_view>({"softmax", "standard", "vanilla", "math", "baddbmm"});
-  constexpr auto kKernels =
-      std::to_array<std::string_view>({"cudnn", "fa2", "fa3", "fa4", "xformers", "efficient"});
-  const std::string_view kernel = before_remark(words);  // "cuDNN (standard mask)"
-  const bool fused = says_any(kernel, kKernels);
-  const bool separate = says_any(fused ? kernel : std::string_view(words), kSeparate);
-  return (separate && !mentions(words, "flash")) || says_any(words, kUnfused) ||
-         says_any(undenied(words), kOthers);
 }
 
 // "XLA / TE fused": products of XLA's or TransformerEngine's kernel.
@@ -67,7 +70,8 @@ bool fused_attention(const Measurement& row, const FrameworkFacts& framework,
       !words.empty() && !mentions(row.inferred, "attention_impl") && !names_alternatives(words);
   // attn_impl: torch of llm-foundry (layers/attention.py), --attention-backend local of Megatron.
   const bool named = words == "torch" || words == "local";
-  return !named && !names_unfused(words) && (framework.execution.fused_attention || stated);
+  return !named && !names_unfused_attention(words) &&
+         (framework.execution.fused_attention || stated);
 }
 
 // NeMo's recipes of Gemma turn cuDNN's attention off in 2.0 and 2.1, the containers 24.09 and 24.12

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/text.hpp"
+#include "base/words.hpp"
 #include "plan/dispatchers.hpp"
 #include "studies/rows/bridge_recipes.hpp"
 #include "studies/rows/row_words.hpp"

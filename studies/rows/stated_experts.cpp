@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "base/words.hpp"
 #include "studies/rows/row_words.hpp"
 
 namespace orrery::studies {
@@ -35,14 +36,12 @@ bool names_mixture(std::string_view name) {
   constexpr auto kNetworks =
       std::to_array<std::string_view>({"mixtral", "expert", "dbrx", "grok", "gptoss", "llama4",
                                        "deepseekv2", "deepseekv3", "kimik2", "minimaxm2"});
-  std::string text = to_lower(with_letter_times(name));
+  std::string text = to_lower(name);
   if (text.find("dense") != text.npos) {
     return false;
   }
   const std::string key = letters_and_digits(text);
-  std::replace_if(
-      text.begin(), text.end(),
-      [](char c) { return std::string_view("-_/()[],").find(c) != std::string_view::npos; }, ' ');
+  text = with_signs_as(text, "-_/()[],", ' ');
   const std::vector<std::string_view> words = split(text, ' ');
   return says_any(key, kNetworks) ||
          std::any_of(words.begin(), words.end(), [](std::string_view word) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "base/words.hpp"
 #include "studies/rows/measurement.hpp"
 #include "studies/rows/row_words.hpp"
 #include "studies/rows/settings.hpp"
@@ -48,7 +49,7 @@ bool is_joint(std::string_view word) {
   constexpr auto kJoints = std::to_array<std::string_view>(
       {"in", "dtype", "type", "precision", "is", "are", "as", "at", "to", "all", "scatter",
        "scattered", "sync", "data", "dp", "communication", "communicated", "comm", "exchange"});
-  return is_noun(word) || std::find(kJoints.begin(), kJoints.end(), word) != kJoints.end();
+  return is_noun(word) || is_among(word, kJoints);
 }
 
 // "16-bit" and "32 bits" as one word.
@@ -59,9 +60,7 @@ Tokens tokens_of(std::string& clause) {
       clause.replace(at, bits.size(), "bit");
     }
   }
-  std::replace_if(
-      clause.begin(), clause.end(),
-      [](char c) { return std::string_view("=:/+").find(c) != std::string_view::npos; }, ' ');
+  clause = with_signs_as(clause, "=:/+", ' ');
   Tokens tokens = split(clause, ' ');
   std::erase(tokens, std::string_view());
   return tokens;
@@ -139,10 +138,7 @@ std::optional<bool> said_in(std::string clause) {
 }  // namespace
 
 std::optional<bool> stated_fp32_gradients(std::string_view text) {
-  std::string plain = with_blanks(about_this_run(text));
-  std::replace_if(
-      plain.begin(), plain.end(),
-      [](char c) { return std::string_view(",()\n").find(c) != std::string_view::npos; }, ';');
+  const std::string plain = with_signs_as(with_blanks(about_this_run(text)), ",()\n", ';');
   std::optional<bool> stated;
   for (const std::string_view clause : split(plain, ';')) {
     const std::optional<bool> said = said_in(std::string(clause));

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "base/words.hpp"
 #include "studies/rows/measurement.hpp"
 #include "studies/rows/row_words.hpp"
 
@@ -73,10 +74,7 @@ Part part_behind(std::string_view text) {
 // "sharded over 8", "replicate=2"; "groups of 8" counts what is in them.
 Part part_before(std::string_view text) {
   constexpr std::size_t kNear = 3;
-  std::string plain(text);
-  std::replace_if(
-      plain.begin(), plain.end(),
-      [](char c) { return std::string_view("=:(),").find(c) != std::string_view::npos; }, ' ');
+  const std::string plain = with_signs_as(text, "=:(),", ' ');
   std::vector<std::string_view> words = split(plain, ' ');
   std::erase(words, std::string_view());
   for (std::size_t back = 1; back <= std::min(kNear, words.size()); ++back) {
@@ -124,8 +122,8 @@ int shards_among(std::string_view text, const Number& first, const Number& secon
 
 // "2x8", "2, 8".
 bool is_notation(std::string_view between) {
-  constexpr auto kSigns = std::to_array<std::string_view>({"x", ",", "*", "by", "\xC3\x97"});
-  return std::find(kSigns.begin(), kSigns.end(), trim(between)) != kSigns.end();
+  constexpr auto kSigns = std::to_array<std::string_view>({"x", ",", "*", "by"});
+  return is_among(trim(between), kSigns);
 }
 
 // "Hybrid shard" is a name, not a word beside a number.

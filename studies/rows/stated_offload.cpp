@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "base/words.hpp"
 #include "studies/rows/row_words.hpp"
 #include "studies/rows/settings.hpp"
 
@@ -46,8 +47,8 @@ std::optional<double> share_in_words(std::string_view clause, std::int64_t layer
   return some && *some > 0 && *some <= all ? std::optional(*some / all) : std::nullopt;
 }
 
-// "12.5% of the activations"; all of them where the clause states no share of them.
-double share_of(std::string_view clause, std::int64_t layers) {
+// "12.5% of the activations"; no value where the clause states no share of them.
+std::optional<double> share_of(std::string_view clause, std::int64_t layers) {
   constexpr auto kBetween =
       std::to_array<std::string_view>({"of", "the", "all", "saved", "stored", "layer"});
   for (std::size_t sign = clause.find('%'); sign != clause.npos;
@@ -65,7 +66,7 @@ double share_of(std::string_view clause, std::int64_t layers) {
       return std::clamp(percent, 0.0, 100.0) / 100.0;
     }
   }
-  return share_in_words(clause, layers).value_or(1);
+  return share_in_words(clause, layers);
 }
 
 // Gradients leave as they are reduced, which sharded ones are for every micro-batch.
@@ -77,11 +78,7 @@ void set_states(const Measurement& row, Tier tier, bool parameters, Offload& off
 }
 
 std::string plain_words(std::string_view clause) {
-  std::string plain = with_blanks(clause);
-  std::ranges::replace_if(
-      plain, [](char c) { return std::string_view("=:()+./,").find(c) != std::string_view::npos; },
-      ' ');
-  return plain;
+  return with_signs_as(with_blanks(clause), "=:()+./,", ' ');
 }
 
 // "CPU offload", "offload to host" alone: "checkpoints offloaded to CPU" names what leaves.
@@ -95,8 +92,8 @@ bool names_nothing_else(std::string_view clause) {
        "of",   "1",        "2",        "3"});
   const std::string plain = plain_words(clause);
   return std::ranges::all_of(split(plain, ' '), [&](std::string_view word) {
-    return std::find(kWords.begin(), kWords.end(), word) != kWords.end() ||
-           word.starts_with("zero") || word.starts_with("fsdp") || word.starts_with("cpuoffload");
+    return is_among(word, kWords) || word.starts_with("zero") || word.starts_with("fsdp") ||
+           word.starts_with("cpuoffload");
   });
 }
 
@@ -208,7 +205,10 @@ void apply_clause(std::string_view clause, std::string_view whole_remark, const 
   const Tier tier = clause.find("nvme") == clause.npos ? Tier::Host : Tier::Disk;
   const bool checkpoints = moves_checkpoints(clause, row);
   if (clause.find("activation") != clause.npos || checkpoints) {
-    offload.activations = checkpoints ? 1 : share_of(whole_remark, row.layers.value_or(0));
+    // Words without a share ("activation offload overlap") leave the one that another cell states.
+    const std::optional<double> share =
+        checkpoints ? std::nullopt : share_of(whole_remark, row.layers.value_or(0));
+    offload.activations = share ? *share : offload.activations > 0 ? offload.activations : 1;
     offload.activations_tier = tier;
     return;
   }
@@ -240,7 +240,7 @@ bool names_states_alone(std::string_view part) {
        "optimiser", "master", "and", "the", "both", "all"});
   const std::vector<std::string_view> words = split(trim(part), ' ');
   return !trim(part).empty() && std::all_of(words.begin(), words.end(), [&](std::string_view word) {
-    return std::find(kWords.begin(), kWords.end(), word) != kWords.end();
+    return is_among(word, kWords);
   });
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "base/words.hpp"
 #include "studies/rows/row_words.hpp"
 #include "studies/rows/settings.hpp"
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "base/words.hpp"
 #include "studies/rows/overlap_words.hpp"
 #include "studies/rows/row_words.hpp"
 #include "studies/rows/settings.hpp"
@@ -101,10 +102,7 @@ bool apply_kinds(std::string_view clause, const Reader& reader, plan::Execution&
   constexpr auto kHow =
       std::to_array<std::string_view>({"overlap", "overlapped", "overlapping", "hidden", "yes",
                                        "on", "true", "enabled", "behind", "async", "bucketed"});
-  std::string text = with_short_collectives(clause);
-  std::replace_if(
-      text.begin(), text.end(),
-      [](char c) { return std::string_view("+/&=:(),").find(c) != std::string_view::npos; }, ' ');
+  const std::string text = with_signs_as(with_short_collectives(clause), "+/&=:(),", ' ');
   const bool sync = find_word(text, "sync") != text.npos && !has_word(text, kHow);
   if ((has_word(text, kBare) && !has_word(text, kOfRanks)) || (sync && !has_word(text, kNo))) {
     return false;
@@ -349,7 +347,8 @@ std::vector<std::string> unread_overlap(const Measurement& row) {
   const std::string text = to_lower(row.overlap);
   const Reader reader{shards_parameters(row), false, row.tp.value_or(1) == 1};
   std::vector<std::string> lines;
-  for (const std::string_view clause : overlap_clauses(about_this_run(row.notes))) {
+  const std::string notes = about_this_run(row.notes);
+  for (const std::string_view clause : overlap_clauses(notes)) {
     if (clause.find("overlap") != clause.npos && says_overlap_alone(clause)) {
       lines.push_back(fmt::format("\"{}\" (notes) of all communication", printable(clause, 60)));
     }

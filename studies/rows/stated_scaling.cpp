@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/text.hpp"
+#include "base/words.hpp"
 #include "studies/rows/row_words.hpp"
 #include "studies/rows/settings.hpp"
 

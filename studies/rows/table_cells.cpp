@@ -12,6 +12,7 @@
 #include "base/error.hpp"
 #include "base/limits.hpp"
 #include "base/text.hpp"
+#include "studies/rows/count_words.hpp"
 #include "studies/rows/row_words.hpp"
 
 namespace orrery::studies {
@@ -27,8 +28,6 @@ bool is_blank(std::string_view cell) {
                                                            "na",
                                                            "-",
                                                            "--",
-                                                           "\xE2\x80\x93",
-                                                           "\xE2\x80\x94",
                                                            "?",
                                                            "null",
                                                            "not stated",
@@ -148,11 +147,22 @@ std::string_view without_noun(std::string_view cell, std::string_view column) {
       return trim(cell);
     }
   }
-  return cell;
+  return without_count_words(cell, column);
 }
 
 // Takes the unit off the end of a number.
 double take_unit(std::string& number, NumberUnits units) {
+  constexpr auto kWords = std::to_array<std::pair<std::string_view, char>>(
+      {{" thousand", 'k'}, {" million", 'm'}, {" billion", 'b'}, {" trillion", 't'}});
+  for (const auto& [word, letter] : kWords) {
+    if (to_lower(number).ends_with(word)) {
+      number.resize(number.size() - word.size());
+      number += letter;  // "70 billion"
+    }
+  }
+  if (number.size() > 2 && number.ends_with('i') && is_letter(number[number.size() - 2])) {
+    number.pop_back();  // "8Ki"
+  }
   const char last = number.size() > 1 ? to_lower(number).back() : ' ';
   for (const NumberUnit& unit : units) {
     if (last == unit.letter) {
@@ -223,11 +233,18 @@ double parse_cell(std::string_view cell, NumberUnits units, const std::string& w
 
 }  // namespace
 
-std::string Cells::text(std::string_view column) const { return table_.cell(row_, column); }
+std::string Cells::text(std::string_view column) const {
+  return with_letter_times(without_footnote(with_typed_signs(table_.cell(row_, column))));
+}
 
 std::string Cells::optional_text(std::string_view column) const {
-  const std::string cell = table_.has_column(column) ? table_.cell(row_, column) : std::string();
+  const std::string cell = table_.has_column(column) ? text(column) : std::string();
   return is_blank(cell) ? std::string() : cell;
+}
+
+std::string Cells::printed(std::string_view column) const {
+  const std::string cell = table_.has_column(column) ? table_.cell(row_, column) : std::string();
+  return is_blank(with_typed_signs(cell)) ? std::string() : cell;
 }
 
 bool Cells::is_open(std::string_view column) const {
@@ -268,9 +285,10 @@ void Cells::refuse(std::string_view column, std::string_view what,
 }
 
 std::optional<bool> Cells::flag(std::string_view column, FlagWords words) const {
-  constexpr auto kYes = std::to_array<std::string_view>({"true", "yes", "on", "enabled", "y", "t"});
-  constexpr auto kNo =
-      std::to_array<std::string_view>({"false", "no", "off", "disabled", "n", "f"});
+  constexpr auto kYes = std::to_array<std::string_view>(
+      {"true", "yes", "on", "enabled", "y", "t", "\xE2\x9C\x93", "\xE2\x9C\x94"});
+  constexpr auto kNo = std::to_array<std::string_view>(
+      {"false", "no", "off", "disabled", "n", "f", "\xE2\x9C\x97", "\xE2\x9C\x98"});
   std::string word = optional_text(column);
   if (word.ends_with(')')) {
     word = before_remark(word);  // "on (TP)"
@@ -289,16 +307,16 @@ std::optional<bool> Cells::flag(std::string_view column, FlagWords words) const 
 }
 
 std::int64_t Cells::required_count(std::string_view column, std::int64_t max) const {
-  const std::optional<std::int64_t> value =
-      table_.cell(row_, column).empty() ? std::nullopt : count(column, max);
-  if (!value || *value < 1) {
+  const std::int64_t value = text(column).empty() ? 0 : count(column, max).value_or(0);
+  if (value < 1) {
     bad_input(table_.where(row_, column), "a positive whole number is missing");
   }
-  return *value;
+  return value;
 }
 
 double Cells::positive(std::string_view column, std::string_view unit) const {
-  std::string_view cell = trim(table_.cell(row_, column));
+  const std::string whole = text(column);
+  std::string_view cell = whole;
   cell.remove_suffix(cell.ends_with(unit) ? unit.size() : 0);
   return positive_in(is_open(column) ? std::string_view("0") : trim(cell), column);
 }

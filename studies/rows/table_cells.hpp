@@ -30,8 +30,11 @@ class Cells {
  public:
   Cells(const CsvTable& table, std::size_t row) : table_(table), row_(row) {}
 
-  std::string text(std::string_view column) const;  // the column must exist
+  // As a keyboard has its signs ("8x" for "8×") and without the marks of footnotes behind it; the
+  // column must exist.
+  std::string text(std::string_view column) const;
   std::string optional_text(std::string_view column) const;
+  std::string printed(std::string_view column) const;  // as it stands; "" where blank or absent
   std::optional<std::int64_t> count(std::string_view column, std::int64_t max,
                                     NumberUnits units = {}) const;
   // Of parallelism; 0, as some tables write what a run does without, is a blank.

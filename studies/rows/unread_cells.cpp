@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/text.hpp"
+#include "base/words.hpp"
 #include "studies/rows/bridge_recipes.hpp"
 #include "studies/rows/counting_words.hpp"
 #include "studies/rows/other_training.hpp"
@@ -17,6 +18,7 @@
 #include "studies/rows/row_recompute.hpp"
 #include "studies/rows/row_words.hpp"
 #include "studies/rows/settings.hpp"
+#include "studies/rows/stated_attention.hpp"
 #include "studies/rows/stated_experts.hpp"
 #include "studies/rows/stated_groups.hpp"
 #include "studies/rows/stated_offload.hpp"
@@ -77,7 +79,8 @@ void unread_attention(const Measurement& row, Lines& lines) {
   constexpr auto kShort = std::to_array<std::string_view>(
       {"te", "fa", "fa1", "fa2", "fa3", "fa4", "ck", "mha", "gqa", "mla", "cp"});
   const std::string words = to_lower(row.attention_impl);
-  if (!words.empty() && !says_any(words, kKernels) && !has_word(words, kShort)) {
+  if (!words.empty() && !says_any(words, kKernels) && !has_word(words, kShort) &&
+      !names_unfused_attention(words)) {
     lines.push_back(
         fmt::format("attention_impl \"{}\" as a fused kernel", printable(row.attention_impl, 60)));
   }

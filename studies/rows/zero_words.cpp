@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "base/words.hpp"
 #include "studies/rows/row_words.hpp"
 #include "studies/rows/settings.hpp"
 
@@ -114,8 +115,7 @@ bool is_aside(std::string_view part) {
       {"tp", "pp", "cp", "ep", "sp", "tensor parallel", "tensor parallelism", "pipeline parallel",
        "pipeline parallelism", "ac", "activation checkpointing", "bf16", "mixed precision"});
   const std::string words = with_blanks(trim(part));
-  return words.empty() || says_any(words, kAsides) ||
-         std::find(kBeside.begin(), kBeside.end(), words) != kBeside.end();
+  return words.empty() || says_any(words, kAsides) || is_among(words, kBeside);
 }
 
 // "DDP + distributed optimizer", "FSDP with SHARD_GRAD_OP": of parts that each name a stage the

@@ -8,7 +8,7 @@
 namespace orrery::studies {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kMembers = {
+constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kMembers = {
     {{"--seq", "sequence"},
      {"--memory-reserve", "memory_reserve"},
      {"--batch", "batch"},
@@ -17,7 +17,8 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kMembers 
      {"--set", "set"},
      {"--fix", "fix"},
      {"--forbid", "forbid"},
-     {"--allow", "allow"}}};
+     {"--allow", "allow"},
+     {"--schedule", "schedule"}}};
 
 std::string with_members(std::string text) {
   for (const auto& [option, member] : kMembers) {

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <set>
 
@@ -17,6 +16,8 @@
 #include "base/quantity_text.hpp"
 #include "base/random.hpp"
 #include "base/text.hpp"
+#include "base/words.hpp"
+#include "search/space/restrictions.hpp"
 #include "studies/sweeps/member_errors.hpp"
 #include "topologies/mixed_cluster.hpp"
 
@@ -211,27 +212,20 @@ std::vector<std::vector<std::string>> random_points(const std::vector<Axis>& axe
   return points;
 }
 
-// A text, or the texts of a list; errors of what is done with one say where it stands.
-void for_each_text(ObjectReader& object, std::string_view key,
-                   const std::function<void(const std::string&)>& use) {
-  const std::optional<JsonReader> value = object.optional(key);
+void read_settings(ObjectReader& object, std::vector<std::string>& settings) {
+  const std::optional<JsonReader> value = object.optional("set");
   if (!value) {
     return;
   }
-  const auto use_one = [&](const JsonReader& entry) {
-    const std::string text = entry.string();
+  const std::vector<JsonReader> entries =
+      value->json().is_string() ? std::vector<JsonReader>{*value} : value->array(256);
+  for (const JsonReader& entry : entries) {
+    settings.push_back(entry.string());
     try {
-      use(text);
+      (void)search::split_overrides(settings);
     } catch (const Error& error) {
       throw Error(error.kind(), entry.where(), without_option(error));
     }
-  };
-  if (value->json().is_string()) {
-    use_one(*value);
-    return;
-  }
-  for (const JsonReader& entry : value->array(256)) {
-    use_one(entry);
   }
 }
 
@@ -250,7 +244,8 @@ Seconds read_time_limit(const JsonReader& limit) {
 
 // Beside other schedules asynchronous ones are a search of their own, which a point has not.
 void check_asynchronous(const search::Constraints& constraints, const JsonReader& allowed) {
-  if (constraints.asynchronous() && !constraints.searches_asynchronous()) {
+  if (constraints.asynchronous() && !constraints.searches_asynchronous() &&
+      !constraints.delays_update()) {
     allowed.fail("\"asynchronous\" has no effect: no asynchronous schedule is fixed",
                  "fix one, for example \"fix\": \"schedule=pipedream-2bw\"");
   }
@@ -272,13 +267,8 @@ void read_shared(ObjectReader& object, Sweep& sweep) {
   problem.profile = object.string_or("profile", "");
   problem.memory_reserve = object.string_or("memory_reserve", "");
   search::Constraints& constraints = sweep.constraints;
-  for_each_text(object, "set", [&](const std::string& text) {
-    problem.settings.push_back(text);
-    (void)search::split_overrides(problem.settings);
-  });
-  for_each_text(object, "fix", [&](const std::string& text) { constraints.fix(text); });
-  for_each_text(object, "forbid", [&](const std::string& text) { constraints.forbid(text); });
-  for_each_text(object, "allow", [&](const std::string& text) { constraints.allow(text); });
+  read_settings(object, problem.settings);
+  search::read_restrictions(object, constraints, search::NamedBy::Option, &without_option);
   if (const std::optional<JsonReader> allowed = object.optional("allow")) {
     check_asynchronous(constraints, *allowed);
   }
@@ -295,7 +285,7 @@ void read_shared(ObjectReader& object, Sweep& sweep) {
 // A path of --set has the values of its axis and no other.
 void check_unset(const Axis& axis, const std::vector<std::string>& settings,
                  const JsonReader& where) {
-  if (std::find(kOwnFields.begin(), kOwnFields.end(), axis.field) != kOwnFields.end()) {
+  if (is_among(axis.field, kOwnFields)) {
     return;
   }
   for (const std::string& setting : settings) {

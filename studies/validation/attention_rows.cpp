@@ -55,12 +55,11 @@ tl::unexpected<std::string> not_modelled(std::string_view impl) {
   return tl::unexpected(fmt::format("attention by {} is not modelled", printable(impl, 40)));
 }
 
-}  // namespace
-
-AttentionPoint timed_attention(const Cells& cells, const DeviceModel& device) {
-  AttentionShape shape = attention_shape(cells, "heads", "kv_heads", "seqlen", "head_dim");
-  const std::string impl = cells.has("impl") ? cells.text("impl") : std::string();
-  const std::optional<int> version = calibrate::attention_kernel(impl, device.gpu().vendor);
+// The shape with the kernel, the mask and the number format that a row names. Where the version is
+// not known, `impl` is not modelled.
+tl::expected<AttentionShape, std::string> with_kernel(AttentionShape shape, const Cells& cells,
+                                                      std::optional<int> version,
+                                                      std::string_view impl) {
   if (!version) {
     return not_modelled(impl);
   }
@@ -71,33 +70,42 @@ AttentionPoint timed_attention(const Cells& cells, const DeviceModel& device) {
     return tl::unexpected(dtype.error());
   }
   shape.dtype = *dtype;
+  return shape;
+}
+
+}  // namespace
+
+AttentionPoint timed_attention(const Cells& cells, const DeviceModel& device) {
+  const std::string impl = cells.has("impl") ? cells.text("impl") : std::string();
+  const auto shape =
+      with_kernel(attention_shape(cells, "heads", "kv_heads", "seqlen", "head_dim"), cells,
+                  calibrate::attention_kernel(impl, device.gpu().vendor), impl);
+  if (!shape) {
+    return tl::unexpected(shape.error());
+  }
   return attention_point(
-      "attention", shape, [shape, &device] { return device.attention_forward(shape); },
+      "attention", *shape, [shape = *shape, &device] { return device.attention_forward(shape); },
       microseconds(cells, "time_us"));
 }
 
 AttentionPoint figure_of_attention(const Cells& cells, const DeviceModel& device) {
   constexpr double kBackward = 2.5;
-  AttentionShape shape = attention_shape(cells, "heads", "", "seqlen", "head_dim");
   const std::string impl = cells.text("impl");
-  const std::optional<int> version = calibrate::attention_kernel(impl, device.gpu().vendor);
-  if (!version || !calibrate::flash_version(impl)) {
-    return not_modelled(impl);
+  const bool known = calibrate::flash_version(impl).has_value();
+  const auto stated = with_kernel(
+      attention_shape(cells, "heads", "", "seqlen", "head_dim"), cells,
+      known ? calibrate::attention_kernel(impl, device.gpu().vendor) : std::nullopt, impl);
+  if (!stated) {
+    return tl::unexpected(stated.error());
   }
-  shape.flash_version = *version;
-  shape.causal = cells.flag("causal").value_or(true);
-  const auto dtype = dtype_of(cells);
-  if (!dtype) {
-    return tl::unexpected(dtype.error());
-  }
-  shape.dtype = *dtype;
+  const AttentionShape& shape = *stated;
   const std::string pass = cells.text("pass_");
   const std::optional<calibrate::AttentionPasses> passes = calibrate::attention_passes(pass);
   if (!passes) {
     return tl::unexpected(fmt::format("pass_ \"{}\": fwd, bwd or fwd+bwd", printable(pass, 40)));
   }
   const auto [forward, backward] = *passes;
-  const auto predict = [shape, forward = forward, backward = backward, &device] {
+  const auto predict = [shape = shape, forward = forward, backward = backward, &device] {
     return (forward ? device.attention_forward(shape) : Seconds()) +
            (backward ? device.attention_backward(shape) : Seconds());
   };

@@ -10,6 +10,7 @@
 #include "base/limits.hpp"
 #include "base/parallel.hpp"
 #include "base/text.hpp"
+#include "base/words.hpp"
 #include "calibrate/collective_row.hpp"
 #include "calibrate/fit/collective_logs.hpp"
 #include "calibrate/gpu_names.hpp"

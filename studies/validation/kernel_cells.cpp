@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/text.hpp"
+#include "base/words.hpp"
 #include "calibrate/reading_builder.hpp"
 #include "studies/rows/measurement.hpp"
 #include "studies/rows/row_words.hpp"

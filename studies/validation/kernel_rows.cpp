@@ -13,6 +13,7 @@
 #include "base/error.hpp"
 #include "base/parallel.hpp"
 #include "base/text.hpp"
+#include "base/words.hpp"
 #include "studies/rows/row_cluster.hpp"
 #include "studies/validation/kernel_cells.hpp"
 #include "studies/validation/kernel_rates.hpp"
@@ -77,7 +78,7 @@ std::string what_is_unmeasured(const Cells& cells, const KernelTable& kind) {
       std::to_array<std::string_view>({"time_us", "time_us_p50", "tflops", "efficiency",
                                        "peak_tflops", "GBps", "scale_GBps", "optimizer_ms"});
   for (const std::string_view column : kind.columns) {
-    if (std::find(kFigures.begin(), kFigures.end(), column) != kFigures.end()) {
+    if (is_among(column, kFigures)) {
       if (std::string why = unmeasured(cells, column); !why.empty()) {
         return why;
       }

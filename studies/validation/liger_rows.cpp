@@ -10,6 +10,7 @@
 
 #include "base/limits.hpp"
 #include "base/text.hpp"
+#include "base/words.hpp"
 #include "calibrate/liger_kernel.hpp"
 
 namespace orrery::studies {
@@ -38,7 +39,7 @@ Seconds read_again(const calibrate::RepeatedReads& reads, const costmodel::Devic
 
 bool is_fused(const std::string& implementation) {
   constexpr std::array<std::string_view, 3> kChains = {"huggingface", "torch", "megatron"};
-  return std::find(kChains.begin(), kChains.end(), implementation) == kChains.end();
+  return !is_among(implementation, kChains);
 }
 
 // The plain norm of a pair that adds first and normalises then.

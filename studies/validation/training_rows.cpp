@@ -103,6 +103,14 @@ Prediction iteration_prediction(const plan::Plan& plan, Seconds measured, int dr
         fmt::format("measured {}, but its model FLOPs take {} at the peak rate of {} GPUs",
                     format_duration(measured), format_duration(at_peak), plan.cluster.num_gpus());
   }
+  // A unit that is none: a run of so little of the peak is told from one of a tiny network, which
+  // its launches hold up, by the plan's own share of it.
+  constexpr double kSlowest = 1e-4;
+  if (at_peak < measured * kSlowest && run.mfu_fraction > 10 * kSlowest) {
+    result.skipped_because = fmt::format(
+        "measured {}, in which {} GPUs compute less than 0.01 % of what their peak rate does",
+        format_duration(measured), plan.cluster.num_gpus());
+  }
   if (run.does_not_fit) {
     result.assumed.push_back("memory beyond the card: " + *run.does_not_fit);
   }

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/text.hpp"
+#include "base/words.hpp"
 #include "studies/rows/measurement.hpp"
 #include "studies/rows/row_cluster.hpp"
 #include "topologies/words.hpp"

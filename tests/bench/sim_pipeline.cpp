@@ -107,8 +107,8 @@ std::vector<PassTimes> unequal_times(int stages) {
 void any_order(benchmark::State& state, bool unequal, int most_chunks) {
   const Schedule& schedule = *schedule_table()[static_cast<std::size_t>(state.range(0))];
   ScheduleParams params{static_cast<int>(state.range(1)), 256, 1, 0};
-  const bool has_chunks = schedule.uses_chunks || most_chunks == 1;
-  if (unequal && !(schedule.uses_times && has_chunks)) {
+  const bool has_chunks = schedule.traits.uses_chunks || most_chunks == 1;
+  if (unequal && !(schedule.traits.uses_times && has_chunks)) {
     state.SkipWithError("does not plan with times, or has no chunks");
     return;
   }
@@ -121,7 +121,8 @@ void any_order(benchmark::State& state, bool unequal, int most_chunks) {
     }
   }
   if (unequal) {
-    params.chunks = schedule.uses_chunks ? std::max(params.chunks, most_chunks) : params.chunks;
+    params.chunks =
+        schedule.traits.uses_chunks ? std::max(params.chunks, most_chunks) : params.chunks;
     params.times = unequal_times(params.stages * params.chunks);
   }
   if (!schedule.check(params).empty()) {

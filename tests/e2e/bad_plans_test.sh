@@ -11,6 +11,12 @@ grep -q '"chunks": 2' uneven.json || fail 'chunks that do not divide the layers 
 llama 2 'has no experts' ep=2
 llama 2 'does not divide the batch 512' micro_batch=7
 rejects 2 'but gpt3-125m has 12 layers' plan gpt3-125m hgx-h100:8 --batch 64 --fix pp=16
+# Degrees that follow from others are worked out.
+rejects 2 'tp x cp x pp = 1 x 1 x 1 = 1 on 8 GPUs leaves dp = 8 and each replica 1 sequence of the batch 8, which micro_batch = 8 does not divide' \
+  plan llama3-8b hgx-h100:1 --batch 8 --fix recompute=none,micro_batch=8,zero=1,tp=1,pp=1,cp=1
+rejects 2 'leaves dp = 4, which does not divide the batch 6' plan llama3-8b hgx-h100:1 --batch 6 --fix tp=2,pp=1,cp=1
+rejects 2 'one stage has one chunk, and interleaved has several on a device' \
+  plan llama3-8b hgx-h100:1 --batch 64 --fix schedule=interleaved,pp=1
 # With the remainder and the nearest degree of the cluster.
 rejects 2 'tp = 8 does not divide the 12 attention heads of gpt3-125m (remainder 4; the nearest that does is 4)' \
   plan gpt3-125m hgx-h100:1 --batch 64 --fix tp=8

@@ -38,6 +38,19 @@ rejects 4 'nowhere' $search --resume nowhere/state
 rejects 4 'missing' $search --resume missing
 rejects 2 '--space' $search --space per-block --resume state
 
+# A frontier keeps the searches that it has made.
+frontier="plan gpt3-125m dgx-a100:1 --batch 16 --schedule 1f1b --pareto memory --json -q"
+expect 0 $frontier
+cp stdout whole-frontier
+killed_until_done frontier-state 0.03 1.25 $frontier
+same stdout whole-frontier "a frontier after $kills kills"
+rm -f frontier-state.tmp*
+expect 0 $frontier --resume frontier-state
+same stdout whole-frontier 'a finished frontier'
+rejects 2 '--pareto' $search --resume frontier-state
+rejects 2 '--pareto' ${frontier/memory/gpus} --resume frontier-state
+rejects 2 'one search' $frontier --project-ranks 4
+
 # What the search would take on more ranks; the answer is the same.
 expect 0 $search --project-ranks 8
 grep -q '"ranks": 8' stdout || fail 'no projection on 8 ranks'

@@ -56,6 +56,18 @@ mpi 1 $search : -n 1 "$program" ${search/--batch 16/--batch 32}
 [ $status -eq 2 ] || fail "other inputs: exit $status"
 grep -q 'rank 1: has other inputs than rank 0: workload' stderr || fail "no word of them: $(cat stderr)"
 
+# A sweep is that of one process, which rank 0 says; the others neither search nor write.
+cat >sweep.json <<'END'
+{"schema": "orrery-sweep", "version": 1, "network": "gpt3-125m", "cluster": "hgx-h100:1",
+ "fix": {"pp": 1, "cp": 1}, "axes": [{"field": "batch", "values": [8, 16, 32]}]}
+END
+expect 0 whatif sweep.json -q -o alone
+mpi 3 whatif sweep.json -o several
+[ $status -eq 0 ] || fail "a sweep on 3 ranks: exit $status: $(head -c 500 stderr)"
+same several.csv alone.csv 'a sweep on 3 ranks'
+grep -q 'runs on rank 0 alone' stderr || fail "no word of rank 0: $(cat stderr)"
+[ "$(grep -c 'gpt3-125m\|wrote several.json' stderr)" -eq 1 ] || fail "several ranks wrote: $(cat stderr)"
+
 mpi 2 plan llama3-8b nowhere:4 --batch 256
 [ $status -eq 2 ] || fail "bad input on 2 ranks: exit $status"
 [ "$(grep -c '^orrery: ' stderr)" -eq 1 ] || fail "not one message: $(grep '^orrery: ' stderr)"

@@ -46,7 +46,26 @@ fixes 'leave iterations out' "1f1b --stages 4 --microbatches 8 --iterations 3" \
   "1f1b --stages 4 --microbatches 8"
 fixes 'set warm-up to 1' "1f1b --stages 4 --microbatches 8 --warm-up 2" \
   "1f1b --stages 4 --microbatches 8 --warm-up 1"
+# All that has to change in one message: of an odd number of stages the neighbour that needs least.
+fixes 'set stages to 4' "dualpipe --stages 5 --microbatches 8" "dualpipe --stages 4 --microbatches 8"
+fixes 'set stages to 6' "chimera --stages 7 --microbatches 6" "chimera --stages 6 --microbatches 6"
+fixes 'set stages to 4 and micro-batches to 4' "bitpipe --stages 3 --microbatches 3" \
+  "bitpipe --stages 4 --microbatches 4"
+fixes 'set stages to 2 and micro-batches to 4' "dualpipe --stages 1 --microbatches 1" \
+  "dualpipe --stages 2 --microbatches 4"
+fixes 'set stages to 6, and leave iterations out' "chimera --stages 7 --microbatches 6 --iterations 3" \
+  "chimera --stages 6 --microbatches 6"
 rejects 2 'slices must be at most' schedule terapipe --stages 4 --microbatches 1000 --slices 1000000
+
+# Lists of one chunk a device run without --chunks, as schedules without chunks.
+printf '{"schema": "orrery-schedule", "version": 1, "name": "one-chunk", "passes": [[%s, %s]]}' \
+  '{"pass": "F", "stage": 0, "micro_batch": 0}' '{"pass": "BW", "stage": 0, "micro_batch": 0}' >one-chunk.json
+expect 0 schedule --compare one-chunk.json zb-h1 breadth-first --stages 1 --microbatches 1 --chunks 2
+
+# The streams of a worker have one name in pictures and tables.
+expect 0 schedule nestpipe --stages 2 --microbatches 2 --svg streams.svg
+[ "$(grep -c '^worker 1, prefetch' stdout)" = 2 ] && grep -q 'worker 1, prefetch' streams.svg &&
+  ! grep -q '^stream *[0-9]' stdout || fail "streams: $(cat stdout)"
 
 # Times have their unit, given or not.
 printf 'stage,micro_batch,forward_s,input_grad_s,weight_grad_s\n0,,0.01,0.01,0.01\n1,,0.01,0.01,0.01\n' >costs.csv

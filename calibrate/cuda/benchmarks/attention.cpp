@@ -116,7 +116,7 @@ std::vector<Case> attention_cases(const BenchmarkContext& context) {
   std::vector<Case> cases;
   for (const AttentionSample& shape : shapes) {
 #ifdef ORRERY_HAS_CUDNN
-    if (!cudnn_version().empty()) {
+    if (!cudnn_version().empty() && context.device.capability >= 80) {
       cases.push_back(make_case(shape, "cudnn", prepare<CudnnAttention>(shape)));
       continue;
     }

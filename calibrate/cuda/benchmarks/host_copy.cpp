@@ -5,7 +5,9 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <future>
 #include <memory>
+#include <vector>
 
 #include "calibrate/cuda/benchmark.hpp"
 
@@ -60,27 +62,60 @@ struct PinnedCopy {
   OwnedEvent end{false};
 };
 
-// Copies of pageable memory wait for the host, so the host's clock times them.
-struct PageableCopy {
+// Copies of pageable memory wait for the host, so the host's clock times them, and both ways at
+// once take two threads.
+class PageableCopy {
+ public:
   PageableCopy(std::size_t bytes, CopyDirection way)
-      : direction(way), host(bytes, std::byte{1}), device(bytes) {}
+      : direction_(way),
+        host_in_(way == CopyDirection::DeviceToHost ? 0 : bytes, std::byte{1}),
+        host_out_(way == CopyDirection::HostToDevice ? 0 : bytes, std::byte{1}),
+        device_in_(bytes),
+        device_out_(bytes) {
+    check(cudaGetDevice(&index_), "device");
+  }
 
   double time() {
     const double start = now();
-    if (direction == CopyDirection::HostToDevice) {
-      check(cudaMemcpy(device.data(), host.data(), host.size(), cudaMemcpyHostToDevice),
-            "copy to the device");
+    if (direction_ == CopyDirection::Both) {
+      std::future<void> back = std::async(std::launch::async, [this] {
+        check(cudaSetDevice(index_), "device");
+        copy_to_host();
+      });
+      copy_to_device();
+      back.get();
+    } else if (direction_ == CopyDirection::HostToDevice) {
+      copy_to_device();
     } else {
-      check(cudaMemcpy(host.data(), device.data(), host.size(), cudaMemcpyDeviceToHost),
-            "copy to the host");
+      copy_to_host();
     }
     check(cudaDeviceSynchronize(), "copy");
     return now() - start;
   }
 
-  CopyDirection direction;
-  std::vector<std::byte> host;
-  DeviceBuffer device;
+ private:
+  // On streams of their own, as copies on the default stream wait for each other.
+  void copy_to_device() {
+    check(cudaMemcpyAsync(device_in_.data(), host_in_.data(), host_in_.size(),
+                          cudaMemcpyHostToDevice, in_.get()),
+          "copy to the device");
+    in_.synchronize();
+  }
+  void copy_to_host() {
+    check(cudaMemcpyAsync(host_out_.data(), device_out_.data(), host_out_.size(),
+                          cudaMemcpyDeviceToHost, out_.get()),
+          "copy to the host");
+    out_.synchronize();
+  }
+
+  CopyDirection direction_;
+  int index_ = 0;
+  std::vector<std::byte> host_in_;
+  std::vector<std::byte> host_out_;
+  DeviceBuffer device_in_;
+  DeviceBuffer device_out_;
+  OwnedStream in_;
+  OwnedStream out_;
 };
 
 std::vector<Case> copy_cases(const BenchmarkContext&) {
@@ -94,11 +129,8 @@ std::vector<Case> copy_cases(const BenchmarkContext&) {
             const auto copy = std::make_shared<PinnedCopy>(size, direction);
             return Launch{.enqueue = [copy](Stream stream) { copy->enqueue(stream); }};
           }));
-      if (direction == CopyDirection::Both) {
-        continue;
-      }
       cases.push_back(
-          make_case(HostCopySample{bytes, direction, false}, "cudaMemcpy", [size, direction] {
+          make_case(HostCopySample{bytes, direction, false}, "cudaMemcpyAsync", [size, direction] {
             const auto copy = std::make_shared<PageableCopy>(size, direction);
             return Launch{.timed = [copy](Stream) { return copy->time(); }};
           }));

@@ -105,7 +105,7 @@ TEST_P(ScheduleMemory, EndsAsItBegan) {
     for (const VersionUseOfStage& use : count_versions(order)) {
       RC_ASSERT(use.staleness >= 0);
       RC_ASSERT(use.versions >= 1);
-      RC_ASSERT(!schedule.synchronous || (use.staleness == 0 && use.versions == 1));
+      RC_ASSERT(!schedule.traits.synchronous || (use.staleness == 0 && use.versions == 1));
     }
   }));
 }

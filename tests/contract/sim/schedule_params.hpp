@@ -52,8 +52,8 @@ inline void draw_rare_fields(const Schedule& schedule, ScheduleParams& params) {
 // Parameters that the schedule accepts; most constraints are met by these adjustments.
 inline ScheduleParams allowed_params(const Schedule& schedule) {
   ScheduleParams params = random_params(true);
-  if (schedule.uses_slices) {
-    params.slices = *rc::gen::inRange(1, 3) * (schedule.uses_chunks ? params.stages : 1);
+  if (schedule.traits.uses_slices) {
+    params.slices = *rc::gen::inRange(1, 3) * (schedule.traits.uses_chunks ? params.stages : 1);
   }
   const auto adds_times = [&](std::size_t count) {
     for (std::size_t s = 0; s < count; ++s) {
@@ -84,7 +84,7 @@ inline ScheduleParams allowed_params(const Schedule& schedule) {
     params.cap = 0;
   }
   draw_rare_fields(schedule, params);
-  if (schedule.uses_times) {  // of one share, or very unequal ones of all virtual stages
+  if (schedule.traits.uses_times) {  // of one share, or very unequal ones of all virtual stages
     adds_times(1);
     if (*rc::gen::inRange(0, 2) == 1) {
       const PipelineOrder order = schedule.order(params);

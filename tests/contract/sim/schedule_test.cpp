@@ -140,11 +140,11 @@ TEST_P(ScheduleContract, NamesTheBrokenConstraint) {
         ScheduleParams{0, 0, 0, 2}, ScheduleParams{4, 4, 2, 7}, ScheduleParams{4, 8, 1, 0, 0}}) {
     EXPECT_NE(schedule.check(params), "");
   }
-  if (!schedule.uses_chunks) {
+  if (!schedule.traits.uses_chunks) {
     EXPECT_NE(schedule.check({2, 4, 2, 0}), "");
   }
-  if (!schedule.uses_slices) {
-    EXPECT_NE(schedule.check({2, 4, schedule.uses_chunks ? 2 : 1, 0, 2}), "");
+  if (!schedule.traits.uses_slices) {
+    EXPECT_NE(schedule.check({2, 4, schedule.traits.uses_chunks ? 2 : 1, 0, 2}), "");
   }
 }
 

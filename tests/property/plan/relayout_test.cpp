@@ -7,7 +7,9 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
+#include <algorithm>
 #include <array>
+#include <iterator>
 #include <set>
 #include <vector>
 
@@ -145,6 +147,33 @@ TEST(Relayout, ExchangesWhatSlicesLeaveAndGathersTake) {
     RC_ASSERT(exchanged <= std::max(before, after));
     const int gathered = there.size() > 1 ? there.back().ranks() : 1;
     RC_ASSERT(there.front().uneven || exchanged * gathered == after);
+  }));
+}
+
+// Where ranks only exchange, the one that keeps least of what it had sends all else: of boxes whose
+// sizes all divide, as a rank receives as much as it sends.
+TEST(Relayout, TheBusiestRankSendsAllThatItDoesNotNeed) {
+  EXPECT_TRUE(rc::check([] {
+    const Side from(any_kind_of_layout());
+    const Side to(any_kind_of_layout());
+    const auto there = stream_conversions(from.mesh, from.stream, to.mesh, to.stream);
+    const int held = cells_of(box_of(0, from.mesh, from.stream));
+    if (there.size() != 1 || there.front().kind != sim::CommKind::AllToAll ||
+        there.front().uneven || there.front().slices > 1) {
+      return;
+    }
+    int least = held;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      Cells own;
+      Cells needed;
+      Cells both;
+      add_cells(box_of(rank, from.mesh, from.stream), own);
+      add_cells(box_of(rank, to.mesh, to.stream), needed);
+      std::set_intersection(own.begin(), own.end(), needed.begin(), needed.end(),
+                            std::inserter(both, both.end()));
+      least = std::min(least, static_cast<int>(both.size()));
+    }
+    RC_ASSERT(there.front().sent(Bytes(held)).value() == held - least);
   }));
 }
 

@@ -76,7 +76,7 @@ TEST(ListRepetitionProperty, CopiesWhileDevicesMoveApart) {
     params.cap = params.stages + static_cast<double>(random.below(2) * 2);
     for (const char* name : {"zb-1p", "zb-2p", "zb-v"}) {
       const Schedule& schedule = find_schedule(name, "test");
-      params.chunks = schedule.uses_chunks ? 2 : 1;
+      params.chunks = schedule.traits.uses_chunks ? 2 : 1;
       ScheduleParams all = params;
       all.decides_all = true;
       RC_ASSERT(schedule.order(params).passes == schedule.order(all).passes);

@@ -2,6 +2,7 @@
 // Fits to few samples: what stays of the base, and what is said of it.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "calibrate/fit/kernels.hpp"
@@ -78,6 +79,97 @@ TEST(FewSamplesTest, ManyMoveTheTableAllTheWay) {
   }
   const KernelFit fit = fit_to(products(shapes, 0.9));
   EXPECT_NEAR(slower_at(fit.profile, {.m = 8192, .n = 28672, .k = 8192}), 0.9, 0.01);
+}
+
+// Twice as slow no software stack is: such a site is another one.
+TEST(FewSamplesTest, AFarSiteIsFollowedWhole) {
+  for (const double slower : {1.4, 1.6, 2.0}) {
+    const KernelFit fit = fit_to(products(kNine, slower));
+    EXPECT_NEAR(slower_at(fit.profile, {.m = 8192, .n = 28672, .k = 4096}) / slower, 1, 0.02)
+        << slower;
+  }
+}
+
+std::vector<std::array<std::int64_t, 3>> scattered(std::int64_t count) {
+  std::vector<std::array<std::int64_t, 3>> shapes;
+  for (std::int64_t i = 0; i < count; ++i) {
+    shapes.push_back({64 << (i % 7), 128 << (i % 5) << (i % 3), 256 << (i % 4) << (i / 9 % 3)});
+  }
+  std::sort(shapes.begin(), shapes.end());
+  shapes.erase(std::unique(shapes.begin(), shapes.end()), shapes.end());
+  return shapes;
+}
+
+// Kernels that are a roofline of their own, which the table of the box is not.
+Profile roofline() {
+  Profile ideal = a100_profile();
+  ideal.kernels = {};
+  costmodel::GemmParameters& bf16 = ideal.gemm[static_cast<std::size_t>(DType::Bf16)];
+  bf16.compute_fraction = 0.6;
+  bf16.memory_fraction = 0.7;
+  bf16.launch = Seconds(9e-6);
+  return ideal;
+}
+
+TEST(FewSamplesTest, ATableOfOtherKernelsGoes) {
+  const KernelFit fit = fit_to(products(scattered(100), 1, roofline()));
+  EXPECT_NEAR(fit.profile.gemm[static_cast<std::size_t>(DType::Bf16)].compute_fraction, 0.6, 0.01);
+  EXPECT_THAT(fit.remarks, Contains(HasSubstr("gemm bf16 tn burst without the table of a100")));
+  for (const std::int64_t m : {100, 3000, 9000}) {
+    const GemmShape unseen{.m = m, .n = 6000, .k = 3000};
+    EXPECT_NEAR(DeviceModel(a100(), fit.profile).gemm(unseen) /
+                    DeviceModel(a100(), roofline()).gemm(unseen),
+                1, 0.03)
+        << m;
+  }
+  EXPECT_LT(fit.profile.spread.gemm, a100_profile().spread.gemm);
+}
+
+// Left-out points are near those that stayed; what lies elsewhere is as unknown as before.
+TEST(FewSamplesTest, SpreadsNarrowWithTheFormulaAlone) {
+  EXPECT_EQ(fit_to(products(scattered(100), 1.05)).profile.spread, a100_profile().spread);
+  Profile base = a100_profile();
+  base.kernels = {};
+  base.spread.gemm = 0.45;
+  std::vector<std::array<std::int64_t, 3>> shapes;
+  for (std::int64_t i = 1; i <= 24; ++i) {
+    shapes.push_back({128 * i, i % 2 == 0 ? 4096 : 8192, 4096});
+  }
+  const KernelFit few = fit_to(products(shapes, 1, roofline()), base);
+  EXPECT_EQ(few.profile.spread.gemm, 0.45);
+  EXPECT_LT(few.profile.kernels.accuracy.front().p90, 0.3);
+  EXPECT_LT(fit_to(products(scattered(100), 1, roofline()), base).profile.spread.gemm, 0.06);
+}
+
+TEST(FewSamplesTest, SpreadsWidenWithTheErrorsOfAFew) {
+  std::vector<Sample> samples = products(kNine, 1);
+  for (std::size_t i = 0; i < samples.size(); i += 2) {
+    samples[i].time.median = 2.5 * samples[i].time.median;
+  }
+  const Profile profile = fit_to(samples).profile;
+  EXPECT_GT(profile.kernels.accuracy.back().median, 0.2);
+  EXPECT_GT(profile.spread.gemm, 0.3);
+}
+
+// As many as tell a formula: folds leave fewer, and test it all the same.
+TEST(FewSamplesTest, FoldsTestTheFormulaThatIsFitted) {
+  Profile base = a100_profile();
+  base.kernels = {};
+  std::vector<std::array<std::int64_t, 3>> shapes;
+  for (std::int64_t i = 0; i < 24; ++i) {
+    shapes.push_back({512 + 300 * i, 1024 * (1 + i % 12), 1024 * (1 + i % 5)});
+  }
+  const KernelFit fit = fit_to(products(shapes, 1, roofline()), base);
+  EXPECT_NE(fit.profile.gemm, base.gemm);
+  EXPECT_LT(fit.profile.kernels.accuracy.front().p90, 0.02);
+}
+
+// One time of a run that was disturbed says nothing of the shapes around it.
+TEST(FewSamplesTest, DisturbedTimesAreNoPartOfTheTable) {
+  std::vector<Sample> samples = products(scattered(100), 1);
+  samples[40].time.median = 4 * samples[40].time.median;
+  const auto& gemm = std::get<GemmSample>(samples[40].shape);
+  EXPECT_NEAR(slower_at(fit_to(samples).profile, {.m = gemm.m, .n = gemm.n, .k = gemm.k}), 1, 0.05);
 }
 
 TEST(FewSamplesTest, FormatsOf16BitsStandForEachOther) {

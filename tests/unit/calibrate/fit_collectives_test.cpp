@@ -235,10 +235,41 @@ TEST(CollectiveProfilesTest, ProfilesBelongToTheirFamily) {
   EXPECT_EQ(family_of_profile("v100-sxm2-32gb", families), "");
 }
 
+// The log of one machine says less of how machines differ than those of all families do.
+TEST(CollectiveProfilesTest, OneLogIsNoNarrowerThanAll) {
+  const auto logs_of = [](const char* gpu, const char* family, int count) {
+    CollectiveLog log;
+    log.system = *log_system({gpu, "", "8x 400Gb/s IB", 2, 8});
+    log.gpu = log.system.cluster.gpu.name;
+    log.family = family;
+    log.fabric = FabricClass::InfiniBand;
+    for (double bytes = 1024; bytes < 2e9; bytes *= 4) {
+      log.times.push_back({Bytes(bytes), Seconds(30e-6 + bytes / 1e11)});
+    }
+    return std::vector<CollectiveLog>(static_cast<std::size_t>(count), log);
+  };
+  const auto spread_of = [](const std::vector<CollectiveLog>& logs, const CollectiveLog& of) {
+    std::vector<LogError> errors;
+    for (const CollectiveLog& log : logs) {
+      errors.push_back({&log, {}, {log.family == of.family ? 0.1 : 0.3}, {}});
+    }
+    const costmodel::Profile profile = costmodel::load_profile("", of.system.cluster.gpu);
+    const Json document = with_collectives(costmodel::to_json(profile), "a test",
+                                           fit_family(logs, of.family, {}), errors, of.family);
+    return costmodel::read_profile(document, "a test", of.system.cluster.gpu)
+        .spread.inter_node_collective;
+  };
+  std::vector<CollectiveLog> logs = logs_of("H100-80GB-SXM", "hopper", 4);
+  const CollectiveLog other = logs_of("MI300X", "cdna3", 1).front();
+  logs.push_back(other);
+  EXPECT_NEAR(spread_of(logs, other), 0.3 / 1.2816, 1e-3);
+  EXPECT_NEAR(spread_of(logs, logs.front()), 0.1 / 1.2816, 1e-3);
+}
+
 std::string rows_path() { return (orrery::shared_folder() / "nccl-logs/rows.csv").string(); }
 
 // The bars of collectives, with all logs in the fit; a log left out is checked for one family.
-// A step in the times that no five factors follow, measured over InfiniBand alone.
+// Slow sizes that no five factors follow, measured over InfiniBand alone.
 TEST(CollectiveFitTest, NetworksTellWhatTheirRelativesDo) {
   std::vector<CollectiveLog> logs(1);
   CollectiveLog& log = logs.front();
@@ -250,7 +281,8 @@ TEST(CollectiveFitTest, NetworksTellWhatTheirRelativesDo) {
   const CollectiveModel model(log.system.cluster, profile);
   for (double bytes = 1024; bytes < 2e10; bytes *= 2) {
     const Seconds time = model.formula(log.kind, Bytes(bytes), log.system.group).time;
-    log.times.push_back({Bytes(bytes), time * (bytes == double{1 << 20} ? 1.4 : 1.0)});
+    const bool is_slow = bytes >= double{1 << 19} && bytes <= double{1 << 21};
+    log.times.push_back({Bytes(bytes), time * (is_slow ? 1.4 : 1.0)});
   }
   fit_family(logs, "hopper", {}).apply(profile, log.gpu);
   const auto at_step = [&](FabricClass fabric) {

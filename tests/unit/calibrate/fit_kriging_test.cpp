@@ -51,6 +51,39 @@ TEST(KrigingTest, RelativesResembleStrangersDoNot) {
   EXPECT_LT(fit.at(asked(CommKind::AllGather, 60)), 0.01);
 }
 
+// Verbs networks tell of each other; EFA has a transport and factors of its own.
+TEST(KrigingTest, NetworksResembleEachOtherByTheirTransport) {
+  const auto told_by = [](costmodel::FabricClass fabric) {
+    std::vector<ResidualPoint> log = flat_log(0, CommKind::AllGather, 0.3);
+    for (ResidualPoint& point : log) {
+      point.fabric = fabric;
+    }
+    ResidualPoint point = asked(CommKind::AllGather);
+    point.fabric = costmodel::FabricClass::Roce;
+    return Kriging(log, prior_between_nodes()).at(point);
+  };
+  EXPECT_GT(told_by(costmodel::FabricClass::InfiniBand), 0.1);
+  EXPECT_LT(told_by(costmodel::FabricClass::Efa), 0.08);
+  EXPECT_EQ(told_by(costmodel::FabricClass::Sharp), 0);
+}
+
+// Of two machines of a kind that contradict each other, the one that behaves as the formula says
+// is the usual one.
+TEST(KrigingTest, OutlyingLogsLoseTheirSay) {
+  std::vector<ResidualPoint> points = flat_log(0, CommKind::AllReduce, 0);
+  for (const ResidualPoint& slow : flat_log(1, CommKind::AllReduce, 0.6)) {
+    points.push_back(slow);
+  }
+  EXPECT_LT(Kriging(points, prior_between_nodes()).at(asked(CommKind::AllReduce)), 0.1);
+}
+
+// A time far off those of its neighbours is a disturbance of that run.
+TEST(KrigingTest, ALoneTimeIsNotFollowed) {
+  std::vector<ResidualPoint> points = flat_log(0, CommKind::AllReduce, 0);
+  points[5].value = 0.6;
+  EXPECT_LT(Kriging(points, prior_between_nodes()).at(asked(CommKind::AllReduce)), 0.1);
+}
+
 TEST(KrigingTest, NothingMeasuredNothingKnown) {
   EXPECT_EQ(Kriging({}, {}).at(asked(CommKind::AllReduce)), 0);
 }

@@ -103,6 +103,21 @@ TEST(OwnCollectives, WhatWasNotMeasuredStays) {
   }
 }
 
+// Spreads are no narrower than what the logs themselves leave, and stay for other networks.
+TEST(OwnCollectives, SpreadsWidenWithTheErrors) {
+  const Profile base = shipped_profile();
+  std::vector<CollectiveLog> logs = {measured_on(2, CommKind::AllReduce, 1, base)};
+  EXPECT_EQ(fit_own_collectives(logs, base).profile.spread, base.spread);
+  for (std::size_t i = 0; i < logs.front().times.size(); i += 2) {
+    logs.front().times[i].time *= 3;
+  }
+  const OwnCollectives fit = fit_own_collectives(logs, base);
+  costmodel::Spreads spread = fit.profile.spread;
+  EXPECT_GT(spread.inter_node_collective, 0.3);
+  spread.inter_node_collective = base.spread.inter_node_collective;
+  EXPECT_EQ(spread, base.spread);
+}
+
 // Microseconds read as milliseconds, in one size or in all.
 TEST(OwnCollectives, TimesInAnotherUnitAreDropped) {
   const Profile base = shipped_profile();

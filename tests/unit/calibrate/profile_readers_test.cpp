@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Traces of PyTorch's profiler (Kineto), made here in the form that it writes.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 #include <zlib.h>
 
 #include <cstdio>
 #include <fstream>
+#include <random>
 #include <thread>
 
 #include "base/files.hpp"
@@ -150,6 +152,32 @@ TEST_F(ProfileReaders, LogsTablesAndSamplesMayBeGzipped) {
   const std::string bomb = zipped("bomb.txt", std::string(1 << 20, ' '));
   EXPECT_THROW(read_unpacked(bomb, 1 << 16), Error);
   EXPECT_EQ(read_unpacked(bomb, 1 << 20).size(), 1U << 20);
+}
+
+// What stands before the cut is used where that is wanted, as of files that are not packed.
+TEST_F(ProfileReaders, PartsOfDamagedGzipFilesAreUsedWhereWanted) {
+  std::string log =
+      "# gpu: A100-SXM4-80GB  nodes: 1  gpus_per_node: 8  ranks: 8\n"
+      "#  size  count  type  redop  root  time  algbw  busbw\n";
+  std::string table = "m,n,k,cublas_us\n";
+  std::mt19937 random(7);
+  for (int row = 0; row < 4000; ++row) {
+    const double bytes = 1024.0 * (row + 1);
+    const double time_us = 40.0 + static_cast<double>(random() % 10'000) / 100;
+    const double algbw = bytes / time_us / 1e3;
+    log += fmt::format("  {}  {}  float  sum  -1  {:.2f}  {:.5f}  {:.5f}\n", 1024 * (row + 1),
+                       256 * (row + 1), time_us, algbw, algbw * 1.75);
+    table += fmt::format("{},{},4096,1{}\n", 512 + row, random() % 4096 + 64, random() % 100'000);
+  }
+  for (const auto& [name, text] :
+       {std::pair("all_reduce.txt", log), std::pair("gemm.csv", table)}) {
+    const std::string path = zipped(std::string(name) + ".gz", text);
+    std::filesystem::resize_file(path, std::filesystem::file_size(path) / 2);
+    EXPECT_THAT(message_of(path), HasSubstr("cut off")) << name;
+    const Reading part = read_foreign(path, "", {.partial = true, .device = "a100-sxm4-80gb"});
+    EXPECT_GT(part.files.front().samples.size(), 1000U) << name;
+    EXPECT_THAT(part.remarks, testing::Contains(HasSubstr("cut off"))) << name;
+  }
 }
 
 // A pipe is read once; gzip'ed files may be joined.

@@ -6,6 +6,8 @@
 
 #include <cmath>
 #include <map>
+#include <set>
+#include <utility>
 
 #include "base/error.hpp"
 #include "models/network.hpp"
@@ -46,6 +48,18 @@ TEST(Shapes, StayWithinTheLimits) {
   for (const AttentionSample& attention : usual_attention(DType::Bf16, limits)) {
     EXPECT_LE(attention_flops(attention), limits.max_flops);
   }
+}
+
+// Where all heads would take too long, with fewer.
+TEST(Shapes, AttentionReachesLongSequences) {
+  const ShapeLimits limits = {.max_flops = 3e12, .max_bytes = 1e9};
+  std::set<std::pair<std::int64_t, bool>> longest;
+  for (const AttentionSample& attention : usual_attention(DType::Bf16, limits)) {
+    if (attention.q_len == 32'768 && attention.causal) {
+      longest.emplace(attention.head_dim, attention.backward);
+    }
+  }
+  EXPECT_EQ(longest.size(), 6U);  // three head sizes, forward and backward
 }
 
 TEST(Shapes, EdgesComeInPairs) {

@@ -52,9 +52,32 @@ TEST(SurfacePointsTest, DisturbedTimesAreLeftOutAndNoOthers) {
   }
 }
 
-TEST(SurfacePointsTest, SmallSetsStayWhole) {
-  std::vector<SurfacePoint> points = smooth(20, 20);
-  disturb(points[210], 3);
+// A shape of few may stand for its surroundings alone: half as much again is believed.
+TEST(SurfacePointsTest, SmallSetsKeepAllButDisturbedTimes) {
+  std::vector<SurfacePoint> points = smooth(12, 10);
+  disturb(points[14], 4);
+  disturb(points[57], 3);
+  disturb(points[100], 1.5);
+  const std::vector<costmodel::KernelPoint> kept = consistent_points({}, points, kSms);
+  EXPECT_EQ(kept.size(), points.size() - 2);
+  for (const costmodel::KernelPoint& point : kept) {
+    EXPECT_NE(point.sizes, points[14].point.sizes);
+    EXPECT_NE(point.sizes, points[57].point.sizes);
+  }
+}
+
+// Where times differ that much anyway, none is a mistake.
+TEST(SurfacePointsTest, SmallSetsThatContradictThemselvesStayWhole) {
+  std::vector<SurfacePoint> points = smooth(12, 10);
+  for (std::size_t i = 0; i < points.size(); i += 2) {
+    disturb(points[i], 2.2);
+  }
+  EXPECT_EQ(consistent_points({}, points, kSms).size(), points.size());
+}
+
+TEST(SurfacePointsTest, AFewPointsStayWhole) {
+  std::vector<SurfacePoint> points = smooth(4, 5);
+  disturb(points[7], 3);
   EXPECT_EQ(consistent_points({}, points, kSms).size(), points.size());
 }
 

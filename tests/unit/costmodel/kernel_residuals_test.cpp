@@ -92,6 +92,8 @@ TEST(KernelResidualsTest, HostileDocumentsAreRefusedWithTheirPlace) {
   EXPECT_THAT(testing::message_of([] { load_kernel_residuals("h100-sxm5-80g"); }),
               HasSubstr("h100-sxm5-80gb"));
   EXPECT_THROW(load_kernel_residuals("../profiles/l40s"), Error);
+  EXPECT_THAT(testing::message_of([] { load_kernel_residuals("none", "p.json: residuals"); }),
+              HasSubstr("p.json: residuals"));
 }
 
 TEST(KernelResidualsTest, TravelWithTheProfileThatEmbedsThem) {

@@ -217,9 +217,8 @@ TEST(NcclTest, Availability) {
 }
 
 TEST(NcclTest, SizeCorrectionEqualsTheTableAtPowersOfTwo) {
-  const Group node = hgx(Generation::Ampere, 1);
-  const auto factor = [&](Protocol protocol, double bytes) {
-    return size_factor(node, CommKind::AllReduce, Algorithm::Tree, protocol, bytes);
+  const auto factor = [](Protocol protocol, double bytes) {
+    return size_factor(CommKind::AllReduce, Algorithm::Tree, protocol, bytes);
   };
   EXPECT_DOUBLE_EQ(factor(Protocol::LowLatency, 512), 1);
   EXPECT_DOUBLE_EQ(factor(Protocol::LowLatency, 256 * 1024), 0.4);
@@ -230,16 +229,46 @@ TEST(NcclTest, SizeCorrectionEqualsTheTableAtPowersOfTwo) {
   EXPECT_DOUBLE_EQ(factor(Protocol::Simple, 1 << 20), 0.5);
   EXPECT_DOUBLE_EQ(factor(Protocol::Simple, 256 << 20), 0.9);
   EXPECT_DOUBLE_EQ(factor(Protocol::Simple, 512 << 20), 1);
-  const auto nvls = [](const Group& group, double bytes) {
-    return size_factor(group, CommKind::AllReduce, Algorithm::NvlsTree, Protocol::Simple, bytes);
+  for (const Algorithm other : {Algorithm::Ring, Algorithm::NvlsTree}) {
+    EXPECT_DOUBLE_EQ(size_factor(CommKind::AllReduce, other, Protocol::Simple, 4096), 1);
+  }
+}
+
+// NCCL 2.27, calcCollChunking: 16 channels (24 on Blackwell) of 8 heads pass chunks of 128 KiB from
+// four of them each on, of 64 KiB from one on, of 32 KiB below; from four nodes on 64 KiB at most.
+TEST(NcclTest, NvlsTreesHaveTheirChunksUnderWay) {
+  const auto loops = [](const Group& group, double bytes, double loop) {
+    return bytes_under_way(group, CommKind::AllReduce, Algorithm::NvlsTree, bytes) / loop;
   };
-  Group two = hgx(Generation::Blackwell, 2);
-  EXPECT_DOUBLE_EQ(nvls(two, 512 << 20), 0.9);
-  EXPECT_DOUBLE_EQ(nvls(two, kLarge), 1);
-  two.x86_host = false;
-  EXPECT_DOUBLE_EQ(nvls(two, 1 << 20), 1);
-  EXPECT_DOUBLE_EQ(size_factor(node, CommKind::AllReduce, Algorithm::Ring, Protocol::Simple, 4096),
-                   1);
+  const Group two = hgx(Generation::Hopper, 2);
+  const double small = 16 * 8 * 32768.0;
+  EXPECT_DOUBLE_EQ(loops(two, 64 << 20, 4 * small), 1.5);
+  EXPECT_DOUBLE_EQ(loops(two, (64 << 20) - 1024, 2 * small), 1.5);
+  EXPECT_DOUBLE_EQ(loops(two, 8 << 20, 2 * small), 1.5);
+  EXPECT_DOUBLE_EQ(loops(two, (8 << 20) - 1024, small), 1.5);
+  EXPECT_DOUBLE_EQ(loops(two, 1 << 20, 1 << 20), 1.5);
+  EXPECT_DOUBLE_EQ(loops(hgx(Generation::Hopper, 4), 1 << 30, 2 * small), 3);
+  EXPECT_DOUBLE_EQ(loops(hgx(Generation::Hopper, 3), 1 << 30, 4 * small), 1.5);
+  EXPECT_DOUBLE_EQ(loops(hgx(Generation::Blackwell, 2), 64 << 20, 3 * small), 1.5);
+  EXPECT_DOUBLE_EQ(loops(hgx(Generation::Blackwell, 2), 128 << 20, 6 * small), 1.5);
+}
+
+TEST(NcclTest, PatHasItsChunksUnderWayAndOthersNothing) {
+  Group rails = hgx(Generation::Hopper, 8);
+  rails.per_node = 1;
+  rails.ranks = 8;
+  rails.inter_channels = 1;
+  rails.inter_bandwidth = 48;
+  const auto pat = [&](CommKind kind, double bytes) {
+    return bytes_under_way(rails, kind, Algorithm::Pat, bytes);
+  };
+  // One adapter's channel is split in two, each of two compute channels.
+  EXPECT_DOUBLE_EQ(pat(CommKind::AllGather, 1024), 1024);
+  EXPECT_DOUBLE_EQ(pat(CommKind::AllGather, 1 << 20), 4 * 65536);
+  EXPECT_DOUBLE_EQ(pat(CommKind::AllGather, 64 << 20), 4 * 524288);
+  EXPECT_DOUBLE_EQ(pat(CommKind::AllGather, 32 << 20), 4 * 262144);
+  EXPECT_DOUBLE_EQ(pat(CommKind::ReduceScatter, 32 << 20), 4 * 524288);
+  EXPECT_DOUBLE_EQ(bytes_under_way(rails, CommKind::AllGather, Algorithm::Ring, 64 << 20), 0);
 }
 
 TEST(NcclTest, NicRatesAsTheSearchLaysThemOut) {

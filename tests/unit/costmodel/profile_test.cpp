@@ -24,6 +24,8 @@ std::string message_after(const std::string& path, const std::string& value, boo
 TEST(ProfileTest, PicksTheGpuThenTheArchitectureThenTheGenericProfile) {
   EXPECT_EQ(load_profile("", h100()).name, "h100-sxm5-80gb");
   EXPECT_EQ(load_profile("", topologies::load_gpu("h100-pcie-80gb")).name, "default-hopper");
+  EXPECT_EQ(load_profile("", topologies::load_gpu("mi355x")).name, "default-cdna3");
+  EXPECT_EQ(load_profile("", topologies::load_gpu("mi100-32gb")).name, "default-cdna2");
   EXPECT_EQ(load_profile("", topologies::load_gpu("tpu-v4")).name, "default-generic");
   EXPECT_EQ(load_profile("a100-sxm4-80gb", h100()).name, "a100-sxm4-80gb");
   // Blackwell without HBM is another chip.

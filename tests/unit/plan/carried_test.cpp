@@ -160,7 +160,7 @@ TEST(Carried, IsConvertedWithTheStream) {
   const Relayout carried =
       relayout(plan, tokens, ByteCount(kEncoderBytes / 2), pair, ByteCount(kEncoderBytes), costs);
   ASSERT_GT(carried.forward, stream.forward);
-  EXPECT_EQ(relayout(plan, tokens, before, pair, after, costs).forward,
+  EXPECT_EQ(relayout(plan, costs, {block, tokens, block, pair}).forward,
             stream.forward + carried.forward);
 }
 

@@ -39,12 +39,13 @@ TEST(CostFactorsTest, DistinctPartsDependOnTheOperation) {
 }
 
 TEST(DrawTest, SharedPartsHaveTheStatedVariance) {
-  const auto draws = draw_factors({0.1, 0.2, 0.3, 0.4, 0.5}, 256, 7);
+  const auto draws = draw_factors({0.1, 0.2, 0.3, 0.4, 0.5, 0.25}, 256, 7);
   ASSERT_EQ(draws.size(), 256U);
-  const double spreads[] = {0.1, 0.2, 0.3, 0.4, 0.5};
-  const double sites[] = {kSiteSpreadGemm, kSiteSpreadAttention, 0, 0, 0};
+  const double spreads[] = {0.1, 0.2, 0.3, 0.4, 0.5, 0.25};
+  const double sites[] = {kSiteSpreadGemm, kSiteSpreadAttention, 0, 0, 0, kSiteSpreadGemm};
   for (std::size_t kind = 0; kind < kNumCostClasses; ++kind) {
-    const double share = kind == 0 ? kSharedVarianceGemm : kSharedVarianceOther;
+    const bool is_experts = kind == static_cast<std::size_t>(CostClass::GroupedGemm);
+    const double share = kind == 0 || is_experts ? kSharedVarianceGemm : kSharedVarianceOther;
     double sum = 0;
     double squares = 0;
     for (const CostFactors& draw : draws) {
@@ -54,8 +55,9 @@ TEST(DrawTest, SharedPartsHaveTheStatedVariance) {
                   spreads[kind] * spreads[kind] * (1 - share), 1e-12);
     }
     EXPECT_NEAR(sum, 0.0, 1e-9);
+    // Experts share their products' part, which is drawn by itself.
     EXPECT_NEAR(squares / 256, spreads[kind] * spreads[kind] * share + sites[kind] * sites[kind],
-                1e-12);
+                is_experts ? 3e-3 : 1e-12);
   }
 }
 
@@ -78,6 +80,43 @@ TEST(IntervalTest, NothingUncertainLeavesTheRun) {
                                           [](const CostFactors&) { return Seconds(2); });
   EXPECT_EQ(interval.low, Seconds(2));
   EXPECT_NEAR(interval.high.value(), 2 * (1 + 1.645 * kRunSpread), 0.02);
+}
+
+costmodel::KernelAccuracy errors_of(const char* kernel, int points, double p90) {
+  costmodel::KernelAccuracy row;
+  row.kernel = kernel;
+  row.points = points;
+  row.p90 = p90;
+  return row;
+}
+
+costmodel::Profile profile_with(std::vector<costmodel::KernelAccuracy> rows) {
+  costmodel::Profile profile;
+  profile.spread = {.gemm = 0.08, .grouped_gemm = 0.2};
+  profile.kernels.accuracy = std::move(rows);
+  return profile;
+}
+
+// Left-out errors of products of 16 bits are in the profile's spread; other formats have their own.
+TEST(SpreadsTest, ProductsAreAsWideAsTheirFormat) {
+  const costmodel::Profile profile = profile_with(
+      {errors_of("gemm bf16 tn burst", 100, 0.11), errors_of("gemm fp8 tn burst", 100, 0.19),
+       errors_of("gemm fp8 nt burst", 9, 0.9), errors_of("gemm fp32 tn burst", 100, 0.02)});
+  EXPECT_EQ(spreads_of(profile, DType::Bf16).gemm, 0.08);
+  EXPECT_EQ(spreads_of(profile, DType::Fp16).gemm, 0.08);
+  EXPECT_NEAR(spreads_of(profile, DType::Fp8).gemm, std::hypot(0.19 / 1.645, 0.04), 1e-12);
+  EXPECT_EQ(spreads_of(profile, DType::Fp32).gemm, 0.08);
+  EXPECT_EQ(spreads_of(profile, DType::Tf32).gemm, 0.08 * costmodel::kSpreadWidening);
+  EXPECT_EQ(spreads_of(profile_with({}), DType::Fp8).gemm, 0.08);
+}
+
+TEST(SpreadsTest, ExpertsAreNoBetterKnownThanProducts) {
+  costmodel::Profile profile = profile_with({errors_of("gemm fp8 tn burst", 100, 0.5)});
+  EXPECT_EQ(spreads_of(profile, DType::Bf16).grouped_gemm, 0.2);
+  const Spreads wide = spreads_of(profile, DType::Fp8);
+  EXPECT_EQ(wide.grouped_gemm, wide.gemm);
+  profile.spread.grouped_gemm = 0;  // not measured
+  EXPECT_EQ(spreads_of(profile, DType::Bf16).grouped_gemm, 0.08 * costmodel::kSpreadWidening);
 }
 
 TEST(IntervalTest, StoppedDrawsGiveNone) {

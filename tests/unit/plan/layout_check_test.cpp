@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "plan/simulation/layout_report.hpp"
 #include "tests/unit/base/testing.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
@@ -53,9 +54,9 @@ TEST(LayoutCheck, RefusesVariablesThatAreNotSummed) {
   layout.tp = 2;
   Plan plan = one_stage_plan(layout);
   plan.blocks.front().layout.variables[static_cast<std::size_t>(Axis::Tensor)] =
-      VarList({Var::Latent, Var::Head});
-  EXPECT_THAT(problem(plan), AllOf(HasSubstr("position_sum"), HasSubstr("axis tp cuts latent"),
-                                   HasSubstr("position_add"), HasSubstr("without latent")));
+      VarList({Var::Position, Var::Head});
+  EXPECT_THAT(problem(plan), AllOf(HasSubstr("position_sum"), HasSubstr("axis tp cuts positions"),
+                                   HasSubstr("position_add"), HasSubstr("without positions")));
 }
 
 // The table of tokens is cut along the vocabulary, that of relative positions along the heads;
@@ -112,6 +113,31 @@ TEST(VocabularyLoss, ReducesThreeValuesAToken) {
     EXPECT_EQ(reductions, shared ? 3 : 0);
     EXPECT_EQ(bytes, shared ? 3 * 4 * tokens : 0.0);
   }
+}
+
+// A table of positions is padded to what its ranks divide, as that of tokens is.
+TEST(LayoutCheck, TablesOfPositionsAreCutOverAnyNumberOfRows) {
+  models::NetworkSpec spec = small_spec();
+  spec.hidden = 1152;
+  spec.heads = spec.kv_heads = 18;
+  spec.ffn_hidden = 4608;
+  spec.sequence = spec.max_positions = 2048;
+  Plan plan = small_plan(spec, "dgx-a100:9");
+  plan.pp = 1;
+  plan.dp = 8;
+  plan.micro_batch = 3;
+  BlockPlan layout;
+  layout.tp = 9;
+  layout.tensor_parallel = TensorMesh::TwoD;
+  plan.stage_blocks = even_stages(plan.network, 1);
+  plan.blocks = {{static_cast<int>(plan.network.chain.size()), layout}};
+  EXPECT_EQ(layout_problem(plan), "");
+  const std::vector<BlockReport> reports = report_layouts(plan);
+  const auto table =
+      std::find_if(reports.front().tensors.begin(), reports.front().tensors.end(),
+                   [](const HeldTensor& held) { return held.name == "w_positions"; });
+  ASSERT_NE(table, reports.front().tensors.end());
+  EXPECT_EQ(table->shape, "positions 683 x hidden 384");
 }
 
 }  // namespace

@@ -141,10 +141,10 @@ TEST_P(EverySchedule, RunsInAPlanBetweenItsBoundsOrSaysWhyNot) {
   // No faster with the memory that it takes.
   const Seconds within = bounds.time_within(plan.stage_blocks, place, 0, fullest);
   EXPECT_LE(within, result.iteration_time);
-  EXPECT_EQ(within > Seconds(), schedule.synchronous && !schedule.copies_to_host &&
-                                    !schedule.spreads_attention && !schedule.packs_sequences &&
-                                    !schedule.cascades);
-  EXPECT_EQ(result.synchronous, schedule.synchronous);
+  EXPECT_EQ(within > Seconds(), schedule.traits.synchronous && !schedule.traits.copies_to_host &&
+                                    !schedule.traits.spreads_attention &&
+                                    !schedule.traits.packs_sequences && !schedule.traits.cascades);
+  EXPECT_EQ(result.synchronous, schedule.traits.synchronous);
   // It is drawn, a row for each list, and has a path as long as it.
   const Simulation drawn = simulator.run(plan, {.record_spans = true});
   EXPECT_EQ(drawn.iteration_time, result.iteration_time);

@@ -45,8 +45,7 @@ TEST(EndConversions, TheStageWithTheLayerPaysInBothPasses) {
   const std::vector<int>& chain = plan.network.chain;
   const Relayout first = relayout(plan, ends, boundary(chain.front(), ends), layers,
                                   boundary(chain[1], layers), costs);
-  const Relayout last =
-      relayout(plan, layers, boundary(chain[1], layers), ends, boundary(chain.back(), ends), costs);
+  const Relayout last = relayout(plan, costs, {chain[1], layers, chain.back(), ends});
   ASSERT_GT(first.forward + first.backward, Seconds());
   EXPECT_EQ(stages[0].forward - before[0].forward, to_sim_time(first.forward));
   EXPECT_EQ(stages[0].backward - before[0].backward, to_sim_time(first.backward));

@@ -36,7 +36,7 @@ Plan with_table(const std::string& schedule, bool tied = true,
                 models::Family family = models::Family::Gpt,
                 const PipelineShape& shape = {.dp = 1, .tp = 1}) {
   PipelineShape pipeline = shape;
-  pipeline.chunks = sim::find_schedule(schedule, "test").uses_chunks ? 2 : 1;
+  pipeline.chunks = sim::find_schedule(schedule, "test").traits.uses_chunks ? 2 : 1;
   Plan plan = in_pipeline(small_plan(table_spec(tied, family)), schedule, pipeline);
   plan.blocks.front().layout.zero_stage = 0;
   return plan;

@@ -20,7 +20,7 @@ namespace {
 Plan zero_bubble(const std::string& schedule, int dp = 1, bool tied = false) {
   models::NetworkSpec spec = small_spec();
   spec.tied_embeddings = tied;
-  const int chunks = sim::find_schedule(schedule, "test").uses_chunks ? 2 : 1;
+  const int chunks = sim::find_schedule(schedule, "test").traits.uses_chunks ? 2 : 1;
   Plan plan = in_pipeline(small_plan(spec), schedule, {.dp = dp, .chunks = chunks});
   plan.execution.post_validation = true;
   return plan;

@@ -67,7 +67,7 @@ TEST(MistakesOfPlanners, TheLayerwiseProgramMinimisesTheSumThatItReports) {
 // A batch that the ranks do not divide is not rounded down in silence: every plan of the space runs
 // all of it, throughput counts what runs, and a plan that would drop samples is refused.
 TEST(MistakesOfPlanners, NoThroughputForDroppedSamples) {
-  const plan::Plan base = base_plan({.batch = 6});  // four GPUs
+  const plan::Plan base = base_plan(Shape{.batch = 6});  // four GPUs
   std::int64_t plans = 0;
   enumerate(base, {}, [&](const plan::Plan& plan, const plan::Simulation& run, plan::Simulator&) {
     ++plans;

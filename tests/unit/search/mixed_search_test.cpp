@@ -171,7 +171,7 @@ TEST(MixedSearch, NearestChangesWhenNothingFits) {
       fixed_options("recompute=none,cp=1,tp=2,schedule=1f1b,micro_batch=1,zero=1");
   ASSERT_FALSE(search_mixed(base, options).best.has_value());
   std::string changes;
-  for (const MixedNearestChange& change : nearest_changes(problem, base, options)) {
+  for (const MixedNearestChange& change : nearest_changes(problem, base, options).found) {
     EXPECT_FALSE(plan::MixedSimulator(change.plan).run(change.plan).does_not_fit.has_value());
     changes += change.change + "\n";
   }
@@ -182,10 +182,33 @@ TEST(MixedSearch, NearestChangesWhenNothingFits) {
   const plan::MixedPlan enough = mixed_base_plan(smaller);
   ASSERT_FALSE(search_mixed(enough, full).best.has_value());
   changes.clear();
-  for (const MixedNearestChange& change : nearest_changes(smaller, enough, full)) {
+  for (const MixedNearestChange& change : nearest_changes(smaller, enough, full).found) {
     changes += change.change + "\n";
   }
   EXPECT_THAT(changes, HasSubstr("instead of micro_batch=16"));
+}
+
+// Five nodes do where four are too few, whatever the machine and its threads.
+TEST(MixedSearch, TheFewestNodesAreTheSameEveryTime) {
+  Problem problem = problem_on("hgx-h100:1+dgx-a100:1");
+  problem.settings = {"hgx-h100.gpu.memory=6GiB", "dgx-a100.gpu.memory=6GiB"};
+  Options options;
+  options.constraints.forbid("recompute=none,recompute=selective,cp=2,cp=4,cp=8");
+  options.constraints.forbid("micro_batch=2,micro_batch=4,micro_batch=8,micro_batch=16");
+  options.constraints.forbid("micro_batch=32,micro_batch=64");
+  for (const int jobs : {1, 3}) {
+    options.jobs = jobs;
+    const MixedNearestChanges changes = nearest_changes(problem, mixed_base_plan(problem), options);
+    std::string all;
+    for (const MixedNearestChange& change : changes.found) {
+      all += change.change + "\n";
+    }
+    EXPECT_THAT(all, HasSubstr("5 nodes of hgx-h100 (40 GPUs) instead of 1"));
+    EXPECT_THAT(changes.left_open, testing::Not(testing::Contains(HasSubstr("nodes of hgx-h100"))));
+  }
+  problem.settings.emplace_back("hgx-h100.nodes=4");
+  options.gap_fraction = 1;
+  EXPECT_FALSE(search_mixed(mixed_base_plan(problem), options).best.has_value());
 }
 
 TEST(MixedSearch, SaysWhatItDoesNotSearch) {

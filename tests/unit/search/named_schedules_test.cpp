@@ -30,7 +30,7 @@ TEST_P(NamedSchedule, BestEqualsSimulatingEverything) {
   options.jobs = 1;
   options.constraints = fixed(std::string(GetParam().fix) + ",schedule=" + GetParam().schedule);
   options.constraints.apply(base.execution);
-  if (!sim::find_schedule(GetParam().schedule, "test").synchronous) {
+  if (!sim::find_schedule(GetParam().schedule, "test").traits.synchronous) {
     options.constraints.allow("asynchronous");
   }
   std::set<std::string> seen;

@@ -78,6 +78,42 @@ TEST(NearestChangeTest, RecomputationAndSmallerMicroBatchesAreFound) {
   EXPECT_THAT(all, testing::HasSubstr("2 nodes (16 GPUs) instead of 1"));
 }
 
+// The first plan found without a fixed value may have one far from it.
+TEST(NearestChangeTest, ValuesThatAreNearerAreTried) {
+  Problem problem;
+  problem.network = "llama3-8b";
+  problem.cluster = "hgx-h100:1";
+  problem.batch = 512;
+  const std::string batches =
+      changes_of(problem, base_plan(problem), constrained_options("micro_batch=16,tp=1,cp=1"));
+  EXPECT_THAT(batches, testing::HasSubstr("micro_batch=8 instead of micro_batch=16"));
+  problem.batch = 64;
+  const std::string degrees =
+      changes_of(problem, base_plan(problem), constrained_options("zero=0,pp=1,cp=1,tp=1"));
+  EXPECT_THAT(degrees, testing::HasSubstr("zero=1 instead of zero=0"));
+  EXPECT_THAT(degrees, testing::HasSubstr("pp=2 instead of pp=1"));
+  EXPECT_THAT(degrees, testing::HasSubstr("tp=2 instead of tp=1"));
+}
+
+TEST(NearestChangeTest, NearerValuesAreThoseBetween) {
+  Problem problem = large_problem();
+  problem.batch = 48;
+  plan::Plan found = base_plan(problem);
+  found.blocks = {{static_cast<int>(found.network.chain.size()), {}}};
+  found.stage_blocks = {static_cast<int>(found.network.chain.size())};
+  found.micro_batch = 1;
+  found.blocks.front().layout.tp = 8;
+  found.blocks.front().layout.recompute = plan::Recompute::Full;
+  EXPECT_THAT(nearer_values("micro_batch=16", found, {8, 8}),
+              testing::ElementsAre("micro_batch=12", "micro_batch=8", "micro_batch=6",
+                                   "micro_batch=4", "micro_batch=3", "micro_batch=2"));
+  EXPECT_THAT(nearer_values("tp=1", found, {8, 8}), testing::ElementsAre("tp=2", "tp=4"));
+  EXPECT_THAT(nearer_values("recompute=none", found, {8, 8}),
+              testing::ElementsAre("recompute=selective"));
+  EXPECT_THAT(nearer_values("schedule=gpipe", found, {8, 8}), testing::IsEmpty());
+  EXPECT_THAT(nearer_values("recompute=norms", found, {8, 8}), testing::IsEmpty());
+}
+
 // "No plan divides it" is no change; a file that is gone is what is wrong.
 TEST(NearestChangeTest, AFileThatIsGoneIsAnError) {
   const std::string file = testing::TempDir() + "/gone.json";

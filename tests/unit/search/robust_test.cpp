@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <string>
+
 #include "plan/document/plan_text.hpp"
 #include "plan/simulation/sample_times.hpp"
 #include "search/sensitivity.hpp"
@@ -144,6 +147,42 @@ TEST(SensitivityTest, HardwareThatWasSetCanBeBetter) {
     }
   }
   EXPECT_TRUE(seen);
+}
+
+std::map<std::string, Sensitivity> rows_by_path(const Problem& problem, const std::string& fix,
+                                                const std::string& allow) {
+  const plan::Plan base = base_plan(problem);
+  Options options = options_of(1);
+  options.constraints.fix(fix);
+  if (!allow.empty()) {
+    options.constraints.allow(allow);
+  }
+  const Outcome nominal = search(base, options);
+  std::map<std::string, Sensitivity> rows;
+  for (Sensitivity& row : find_sensitivity(problem, base, options, *nominal.best, 0.1)) {
+    rows.emplace(row.path, std::move(row));
+  }
+  return rows;
+}
+
+TEST(SensitivityTest, WhatLimitsThePlanIsAmongThem) {
+  Problem problem = bert_problem();
+  problem.cluster = "hgx-h100:2";
+  problem.settings = {"fabric.oversubscription=4", "gpu.power_watts=300"};
+  const auto rows = rows_by_path(problem, "tp=1,cp=1,pp=1", "");
+  EXPECT_EQ(rows.at("gpu.power_watts").plan.cluster.gpu.power_watts, 330);
+  EXPECT_LT(rows.at("gpu.power_watts").same_plan, rows.at("gpu.memory").same_plan);
+  problem.cluster = "dgx-a100:2";  // whose products no known limit slows
+  EXPECT_DOUBLE_EQ(rows.at("fabric.oversubscription").plan.cluster.fabric.oversubscription,
+                   4 / 1.1);
+  EXPECT_FALSE(rows.contains("node.host.memory_bandwidth"));
+  problem.settings.clear();
+  const auto unlimited = rows_by_path(problem, "tp=1,cp=1,pp=1", "");
+  EXPECT_FALSE(unlimited.contains("fabric.oversubscription"));
+  EXPECT_FALSE(unlimited.contains("gpu.power_watts"));
+  const auto offloading = rows_by_path(problem, "tp=1,cp=1,pp=1,zero=1,offload_optimizer=host", "");
+  EXPECT_LE(offloading.at("node.host.memory_bandwidth").same_plan,
+            offloading.at("gpu.memory").same_plan);
 }
 
 // Where no time is left the plan as it is says what there is to say.

@@ -260,9 +260,9 @@ TEST(Space, HoldsEverySynchronousSchedule) {
   for (const sim::Schedule* schedule : sim::schedule_table()) {
     const std::string name(schedule->name);
     EXPECT_EQ(usual.contains(name),
-              schedule->in_plans && schedule->synchronous && schedule->in_search)
+              schedule->in_plans && schedule->traits.synchronous && schedule->in_search)
         << name;
-    EXPECT_EQ(apart.contains(name), schedule->in_plans && !schedule->synchronous) << name;
+    EXPECT_EQ(apart.contains(name), schedule->in_plans && !schedule->traits.synchronous) << name;
   }
   Constraints stale;
   stale.fix("schedule=pipedream");

@@ -21,7 +21,7 @@ Pipe pipe_of(const std::string& schedule, const ScheduleParams& params, std::int
   pipe.costs.backward.assign(stages, {20});
   pipe.costs.send_forward.assign(stages - 1, {latency});
   pipe.costs.send_backward.assign(stages - 1, {latency});
-  if (find_schedule(schedule, "test").joins_passes) {
+  if (find_schedule(schedule, "test").traits.joins_passes) {
     pipe.costs.kind_of.assign(stages, 0);
     pipe.costs.hidden = {{4}};
     pipe.costs.kinds = 1;

@@ -138,7 +138,7 @@ TEST(Pipeline, JoinedPassesOfAStageHaveOneFirstAndOneLast) {
 
 TEST(Pipeline, SteadyStateSkipsPasses) {
   for (const char* name : {"gpipe", "1f1b", "interleaved", "breadth-first"}) {
-    const bool chunks = find_schedule(name, "test").uses_chunks;
+    const bool chunks = find_schedule(name, "test").traits.uses_chunks;
     std::int64_t evaluated[2];
     for (int k = 0; k < 2; ++k) {
       const PipelineOrder order = order_of(name, {8, k == 0 ? 256 : 2048, chunks ? 2 : 1, 0});

@@ -17,7 +17,7 @@ constexpr const char* kNames[] = {"zb-h1", "zb-h2", "zb-1p", "zb-2p", "zb-v"};
 
 PipelineOrder order_of(const char* name, ScheduleParams params, int iterations) {
   const Schedule& schedule = find_schedule(name, "test");
-  params.chunks = schedule.uses_chunks ? 2 : 1;
+  params.chunks = schedule.traits.uses_chunks ? 2 : 1;
   params.iterations = iterations;
   EXPECT_EQ(schedule.check(params), "") << name;
   PipelineOrder order = schedule.order(params);

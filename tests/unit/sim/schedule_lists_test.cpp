@@ -200,7 +200,7 @@ TEST(ScheduleLists, SlicesThatAreWrongAreNamed) {
   EXPECT_THAT(error_of_lists(described(R"("placement": "loop", "gradients": "last-in-first-out",
                                     "warm_up": 2)"),
                              params),
-              AllOf(HasSubstr("before what it needs: its forward"), HasSubstr("deeper warm_up")));
+              AllOf(HasSubstr("before what it needs: its forward"), HasSubstr("(set warm_up to 4)")));
 }
 
 TEST(ScheduleLists, DirectionsThatAreWrongAreNamed) {

@@ -104,6 +104,28 @@ TEST(Schedule, TimesThatNoRunCouldTakeAreRefused) {
   }
 }
 
+// What passes wait for many edges is bounded by the longest of each: no false refusal.
+TEST(Schedule, ManyEdgesDoNotLeaveTheRangeOfTimes) {
+  const SimTime second{1'000'000'000'000};
+  struct EdgeCase {
+    const char* name;
+    ScheduleParams params;
+    PassTimes times;
+  };
+  for (const auto& [name, params, times] :
+       {EdgeCase{"vocab-1", {32, 64, 1, 0}, {second * 100, second, second, second * 5}},
+        EdgeCase{
+            "slimpipe-vocab", {16, 2, 6, 0, 16}, {second * 5, second * 5, second * 5, second * 2}},
+        EdgeCase{"nestpipe", {32, 64, 1, 0}, {second * 100, second, second, second * 5}}}) {
+    ScheduleParams timed = params;
+    timed.times = {times};
+    in_lowest_terms(timed.times);
+    const PipelineOrder order = find_schedule(name, "test").order(timed);
+    const ShareCosts costs = share_costs(order, times);
+    EXPECT_GT(evaluate_pipeline(order, costs.costs).makespan, SimTime{}) << name;
+  }
+}
+
 // Passes of a second cut into 12,288 parts: the parts count in a unit in which the run is in range.
 TEST(Schedule, PartsOfUnitPassesStayInRange) {
   ScheduleParams params{64, 12, 3, 0};

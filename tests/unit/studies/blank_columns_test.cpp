@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 
 #include "studies/rows/named_network.hpp"
-#include "studies/rows/network_cells.hpp"
 #include "studies/rows/row_network.hpp"
 #include "studies/rows/row_plan.hpp"
 #include "studies/rows/stated_groups.hpp"
@@ -60,21 +59,6 @@ TEST(BlankColumns, Network) {
   EXPECT_EQ(row_of({{"inter_node", "HDR"}, {"notes", "100G Ethernet"}}).inter_node, "HDR");
   EXPECT_EQ(row_of({{"inter_node", ""}, {"notes", "100 Gb/s network to storage"}}).inter_node, "");
   EXPECT_EQ(row_of({{"inter_node", ""}, {"notes", "2 GPUs in a network"}}).inter_node, "");
-}
-
-TEST(BlankColumns, NetworkCells) {
-  EXPECT_EQ(plain_network("1 NIC per node, 200 Gb/s"), "1x 200 Gb/s");
-  EXPECT_EQ(plain_network("4 NICs/node (200 Gb/s)"), "4x 200 Gb/s");
-  EXPECT_EQ(plain_network("two GPUs share a 200 Gb/s NIC"), "200 Gb/s per 2 GPUs");
-  EXPECT_EQ(plain_network("200 Gb/s HDR, 2 GPUs per NIC"), "200 Gb/s per 2 GPUs");
-  EXPECT_EQ(plain_network("4 NICs/node (25 GB/s)"), "4x 25 GB/s");
-  EXPECT_EQ(plain_network("4x Slingshot-10"), "4x Slingshot 100 Gb/s");
-  for (const std::string same :
-       {"8x200Gb IB HDR", "4 NICs per node, 200 Gb/s each", "4 NICs (800 Gb/s per node)", "HDR",
-        "IB 4xHDR (2 GPUs share one NIC)", "400Gb/s, 3.2Tb/s per node", "Slingshot-11",
-        "Slingshot-10, 4x100 Gb/s", ""}) {
-    EXPECT_EQ(plain_network(same), same);
-  }
 }
 
 TEST(BlankColumns, ScheduleDegreesAndSteps) {

@@ -2,8 +2,12 @@
 // Numbers, schedules and recomputation in the notations of other tables.
 #include <gmock/gmock.h>
 
+#include <array>
+#include <utility>
+
 #include "studies/rows/framework_facts.hpp"
 #include "studies/rows/metric_name.hpp"
+#include "studies/rows/named_network.hpp"
 #include "studies/rows/row_plan.hpp"
 #include "studies/rows/row_recompute.hpp"
 #include "studies/rows/row_words.hpp"
@@ -279,8 +283,8 @@ TEST(CellNotations, FiguresInWordsSayWhyTheyAreNone) {
   EXPECT_EQ(reason(">2"), "measured_value \">2\": a bound is no figure");
   EXPECT_EQ(predicted({{"measured_metric", "step time"}, {"measured_value", "2"}}).skipped_because,
             "metric \"step time\" cannot be compared (did you mean \"iteration_s\"?)");
-  EXPECT_EQ(predicted({{"measured_metric", "TFLOPs"}, {"measured_value", "2"}}).skipped_because,
-            "metric \"tflops\" cannot be compared (did you mean \"tflops_per_gpu\"?)");
+  EXPECT_EQ(predicted({{"measured_metric", "tokens"}, {"measured_value", "2"}}).skipped_because,
+            "metric \"tokens\" cannot be compared (did you mean \"tokens_per_s\"?)");
 }
 
 TEST(CellNotations, MetricsThatSayHowFlopsAreCounted) {
@@ -326,6 +330,60 @@ TEST(CellNotations, MetricsAndPrecisionsInOtherWords) {
   EXPECT_EQ(metric_name("images/s").name, "samples_per_s");
   EXPECT_DOUBLE_EQ(metric_name("HFU (%)").scale, 0.01);
   EXPECT_EQ(row_of({{"precision", "Mixed precision"}}).precision, "mixed");
+}
+
+// Letters before a number and words behind it say what the column counts anyway.
+TEST(CellNotations, CountsBetweenWords) {
+  for (const char* cell : {"TP-2", "t=2", "2-way TP", "2 ranks", "tp: 2"}) {
+    EXPECT_EQ(row_of({{"tp", cell}}).tp, 2) << cell;
+  }
+  for (const char* cell : {"MBS=1", "1 sequence", "1 sample per GPU"}) {
+    EXPECT_EQ(row_of({{"micro_batch", cell}}).micro_batch, 1) << cell;
+  }
+  for (const char* cell : {"GBS 16", "16 sequence", "16 sequences per step"}) {
+    EXPECT_EQ(row_of({{"global_batch", cell}}).global_batch, 16) << cell;
+  }
+  for (const char* cell : {"8 GPU", "8 GPUs", "2 nodes (8 GPUs)"}) {
+    EXPECT_EQ(row_of({{"gpus", cell}}).gpus, 8) << cell;
+  }
+  EXPECT_EQ(row_of({{"gpus_per_node", "8 GPUs/node"}}).gpus_per_node, 8);
+  EXPECT_EQ(row_of({{"layers", "24-layer"}}).layers, 24);
+  EXPECT_EQ(row_of({{"layers", "L=24"}}).layers, 24);
+  EXPECT_EQ(row_of({{"hidden", "h=2048"}}).hidden, 2048);
+  EXPECT_EQ(row_of({{"num_microbatches", "8 micro-batches"}}).num_microbatches, 8);
+  EXPECT_EQ(row_of({{"kv_heads", "8 groups"}}).kv_heads, 8);
+  EXPECT_EQ(row_of({{"kv_heads", "GQA-8"}}).kv_heads, 8);
+  EXPECT_EQ(row_of({{"seq_len", "2Ki"}}).seq_len, 2048);
+  EXPECT_EQ(row_of({{"params_b", "1.3 billion"}}).params_b, 1.3);
+  EXPECT_EQ(row_of({{"sequence_parallel", "\xE2\x9C\x93"}}).sequence_parallel, true);
+  const auto refused =
+      std::to_array<std::pair<const char*, const char*>>({{"tp", "PP=2"},
+                                                          {"gpus", "8 nodes"},
+                                                          {"layers", "4 layers per stage"},
+                                                          {"layers", "24 million"},
+                                                          {"tp", "2 to the node"},
+                                                          {"pp", "2 or more"}});
+  for (const auto& [column, cell] : refused) {
+    EXPECT_THAT(message_of([&, name = column, text = cell] {
+                  row_of({{name, text}});
+                }),
+                HasSubstr("is not a number"))
+        << column << " " << cell;
+  }
+}
+
+TEST(CellNotations, SchedulesInOtherWords) {
+  for (const char* cell :
+       {"one-forward-one-backward", "1F1B schedule", "1F1B pipeline", "standard 1F1B", "plain 1F1B",
+        "Megatron 1F1B", "1F1B-flush", "PP (1F1B)", "non-interleaving",
+        "forward_backward_pipelining_without_interleaving"}) {
+    EXPECT_EQ(schedule_name(cell), "1f1b") << cell;
+  }
+  EXPECT_EQ(schedule_name("gpipe schedule"), "gpipe");
+  EXPECT_EQ(schedule_name("zero-bubble-h1"), "zb-h1");
+  EXPECT_EQ(schedule_name("zero bubble 2p"), "zb-2p");
+  EXPECT_EQ(schedule_name("interleaved pipeline"), "interleaved");
+  EXPECT_EQ(precision_name("FP4"), "nvfp4");
 }
 
 }  // namespace

@@ -261,5 +261,121 @@ TEST(MetricTest, MetricsHoweverTheyAreSpelt) {
   EXPECT_EQ(predicted({{"measured_value", ""}}).skipped_because, "measured_value is not stated");
 }
 
+// What stands behind "per" tells a time of something from a rate of it.
+TEST(MetricTest, TimesOfSamplesAndTokens) {
+  for (const std::string text : {"s/sample", "sec per sample", "s/image", "sample time (s)"}) {
+    const MetricName metric = metric_name(text);
+    EXPECT_EQ(metric.name, "samples_per_s") << text;
+    EXPECT_TRUE(metric.is_inverse) << text;
+    EXPECT_DOUBLE_EQ(metric.converted(0.5), 2) << text;
+  }
+  for (const std::string text :
+       {"seconds per token", "time per token (s)", "latency per token (s)", "s_per_token"}) {
+    EXPECT_EQ(metric_name(text).name, "tokens_per_s") << text;
+    EXPECT_TRUE(metric_name(text).is_inverse) << text;
+  }
+  EXPECT_DOUBLE_EQ(metric_name("ms/token").converted(0.5), 2000);
+  for (const std::string text : {"samples/s", "samples_per_s", "images per sec", "tokens_s",
+                                 "training throughput (tokens per second)", "tokens/time (s)"}) {
+    EXPECT_FALSE(metric_name(text).is_inverse) << text;
+  }
+  // The row has 16 samples of 2048 tokens.
+  EXPECT_DOUBLE_EQ(seconds({{"measured_metric", "s/sample"}, {"measured_value", "0.125"}}), 2);
+  EXPECT_DOUBLE_EQ(seconds({{"measured_metric", "time per token (ms)"}, {"measured_value", "0.5"}}),
+                   16.384);
+}
+
+TEST(MetricTest, RatesOfOtherUnits) {
+  const auto named = [](const std::string& text) {
+    const MetricName metric = metric_name(text);
+    EXPECT_TRUE(metric.is_known) << text;
+    return std::pair(metric.name, metric.converted(1));
+  };
+  const auto near = [&](const std::string& text, const std::string& name, double value) {
+    EXPECT_EQ(named(text).first, name) << text;
+    EXPECT_NEAR(named(text).second, value, 1e-9 * value) << text;
+  };
+  near("aggregate tokens/s", "tokens_per_s", 1);
+  near("cluster tokens/s", "tokens_per_s", 1);
+  near("k tokens/s", "tokens_per_s", 1e3);
+  near("M tokens/s", "tokens_per_s", 1e6);
+  near("million tokens per second", "tokens_per_s", 1e6);
+  near("tokens per day", "tokens_per_s", 1.0 / 86400);
+  near("B tokens per day", "tokens_per_s", 1e9 / 86400);
+  near("tokens/s/node", "tokens_per_s_per_node", 1);
+  near("tokens per GPU-hour", "tokens_per_s_per_gpu", 1.0 / 3600);
+  near("samples/min", "samples_per_s", 1.0 / 60);
+  near("examples/s", "samples_per_s", 1);
+  near("sentences/s", "samples_per_s", 1);
+  near("tokens/s/rank", "tokens_per_s_per_gpu", 1);
+  near("tokens/s/accelerator", "tokens_per_s_per_gpu", 1);
+  near("steps/hour", "iterations_per_s", 1.0 / 3600);
+  near("days per 1T tokens", "tokens_per_s", 1e12 / 86400);
+  near("days for 300B tokens", "tokens_per_s", 300e9 / 86400);
+  near("GPU-hours per 1T tokens", "tokens_per_s_per_gpu", 1e12 / 3600);
+  near("time per 100 iterations (s)", "iteration_s", 0.01);
+  for (const std::string text : {"s/batch", "batch time (s)", "step duration (s)",
+                                 "latency per iteration (s)", "end-to-end iteration time (s)"}) {
+    near(text, "iteration_s", 1);
+  }
+  near("iteration_min", "iteration_s", 60);
+  near("model FLOPs utilization", "mfu", 1);
+  near("model FLOPs utilisation (%)", "mfu", 0.01);
+  near("mfu_pct", "mfu", 0.01);
+  near("mfu_percent", "mfu", 0.01);
+  near("% of theoretical peak", "peak_share", 0.01);
+  near("GFLOP/s per GPU", "tflops_per_gpu", 1e-3);
+  near("aggregate PFLOP/s", "tflops", 1e3);
+  near("total TFLOP/s", "tflops", 1);
+  near("TFLOPS", "tflops_of_some", 1);
+  for (const std::string text : {"peak memory usage (GiB)", "memory footprint (GiB)",
+                                 "peak HBM (GiB)", "max. memory used (GiB)"}) {
+    near(text, "peak_mem_gib", 1);
+  }
+  near("Peak mem. (GB)", "peak_mem_gb", 1);
+  near("torch.cuda.max_memory_allocated (GiB)", "peak_mem_allocated_gib", 1);
+  for (const std::string text :
+       {"micro-batch time (s)", "tokens per step", "time to first token (s)", "tokens",
+        "batch size", "peak memory saved (GiB)"}) {
+    EXPECT_FALSE(metric_name(text).is_known) << text;
+  }
+}
+
+TEST(MetricTest, FiguresOfNodesAndOfAllGpus) {
+  const auto figure = [](const Changes& changes) {
+    const Measurement row = row_of(changes);
+    return std::pair(row.metric, row.value);
+  };
+  using Figure = std::pair<std::string, double>;
+  EXPECT_EQ(figure({{"measured_metric", "aggregate PFLOP/s"}, {"measured_value", "1.2"}}),
+            Figure("tflops_per_gpu", 150));
+  EXPECT_EQ(figure({{"measured_metric", "tokens/s/node"}, {"measured_value", "8000"}}),
+            Figure("tokens_per_s_per_gpu", 1000));
+  EXPECT_EQ(figure({{"measured_metric", "throughput"}, {"measured_value", "645k tokens/s"}}),
+            Figure("tokens_per_s", 645'000));
+  EXPECT_EQ(figure({{"measured_metric", "tokens/s"}, {"measured_value", "645k tokens/s"}}),
+            Figure("tokens_per_s", 645'000));
+  EXPECT_EQ(figure({{"measured_metric", "% of peak"}, {"measured_value", "50"}}),
+            Figure("tflops_per_gpu", 156));
+  // An A100 computes 312 TFLOP/s in 16 bits.
+  EXPECT_EQ(figure({{"measured_metric", "TFLOP/s"}, {"measured_value", "150"}}),
+            Figure("tflops_per_gpu", 150));
+  EXPECT_EQ(figure({{"measured_metric", "TFLOP/s"}, {"measured_value", "1200"}}),
+            Figure("tflops_per_gpu", 150));
+  EXPECT_THAT(row_of({{"measured_metric", "TFLOP/s"}, {"measured_value", "1200"}}).remarks,
+              ::testing::Contains("measured 1200 TFLOP/s as of all 8 GPUs"));
+  EXPECT_EQ(
+      row_of(
+          {{"measured_metric", "tokens/s/node"}, {"measured_value", "8000"}, {"gpus_per_node", ""}})
+          .unknown,
+      "tokens_per_s_per_node without gpus_per_node");
+}
+
+TEST(MetricTest, FiguresOfNoUnitAreToldByTheirSize) {
+  EXPECT_THAT(predicted({{"measured_value", "200000"}}).skipped_because,
+              HasSubstr("compute less than 0.01 % of what their peak rate does"));
+  EXPECT_EQ(predicted({{"measured_value", "200"}}).skipped_because, "");
+}
+
 }  // namespace
 }  // namespace orrery::studies

@@ -130,5 +130,13 @@ TEST(OverlapWords, RemarksOfShardedParameters) {
   EXPECT_FALSE(sharded("overlap_comm=false").overlap_grad_reduce);
 }
 
+// Longer and shorter than what a string holds in itself.
+TEST(OverlapWords, NotesThatTurnAllOfItOffAreNamed) {
+  for (const char* notes : {"no comm overlap", "overlap disabled", "communication overlap disabled",
+                            "long words before it; communication overlap disabled"}) {
+    EXPECT_EQ(unread_overlap(row_of({{"notes", notes}})).size(), 1U) << notes;
+  }
+}
+
 }  // namespace
 }  // namespace orrery::studies

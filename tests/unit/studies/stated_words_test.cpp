@@ -374,6 +374,8 @@ TEST(StatedWords, GpusByTheirModel) {
     EXPECT_EQ(stated_gpu(unknown), "") << unknown;
   }
   EXPECT_EQ(topologies::stated_gigabytes("A100 64 GB"), 64);
+  EXPECT_EQ(topologies::stated_gigabytes("A100-80G"), 80);
+  EXPECT_EQ(topologies::stated_gigabytes("a3-highgpu-8g"), 0);  // its GPUs
   EXPECT_THAT(predicted({{"gpu", "A100-64GB-SXM"}}).assumed,
               Contains("GPU A100-64GB-SXM as a100-sxm4-80gb"));
   const auto memory = [](const std::string& gpu) {

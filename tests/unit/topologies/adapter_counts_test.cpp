@@ -57,6 +57,20 @@ TEST(AdapterCounts, OfOtherClauses) {
   EXPECT_FALSE(names_adapters_behind("Gb/s, NICs"));
 }
 
+TEST(AdapterCounts, WordsForTheirKindStandBetween) {
+  for (const std::string kind : {"RoCE", "RDMA", "InfiniBand", "Mellanox", "Mellanox RoCE"}) {
+    EXPECT_EQ(adapters_named("4 " + kind + " NICs, 100 Gb/s each"), 4) << kind;
+  }
+  for (const std::string text :
+       {"8 GPUs, RoCE NICs", "NVLink 4, RoCE NICs", "PCIe gen 4, RoCE NICs",
+        "4 of its own very fast NICs", "400G RoCE NICs", "4 RoCE NICs per GPU"}) {
+    EXPECT_EQ(adapters_named(text), 0) << text;
+  }
+  EXPECT_TRUE(names_adapters_behind("Gb/s NICs per node"));
+  EXPECT_TRUE(names_adapters_behind("G RoCE NICs per server"));
+  EXPECT_FALSE(names_adapters_behind("Gb/s NICs per GPU"));
+}
+
 TEST(AdapterCounts, BehindARate) {
   EXPECT_EQ(adapters_behind("Gb/s x4"), 4);
   EXPECT_EQ(adapters_behind("-11 x4"), 4);

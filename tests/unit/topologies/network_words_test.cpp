@@ -43,8 +43,17 @@ TEST(NetworkWords, AdaptersOfOtherClauses) {
     EXPECT_EQ(adapters_in(words), Adapters(4, 200)) << words;
   }
   // It may be the rate of all four.
-  EXPECT_EQ(adapters_in("4 HCAs/node, 200 Gb/s"), Adapters(0, 200));
-  EXPECT_TRUE(parse_network("4 HCAs/node, 200 Gb/s")->unread_count);
+  EXPECT_EQ(adapters_in("4 HCAs, 200 Gb/s"), Adapters(0, 200));
+  EXPECT_TRUE(parse_network("4 HCAs, 200 Gb/s")->unread_count);
+}
+
+TEST(NetworkWords, ClausesThatCountTheAdaptersOfANode) {
+  EXPECT_EQ(adapters_in("1 NIC per node, 200 Gb/s"), Adapters(1, 200));
+  EXPECT_EQ(adapters_in("4 HCAs/node, 200 Gb/s"), Adapters(4, 200));
+  EXPECT_EQ(adapters_in("4 NICs/node (25 GB/s)"), Adapters(4, 200));
+  EXPECT_EQ(adapters_in("200 Gb/s; three NICs per server"), Adapters(3, 200));
+  EXPECT_EQ(adapters_in("4 NICs per node, 800 Gb/s per node"), Adapters(4, 200));
+  EXPECT_EQ(adapters_in("4 NICs per node in use, 200 Gb/s"), Adapters(0, 200));
 }
 
 TEST(NetworkWords, GenerationsAreOfAPort) {
@@ -70,7 +79,10 @@ TEST(NetworkWords, AdaptersThatGpusShare) {
   for (const char* words :
        {"one NDR NIC per 2 GPUs", "one 400 Gb/s NIC per two GPUs", "400 Gb/s per 2 GPUs",
         "one NIC per 2 GPUs, 400 Gb/s", "400 Gb/s per pair of GPUs", "400 Gb/s per GPU pair",
-        "400 Gb/s/2 GPUs", "2 NDR NICs per 4 GPUs", "NDR per 2 GPUs (400 Gb/s)"}) {
+        "400 Gb/s/2 GPUs", "2 NDR NICs per 4 GPUs", "NDR per 2 GPUs (400 Gb/s)",
+        "two GPUs share a 400 Gb/s NIC", "two GPUs share one 400 Gb/s NIC", "400 Gb/s, 2 GPUs/NIC",
+        "400 Gb/s NDR, 2 GPUs per NIC", "2 GPUs of a node share one HCA, NDR",
+        "NDR, one NIC per 2 GPUs"}) {
     const auto network = parse_network(words);
     ASSERT_TRUE(network.has_value()) << words;
     EXPECT_EQ(network->of, RateOf::Gpu) << words;
@@ -82,6 +94,10 @@ TEST(NetworkWords, AdaptersThatGpusShare) {
   EXPECT_EQ(parse_network("400 Gb/s per-GPU")->gpus_each, 1);
   EXPECT_EQ(parse_network("400 Gb/s per-GPU")->of, RateOf::Gpu);
   EXPECT_EQ(adapters_in("4x HDR (1 per 2 GPUs)"), Adapters(4, 200));
+  EXPECT_EQ(adapters_in("IB 4xHDR (2 GPUs share one NIC)"), Adapters(4, 200));
+  EXPECT_EQ(parse_network("100G RoCE, 2 GPUs per NIC")->link, "roce");
+  EXPECT_NE(parse_network("8 GPUs per node with NICs, 200 Gb/s")->of, RateOf::Gpu);
+  EXPECT_EQ(parse_network("2 GPUs per NIC, 800 Gb/s per node")->of, RateOf::Node);
   EXPECT_NE(parse_network("400 Gb/s per 8-GPU node")->of, RateOf::Gpu);
   EXPECT_NE(parse_network("400 Gb/s per 8 GPU node")->of, RateOf::Gpu);
 }

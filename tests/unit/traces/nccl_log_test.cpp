@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "traces/nccl_log.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -157,6 +158,52 @@ TEST(NcclLog, ReadsEveryPublishedSample) {
   }
   EXPECT_EQ(files, 146U);
   EXPECT_EQ(rows, 4833U);
+}
+
+// A table of two rows, each line behind what a launcher or collector writes before it.
+NcclLog read_behind(const std::string& before) {
+  return parse_nccl_log(fmt::format("{0}{1}{0}   8 2 float sum 0 5.0 0 0\n"
+                                    "{0}   16 4 float sum 0 5.0 0 0\n",
+                                    before, kHeader),
+                        "log");
+}
+
+TEST(NcclLog, LaunchersAndCollectorsWriteBeforeEveryLine) {
+  for (const char* before :
+       {"", "[0] ", "[default0]:", "node0: ", "3: ", "[1,0]<stdout>:", "[2024-05-01 10:00:00] ",
+        "2024-05-01T10:00:00.123Z stdout F ", "Mon Nov 30 01:02:03 2026[1,0]<stdout>:", "\x1b[32m",
+        "\x1b[1;31m[0] \x1b[0m"}) {
+    EXPECT_EQ(read_behind(before).rows.size(), 2U) << before;
+  }
+}
+
+// Of half the rows, too: none is passed over.
+TEST(NcclLog, RowsBehindOtherWordsAreNotPassedOver) {
+  const std::string begin = std::string(kHeader) + "8 2 float sum 0 5.0 0 0\n";
+  EXPECT_EQ(parse_nccl_log(begin + "\x1b[32m16 4 float sum 0 5.0 0 0\x1b[0m\n", "log").rows.size(),
+            2U);
+  for (const char* other :
+       {"node0: 16 4 float sum 0 5.0 0 0", "some words 16 4 float sum 0 5.0 0 0",
+        "[1] 16 4 float sum 0 5.0 0 0"}) {
+    EXPECT_THROW(parse_nccl_log(begin + other + "\n", "log"), Error) << other;
+  }
+  EXPECT_EQ(parse_nccl_log(begin + "node1: training 12 13 of 15 at 7\n", "log").rows.size(), 1U);
+}
+
+TEST(NcclLog, SaysWhichNetworkNcclUses) {
+  const auto network = [](const std::string& lines) {
+    return parse_nccl_log(lines + kHeader + "8 2 float sum 0 5.0 0 0\n", "log").network;
+  };
+  EXPECT_EQ(network(""), "");
+  EXPECT_EQ(network("n0:1:1 [0] NCCL INFO NET/IB : No device found.\n"
+                    "n0:1:1 [0] NCCL INFO NET/Socket : Using [0]eth0:10.0.0.1<0>\n"
+                    "n0:1:1 [0] NCCL INFO Using network Socket\n"),
+            "Socket");
+  EXPECT_EQ(
+      network("n0:1:1 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:10.0.0.1<0>\n"
+              "n0:1:1 [0] NCCL INFO Bootstrap : Using eth0:10.0.0.1<0>\n"),
+      "IB");
+  EXPECT_EQ(network("Using network Socket\n"), "");
 }
 
 }  // namespace

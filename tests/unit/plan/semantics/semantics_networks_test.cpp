@@ -9,34 +9,11 @@
 #include "plan/block/layout_check.hpp"
 #include "plan/stages.hpp"
 #include "tests/unit/plan/semantics/interpreter_backward.hpp"
+#include "tests/unit/plan/semantics/tiny_networks.hpp"
 #include "tests/unit/plan/volume_fixture.hpp"
 
 namespace orrery::plan::semantics {
 namespace {
-
-models::NetworkSpec tiny_layers(models::Family family) {
-  models::NetworkSpec spec;
-  spec.name = "tiny";
-  spec.family = family;
-  spec.layers = 2;
-  spec.hidden = 8;
-  spec.heads = 4;
-  spec.kv_heads = 4;
-  spec.head_dim = 2;
-  spec.ffn_hidden = 8;
-  spec.vocab = 8;
-  spec.sequence = 4;
-  if (family == models::Family::Llama) {
-    spec.norm = models::NormKind::RmsNorm;
-    spec.activation = models::Activation::SwiGlu;
-    spec.position = models::PositionKind::Rotary;
-    spec.tied_embeddings = false;
-    spec.attention_bias = false;
-    spec.attention_output_bias = false;
-    spec.mlp_bias = false;
-  }
-  return spec;
-}
 
 struct KindOfLayer {
   std::string name;
@@ -44,25 +21,25 @@ struct KindOfLayer {
 };
 
 std::vector<KindOfLayer> kinds() {
-  models::NetworkSpec latent = tiny_layers(models::Family::Llama);
+  models::NetworkSpec latent = tiny(models::Family::Llama);
   latent.mla = {.q_lora_rank = 4,
                 .kv_lora_rank = 4,
                 .qk_nope_head_dim = 2,
                 .qk_rope_head_dim = 2,
                 .v_head_dim = 2};
-  models::NetworkSpec grouped = tiny_layers(models::Family::Llama);
+  models::NetworkSpec grouped = tiny(models::Family::Llama);
   grouped.kv_heads = 2;
-  models::NetworkSpec one_key = tiny_layers(models::Family::Llama);
+  models::NetworkSpec one_key = tiny(models::Family::Llama);
   one_key.kv_heads = 1;
   one_key.attention_bias = true;
-  models::NetworkSpec normed = tiny_layers(models::Family::Llama);
+  models::NetworkSpec normed = tiny(models::Family::Llama);
   normed.qk_norm = true;
   normed.sandwich_norm = true;
-  models::NetworkSpec beside = tiny_layers(models::Family::Gpt);
+  models::NetworkSpec beside = tiny(models::Family::Gpt);
   beside.parallel_block = true;
   models::NetworkSpec latent_experts = latent;
   latent_experts.moe = {.experts = 4, .top_k = 2, .ffn_hidden = 4, .shared_ffn_hidden = 4};
-  models::NetworkSpec cross = tiny_layers(models::Family::T5);
+  models::NetworkSpec cross = tiny(models::Family::T5);
   cross.encoder_layers = 2;
   models::NetworkSpec relative = cross;
   relative.position = models::PositionKind::RelativeBias;

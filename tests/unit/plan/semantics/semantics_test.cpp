@@ -8,6 +8,7 @@
 
 #include "plan/block/cut_order.hpp"
 #include "tests/unit/plan/semantics/interpreter_backward.hpp"
+#include "tests/unit/plan/semantics/tiny_networks.hpp"
 #include "tests/unit/plan/volume_fixture.hpp"
 
 namespace orrery::plan::semantics {
@@ -15,32 +16,10 @@ namespace {
 
 constexpr double kTolerance = 1e-9;
 
-models::NetworkSpec tiny() {
-  models::NetworkSpec spec;
-  spec.name = "tiny";
-  spec.layers = 2;
-  spec.hidden = 8;
-  spec.heads = 4;
-  spec.kv_heads = 4;
-  spec.head_dim = 2;
-  spec.ffn_hidden = 8;
-  spec.vocab = 8;
-  spec.sequence = 4;
-  return spec;
-}
-
 models::Network tiny_gpt() { return models::build_network(tiny(), "test"); }
 
 models::Network tiny_llama(bool experts) {
-  models::NetworkSpec spec = tiny();
-  spec.family = models::Family::Llama;
-  spec.norm = models::NormKind::RmsNorm;
-  spec.activation = models::Activation::SwiGlu;
-  spec.position = models::PositionKind::Rotary;
-  spec.tied_embeddings = false;
-  spec.attention_bias = false;
-  spec.attention_output_bias = false;
-  spec.mlp_bias = false;
+  models::NetworkSpec spec = tiny(models::Family::Llama);
   if (experts) {
     spec.moe.experts = 4;
     spec.moe.top_k = 2;
