@@ -155,6 +155,7 @@ int plan_serving(plan::Plan base, const ServeOptions& options, search::ServingSe
   auto serving = std::make_shared<plan::Serving>();
   serving->requests = plan::load_requests(options.requests);
   base.sequence = plan::longest_request(plan::generate_requests(serving->requests));
+  plan::check_generates_text(base.network.spec, "serving plan");
   models::check_positions(base.network.spec, base.sequence, options.requests);
   base.serving = std::move(serving);
   if (!options.first_token_limit.empty()) {

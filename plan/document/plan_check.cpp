@@ -186,15 +186,7 @@ class Checker {
   }
 
   void check_serving() const {
-    const models::NetworkSpec& spec = plan_.network.spec;
-    const bool decodes = spec.family == models::Family::Gpt || spec.family == models::Family::Llama;
-    if (spec.encoder.layers > 0) {
-      fail(fmt::format("{} has an encoder, which is not modelled for serving", spec.name));
-    }
-    if (!decodes || !spec.causal) {
-      fail(fmt::format("{} does not generate text token by token, so it cannot serve requests",
-                       spec.name));
-    }
+    check_generates_text(plan_.network.spec, where_);
     if (plan_.chunks != 1 || !plan_.packs.empty()) {
       fail("a serving plan has one model chunk a stage, and no packs",
            fmt::format("leave out \"{}\"", plan_.chunks != 1 ? "chunks" : "packs"));

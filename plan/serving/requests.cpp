@@ -308,6 +308,20 @@ std::vector<Request> generate_requests(const RequestSpec& spec) {
   return requests;
 }
 
+void check_generates_text(const models::NetworkSpec& network, const std::string& where) {
+  const bool decodes =
+      network.family == models::Family::Gpt || network.family == models::Family::Llama;
+  if (network.encoder.layers > 0) {
+    bad_input(where,
+              fmt::format("{} has an encoder, which is not modelled for serving", network.name));
+  }
+  if (!decodes || !network.causal) {
+    bad_input(where,
+              fmt::format("{} does not generate text token by token, so it cannot serve requests",
+                          network.name));
+  }
+}
+
 std::int64_t longest_request(const std::vector<Request>& requests) {
   std::int64_t longest = 0;
   for (const Request& request : requests) {

@@ -15,6 +15,7 @@
 #include "base/json.hpp"
 #include "base/json_reader.hpp"
 #include "base/sim_time.hpp"
+#include "models/network.hpp"
 
 namespace orrery::plan {
 
@@ -110,5 +111,8 @@ Json to_json(const ServingOptions& options);
 std::vector<Request> generate_requests(const RequestSpec& spec);
 // Most tokens a request ever holds: prompt + output.
 std::int64_t longest_request(const std::vector<Request>& requests);
+
+// Error(BadInput), citing `where`, for networks that do not generate text token by token.
+void check_generates_text(const models::NetworkSpec& network, const std::string& where);
 
 }  // namespace orrery::plan

@@ -144,7 +144,7 @@ std::string_view without_noun(std::string_view cell, std::string_view column) {
     if (column == counter && to_lower(cell).ends_with(noun)) {
       cell.remove_suffix(noun.size());
       cell.remove_suffix(noun == "way" && cell.ends_with('-') ? 1 : 0);
-      return trim(cell);
+      return without_count_words(trim(cell), column);  // "1 sample per GPU"
     }
   }
   return without_count_words(cell, column);
