@@ -267,7 +267,7 @@ std::string check_one_replica(const ScheduleParams& params);
 std::string check_equal_replicas(const ScheduleParams& params);  // all stages on as many devices
 std::string check_own_iterations(const ScheduleParams& params);
 std::string check_no_rollbacks(const ScheduleParams& params);
-// One parameter, called `what`, within a bound; a product of some, named `why`; the warm-up from 0
+// One parameter, called `what`, within a bound; a product of some, after `why`; the warm-up from 0
 // to `most`, with its meaning.
 std::string check_at_most(int value, int most, std::string_view what);
 std::string check_at_least(int value, int least, std::string_view what);

@@ -22,7 +22,7 @@ std::string check_helix_parts(const ScheduleParams& params) {
   }
   return fmt::format("stages x (2 stages x chunks + 1) must be at most {}, not {}: set {} to {}",
                      kMaxVirtualStages, parts, chunks > 0 ? "chunks" : "stages",
-                     chunks > 0 ? chunks : stages);
+                     chunks > 0 ? chunks : std::max<std::int64_t>(stages, 1));
 }
 
 }  // namespace orrery::sim

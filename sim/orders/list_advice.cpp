@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -13,12 +14,16 @@
 #include "sim/orders/document_lists.hpp"
 #include "sim/pipeline/pass_inputs.hpp"
 #include "sim/pipeline/pipeline.hpp"
+#include "sim/pipeline/share_costs.hpp"
 
 namespace orrery::sim {
 namespace {
 
+constexpr const char* kGeneral = "list what is waited for earlier";
 constexpr std::size_t kMostTried = 64;  // moves, one instead of another
 constexpr int kMostMoves = 4;           // one after another
+// Passes of all lists that are tried: about two seconds.
+constexpr std::int64_t kMostPasses = 20'000'000;
 
 // Passes joined with each other: [begin, end) of a device's list.
 struct Block {
@@ -230,10 +235,14 @@ std::string move_text(const PipelineOrder& order, const Move& move) {
 std::string list_advice(const PipelineOrder& order) {
   PipelineOrder moved = order;
   std::string text;
+  std::int64_t left = kMostPasses / std::max<std::int64_t>(num_passes(order), 1);  // lists to try
   for (int k = 0; k < kMostMoves; ++k) {
     std::optional<Move> best;
     std::size_t most = 0;
     for (const Move& move : Runner(moved).moves()) {
+      if (left-- == 0) {
+        return kGeneral;
+      }
       PipelineOrder tried = moved;
       make(move, tried);
       const std::size_t done = Runner(tried).passes_done();
@@ -251,7 +260,7 @@ std::string list_advice(const PipelineOrder& order) {
       return text;
     }
   }
-  return "list what is waited for earlier";
+  return kGeneral;
 }
 
 }  // namespace orrery::sim

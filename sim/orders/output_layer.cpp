@@ -110,6 +110,7 @@ std::string check_vocabulary(const ScheduleParams& params) {
   const bool known = params.chunks == 1 || params.chunks == 2;
   return first_broken(
       {check_basics(params), check_own_warm_up(params), check_looks(params, 1),
+       params.chunks == 2 ? check_pattern_slots(params, 1) : "",
        known ? ""
              : fmt::format("one chunk (1f1b) or two (v-half) are required, not {}: set chunks "
                            "to 2",

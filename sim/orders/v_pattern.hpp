@@ -26,6 +26,9 @@ using VBlock = std::array<int, 4>;
 // Two chunks; warm-up 0 reorders warm-up and cool-down, 1 keeps the plain pattern.
 std::string check_v_pattern(const ScheduleParams& params);
 
+// Whether so many patterns are made in less than about 20 s.
+std::string check_pattern_slots(const ScheduleParams& params, int patterns);
+
 PipelineOrder v_pattern(const ScheduleParams& params, const std::vector<VBlock>& blocks,
                         bool reorder);
 

@@ -13,8 +13,9 @@
 namespace orrery::sim {
 namespace {
 
-constexpr std::int64_t kPassesTried = 40'000'000;  // in all, of all tries
-constexpr std::int64_t kFewestTries = 64;
+// Forwards of the tries for one change, and of those for several: about half a second.
+constexpr std::int64_t kForwardsTried = 40'000'000;
+constexpr std::int64_t kFewestTries = 8;  // at any size
 
 class WarmUps {
  public:
@@ -22,7 +23,8 @@ class WarmUps {
       : rule_(rule),
         params_(params),
         all_(std::int64_t{params.micro_batches} * params.slices * params.chunks),
-        tries_(std::max(kFewestTries, kPassesTried / (all_ * params.stages))) {
+        tries_of_each_(std::max(kFewestTries, kForwardsTried / (all_ * params.stages))),
+        tries_(tries_of_each_) {
     std::size_t own = 0;  // devices with one of their own
     for (const DeviceOverride& one : rule.overrides) {
       own += one.warm_up ? 1 : 0;
@@ -88,7 +90,7 @@ class WarmUps {
         for (const std::int64_t forwards : {written(place) + far, written(place) - far}) {
           ScheduleDescription changed = rule_;
           set(changed, place, forwards);
-          if (forwards >= 1 && forwards <= all_ && runs(changed)) {
+          if (forwards >= 1 && forwards <= all_ && tries_ > 0 && runs(changed)) {
             return "set " + text(place, forwards);
           }
         }
@@ -97,25 +99,18 @@ class WarmUps {
     return "";
   }
 
-  // All at the most, which run if any do, then each as near to what is written as the others let.
+  // All raised to the least that lets them run, then each as near to what is written as the others
+  // let.
   std::string change_several() {
-    tries_ = std::max(tries_, kFewestTries);
-    ScheduleDescription changed = rule_;
-    for (const int place : places_) {
-      set(changed, place, all_);
-    }
-    if (!runs(changed)) {
+    tries_ = tries_of_each_;
+    std::optional<ScheduleDescription> changed = raised();
+    if (!changed) {
       return "";
     }
     std::string texts;
     for (auto place = places_.rbegin(); place != places_.rend(); ++place) {
-      ScheduleDescription nearer = changed;
-      std::int64_t forwards = written(*place);
-      for (set(nearer, *place, forwards); forwards < all_ && tries_ > 0 && !runs(nearer);) {
-        set(nearer, *place, ++forwards);
-      }
-      forwards = tries_ > 0 ? forwards : all_;
-      set(changed, *place, forwards);
+      const std::int64_t forwards = nearest(*changed, *place);
+      set(*changed, *place, forwards);
       if (forwards != written(*place)) {
         texts += (texts.empty() ? "set " : " and ") + text(*place, forwards);
       }
@@ -123,9 +118,42 @@ class WarmUps {
     return texts;
   }
 
+  std::optional<ScheduleDescription> raised() {
+    const auto to = [&](std::int64_t least) {
+      ScheduleDescription changed = rule_;
+      for (const int place : places_) {
+        set(changed, place, std::max(least, written(place)));
+      }
+      return runs(changed) ? std::optional(changed) : std::nullopt;
+    };
+    for (std::int64_t least = 2; least < all_ && tries_ > 0; ++least) {
+      if (auto changed = to(least)) {
+        return changed;
+      }
+    }
+    return to(all_);
+  }
+
+  // Of a rule that runs: halfway to what does not, again and again.
+  std::int64_t nearest(ScheduleDescription rule, int place) {
+    std::int64_t near = written(place);
+    std::int64_t far = depth(rule, place).forwards;
+    set(rule, place, near);
+    if (near == far || (tries_ > 0 && runs(rule))) {
+      return near;
+    }
+    while (near + 1 < far && tries_ > 0) {
+      const std::int64_t middle = near + (far - near) / 2;
+      set(rule, place, middle);
+      (runs(rule) ? far : near) = middle;
+    }
+    return far;
+  }
+
   ScheduleDescription rule_;
   const ScheduleParams& params_;
-  std::int64_t all_;  // forwards of a device
+  std::int64_t all_;            // forwards of a device
+  std::int64_t tries_of_each_;  // for one change, and for several
   std::int64_t tries_;
   std::vector<int> places_;  // of warm-ups
 };

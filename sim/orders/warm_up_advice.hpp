@@ -10,7 +10,7 @@
 namespace orrery::sim {
 
 // Of a rule with a warm-up for which try_rule finds nothing. Warm-ups are tried one by one, as many
-// as take about a second; several change where one is not enough.
+// as take about a second, or few of the largest sizes; several change where one is not enough.
 std::string warm_up_advice(const ScheduleDescription& rule, const ScheduleParams& params);
 
 }  // namespace orrery::sim

@@ -20,22 +20,22 @@ namespace orrery::sim {
 namespace {
 
 constexpr std::size_t kOfEachBound = 6;
+constexpr int kFewestTried = 10;
 
 std::string check(const ScheduleParams& params) {
   ScheduleParams without = params;
   without.cap = 0;
-  return first_broken(
-      {check_v_pattern(without), check_cap(params, least_v_peak(params.stages) / 2)});
+  return first_broken({check_v_pattern(without), check_pattern_slots(params, kFewestTried),
+                       check_cap(params, least_v_peak(params.stages) / 2)});
 }
 
-// Patterns that are made at most: for few stages those of every bound, for many as many as take a
-// tenth of a second.
+// Patterns that are made at most: for few stages those of every bound, for more as many as take a
+// tenth of a second, and for many the fewest, which take seconds.
 std::size_t most_tried(const ScheduleParams& params) {
   constexpr std::int64_t kUnits = 60'000;  // of a device, with those that move past each other
-  constexpr std::int64_t kAtLeast = 10;
   const std::int64_t stages = params.stages;
-  return static_cast<std::size_t>(
-      std::max(kUnits / (stages * (params.micro_batches + 2 * stages)), kAtLeast));
+  return static_cast<std::size_t>(std::max(kUnits / (stages * (params.micro_batches + 2 * stages)),
+                                           std::int64_t{kFewestTried}));
 }
 
 // Makes patterns until none can be shorter.

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "base/random.hpp"
 #include "sim/orders/schedule_rule.hpp"
 #include "sim/pipeline/pipeline.hpp"
 
@@ -102,13 +103,31 @@ std::vector<PassTimes> unequal_times(int stages) {
   return times;
 }
 
+// Every pass up to a tenth more or less than the mean, on its own: few decisions come again.
+std::vector<PassTimes> jittered_times(int stages) {
+  Random random(1);
+  const auto about = [&](std::int64_t mean) {
+    const std::int64_t tenth = mean / 10;
+    return SimTime{mean - tenth +
+                   static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(2 * tenth)))};
+  };
+  std::vector<PassTimes> times;
+  for (int s = 0; s < stages; ++s) {
+    times.push_back({about(1'000'000), about(1'030'000), about(890'000), SimTime{20'000}});
+  }
+  return times;
+}
+
+using TimesOf = std::vector<PassTimes> (*)(int stages);
+
 // Every registered schedule with numbers that it takes, on so many stages; a pass is an item.
-// Schedules that plan with times also for unequal stages, with `chunks` if they have any.
-void any_order(benchmark::State& state, bool unequal, int most_chunks) {
+// Schedules that plan with times also for stages with times of their own, with `chunks` if they
+// have any.
+void any_order(benchmark::State& state, TimesOf times_of, int most_chunks) {
   const Schedule& schedule = *schedule_table()[static_cast<std::size_t>(state.range(0))];
   ScheduleParams params{static_cast<int>(state.range(1)), 256, 1, 0};
   const bool has_chunks = schedule.traits.uses_chunks || most_chunks == 1;
-  if (unequal && !(schedule.traits.uses_times && has_chunks)) {
+  if (times_of != nullptr && !(schedule.traits.uses_times && has_chunks)) {
     state.SkipWithError("does not plan with times, or has no chunks");
     return;
   }
@@ -120,10 +139,10 @@ void any_order(benchmark::State& state, bool unequal, int most_chunks) {
       }
     }
   }
-  if (unequal) {
+  if (times_of != nullptr) {
     params.chunks =
         schedule.traits.uses_chunks ? std::max(params.chunks, most_chunks) : params.chunks;
-    params.times = unequal_times(params.stages * params.chunks);
+    params.times = times_of(params.stages * params.chunks);
   }
   if (!schedule.check(params).empty()) {
     state.SkipWithError("none of the numbers tried are allowed");
@@ -161,9 +180,11 @@ void all_schedules(benchmark::internal::Benchmark* benchmark) {
       ->Unit(benchmark::kMicrosecond);
 }
 
-BENCHMARK_CAPTURE(any_order, equal, false, 1)->Apply(all_schedules);
-BENCHMARK_CAPTURE(any_order, unequal, true, 1)->Apply(all_schedules);
-BENCHMARK_CAPTURE(any_order, unequal_two_chunks, true, 2)->Apply(all_schedules);
+BENCHMARK_CAPTURE(any_order, equal, nullptr, 1)->Apply(all_schedules);
+BENCHMARK_CAPTURE(any_order, unequal, unequal_times, 1)->Apply(all_schedules);
+BENCHMARK_CAPTURE(any_order, unequal_two_chunks, unequal_times, 2)->Apply(all_schedules);
+BENCHMARK_CAPTURE(any_order, jittered, jittered_times, 1)->Apply(all_schedules);
+BENCHMARK_CAPTURE(any_order, jittered_two_chunks, jittered_times, 2)->Apply(all_schedules);
 BENCHMARK(greedy_rule)->ArgsProduct({{1, 2}, {0, 1}, {16, 64}})->Unit(benchmark::kMicrosecond);
 BENCHMARK(pipeline_order)->Apply(shapes)->Unit(benchmark::kMicrosecond);
 BENCHMARK(pipeline_order)->Apply(generators)->Unit(benchmark::kMicrosecond);

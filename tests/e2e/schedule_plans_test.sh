@@ -119,6 +119,23 @@ rejects 2 'this network has an encoder' $behind_encoder --schedule seq1f1b
 rejects 2 'gradients run through one chain' $behind_encoder --schedule layerpipe --allow asynchronous
 rejects 2 'below the minimum: set activation_cap to 4' schedule zb-v --plan chain.json --cap 1
 
+# Without --chunks flexpipe takes the faster of one chunk and two, no slower than lists at its cap.
+time_of() { # SCHEDULE OPTION...
+  expect 0 schedule "$1" --plan plain.json --json "${@:2}"
+  value_of stdout iteration_time_s
+}
+for case in v-half:3:2 1f1b:4:1; do
+  IFS=: read -r name cap chunks <<<"$case"
+  lists=$(time_of "$name")
+  one=$(time_of flexpipe --cap "$cap" --chunks 1)
+  two=$(time_of flexpipe --cap "$cap" --chunks 2)
+  own=$(time_of flexpipe --cap "$cap")
+  grep -q "\"chunks\": $chunks," stdout || fail "flexpipe at cap $cap: $(grep chunks stdout)"
+  awk -v own="$own" -v one="$one" -v two="$two" -v lists="$lists" \
+    'BEGIN { exit !(own > 0 && own <= one && own <= two && own <= lists && one != two) }' ||
+    fail "flexpipe at cap $cap takes $own s, with chunks $one and $two s, $name $lists s"
+done
+
 # A cascade is no chain of stages; the best plan of all is no slower than that of both directions.
 expect 0 plan cascade.json hgx-h100:1 --batch 32 -q --json
 best=$(value_of stdout iteration_time_s)

@@ -186,6 +186,20 @@ TEST_P(ScheduleChanges, OfTooManyPassesMeetAllConstraints) {
   }
 }
 
+// What a pattern of V takes grows with the square of the stages; v-cap makes ten at least.
+TEST(ScheduleChangesNamed, AreStagesOfPatternsThatAreSoonMade) {
+  const auto told = [](const char* name, int stages, int micro_batches) {
+    const std::string message = refusal(find_schedule(name, "test"), {stages, micro_batches, 2, 0});
+    return message.substr(std::min(message.rfind("must be at most"), message.size()));
+  };
+  EXPECT_EQ(told("v-zb", 8000, 60), "must be at most 60000000, not 128480000: set stages to 5462");
+  EXPECT_EQ(told("v-cap", 4000, 60), "must be at most 6000000, not 32240000: set stages to 1717");
+  EXPECT_EQ(told("vocab-1", 7500, 4),
+            "must be at most 60000000, not 112530000: set stages to 5476");
+  EXPECT_EQ(told("v-zb", 5462, 60), "");
+  EXPECT_EQ(told("v-cap", 1717, 60), "");
+}
+
 // Both neighbours of an odd number are even: the one is named with which nothing else changes.
 TEST(ScheduleChangesNamed, AreTheFewest) {
   const auto told = [](const char* name, int stages, int micro_batches, int chunks) {

@@ -73,6 +73,23 @@ TEST(ScheduleDeadlocks, DeadlocksOfOverridesNameTheDevice) {
             kNoDeadlock);
 }
 
+// Where one is not enough all are named that have to change, no further than needed.
+TEST(ScheduleDeadlocks, DeadlocksOfSeveralOverridesNameTheLeastOfEach) {
+  const auto rule = [](int all, int own, int last) {
+    return fmt::format(R"("placement": "loop", "traversal": "depth", "warm_up": {}, "overrides": [
+        {{"device": 1, "warm_up": {}}}, {{"device": 3, "warm_up": {}}}])",
+                       all, own, last);
+  };
+  const ScheduleParams params{4, 64, 2, 0};
+  EXPECT_THAT(deadlock_of(rule(1, 1, 1), params),
+              HasSubstr("(set warm_up of the override of device 3 to 5 and warm_up of the override "
+                        "of device 1 to 5 and warm_up to 5)"));
+  EXPECT_THAT(deadlock_of(rule(5, 2, 2), params),
+              HasSubstr("(set warm_up of the override of device 3 to 5 and warm_up of the override "
+                        "of device 1 to 5)"));
+  EXPECT_EQ(deadlock_of(rule(5, 5, 5), params), kNoDeadlock);
+}
+
 // Passes of two devices that wait for each other: the move that is named lets the lists run.
 TEST(ScheduleDeadlocks, DeadlocksOfListsNameTheMove) {
   const auto lists = [](const std::string& second) {
