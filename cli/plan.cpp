@@ -242,19 +242,20 @@ Extras extras_of(const PlanOptions& options, const plan::Plan& base, const searc
 }
 
 // No plan is reported that does not hold when it is looked at apart from the search.
-void check_answer(const search::Outcome& outcome, const PlanOptions& options) {
-  const std::string wrong = search::verify(outcome, search_options(options).jobs);
+void check_answer(const search::Outcome& outcome, const search::Options& how) {
+  const std::string wrong = search::verify(outcome, how.jobs);
   ORRERY_CHECK(wrong.empty(), wrong);
 }
 
-int report_found(const PlanOptions& options, const Searched& searched, Extras extras) {
+int report_found(const PlanOptions& options, const search::Options& how, const Searched& searched,
+                 Extras extras) {
   const search::Outcome& outcome = searched.outcome();
   const search::Found& best = *outcome.best;
-  check_answer(outcome, options);
+  check_answer(outcome, how);
   if (searched.apart) {
-    check_answer(*searched.apart, options);
+    check_answer(*searched.apart, how);
   }
-  const search::Constraints constraints = search_options(options).constraints;
+  const search::Constraints& constraints = how.constraints;
   extras.json.emplace_back("suggestions",
                            constraints.is_fixed("deduplicated_dispatch")
                                ? Json::array()
@@ -262,7 +263,7 @@ int report_found(const PlanOptions& options, const Searched& searched, Extras ex
   if (!options.restrict_files.empty()) {
     extras.json.emplace_back("restrictions", restrictions_json(constraints));
   }
-  const std::string text = searched.text() + restrictions_text(options, constraints) + extras.text;
+  const std::string text = searched.text() + restrictions_text(constraints) + extras.text;
   // A proof that was complete before Ctrl-C stands.
   const bool cut_short = outcome.interrupted || (searched.apart && searched.apart->interrupted) ||
                          extras.cut_short || (interrupted() && !best.simulation.has_interval());
@@ -343,7 +344,7 @@ int run_plan(PlanOptions options, search::Ranks* ranks) {
     if (!searched.outcome().best) {
       return report_nothing(searched, base, how, options);
     }
-    return report_found(options, searched, extras_of(options, base, how, searched, baselines));
+    return report_found(options, how, searched, extras_of(options, base, how, searched, baselines));
   });
 }
 

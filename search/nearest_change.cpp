@@ -69,11 +69,12 @@ void add(Tried<plan::Plan> tried, const std::string& change, const std::string& 
   }
 }
 
-void leave_out_fixed(const plan::Plan& base, const Options& options, NearestChanges& changes) {
+void leave_out_fixed(const plan::Plan& base, const Options& options, const Deadline& deadline,
+                     NearestChanges& changes) {
   const std::int64_t gpus = base.cluster.num_gpus();
   const std::size_t fixed = options.constraints.fixed_texts().size();
   for (std::size_t i = 0; i < fixed && !interrupted(); ++i) {
-    Effort effort(kMostWork);
+    Effort effort(kMostWork, deadline);
     const auto search_with = [&](const Constraints& constraints) {
       Options relaxed = options;
       relaxed.constraints = constraints;
@@ -90,22 +91,24 @@ void leave_out_fixed(const plan::Plan& base, const Options& options, NearestChan
   }
 }
 
-void free_reserve(const plan::Plan& base, const Options& options, NearestChanges& changes) {
+void free_reserve(const plan::Plan& base, const Options& options, const Deadline& deadline,
+                  NearestChanges& changes) {
   if (base.memory_reserve.value() > 0) {
     plan::Plan all = base;
     all.memory_reserve = ByteCount();
-    Effort effort(kMostWork);
+    Effort effort(kMostWork, deadline);
     add(first_that_fits(all, options, effort),
         fmt::format("no memory reserve instead of {}", format_bytes(base.memory_reserve.bytes())),
         "no memory reserve", changes);
   }
 }
 
-void allow_offload(const plan::Plan& base, const Options& options, NearestChanges& changes) {
+void allow_offload(const plan::Plan& base, const Options& options, const Deadline& deadline,
+                   NearestChanges& changes) {
   if (!options.constraints.allows_offload() && base.cluster.node.host_memory.value() > 0) {
     Options offloading = options;
     offloading.constraints.allow("offload");
-    Effort effort(kMostWork);
+    Effort effort(kMostWork, deadline);
     add(first_that_fits(base, offloading, effort), "--allow offload", "--allow offload", changes);
   }
 }
@@ -126,14 +129,14 @@ std::optional<plan::Plan> with_setting(const Problem& problem, const std::string
 }
 
 void more_nodes(const Problem& problem, const plan::Plan& base, const Options& options,
-                NearestChanges& changes) {
+                const Deadline& deadline, NearestChanges& changes) {
   const auto search_nodes = [&](int nodes, Effort& effort,
                                 std::uint64_t most_work) -> std::optional<Tried<plan::Plan>> {
     const auto other = with_setting(problem, fmt::format("nodes={}", nodes), base);
     return other ? std::optional(first_that_fits(*other, options, effort, most_work))
                  : std::nullopt;
   };
-  FewestNodes<plan::Plan> nodes(search_nodes, kOfNodes);
+  FewestNodes<plan::Plan> nodes(search_nodes, kOfNodes, deadline);
   nodes.look_above(base.cluster.num_nodes);
   if (const std::string open = nodes.left_open("nodes"); !open.empty()) {
     changes.left_open.push_back(open);
@@ -191,18 +194,18 @@ ByteCount least_need(const plan::Plan& base, const plan::Plan& closest) {
 }
 
 void other_gpu(const Problem& problem, const plan::Plan& base, const Options& options,
-               const Outcome& nothing, NearestChanges& changes) {
+               const Outcome& nothing, const Deadline& deadline, NearestChanges& changes) {
   const std::vector<OtherGpu> others = other_gpus(problem, base);
   std::size_t taker = 0;  // the first that takes the closest plan
   std::optional<plan::Plan> plan;
-  while (nothing.closest && taker < others.size() &&
+  while (nothing.closest && taker < others.size() && !deadline.over() &&
          !(plan = taken_over(*nothing.closest, others[taker].base, options))) {
     ++taker;
   }
   const bool is_closest = nothing.closest_by_categories && !nothing.timed_out;
   const ByteCount need = is_closest ? least_need(base, *nothing.closest) : ByteCount();
-  Effort effort(kMostWork);
-  bool open = false;
+  Effort effort(kMostWork, deadline);
+  bool open = nothing.closest && !plan && taker < others.size();
   const std::size_t end = nothing.timed_out ? 0 : plan ? taker : others.size();
   for (std::size_t index = 0; index < end; ++index) {
     const auto& [gpu, other] = others[index];
@@ -237,13 +240,14 @@ void other_gpu(const Problem& problem, const plan::Plan& base, const Options& op
 NearestChanges nearest_changes(const Problem& problem, const plan::Plan& base,
                                const Options& options, const Outcome& nothing) {
   NearestChanges changes;
+  const Deadline deadline(options, nothing.search_time);
   if (!nothing.timed_out) {
-    leave_out_fixed(base, options, changes);
-    free_reserve(base, options, changes);
-    allow_offload(base, options, changes);
-    more_nodes(problem, base, options, changes);
+    leave_out_fixed(base, options, deadline, changes);
+    free_reserve(base, options, deadline, changes);
+    allow_offload(base, options, deadline, changes);
+    more_nodes(problem, base, options, deadline, changes);
   }
-  other_gpu(problem, base, options, nothing, changes);
+  other_gpu(problem, base, options, nothing, deadline, changes);
   return changes;
 }
 

@@ -6,7 +6,8 @@
 // one with the least memory above this one's. Every change is searched until its first plan, or for
 // so much work, which is counted so that the answer is the same on every machine; what cannot hold
 // parameters and optimizer is not searched. Of GPUs first the one that takes the closest plan as it
-// is.
+// is. A time limit of the search bounds the changes, too: they have what is left of it, at least a
+// second.
 #pragma once
 
 #include <string>

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "base/interrupt.hpp"
 #include "base/quantity_text.hpp"
@@ -14,7 +15,8 @@
 namespace orrery::search {
 namespace {
 
-constexpr Seconds kLongest(60);  // on machines that are slower than any
+constexpr Seconds kLongest(60);   // on machines that are slower than any
+constexpr Seconds kLeastLeft(1);  // of a time limit that the search has used up
 constexpr std::int64_t kMostValue = std::int64_t{1} << 40;
 
 // A field as the plan has it, in the words of --fix; "" for fields that it does not have.
@@ -81,9 +83,26 @@ std::optional<std::int64_t> modulus_of(std::string_view field, const plan::Plan&
 
 }  // namespace
 
+Deadline::Deadline(const Options& options, Seconds searched) {
+  if (options.time_limit.value() > 0) {
+    const Seconds left = std::max(options.time_limit - searched, kLeastLeft);
+    end_ = std::chrono::steady_clock::now() +
+           std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+               std::chrono::duration<double>(left.value()));
+  }
+}
+
+Seconds Deadline::left() const {
+  if (!end_) {
+    return Seconds(std::numeric_limits<double>::infinity());
+  }
+  const std::chrono::duration<double> left = *end_ - std::chrono::steady_clock::now();
+  return Seconds(left.count());
+}
+
 Seconds Effort::seconds_left() const {
   const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begun_;
-  return kLongest - Seconds(spent.count());
+  return std::min(kLongest - Seconds(spent.count()), deadline_.left());
 }
 
 bool Effort::over() const { return interrupted() || left_ == 0 || seconds_left().value() <= 0; }
@@ -94,8 +113,7 @@ Options Effort::until_first_plan(Options options, std::uint64_t most_work) const
   options.proves_top = false;
   options.interval_draws = 0;
   options.most_work = std::max<std::uint64_t>(1, std::min(left_, most_work));  // 0 is no limit
-  const Seconds most = std::max(seconds_left(), Seconds(0.001));               // as well
-  options.time_limit = options.time_limit.value() > 0 ? std::min(options.time_limit, most) : most;
+  options.time_limit = std::max(seconds_left(), Seconds(0.001));               // as well
   return options;
 }
 

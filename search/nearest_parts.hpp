@@ -17,10 +17,23 @@
 
 namespace orrery::search {
 
+// When all changes together are to end.
+class Deadline {
+ public:
+  Deadline() = default;  // never
+  // What the search that found nothing has left of --time-limit, at least a second.
+  Deadline(const Options& options, Seconds searched);
+  Seconds left() const;
+  bool over() const { return left().value() <= 0; }
+
+ private:
+  std::optional<std::chrono::steady_clock::time_point> end_;
+};
+
 // What one kind of change may take.
 class Effort {
  public:
-  explicit Effort(std::uint64_t most) : left_(most) {}
+  Effort(std::uint64_t most, const Deadline& deadline) : deadline_(deadline), left_(most) {}
   // Options of a search that ends at its first plan, or after so much work.
   Options until_first_plan(Options options, std::uint64_t most_work) const;
   void spend(std::uint64_t work) { left_ -= work < left_ ? work : left_; }
@@ -30,6 +43,7 @@ class Effort {
   Seconds seconds_left() const;
 
   std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
+  Deadline deadline_;
   std::uint64_t left_;
 };
 
@@ -60,8 +74,8 @@ class FewestNodes {
   using Search =
       std::function<std::optional<Tried<AnyPlan>>(int nodes, Effort&, std::uint64_t most_work)>;
 
-  FewestNodes(Search search, const Shares& shares)
-      : search_(std::move(search)), shares_(shares), effort_(shares.all) {}
+  FewestNodes(Search search, const Shares& shares, const Deadline& deadline)
+      : search_(std::move(search)), shares_(shares), effort_(shares.all, deadline) {}
 
   void look_above(int now) {
     look_at(node_doublings(now));

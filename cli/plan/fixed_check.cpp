@@ -192,7 +192,8 @@ class FixedCheck {
     }
   }
 
-  // Where all other degrees are fixed, the replicas follow.
+  // Where all other degrees are fixed, the replicas follow. check_degrees() has refused products
+  // that do not divide the GPUs.
   void check_shares() const {
     const Product others = product_of({"tp", "cp", "pp"});
     const std::int64_t micro_batch = number("micro_batch");

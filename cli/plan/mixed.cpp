@@ -184,7 +184,7 @@ int report_nothing(const search::MixedOutcome& outcome, const plan::MixedPlan& b
   const bool stopped = interrupted() || outcome.timed_out;
   const search::MixedNearestChanges changes =
       stopped ? search::MixedNearestChanges()
-              : search::nearest_changes(problem_of(options), base, how);
+              : search::nearest_changes(problem_of(options), base, how, outcome.search_time);
   Json list = Json::array();
   std::string text;
   for (const search::MixedNearestChange& change : changes.found) {
@@ -264,7 +264,7 @@ int plan_mixed(const PlanOptions& options) {
     wrong = search::verify(outcome.alternatives[k]);
   }
   ORRERY_CHECK(wrong.empty(), wrong);
-  const std::string text = outcome_text(outcome) + restrictions_text(options, how.constraints);
+  const std::string text = outcome_text(outcome) + restrictions_text(how.constraints);
   if (options.output.json) {
     Json document = outcome_json(outcome);
     if (!options.restrict_files.empty()) {

@@ -2,10 +2,12 @@
 #include "cli/plan/options.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <initializer_list>
+#include <set>
 #include <system_error>
 
 #include "base/error.hpp"
@@ -40,9 +42,9 @@ void add_space_options(const Command& command, PlanOptions& options) {
                   "only these pipeline schedules: NAME, or a document FILE.json (repeatable)")
       .one_value_each();
   command
-      .add_option(
-          "--allow", options.allow,
-          "choices that are off by default: asynchronous, lossy, offload, operators, meshes")
+      .add_option("--allow", options.allow,
+                  fmt::format("choices that are off by default: {}",
+                              fmt::join(search::Constraints::choice_names(), ", ")))
       .one_value_each();
   command
       .add_option("--set", options.settings,
@@ -58,7 +60,8 @@ void add_end_options(const Command& command, PlanOptions& options) {
                      "stop when no plan can be faster by more than this fraction (0)");
   command.add_option(
       "--time-limit", options.time_limit,
-      "seconds, or with a unit: \"2 min\"; of --pareto that of each of its searches");
+      "seconds, or with a unit: \"2 min\"; of --pareto that of each of its searches; where nothing "
+      "fits what is left of it, at least 1 s, goes to the changes that are tried");
 }
 
 void group_plan_options(const Command& command) {
@@ -188,8 +191,12 @@ std::vector<std::string> files_read(const PlanOptions& options) {
 
 search::Options search_options(const PlanOptions& options) {
   search::Options result;
+  std::set<std::filesystem::path> read;
   for (const std::string& path : options.restrict_files) {
-    search::read_restrictions(path, result.constraints);
+    std::error_code none;  // reading it says why
+    if (read.insert(std::filesystem::weakly_canonical(path, none)).second || none) {
+      search::read_restrictions(path, result.constraints);
+    }
   }
   for (const std::string& text : options.fix) {
     result.constraints.fix(text);
@@ -211,28 +218,21 @@ search::Options search_options(const PlanOptions& options) {
   return result;
 }
 
-std::string restrictions_text(const PlanOptions& options, const search::Constraints& constraints) {
-  if (options.restrict_files.empty()) {
-    return "";
-  }
-  std::vector<std::string> places = options.restrict_files;
-  places.emplace_back("the command line");
+std::string restrictions_text(const search::Constraints& constraints) {
   std::string text;
-  for (const std::string& place : places) {
-    std::string of_place;
-    for (const search::Restriction& one : constraints.restrictions()) {
-      const bool is_there =
-          one.from.starts_with("--") ? place == places.back() : one.from.starts_with(place + ": /");
-      if (is_there) {
-        of_place += fmt::format("{}{} {}", of_place.empty() ? "" : ", ", one.kind, one.text);
-      }
+  std::string place;  // files are read before the command line
+  for (const search::Restriction& one : constraints.restrictions()) {
+    const std::string& its_place = one.file.empty() ? "the command line" : one.file;
+    if (text.empty() && one.file.empty()) {
+      return "";
     }
-    if (!of_place.empty()) {
-      text += fmt::format("{} {} ({})", text.empty() ? "The space is restricted by" : " and", place,
-                          of_place);
-    }
+    text += its_place == place ? ", "
+            : text.empty()     ? fmt::format("The space is restricted by {} (", its_place)
+                               : fmt::format(") and {} (", its_place);
+    text += one.kind + " " + one.text;
+    place = its_place;
   }
-  return text + ".\n";
+  return text.empty() ? "" : text + ").\n";
 }
 
 Json restrictions_json(const search::Constraints& constraints) {

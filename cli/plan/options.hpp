@@ -72,7 +72,7 @@ std::vector<std::string> files_read(const PlanOptions& options);
 search::Problem problem_of(const PlanOptions& options);
 search::Options search_options(const PlanOptions& options);
 // With --restrict: which restrictions of the space are whose, and their list.
-std::string restrictions_text(const PlanOptions& options, const search::Constraints& constraints);
+std::string restrictions_text(const search::Constraints& constraints);
 Json restrictions_json(const search::Constraints& constraints);
 // A remark where the profile was measured on another GPU than the cluster's.
 std::vector<std::string> foreign_profile(const plan::Plan& base);

@@ -75,11 +75,12 @@ std::int64_t gpus_of_every_node(const plan::MixedPlan& base) {
   return gpus;
 }
 
-void leave_out_fixed(const plan::MixedPlan& base, const Options& options, Changes& changes) {
+void leave_out_fixed(const plan::MixedPlan& base, const Options& options, const Deadline& deadline,
+                     Changes& changes) {
   const std::int64_t gpus = gpus_of_every_node(base);
   const std::size_t fixed = options.constraints.fixed_texts().size();
   for (std::size_t i = 0; i < fixed && !interrupted(); ++i) {
-    Effort effort(kMostOfOneKind);
+    Effort effort(kMostOfOneKind, deadline);
     const auto search_with = [&](const Constraints& constraints) {
       Options relaxed = options;
       relaxed.constraints = constraints;
@@ -95,12 +96,13 @@ void leave_out_fixed(const plan::MixedPlan& base, const Options& options, Change
   }
 }
 
-void free_reserve(const plan::MixedPlan& base, const Options& options, Changes& changes) {
+void free_reserve(const plan::MixedPlan& base, const Options& options, const Deadline& deadline,
+                  Changes& changes) {
   const ByteCount reserve = base.shape.memory_reserve;
   if (reserve.value() > 0) {
     plan::MixedPlan all = base;
     all.shape.memory_reserve = ByteCount();
-    Effort effort(kMostOfOneKind);
+    Effort effort(kMostOfOneKind, deadline);
     add(first_that_fits(all, options, effort),
         fmt::format("no memory reserve instead of {}", format_bytes(reserve.bytes())),
         "no memory reserve", changes);
@@ -123,13 +125,13 @@ std::optional<plan::MixedPlan> with_setting(const Problem& problem, const std::s
 }
 
 void more_nodes(const Problem& problem, const plan::MixedPlan& base, const topologies::Pool& pool,
-                const Options& options, Changes& changes) {
+                const Options& options, const Deadline& deadline, Changes& changes) {
   using Result = std::optional<Tried<plan::MixedPlan>>;
   const auto search_nodes = [&](int nodes, Effort& effort, std::uint64_t most_work) -> Result {
     const auto other = with_setting(problem, fmt::format("{}.nodes={}", pool.name, nodes), base);
     return other ? Result(first_that_fits(*other, options, effort, most_work)) : std::nullopt;
   };
-  FewestNodes<plan::MixedPlan> nodes(search_nodes, kOfNodes);
+  FewestNodes<plan::MixedPlan> nodes(search_nodes, kOfNodes, deadline);
   nodes.look_above(pool.cluster.num_nodes);
   if (const std::string open = nodes.left_open("nodes of " + pool.name); !open.empty()) {
     changes.left_open.push_back(open);
@@ -143,8 +145,8 @@ void more_nodes(const Problem& problem, const plan::MixedPlan& base, const topol
 }
 
 void other_gpu(const Problem& problem, const plan::MixedPlan& base, const topologies::Pool& pool,
-               const Options& options, Changes& changes) {
-  Effort effort(kMostOfOneKind);
+               const Options& options, const Deadline& deadline, Changes& changes) {
+  Effort effort(kMostOfOneKind, deadline);
   bool open = false;
   for (const topologies::Gpu& gpu : larger_gpus(pool.cluster.gpu)) {
     const auto other = with_setting(problem, fmt::format("{}.gpu={}", pool.name, gpu.name), base);
@@ -172,16 +174,17 @@ void other_gpu(const Problem& problem, const plan::MixedPlan& base, const topolo
 }  // namespace
 
 MixedNearestChanges nearest_changes(const Problem& problem, const plan::MixedPlan& base,
-                                    const Options& options) {
+                                    const Options& options, Seconds searched) {
   const std::vector<topologies::Pool>& pools = base.machine->cluster.pools;
   Changes changes;
-  leave_out_fixed(base, options, changes);
-  free_reserve(base, options, changes);
+  const Deadline deadline(options, searched);
+  leave_out_fixed(base, options, deadline, changes);
+  free_reserve(base, options, deadline, changes);
   for (const topologies::Pool& pool : pools) {
-    more_nodes(problem, base, pool, options, changes);
+    more_nodes(problem, base, pool, options, deadline, changes);
   }
   for (const topologies::Pool& pool : pools) {
-    other_gpu(problem, base, pool, options, changes);
+    other_gpu(problem, base, pool, options, deadline, changes);
   }
   return changes;
 }

@@ -22,8 +22,8 @@ struct MixedNearestChanges {
   std::vector<std::string> left_open;  // as of one kind of nodes
 };
 
-// `base` is that of a search with `options` that found nothing.
+// `base` is that of a search with `options` that found nothing, which took so long.
 MixedNearestChanges nearest_changes(const Problem& problem, const plan::MixedPlan& base,
-                                    const Options& options);
+                                    const Options& options, Seconds searched = {});
 
 }  // namespace orrery::search

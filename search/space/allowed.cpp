@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "base/error.hpp"
 #include "base/text.hpp"
@@ -14,21 +15,35 @@
 
 namespace orrery::search {
 
+std::span<const Constraints::Choice> Constraints::choices() {
+  static constexpr std::array<Choice, 5> kChoices = {{{"asynchronous", &Constraints::asynchronous_},
+                                                      {"lossy", &Constraints::lossy_},
+                                                      {"offload", &Constraints::offload_},
+                                                      {"operators", &Constraints::operators_},
+                                                      {"meshes", &Constraints::meshes_}}};
+  return kChoices;
+}
+
+std::vector<std::string> Constraints::choice_names() {
+  std::vector<std::string> names;
+  for (const Choice& choice : choices()) {
+    names.emplace_back(choice.name);
+  }
+  return names;
+}
+
 void Constraints::allow(std::string_view text, std::string_view from) {
   for (const std::string_view part : split(text, ',')) {
-    const std::string_view choice = trim(part);
-    const std::vector<std::string> known = {"asynchronous", "offload", "operators", "meshes",
-                                            "lossy"};
-    const auto found = std::find(known.begin(), known.end(), choice);
+    const std::string_view name = trim(part);
+    const std::span<const Choice> known = choices();
+    const auto found = std::find_if(known.begin(), known.end(),
+                                    [&](const Choice& choice) { return choice.name == name; });
     if (found == known.end()) {
-      bad_input(from, fmt::format("unknown choice \"{}\"", printable(choice)),
-                nearest_hint(choice, known));
+      bad_input(from, fmt::format("unknown choice \"{}\"", printable(name)),
+                nearest_hint(name, choice_names()));
     }
-    bool Constraints::*const members[] = {&Constraints::asynchronous_, &Constraints::offload_,
-                                          &Constraints::operators_, &Constraints::meshes_,
-                                          &Constraints::lossy_};
-    this->*members[found - known.begin()] = true;
-    restrictions_.push_back({"allow", *found, std::string(from)});
+    this->*found->allowed = true;
+    note("allow", std::string(name), from);
   }
 }
 

@@ -178,11 +178,29 @@ std::string Constraints::schedule_name(std::string_view text, std::string_view w
   return documents_.back()->name;
 }
 
+void Constraints::note(std::string_view kind, const std::string& text, std::string_view from) {
+  const bool known =
+      std::any_of(restrictions_.begin(), restrictions_.end(),
+                  [&](const Restriction& one) { return one.kind == kind && one.text == text; });
+  if (!known) {
+    restrictions_.push_back({std::string(kind), text, std::string(from)});
+  }
+}
+
+void Constraints::set_file(std::size_t first, const std::string& file) {
+  for (std::size_t index = first; index < restrictions_.size(); ++index) {
+    restrictions_[index].file = file;
+  }
+}
+
 void Constraints::choose_schedule(std::string_view text, std::string_view from) {
   for (const std::string_view part : split(text, ',')) {
-    chosen_.push_back(schedule_name(trim(part), from));
-    chosen_from_.emplace_back(from);
-    restrictions_.push_back({"schedule", chosen_.back(), std::string(from)});
+    const std::string name = schedule_name(trim(part), from);
+    note("schedule", name, from);
+    if (std::find(chosen_.begin(), chosen_.end(), name) == chosen_.end()) {
+      chosen_.push_back(name);
+      chosen_from_.emplace_back(from);
+    }
   }
 }
 
@@ -228,6 +246,7 @@ std::vector<Constraints::Entry> Constraints::parse(std::string_view text, std::s
 
 void Constraints::fix(std::string_view text, std::string_view from) {
   for (Entry& entry : parse(text, from)) {
+    note("fix", entry.field + "=" + entry.value, from);
     for (const Entry& known : fixed_) {
       if (known.field == entry.field && known.value != entry.value) {
         bad_input(from, known.from == from
@@ -237,8 +256,9 @@ void Constraints::fix(std::string_view text, std::string_view from) {
                                           entry.value, known.value, known.from));
       }
     }
-    restrictions_.push_back({"fix", entry.field + "=" + entry.value, entry.from});
-    fixed_.push_back(std::move(entry));
+    if (!is_fixed(entry.field)) {
+      fixed_.push_back(std::move(entry));
+    }
   }
 }
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,6 +24,7 @@ struct Restriction {
   std::string kind;
   std::string text;
   std::string from;
+  std::string file = {};  // that holds it; "" of the command line
 };
 
 class Constraints {
@@ -37,6 +39,7 @@ class Constraints {
   // "operators" tries recomputation of chosen operators, "meshes" tensor-parallel meshes of two and
   // three axes and the mix of contexts.
   void allow(std::string_view text, std::string_view from = "--allow");
+  static std::vector<std::string> choice_names();
 
   bool admits(std::string_view field, std::string_view value) const;
   bool admits(std::string_view field, std::int64_t value) const;
@@ -61,8 +64,10 @@ class Constraints {
   std::string forbidden_text(std::string_view field) const;
   Constraints without_forbidden(std::string_view field) const;
   Constraints with_forbidden_alone(std::string_view field) const;
-  // All that was asked for, in its order.
+  // All that was asked for, in its order; what was asked for several times where it stood first.
   const std::vector<Restriction>& restrictions() const { return restrictions_; }
+  // Says that the restrictions from the `first`-th on are of this file.
+  void set_file(std::size_t first, const std::string& file);
   // Error naming what no plan of any network has at once.
   void check_contradictions() const;
   // The value a number was fixed to.
@@ -95,7 +100,13 @@ class Constraints {
     std::string value;
     std::string from;
   };
+  struct Choice {
+    std::string_view name;
+    bool Constraints::*allowed;
+  };
+  static std::span<const Choice> choices();
   std::vector<Entry> parse(std::string_view text, std::string_view from);
+  void note(std::string_view kind, const std::string& text, std::string_view from);
   [[noreturn]] void refuse_both(const Entry& fixed) const;
   bool is_asynchronous(const std::string& schedule) const;
   void check_sharding() const;

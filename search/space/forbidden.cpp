@@ -39,8 +39,13 @@ void Constraints::forbid(std::string_view text, std::string_view from) {
     if (is_flag(entry.field) && !is_fixed(entry.field)) {
       fixed_.push_back({entry.field, other_value(entry.value), entry.from});
     }
-    restrictions_.push_back({"forbid", entry.field + "=" + entry.value, entry.from});
-    forbidden_.push_back(std::move(entry));
+    note("forbid", entry.field + "=" + entry.value, from);
+    const bool known = std::any_of(forbidden_.begin(), forbidden_.end(), [&](const Entry& one) {
+      return one.field == entry.field && one.value == entry.value;
+    });
+    if (!known) {
+      forbidden_.push_back(std::move(entry));
+    }
   }
 }
 

@@ -4,9 +4,10 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <functional>
 #include <utility>
 #include <vector>
+
+#include "base/text.hpp"
 
 namespace orrery::search {
 namespace {
@@ -18,17 +19,6 @@ struct DocumentEntry {
   JsonReader where;
   std::string text;
 };
-
-std::string scalar_text(const JsonReader& value) {
-  const Json& json = value.json();
-  if (json.is_string()) {
-    return value.string();
-  }
-  if (json.is_array() || json.is_object() || json.is_null()) {
-    value.fail("expected a number, a text or true or false");
-  }
-  return json.dump(-1);
-}
 
 void add_fields(const JsonReader& value, bool lists, std::vector<DocumentEntry>& entries) {
   ObjectReader object = value.object();
@@ -81,8 +71,20 @@ std::string message_of(const Error& error) {
 
 }  // namespace
 
-void read_restrictions(ObjectReader& object, Constraints& constraints, NamedBy named_by,
+std::string scalar_text(const JsonReader& value) {
+  const Json& json = value.json();
+  if (json.is_string()) {
+    return value.string();
+  }
+  if (json.is_array() || json.is_object() || json.is_null()) {
+    value.fail("expected a number, a text or true or false");
+  }
+  return json.dump(-1);
+}
+
+bool read_restrictions(ObjectReader& object, Constraints& constraints, NamedBy named_by,
                        std::string (*words)(const Error&)) {
+  bool restricts = false;
   for (const DocumentMember& member : kMembers) {
     const std::optional<JsonReader> value = object.optional(member.key);
     if (!value) {
@@ -90,6 +92,7 @@ void read_restrictions(ObjectReader& object, Constraints& constraints, NamedBy n
     }
     for (const DocumentEntry& entry : entries_of(*value, member)) {
       const std::string place = entry.where.where();
+      restricts = restricts || !trim(entry.text).empty();
       try {
         (constraints.*member.use)(entry.text, named_by == NamedBy::Option ? member.option : place);
       } catch (const Error& error) {
@@ -97,6 +100,7 @@ void read_restrictions(ObjectReader& object, Constraints& constraints, NamedBy n
       }
     }
   }
+  return restricts;
 }
 
 void read_restrictions(const std::string& path, Constraints& constraints) {
@@ -107,11 +111,12 @@ void read_restrictions(const std::string& path, Constraints& constraints) {
     object.expect_schema("orrery-restrictions", 1);
   }
   const std::size_t before = constraints.restrictions().size();
-  read_restrictions(object, constraints, NamedBy::Place, &message_of);
+  const bool restricts = read_restrictions(object, constraints, NamedBy::Place, &message_of);
   object.finish();
-  if (constraints.restrictions().size() == before) {
+  if (!restricts) {
     reader.fail("restricts nothing", "give \"fix\", \"forbid\", \"schedule\" or \"allow\"");
   }
+  constraints.set_file(before, path);
 }
 
 }  // namespace orrery::search

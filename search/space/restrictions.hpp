@@ -20,9 +20,12 @@ namespace orrery::search {
 // Whether errors about two restrictions name the options or the places in the document.
 enum class NamedBy { Option, Place };
 
-// Reads these members of an object. `words` says what an error of an option is in a document;
-// errors say where it stands.
-void read_restrictions(ObjectReader& object, Constraints& constraints, NamedBy named_by,
+// A number, a text, true or false as the command line has it.
+std::string scalar_text(const JsonReader& value);
+
+// Reads these members of an object; whether they restrict anything. `words` says what an error of
+// an option is in a document; errors say where it stands.
+bool read_restrictions(ObjectReader& object, Constraints& constraints, NamedBy named_by,
                        std::string (*words)(const Error&));
 
 // A file of nothing else (--restrict). Errors: unknown members, or none.

@@ -79,20 +79,9 @@ struct Axis {
   }
 };
 
-std::string scalar_text(const JsonReader& value) {
-  const Json& json = value.json();
-  if (json.is_string()) {
-    return value.string();
-  }
-  if (json.is_array() || json.is_object() || json.is_null()) {
-    value.fail("expected a number, a text or true or false");
-  }
-  return json.dump(-1);
-}
-
 // "40 GB" as 40 and " GB"; a number alone has no unit.
 std::pair<double, std::string> split_quantity(const JsonReader& value) {
-  const std::string text = scalar_text(value);
+  const std::string text = search::scalar_text(value);
   const std::size_t end = std::min(text.find_first_not_of("0123456789.+-eE"), text.size());
   return {
       parse_number(text.substr(0, end), value.where(), -limits::kMaxQuantity, limits::kMaxQuantity),
@@ -108,7 +97,7 @@ void read_range(ObjectReader& object, Axis& axis) {
   std::string unit;
   std::tie(axis.from, axis.unit) = split_quantity(from);
   std::tie(axis.to, unit) = split_quantity(to);
-  axis.ends = {scalar_text(from), scalar_text(to)};
+  axis.ends = {search::scalar_text(from), search::scalar_text(to)};
   if (trim(unit) != trim(axis.unit)) {
     to.fail(fmt::format("the unit \"{}\" differs from \"{}\" of \"from\"", printable(trim(unit)),
                         printable(trim(axis.unit))));
@@ -125,7 +114,7 @@ void read_range(ObjectReader& object, Axis& axis) {
 void read_values(const JsonReader& list, Axis& axis) {
   std::set<std::string> seen;
   for (const JsonReader& entry : list.array(kMaxPoints)) {
-    axis.values.push_back(scalar_text(entry));
+    axis.values.push_back(search::scalar_text(entry));
     if (!seen.insert(axis.values.back()).second) {
       entry.fail(fmt::format("the value \"{}\" stands twice", printable(axis.values.back())));
     }
@@ -231,7 +220,7 @@ void read_settings(ObjectReader& object, std::vector<std::string>& settings) {
 
 Seconds read_time_limit(const JsonReader& limit) {
   const bool scalar = limit.json().is_string() || limit.json().is_number();
-  const std::string text = scalar ? scalar_text(limit) : "";
+  const std::string text = scalar ? search::scalar_text(limit) : "";
   if (!text.empty() && text.find_first_not_of("0123456789.") == std::string::npos) {
     if (text.find_first_not_of("0.") == std::string::npos) {
       limit.fail("must be greater than zero");  // with a unit, too

@@ -24,6 +24,11 @@ expect 0 plan $tiny hgx-h100:1 --batch 16 -q -o plan.json --restrict ours.json -
 grep -qF 'The space is restricted by ours.json (fix tp=2, schedule 1f1b, forbid zero=2, forbid zero=3) and the command line (fix pp=2).' stdout ||
   fail "no word of where restrictions come from: $(cat stdout)"
 rm plan.json
+echo '{"fix": {"tp": 2}, "allow": "offload"}' >theirs.json
+expect 0 plan $tiny hgx-h100:1 --batch 16 -q -o plan.json --restrict ours.json --restrict ./ours.json --restrict theirs.json --fix tp=2
+grep -qF 'The space is restricted by ours.json (fix tp=2, schedule 1f1b, forbid zero=2, forbid zero=3) and theirs.json (allow offload).' stdout ||
+  fail "not each restriction once: $(cat stdout)"
+rm plan.json
 
 rejects 2 '--fix: tp is fixed to 4, and to 2 by ours.json: /fix/tp' plan $tiny hgx-h100:1 --batch 16 --restrict ours.json --fix tp=4
 rejects 2 'zero=2 is fixed and excluded at once, by ours.json: /forbid/zero/0' plan $tiny hgx-h100:1 --batch 16 --restrict ours.json --fix zero=2

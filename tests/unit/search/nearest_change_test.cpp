@@ -234,6 +234,20 @@ TEST(NearestChangeTest, AStoppedSearchNamesAGpuAlone) {
   EXPECT_TRUE(nearest_changes(problem, base, options, stopped).found.empty());
 }
 
+// A change is searched for what the time limit has left.
+TEST(NearestChangeTest, ATimeLimitHoldsForTheChangesToo) {
+  Options options;
+  options.time_limit = Seconds(5000);
+  EXPECT_LE(Deadline(options, Seconds(4960)).left(), Seconds(40));
+  EXPECT_GT(Deadline(options, Seconds(1000)).left(), Seconds(2000));
+  EXPECT_LE(Deadline(options, Seconds(9000)).left(), Seconds(1));  // a second in any case
+  EXPECT_GT(Deadline(options, Seconds(9000)).left(), Seconds(-1000));
+  const Effort effort(1'000, Deadline(options, Seconds(4960)));
+  EXPECT_LE(effort.until_first_plan(options, 1'000).time_limit, Seconds(40));
+  options.time_limit = Seconds();
+  EXPECT_FALSE(Deadline(options, Seconds(1e9)).over());
+}
+
 // A search ends after so much work, on any machine at the same place.
 TEST(NearestChangeTest, WorkIsCounted) {
   const Problem problem = short_of_memory();

@@ -100,6 +100,7 @@ TEST(Restrictions, ErrorsNameThePlaceInTheFile) {
   EXPECT_THAT(refused(R"({"allow": "ofload"})"), HasSubstr("/allow: unknown choice"));
   EXPECT_THAT(refused(R"({"schedule": ["1f2b"]})"), HasSubstr("/schedule/0"));
   EXPECT_THAT(refused("{}"), HasSubstr("restricts nothing"));
+  EXPECT_THAT(refused(R"({"fix": "", "forbid": [" "]})"), HasSubstr("restricts nothing"));
   EXPECT_THAT(refused(R"({"schema": "orrery-plan", "version": 1, "fix": "tp=8"})"),
               HasSubstr("orrery-restrictions"));
 }
@@ -120,6 +121,23 @@ TEST(Restrictions, ContradictionsWithTheCommandLineNameBoth) {
               AllOf(HasSubstr("restrictions.json: /fix/0"), HasSubstr("by --schedule")));
   fixed.fix("pp=2,tp=8");  // the same once more is none
   EXPECT_NO_THROW(fixed.check_contradictions());
+}
+
+// What is asked for twice is one restriction: leaving it out leaves nothing of it.
+TEST(Restrictions, WhatIsAskedForTwiceCountsOnce) {
+  Constraints constraints =
+      restricted_by(R"({"fix": {"tp": 2}, "forbid": "zero=2", "schedule": "1f1b"})");
+  read_restrictions(restriction_file(R"({"fix": "tp=2", "allow": "offload"})"), constraints);
+  constraints.fix("tp=2,pp=2");
+  constraints.forbid("zero=2");
+  constraints.choose_schedule("1f1b");
+  EXPECT_THAT(texts_of(constraints), ElementsAre("fix tp=2", "schedule 1f1b", "forbid zero=2",
+                                                 "allow offload", "fix pp=2"));
+  EXPECT_THAT(constraints.restrictions().front().file, HasSubstr("restrictions.json"));
+  EXPECT_EQ(constraints.restrictions().back().file, "");
+  EXPECT_THAT(constraints.fixed_texts(), ElementsAre("tp=2", "pp=2", "schedule 1f1b"));
+  EXPECT_FALSE(constraints.without_fixed(0).is_fixed("tp"));
+  EXPECT_EQ(constraints.forbidden_text("zero"), "zero=2");
 }
 
 }  // namespace
