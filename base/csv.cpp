@@ -123,9 +123,19 @@ void check_header(const std::vector<std::string>& header, const Scanner& scanner
   }
 }
 
+// A column by its name, or else by its name in capitals.
+std::vector<std::string>::const_iterator find_column(const std::vector<std::string>& header,
+                                                     std::string_view column) {
+  const auto found = std::find(header.begin(), header.end(), column);
+  return found != header.end()
+             ? found
+             : std::find_if(header.begin(), header.end(),
+                            [column](const std::string& name) { return to_lower(name) == column; });
+}
+
 std::size_t column_index(const CsvTable& table, std::string_view column) {
   const std::vector<std::string>& header = table.header();
-  const auto found = std::find(header.begin(), header.end(), column);
+  const auto found = find_column(header, column);
   if (found == header.end()) {
     bad_input(table.name(), fmt::format("no column \"{}\"", printable(column)),
               nearest_hint(column, header));
@@ -136,12 +146,13 @@ std::size_t column_index(const CsvTable& table, std::string_view column) {
 }  // namespace
 
 bool CsvTable::has_column(std::string_view name) const {
-  return std::find(header_.begin(), header_.end(), name) != header_.end();
+  return find_column(header_, name) != header_.end();
 }
 
 void CsvTable::expect_columns(std::span<const std::string_view> known) const {
   for (const std::string& column : header_) {
-    if (std::find(known.begin(), known.end(), column) == known.end()) {
+    if (std::find(known.begin(), known.end(), column) == known.end() &&
+        std::find(known.begin(), known.end(), to_lower(column)) == known.end()) {
       const std::vector<std::string> names(known.begin(), known.end());
       bad_input(name_, fmt::format("unknown column \"{}\"", printable(column)),
                 nearest_hint(column, names));
@@ -176,6 +187,11 @@ CsvTable parse_csv(std::string_view text, std::string_view name) {
   table.name_ = std::string(name);
   const Scanner first = scanner;
   table.header_ = scanner.record();
+  // A comma that ends the header names no column.
+  const bool ends_in_comma = table.header_.size() > 1 && table.header_.back().empty();
+  if (ends_in_comma) {
+    table.header_.pop_back();
+  }
   check_header(table.header_, first);
   const std::int64_t max_rows = limits::kMaxCsvCells / std::ssize(table.header_);
   while (!scanner.at_end()) {
@@ -183,6 +199,12 @@ CsvTable parse_csv(std::string_view text, std::string_view name) {
     std::vector<std::string> cells = scanner.record();
     if (cells.size() == 1 && cells.front().empty() && table.header_.size() > 1) {
       continue;  // a blank line
+    }
+    if (ends_in_comma && cells.size() == table.header_.size() + 1 && cells.back().empty()) {
+      cells.pop_back();
+    }
+    if (ends_in_comma && cells.size() == table.header_.size() + 1 && cells.back().empty()) {
+      cells.pop_back();
     }
     if (cells.size() != table.header_.size()) {
       before.fail(fmt::format("{} cells", cells.size()),

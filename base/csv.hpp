@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// RFC 4180 tables with a header row (quoted cells, doubled quotes, CRLF), bounded by limits.hpp.
+// RFC 4180 tables with a header row (quoted cells, doubled quotes, CRLF), bounded by limits.hpp. A
+// comma may end the header, and the rows below it then.
 #pragma once
 
 #include <span>
@@ -13,6 +14,8 @@ class CsvTable {
  public:
   const std::vector<std::string>& header() const { return header_; }
   std::size_t num_rows() const { return rows_.size(); }
+  // Columns are found by their names in lower case where the header has capitals, too.
+  // Columns are found by their names in lower case where the header has capitals, too.
   bool has_column(std::string_view name) const;
   // Error for a column that is not among these, with the nearest of them.
   void expect_columns(std::span<const std::string_view> known) const;

@@ -6,6 +6,7 @@
 #include "base/text.hpp"
 
 namespace orrery {
+
 bool is_among(std::string_view word, std::span<const std::string_view> words) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }

@@ -7,9 +7,12 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
+#include <utility>
 
 #include "base/error.hpp"
+#include "base/limits.hpp"
 #include "base/text.hpp"
+#include "calibrate/byte_stream.hpp"
 #include "calibrate/gpu_names.hpp"
 
 namespace orrery::calibrate {
@@ -32,6 +35,14 @@ std::string ReadingBuilder::source(std::int64_t line) const {
 
 std::string ReadingBuilder::where(std::int64_t line) const {
   return fmt::format("{}:{}", path_, line);
+}
+
+std::string ReadingBuilder::text() {
+  UnpackedText file = read_sound_part(path_, limits::kMaxTableFileBytes);
+  if (!file.damage.empty()) {
+    fault(path_, file.damage, "copy the file again; --partial uses what comes before");
+  }
+  return std::move(file.text);
 }
 
 void ReadingBuilder::add(const SampleHeader& header, Sample sample) {

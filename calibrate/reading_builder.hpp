@@ -23,6 +23,8 @@ class ReadingBuilder {
   // "file:line" without the folder: what a sample says of where it comes from.
   std::string source(std::int64_t line) const;
   std::string where(std::int64_t line) const;  // with the folder, for messages
+  // Of the whole file, unpacked; a fault where a gzip'ed one is damaged.
+  std::string text();
 
   void add(const SampleHeader& header, Sample sample);
   // Error, or a remark when the user wants what can be had.

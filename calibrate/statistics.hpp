@@ -21,6 +21,8 @@ struct Summary {
 // Quantiles interpolate linearly between order statistics. `values` must not be empty.
 Summary summarise(std::span<const double> values);
 
+inline constexpr double kDeviationOfMedian = 1.4826;  // standard over median absolute deviation
+
 // The nearest multiple of 1 / `per_unit`: what profiles state, for people to read.
 double rounded(double value, double per_unit);
 

@@ -9,7 +9,6 @@
 #include "base/limits.hpp"
 #include "base/quantity_text.hpp"
 #include "base/text.hpp"
-#include "calibrate/byte_stream.hpp"
 #include "calibrate/gpu_names.hpp"
 #include "calibrate/kernel_words.hpp"
 
@@ -179,12 +178,7 @@ std::vector<std::string> missing_columns(const FileHead& head, std::string_view 
 }
 
 CsvTable parse_table(ReadingBuilder& builder) {
-  const UnpackedText file = read_sound_part(builder.path(), limits::kMaxTableFileBytes);
-  if (!file.damage.empty()) {
-    builder.fault(builder.path(), file.damage,
-                  "copy the file again; --partial uses what comes before");
-  }
-  const std::string& text = file.text;
+  const std::string text = builder.text();
   try {
     return parse_csv(text, builder.path());
   } catch (const Error& error) {

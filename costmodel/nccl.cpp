@@ -62,7 +62,8 @@ constexpr std::array<std::array<double, kSizeEntries>, kNumProtocols> kTreeBySiz
 // Chunks of NVLS trees and PAT.
 constexpr double kKibi = 1024;
 // A loop of an NVLS tree goes up and down every level of the tree; stages overlap in part: logs
-// show 1.0 to 1.5 loops on two nodes of H100, 3 to 4 on four.
+// show 1.0 to 1.5 loops on two nodes of H100, 3 to 4 on four. Read off those, no constant of NCCL's
+// (docs/fidelity.md).
 constexpr double kLoopsPerHop = 0.75;
 constexpr double kStepBytes = 512 * kKibi;  // buffers of 4 MiB in 8 steps
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "base/error.hpp"
 #include "base/files.hpp"
@@ -25,8 +26,12 @@ bool is_among(const std::vector<std::string>& names, const std::string& name) {
 // the attention kernels of Ada, not those of the chips with HBM.
 std::string default_name(const topologies::Gpu& gpu) {
   constexpr double kOfWorkstations = 12;
-  if (gpu.architecture == "cdna4" || gpu.architecture == "cdna") {
-    return gpu.architecture == "cdna4" ? "default-cdna3" : "default-cdna2";
+  constexpr std::array<std::array<std::string_view, 2>, 2> kNearest = {
+      {{"cdna", "default-cdna2"}, {"cdna4", "default-cdna3"}}};
+  for (const auto& [architecture, nearest] : kNearest) {
+    if (gpu.architecture == architecture) {
+      return std::string(nearest);
+    }
   }
   const bool other = gpu.architecture == "blackwell" && gpu.compute_capability >= kOfWorkstations;
   return "default-" + gpu.architecture + (other ? "-pcie" : "");

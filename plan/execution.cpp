@@ -17,15 +17,11 @@ constexpr std::array<std::string_view, 3> kPrefetches = {"pre", "post", "none"};
 
 }  // namespace
 
-std::string_view to_text(Fp8Scaling scaling) {
-  return kScalings[static_cast<std::size_t>(scaling)];
-}
-std::string_view to_text(AmaxRanks ranks) { return kAmaxRanks[static_cast<std::size_t>(ranks)]; }
-std::string_view to_text(GraphScope scope) { return kScopes[static_cast<std::size_t>(scope)]; }
-std::string_view to_text(Softmax softmax) { return kSoftmaxes[static_cast<std::size_t>(softmax)]; }
-std::string_view to_text(BackwardPrefetch prefetch) {
-  return kPrefetches[static_cast<std::size_t>(prefetch)];
-}
+std::string_view to_text(Fp8Scaling scaling) { return name_of(kScalings, scaling); }
+std::string_view to_text(AmaxRanks ranks) { return name_of(kAmaxRanks, ranks); }
+std::string_view to_text(GraphScope scope) { return name_of(kScopes, scope); }
+std::string_view to_text(Softmax softmax) { return name_of(kSoftmaxes, softmax); }
+std::string_view to_text(BackwardPrefetch prefetch) { return name_of(kPrefetches, prefetch); }
 
 Fp8Scaling parse_fp8_scaling(std::string_view text, std::string_view where) {
   return parse_named<Fp8Scaling>(kScalings, text, where, "scaling");

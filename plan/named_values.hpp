@@ -19,4 +19,10 @@ Value parse_named(const std::array<std::string_view, kCount>& names, std::string
   return static_cast<Value>(index_of_name(names, text, where, what));
 }
 
+// The name of a value of such an enumeration.
+template <typename Value, std::size_t kCount>
+std::string_view name_of(const std::array<std::string_view, kCount>& names, Value value) {
+  return names[static_cast<std::size_t>(value)];
+}
+
 }  // namespace orrery::plan

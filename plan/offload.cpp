@@ -96,7 +96,7 @@ class OffloadChecker {
 
 }  // namespace
 
-std::string_view to_text(Tier tier) { return kTiers[static_cast<std::size_t>(tier)]; }
+std::string_view to_text(Tier tier) { return name_of(kTiers, tier); }
 
 Tier parse_tier(std::string_view text, std::string_view where) {
   return parse_named<Tier>(kTiers, text, where, "value");

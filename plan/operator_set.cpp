@@ -59,7 +59,7 @@ OperatorGroup group_of_product(const Block& block, const Operator& op) {
 
 }  // namespace
 
-std::string_view to_text(OperatorGroup group) { return kNames[static_cast<std::size_t>(group)]; }
+std::string_view to_text(OperatorGroup group) { return name_of(kNames, group); }
 
 std::optional<OperatorGroup> group_named(std::string_view text) {
   const auto* found = std::find(kNames.begin(), kNames.end(), text);

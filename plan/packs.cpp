@@ -255,14 +255,18 @@ const Pack& fullest_pack(const Plan& plan) {
 
 std::vector<PackShape> pack_shapes(const Plan& plan) {
   using Key = std::tuple<int, std::int64_t, std::int64_t, std::vector<std::int64_t>>;
-  std::map<Key, PackShape, std::greater<>> known;
-  const Plan layout = without_packs(plan);
+  std::map<Pack, int, PackLess> distinct;  // few, and a plan of each is a copy
   for (const std::vector<Pack>& micro_batch : plan.packs) {
     for (const Pack& pack : micro_batch) {
-      Plan alone = plan_of_pack(layout, pack);
-      const Key key{pack.group, alone.sequence, alone.micro_batch, alone.slice_tokens};
-      ++known.try_emplace(key, PackShape{std::move(alone), pack.group}).first->second.count;
+      ++distinct[pack];
     }
+  }
+  std::map<Key, PackShape, std::greater<>> known;
+  const Plan layout = without_packs(plan);
+  for (const auto& [pack, count] : distinct) {
+    Plan alone = plan_of_pack(layout, pack);
+    const Key key{pack.group, alone.sequence, alone.micro_batch, alone.slice_tokens};
+    known.try_emplace(key, PackShape{std::move(alone), pack.group}).first->second.count += count;
   }
   std::vector<PackShape> shapes;
   for (auto& [key, shape] : known) {

@@ -66,11 +66,6 @@ constexpr std::array<std::string_view, models::kNumVars> kVarNames = {
 
 constexpr int kBitsPerVar = 4;
 
-template <std::size_t kCount, typename Value>
-std::string_view name_of(const std::array<std::string_view, kCount>& names, Value value) {
-  return names[static_cast<std::size_t>(value)];
-}
-
 }  // namespace
 
 Plan::Plan() = default;

@@ -10,21 +10,25 @@ namespace {
 
 struct Lossy {
   bool Execution::*flag;
+  bool in_any_precision;              // also of what products in 8 or 4 bits do not round
   bool (*applies)(const BlockPlan&);  // where it has an effect
   std::string_view text;
 };
 
-constexpr std::array kLossy = {
-    Lossy{&Execution::quantised_dispatch, [](const BlockPlan& layout) { return layout.ep > 1; },
-          ", tokens sent in 8 bits"},
-    Lossy{&Execution::quantised_gather,
-          [](const BlockPlan& layout) { return layout.zero_stage > 0; },
-          ", parameters gathered in 8 bits"},
-    Lossy{&Execution::quantised_reduce,
-          [](const BlockPlan& layout) { return layout.zero_stage > 0; },
-          ", gradients reduced in 4 bits"}};
+bool has_shards(const BlockPlan& layout) { return layout.zero_stage > 0; }
 
-constexpr std::array kLossyFlags = {kLossy[0].flag, kLossy[1].flag, kLossy[2].flag};
+constexpr std::array kLossy = {
+    Lossy{&Execution::quantised_dispatch, false,
+          [](const BlockPlan& layout) { return layout.ep > 1; }, ", tokens sent in 8 bits"},
+    Lossy{&Execution::quantised_gather, false, has_shards, ", parameters gathered in 8 bits"},
+    Lossy{&Execution::quantised_reduce, true, has_shards, ", gradients reduced in 4 bits"}};
+
+constexpr auto kLossyFlags = [] {
+  std::array<bool Execution::*, kLossy.size()> flags{};
+  std::transform(kLossy.begin(), kLossy.end(), flags.begin(),
+                 [](const Lossy& lossy) { return lossy.flag; });
+  return flags;
+}();
 
 bool any_layout(const Plan& plan, bool (*test)(const BlockPlan&)) {
   return std::any_of(plan.blocks.begin(), plan.blocks.end(),
@@ -40,9 +44,9 @@ bool updates_late(const Plan& plan) {
 }
 
 bool is_lossy(bool Execution::*flag, DType precision) {
-  return flag == &Execution::quantised_reduce ||
-         (std::find(kLossyFlags.begin(), kLossyFlags.end(), flag) != kLossyFlags.end() &&
-          !is_quantised(precision));
+  return std::any_of(kLossy.begin(), kLossy.end(), [&](const Lossy& lossy) {
+    return lossy.flag == flag && (lossy.in_any_precision || !is_quantised(precision));
+  });
 }
 
 std::span<bool Execution::*const> lossy_flags() { return kLossyFlags; }

@@ -133,10 +133,14 @@ std::string_view without_stamp(std::string_view line) {
 std::string without_colours(std::string_view line) {
   std::string plain;
   while (!line.empty()) {
-    const std::size_t escape = std::min(line.find("\x1b["), line.size());
+    const std::size_t escape = std::min({line.find("\x1b["), line.find("\x1b]"), line.size()});
     plain += line.substr(0, escape);
     line.remove_prefix(escape);
-    const auto is_final = [](char c) { return c >= '@' && c <= '~'; };
+    // "ESC ]" begins a title or a link, which BEL or "ESC \" ends.
+    const bool is_title = line.starts_with("\x1b]");
+    const auto is_final = [&](char c) {
+      return is_title ? c == '\a' || c == '\\' : c >= '@' && c <= '~';
+    };
     const auto end = std::find_if(line.begin() + std::min<std::ptrdiff_t>(2, std::ssize(line)),
                                   line.end(), is_final);
     line.remove_prefix(static_cast<std::size_t>(end - line.begin()) + (end == line.end() ? 0 : 1));

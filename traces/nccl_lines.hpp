@@ -16,7 +16,7 @@ bool is_damaged_row(const std::vector<std::string_view>& words, std::size_t colu
 // A line without the time, and the stream, that collectors of logs put before it:
 // "2025-06-01T12:00:00.123Z stdout F ...", "[2025-06-01 12:00:00] ...".
 std::string_view without_stamp(std::string_view line);
-// Without the sequences that colour it on a terminal.
+// Without the sequences that colour it on a terminal, or name the terminal's window.
 std::string without_colours(std::string_view line);
 // What mpirun --tag-output ("[1,0]<stdout>: ..."), srun --label ("0: ..."), mpiexec -l ("[0] ..."),
 // torchrun ("[default0]:...") and pdsh ("node0: ...") put before a line.

@@ -5,10 +5,10 @@
 // what the points differ from it, and the points take the places of their shapes.
 //
 // How far it moves is an empirical-Bayes mean: the median of n points counts n / (n + d). d is the
-// variance of a median of one, about the shift of its software stack, over the variance of shifts
-// (docs/fidelity.md). Shifts have a heavy tail: a median far beyond those of software stacks is of
-// another kind of site (a power cap, other clocks, a library without tuned kernels) and counts
-// whole.
+// variance of a median of one, about the shift of its site, over the variance of shifts from site
+// to site (docs/fidelity.md). Shifts have a heavy tail: a median far beyond those of other tables
+// is of another kind of site (a power cap, other clocks, a library without tuned kernels) and
+// counts whole.
 #pragma once
 
 #include <string>

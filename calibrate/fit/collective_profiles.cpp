@@ -101,7 +101,8 @@ double deviation_of_logs(const std::vector<const LogError*>& errors) {
   return deviation_of_errors(std::move(all));
 }
 
-// The logs of few machines do not say how machines differ: those of all families do.
+// The logs of few machines do not say how machines differ: those of all families do. A choice: two
+// logs have one difference.
 constexpr std::size_t kFewLogs = 3;
 
 double spread_of_logs(std::span<const LogError> errors, const std::string& family,

@@ -49,7 +49,7 @@ double nearest_of(std::vector<double> errors, double share) {
 // median of few, of which the 90th percentile is one outlier.
 constexpr std::size_t kFewestPoints = 20;
 double deviation_of(const std::vector<double>& errors) {
-  return errors.size() < kFewestPoints ? nearest_of(errors, 0.5) / 0.6745
+  return errors.size() < kFewestPoints ? kDeviationOfMedian * nearest_of(errors, 0.5)
                                        : costmodel::deviation_of_p90(nearest_of(errors, 0.9));
 }
 

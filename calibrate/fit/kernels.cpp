@@ -121,16 +121,14 @@ void tell_sections(const KernelPoints& tested, const Anchors& anchors, const Pro
 // table moved by a few, is no better known elsewhere than before.
 void keep_wider_spreads(const costmodel::Spreads& before, const ToldFormulas& told,
                         const Anchors& anchors, costmodel::Spreads& spreads) {
-  using costmodel::ResidualKey;
-  const auto is_fitted = [&](const ResidualKey& key) {
-    return told.under(key) && !anchors.hold(key);
+  const auto products_fitted = [&](DType dtype) {
+    return told.product(dtype) && !anchors.hold({.dtype = dtype});
   };
-  const ResidualKey attention{.kind = costmodel::KernelKind::AttentionForward};
-  if (!is_fitted({.dtype = DType::Bf16}) && !is_fitted({.dtype = DType::Fp16})) {
+  if (!products_fitted(DType::Bf16) && !products_fitted(DType::Fp16)) {
     spreads.gemm = std::max(spreads.gemm, before.gemm);
     spreads.grouped_gemm = std::max(spreads.grouped_gemm, before.grouped_gemm);
   }
-  if (!is_fitted(attention)) {
+  if (!told.attention() || anchors.hold({.kind = costmodel::KernelKind::AttentionForward})) {
     spreads.attention = std::max(spreads.attention, before.attention);
   }
 }

@@ -14,8 +14,8 @@ namespace {
 
 using sim::CommKind;
 
-constexpr int kPasses = 12;     // enough to settle
-constexpr double kOutlier = 2;  // deviations
+constexpr int kPasses = 12;     // enough to settle: 24 give the same errors
+constexpr double kOutlier = 2;  // deviations; as errors of logs left out chose (docs/fidelity.md)
 constexpr double kJitter = 1e-9;
 
 double square(double value) { return value * value; }

@@ -33,8 +33,8 @@ struct ResidualPoint {
 };
 
 // Standard deviations of the parts and the reach of their correlation. Chosen by the error on whole
-// logs left out, over all families together (docs/fidelity.md says what that flatters). These are
-// for one node, where GPUs of a family are the same machine.
+// logs left out, over all families together (docs/fidelity.md says what that flatters, and what
+// other values do). These are for one node, where GPUs of a family are the same machine.
 struct KrigingPrior {
   double family = 0.2;
   double gpu = 0.02;

@@ -17,7 +17,8 @@ namespace {
 using costmodel::DeviceModel;
 using costmodel::Load;
 
-// Of fewer points, and of points in fewer groups, folds say nothing of other shapes.
+// Choices, of which the two standard errors count (docs/fidelity.md). Of fewer points, and of
+// points in fewer groups, folds say nothing of other shapes.
 constexpr double kFewestPointsToRelease = 8;
 constexpr std::size_t kFewestGroupsToRelease = 3;
 

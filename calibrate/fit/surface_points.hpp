@@ -21,7 +21,6 @@ namespace orrery::calibrate {
 inline constexpr double kContradiction = 0.3;  // ln of the time
 inline constexpr std::size_t kPointsOfDenseSet = 1000;
 inline constexpr std::size_t kFewestToContradict = 24;
-inline constexpr double kDeviationOfMedian = 1.4826;  // standard over median absolute deviation
 
 struct SurfacePoint {
   costmodel::KernelPoint point;

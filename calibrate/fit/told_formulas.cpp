@@ -53,9 +53,4 @@ ToldFormulas::ToldFormulas(const KernelPoints& all)
   }
 }
 
-bool ToldFormulas::under(const ResidualKey& key) const {
-  const bool is_product = key.kind == KernelKind::Gemm || key.kind == KernelKind::GroupedGemm;
-  return is_product ? product(key.dtype) : attention();
-}
-
 }  // namespace orrery::calibrate

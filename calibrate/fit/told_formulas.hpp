@@ -22,8 +22,6 @@ class ToldFormulas {
   explicit ToldFormulas(const KernelPoints& all);
   bool product(DType dtype) const { return products_[static_cast<std::size_t>(dtype)]; }
   bool attention() const { return attention_; }
-  // Of the products' or attentions' formula under `key`.
-  bool under(const costmodel::ResidualKey& key) const;
 
  private:
   std::array<bool, kNumDTypes> products_{};

@@ -10,10 +10,8 @@
 #include <set>
 #include <string_view>
 
-#include "base/limits.hpp"
 #include "base/quantity_text.hpp"
 #include "base/text.hpp"
-#include "calibrate/byte_stream.hpp"
 #include "calibrate/collective_log.hpp"
 #include "calibrate/collective_row.hpp"
 #include "calibrate/gpu_names.hpp"
@@ -279,12 +277,9 @@ class RowReader {
 
 Reading read(const std::string& path, const ReadOptions& options) {
   ReadingBuilder builder(path, options);
-  const UnpackedText file = read_sound_part(path, limits::kMaxTableFileBytes);
-  if (!file.damage.empty()) {
-    builder.fault(path, file.damage, "copy the file again; --partial uses what comes before");
-  }
   const traces::NcclLog log = traces::parse_nccl_log(
-      file.text, path, options.partial ? traces::NcclFaults::Collect : traces::NcclFaults::Throw);
+      builder.text(), path,
+      options.partial ? traces::NcclFaults::Collect : traces::NcclFaults::Throw);
   report_faults(log, builder);
   if (log.host_times) {
     builder.fault(path, "column \"cputime\": times of the host's calls, not of the collectives",

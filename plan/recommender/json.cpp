@@ -105,8 +105,16 @@ void check(const Recommender& network, const std::string& where) {
 }
 
 topologies::Cluster read_cluster_of(const JsonReader& value) {
-  return value.json().is_string() ? topologies::load_cluster(value.string())
-                                  : topologies::read_cluster(value.json(), value.where());
+  if (!value.json().is_string()) {
+    return topologies::read_cluster(value.json(), value.where());
+  }
+  const std::string name = value.string();
+  return in_file(value.where(), [&] { return topologies::load_cluster(name); });
+}
+
+costmodel::Profile named_profile(const JsonReader& value, const topologies::Gpu& gpu) {
+  const std::string name = value.string();
+  return in_file(value.where(), [&] { return costmodel::load_profile(name, gpu); });
 }
 
 // Cluster and profile are names or whole documents; the command line's go before them.
@@ -120,14 +128,14 @@ void read_hardware(ObjectReader& object, const RecommenderRun& run, Recommender&
     object.value().fail("no cluster", "state \"cluster\", or use orrery plan NETWORK CLUSTER");
   }
   const auto profile = object.optional("profile");
-  const bool whole = profile && profile->json().is_object() && run.profile.empty();
-  if (whole) {
+  const bool stated = profile && run.profile.empty();
+  if (stated && profile->json().is_object()) {
     network.profile =
         costmodel::read_profile(profile->json(), profile->where(), network.cluster.gpu);
+  } else if (stated && profile->json().is_string()) {
+    network.profile = named_profile(*profile, network.cluster.gpu);
   } else {
-    const std::string name = profile && profile->json().is_string() ? profile->string() : "";
-    network.profile =
-        costmodel::load_profile(run.profile.empty() ? name : run.profile, network.cluster.gpu);
+    network.profile = costmodel::load_profile(run.profile, network.cluster.gpu);
   }
 }
 

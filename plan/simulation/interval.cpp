@@ -85,18 +85,6 @@ double spread_of_gemm(const costmodel::Profile& profile, DType precision) {
   return std::max(own, profile.spread.gemm * (unknown ? costmodel::kSpreadWidening : 1));
 }
 
-}  // namespace
-
-costmodel::Spreads spreads_of(const costmodel::Profile& profile, DType precision) {
-  costmodel::Spreads spreads = profile.spread;
-  spreads.gemm = spread_of_gemm(profile, precision);
-  spreads.grouped_gemm = spreads.grouped_gemm > 0 ? std::max(spreads.gemm, spreads.grouped_gemm)
-                                                  : spreads.gemm * costmodel::kSpreadWidening;
-  return spreads;
-}
-
-namespace {
-
 // Experts' kernels are products and share what all of these are off by.
 void draw_experts(const costmodel::Spreads& spreads, Random& random,
                   std::vector<CostFactors>& factors) {
@@ -114,11 +102,20 @@ void draw_experts(const costmodel::Spreads& spreads, Random& random,
 
 }  // namespace
 
+costmodel::Spreads spreads_of(const costmodel::Profile& profile, DType precision) {
+  costmodel::Spreads spreads = profile.spread;
+  spreads.gemm = spread_of_gemm(profile, precision);
+  spreads.grouped_gemm = spreads.grouped_gemm > 0 ? std::max(spreads.gemm, spreads.grouped_gemm)
+                                                  : spreads.gemm * costmodel::kSpreadWidening;
+  return spreads;
+}
+
 std::vector<CostFactors> draw_factors(const costmodel::Spreads& spreads, int draws,
                                       std::uint64_t seed) {
   ORRERY_CHECK(draws >= 2 && draws % 2 == 0, "an even number of draws");
-  const std::array<double, 5> spread = {
-      // but for those of experts
+  // Of all classes but the last, experts, whose errors are drawn behind those of other products.
+  static_assert(static_cast<int>(CostClass::GroupedGemm) == kNumCostClasses - 1);
+  const std::array<double, kNumCostClasses - 1> spread = {
       spreads.gemm, spreads.attention, spreads.memory_bound, spreads.intra_node_collective,
       spreads.inter_node_collective};
   Random random(seed);

@@ -13,6 +13,7 @@
 
 #include "base/units.hpp"
 #include "costmodel/profile.hpp"
+#include "costmodel/site_spread.hpp"
 #include "plan/block/cost_factors.hpp"
 #include "plan/plan.hpp"
 
@@ -29,12 +30,8 @@ struct TimeInterval {
 // (0.095 and 0.102); the others have no repeated table and take half.
 inline constexpr double kSharedVarianceGemm = 0.34;
 inline constexpr double kSharedVarianceOther = 0.5;
-// What a cross-validation within one table cannot see, because one machine and one library filled
-// it: how far the mean of another site's table lies from the profile (root mean square, docs/
-// fidelity.md lists them). All kernels of the class share it. Memory-bound and collective fits
-// already rest on several sites.
-inline constexpr double kSiteSpreadGemm = 0.076;
-inline constexpr double kSiteSpreadAttention = 0.14;
+using costmodel::kSiteSpreadAttention;
+using costmodel::kSiteSpreadGemm;
 // Time of the host to launch a kernel: public figures lie between 5.5 and 10.8 us.
 inline constexpr double kHostSpread = 0.25;
 // A run is slowed by what no kernel table holds (stragglers, clocks, other jobs): repeats of one

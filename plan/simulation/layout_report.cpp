@@ -12,6 +12,7 @@
 #include "plan/block/saved.hpp"
 #include "plan/block/states.hpp"
 #include "plan/block_rules.hpp"
+#include "plan/named_values.hpp"
 #include "plan/schedule_traits.hpp"
 #include "plan/serving/cost.hpp"
 #include "plan/simulation/held_tensors.hpp"
@@ -35,6 +36,20 @@ using models::Operator;
 using models::Tensor;
 using sim::CommKind;
 using sim::PassKind;
+
+// With what a rank of it sends in a ring.
+ReportedCollective round_ring(PassKind pass, CommKind kind, std::string axes, int ranks,
+                              std::string tensor, Bytes bytes) {
+  ReportedCollective one;
+  one.pass = pass;
+  one.kind = kind;
+  one.axes = std::move(axes);
+  one.ranks = ranks;
+  one.tensor = std::move(tensor);
+  one.bytes = bytes;
+  one.sent = ring_bytes(kind, bytes, ranks);
+  return one;
+}
 
 class Reporter {
  public:
@@ -108,31 +123,26 @@ class Reporter {
     const Neighbours same{block_at(position), layout, block_at(position + 1), layout};
     for (const Slice& slice : slices_of(plan_)) {
       for (const Crossing& one : sent_between(same, slice)) {
-        const auto add = [&](PassKind pass, CommKind kind, std::string axes, int ranks,
-                             Bytes bytes) {
-          ReportedCollective message;
-          message.pass = pass;
-          message.kind = kind;
-          message.axes = std::move(axes);
-          message.ranks = ranks;
-          message.tensor = one.name;
-          message.bytes = bytes;
-          message.sent = ring_bytes(kind, bytes, ranks);
-          add_collective(std::move(message), report.transfers);
-        };
-        for (const PassKind pass : {PassKind::Forward, PassKind::InputGrad}) {
-          if (pass == PassKind::Forward || (one.trained && !serving_)) {
-            add(pass, CommKind::SendReceive, "pp", 2, one.before.bytes() / parts);
-            if (parts > 1) {
-              add(pass, CommKind::AllGather, "tp", parts, one.before.bytes());
-            }
-          }
+        add_message(one, parts, PassKind::Forward, report);
+        if (one.trained) {
+          add_message(one, parts, PassKind::InputGrad, report);
         }
       }
     }
   }
 
  private:
+  static void add_message(const Crossing& crossing, int parts, PassKind pass, BlockReport& report) {
+    const Bytes bytes = crossing.before.bytes();
+    const std::string name(crossing.name);
+    add_collective(round_ring(pass, CommKind::SendReceive, "pp", 2, name, bytes / parts),
+                   report.transfers);
+    if (parts > 1) {
+      add_collective(round_ring(pass, CommKind::AllGather, "tp", parts, name, bytes),
+                     report.transfers);
+    }
+  }
+
   std::vector<Crossing> sent_between(const Neighbours& same, const Slice& slice) const {
     if (!serving_) {
       return crossings(plan_, costs_, same, slice);
@@ -189,15 +199,10 @@ class Reporter {
 
   void add_shard_collectives(const Block& block, const Slice& slice, BlockReport& report) const {
     for (const ShardCollective& shard : shard_collectives(plan_, block.kind, slice)) {
-      ReportedCollective one;
-      one.pass = shard.pass;
-      one.kind = shard.kind;
-      one.axes = shard.of_tensor_ranks ? "tp" : "stages";
-      one.ranks = shard.of_tensor_ranks ? plan_.blocks.front().layout.tp : plan_.pp;
-      one.tensor = shard.of;
-      one.bytes = shard.bytes;
-      one.sent = ring_bytes(one.kind, one.bytes, one.ranks);
-      add_collective(std::move(one), report.collectives);
+      const int ranks = shard.of_tensor_ranks ? plan_.blocks.front().layout.tp : plan_.pp;
+      add_collective(round_ring(shard.pass, shard.kind, shard.of_tensor_ranks ? "tp" : "stages",
+                                ranks, std::string(shard.of), shard.bytes),
+                     report.collectives);
     }
   }
 
@@ -225,16 +230,10 @@ class Reporter {
   // that has the other copy of the stage.
   void add_traffic(PassKind pass, CommKind kind, std::string axes, int ranks, Bytes bytes,
                    BlockReport& report, std::string_view of = "") const {
-    ReportedCollective one;
-    one.pass = pass;
-    one.kind = kind;
-    one.axes = std::move(axes);
-    one.ranks = ranks;
-    one.tensor = pass == PassKind::Forward ? "parameters" : "gradients";
-    one.tensor += of;
-    one.bytes = bytes;
-    one.sent = ring_bytes(kind, bytes, ranks);
-    add_collective(std::move(one), report.states);
+    std::string tensor = pass == PassKind::Forward ? "parameters" : "gradients";
+    tensor += of;
+    add_collective(round_ring(pass, kind, std::move(axes), ranks, std::move(tensor), bytes),
+                   report.states);
   }
 
   // Of a block that counts the table of its device.
@@ -274,15 +273,13 @@ class Reporter {
       if (state.use == Use::BackwardGather && !plan_.execution.reshard_after_forward) {
         continue;  // the forward's gather is still there
       }
-      ReportedCollective one;
-      one.pass = state.use == Use::Gather ? PassKind::Forward : PassKind::InputGrad;
-      one.kind = state.use == Use::Gather && broadcasts ? CommKind::Broadcast : state.kind;
-      one.axes = axes_text(state.axes);
-      one.ranks = state.group(mesh, plan_.cluster.node.gpus).ranks;
-      one.tensor = state.use == Use::Reduce ? "gradients" : "parameters";
-      one.bytes = Bytes(state.bytes);
-      one.sent = ring_bytes(one.kind, one.bytes, one.ranks);
-      add_collective(std::move(one), report.states);
+      const bool forward = state.use == Use::Gather;
+      add_collective(
+          round_ring(forward ? PassKind::Forward : PassKind::InputGrad,
+                     forward && broadcasts ? CommKind::Broadcast : state.kind,
+                     axes_text(state.axes), state.group(mesh, plan_.cluster.node.gpus).ranks,
+                     state.use == Use::Reduce ? "gradients" : "parameters", Bytes(state.bytes)),
+          report.states);
     }
   }
 
@@ -340,12 +337,12 @@ int table_holders(const Plan& plan, const std::vector<StageContent>& contents) {
 std::string_view to_text(HeldKind kind) {
   constexpr std::array<std::string_view, 5> kNames = {"activation", "weight", "cache", "gradient",
                                                       "optimizer"};
-  return kNames[static_cast<std::size_t>(kind)];
+  return name_of(kNames, kind);
 }
 
 std::string_view to_text(HeldUse use) {
   constexpr std::array<std::string_view, 3> kNames = {"passing", "saved", "recomputed"};
-  return kNames[static_cast<std::size_t>(use)];
+  return name_of(kNames, use);
 }
 
 std::vector<BlockReport> report_layouts(const Plan& stated) {

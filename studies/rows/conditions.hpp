@@ -3,9 +3,24 @@
 // of the clause.
 #pragma once
 
+#include <cstdint>
+#include <optional>
+#include <string>
 #include <string_view>
 
 namespace orrery::studies {
+
+// What a condition may be about.
+struct RunSizes {
+  std::string_view network;  // its name, which may state a size
+  std::optional<double> billions;
+  std::optional<std::int64_t> gpus;
+  std::optional<std::int64_t> sequence;
+};
+
+// A text without the conditions that a run of these sizes fulfils: of 64 GPUs "PP=2 above 32 GPUs"
+// says "PP=2", of a 20B network "full recompute for the 20B model" says "full recompute".
+std::string without_own_conditions(std::string_view text, const RunSizes& run);
 
 // "TP=8 only for the 70B model", "PP=2 above 64 GPUs", "TP 4 in the 70B rows", "CP=4 for 128K"; in
 // lower case.

@@ -39,15 +39,12 @@ constexpr auto kCountColumns = std::to_array<CountColumn>({{"layers", "l"},
 
 // Words behind a count that change what it counts, or how much.
 bool changes_count(std::string_view word, std::string_view column) {
-  constexpr auto kWords = std::to_array<std::string_view>(
-      {"k",     "ki",       "m",       "mi",      "g",        "gi",       "b",       "t",
-       "x",     "thousand", "million", "billion", "trillion", "dozen",    "percent", "node",
-       "nodes", "server",   "servers", "host",    "hosts",    "machines", "racks",   "tokens",
-       "tok",   "toks",     "token",   "gb",      "gib",      "mb",       "mib",     "or",
-       "and",   "to",       "of",      "minus",   "plus",     "not",      "no",      "except",
-       "than",  "most",     "least",   "each",    "pairs",    "modules"});
+  constexpr std::string_view kWords =
+      "k ki m mi g gi b t x thousand million billion trillion dozen percent node nodes server "
+      "servers host hosts machines racks tokens tok toks token gb gib mb mib or and to of minus "
+      "plus not no except than most least each pairs modules";
   const bool node = column == "gpus_per_node" && (word == "node" || word == "server");
-  return is_among(word, kWords) && !node;
+  return !word.empty() && find_word(kWords, word) != kWords.npos && !node;
 }
 
 }  // namespace

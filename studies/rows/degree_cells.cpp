@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <vector>
 
@@ -31,6 +32,62 @@ OptionalCount count_in_remarks(const Measurement& row, SettingNames names) {
 }
 
 namespace {
+
+// What a degree is called: as a setting, as "8-way" has it behind itself, in formulas.
+struct DegreeNames {
+  SettingNames settings;
+  SettingNames ways;
+  std::string_view letter;
+};
+
+OptionalCount count_of(std::string_view digits) {
+  std::int64_t count = 0;
+  const char* const end = digits.data() + digits.size();
+  const auto read = std::from_chars(digits.data(), end, count);
+  const bool whole = read.ec == std::errc() && read.ptr == end;
+  return whole && count >= 1 && count <= limits::kMaxDevices ? OptionalCount(count) : std::nullopt;
+}
+
+// "t=2, p=2": a letter is a degree beside another one.
+bool names_degrees_by_letters(const std::vector<std::string_view>& words) {
+  constexpr auto kLetters = std::to_array<std::string_view>({"t", "p", "d"});
+  return std::ranges::count_if(kLetters, [&](std::string_view letter) {
+           for (std::size_t at = 0; at + 2 < words.size(); ++at) {
+             if (words[at] == letter && words[at + 1] == "=" && count_of(words[at + 2])) {
+               return true;
+             }
+           }
+           return false;
+         }) > 1;
+}
+
+// "TP8", "8-way tensor parallelism", "8-way TP", "t=8, p=2".
+OptionalCount degree_in_words(const Measurement& row, const DegreeNames& names) {
+  std::string plain;
+  for (const std::string& clause : asserted_clauses(remarks_of(row))) {
+    for (const char c : with_signs_as(with_blanks(clause), "/+:.", ' ')) {
+      plain.append(c == '=' ? " = " : std::string(1, c));
+    }
+    plain += " ; ";
+  }
+  std::vector<std::string_view> words = split(plain, ' ');
+  std::erase(words, std::string_view());
+  const bool letters = names_degrees_by_letters(words);
+  for (std::size_t at = 0; at < words.size(); ++at) {
+    const std::string_view word = words[at];
+    const std::string_view next = at + 1 < words.size() ? words[at + 1] : std::string_view();
+    const std::string_view last = at + 2 < words.size() ? words[at + 2] : std::string_view();
+    const std::string_view joined = names.ways.front();
+    const OptionalCount degree = word.starts_with(joined) ? count_of(word.substr(joined.size()))
+                                 : next == "way" && is_among(last, names.ways)    ? count_of(word)
+                                 : letters && word == names.letter && next == "=" ? count_of(last)
+                                                                                  : std::nullopt;
+    if (degree) {
+      return degree;
+    }
+  }
+  return std::nullopt;
+}
 
 // Of DeepSpeed and in papers on long sequences "sequence parallel" is over ranks of their own, of
 // Megatron over those of tensors.
@@ -144,15 +201,20 @@ void read_degrees(Measurement& row) {
   constexpr auto kSequences =
       std::to_array<std::string_view>({"sp", "sequence parallel", "sequence parallelism"});
   constexpr auto kExperts = std::to_array<std::string_view>({"ep", "expert parallel"});
-  const auto read = [&](std::string_view name, OptionalCount& cell, SettingNames names) {
-    const OptionalCount stated = cell ? std::nullopt : count_in_remarks(row, names);
+  constexpr auto kTensorWays = std::to_array<std::string_view>({"tp", "tensor"});
+  constexpr auto kStageWays = std::to_array<std::string_view>({"pp", "pipeline"});
+  constexpr auto kContextWays = std::to_array<std::string_view>({"cp", "context"});
+  constexpr auto kExpertWays = std::to_array<std::string_view>({"ep", "expert"});
+  const auto read = [&](std::string_view name, OptionalCount& cell, const DegreeNames& names) {
+    OptionalCount stated = cell ? std::nullopt : count_in_remarks(row, names.settings);
+    stated = cell || stated ? stated : degree_in_words(row, names);
     if (stated && leaves_whole_ranks(row, *stated, &cell == &row.ep)) {
       fill(name, cell, *stated, row.remarks);
     }
   };
-  read("tp", row.tp, kTensor);
-  read("pp", row.pp, kStages);
-  read("cp", row.cp, kContext);
+  read("tp", row.tp, {kTensor, kTensorWays, "t"});
+  read("pp", row.pp, {kStages, kStageWays, "p"});
+  read("cp", row.cp, {kContext, kContextWays, ""});
   OptionalCount ranks = row.cp ? std::nullopt : sequence_ranks(row, kExchanges);
   if (!row.cp && !ranks && may_split_sequences(row)) {
     ranks = sequence_ranks(row, kSequences);
@@ -161,7 +223,7 @@ void read_degrees(Measurement& row) {
   if (ranks) {
     fill("cp", row.cp, *ranks, row.remarks);
   }
-  read("ep", row.ep, kExperts);
+  read("ep", row.ep, {kExperts, kExpertWays, ""});
 }
 
 void give_leftover_ranks(Measurement& row, Notes& notes) {

@@ -14,6 +14,7 @@
 #include "base/text.hpp"
 #include "base/words.hpp"
 #include "studies/rows/batch_cells.hpp"
+#include "studies/rows/conditions.hpp"
 #include "studies/rows/derived_cells.hpp"
 #include "studies/rows/framework_facts.hpp"
 #include "studies/rows/gpu_words.hpp"
@@ -344,6 +345,8 @@ Measurement read_measurement(const CsvTable& table, std::size_t index, const std
   read_hardware(cells, row);
   read_plan(cells, row);
   read_figure(cells, row);
+  row.notes =
+      without_own_conditions(row.notes, {row.model_name, row.params_b, row.gpus, row.seq_len});
   read_stated_counts(row);
   read_stated_cells(row);
   settle_metric(row);

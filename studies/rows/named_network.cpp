@@ -125,11 +125,13 @@ std::string known_name(const std::string& key) {
   return found == kNames.end() ? std::string() : found->second;
 }
 
+// What networks are tuned for.
+constexpr auto kTunings =
+    std::to_array<std::string_view>({"hf", "instruct", "chat", "base", "it", "deduped"});
+
 // The last word of a name where it does not change the widths: what the network was tuned for, its
 // release, the length of its context; the whole name where it has none.
 std::string_view without_last_remark(std::string_view name) {
-  constexpr auto kTunings =
-      std::to_array<std::string_view>({"hf", "instruct", "chat", "base", "it", "deduped"});
   const std::size_t at = name.find_last_of("-_ ");
   const std::string word = at == name.npos ? std::string() : to_lower(name.substr(at + 1));
   const bool release = word.starts_with("v0.");
@@ -142,8 +144,6 @@ std::string_view without_last_remark(std::string_view name) {
 // The zoo's name; empty where it has none. Publishers put their own name before a network's and
 // say after it for what it was tuned and in which release.
 std::string zoo_name(std::string_view text) {
-  constexpr auto kTunings =
-      std::to_array<std::string_view>({"hf", "instruct", "chat", "base", "it"});
   if (std::string whole = known_name(letters_and_digits(text)); !whole.empty()) {
     return whole;
   }
@@ -276,10 +276,6 @@ class NamedCells {
  private:
   std::vector<std::string_view> filled_;
 };
-
-}  // namespace
-
-namespace {
 
 // What the row states otherwise than the network of its name; "" where it is that network.
 std::string disagreement(const Measurement& row, const models::Network& network) {

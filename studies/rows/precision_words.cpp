@@ -58,15 +58,13 @@ std::string precision_name(std::string_view cell) {
   constexpr auto kSingle = std::to_array<std::string_view>({"32", "32true", "fullprecision"});
   constexpr auto kMixed =
       std::to_array<std::string_view>({"automaticmixedprecision", "16bit", "16bits", "16"});
-  const auto is_in = [&](std::span<const std::string_view> words) {
-    return std::find(words.begin(), words.end(), key) != words.end();
-  };
-  if (key.starts_with("ampo") || key.starts_with("apexo") || is_in(kHalf)) {
+  if (key.starts_with("ampo") || key.starts_with("apexo") || is_among(key, kHalf)) {
     return "fp16";  // the levels O1 to O3 of NVIDIA's Apex
   }
-  return is_in(kSingle)                              ? "fp32"
-         : key.starts_with("mixed") || is_in(kMixed) ? "mixed"  // of which formats it does not say
-                                                     : to_lower(cell);
+  return is_among(key, kSingle) ? "fp32"
+         : key.starts_with("mixed") || is_among(key, kMixed)
+             ? "mixed"  // of which formats it does not say
+             : to_lower(cell);
 }
 
 }  // namespace orrery::studies

@@ -155,11 +155,17 @@ void read_attention(const std::string& clause, Measurement& row) {
        "flash attention", "flash attn", "sdpa", "attn implementation", "attn impl",
        "attention implementation", "eager attention", "naive attention", "unfused attention",
        "cudnn attention", "xformers"});
+  // "attention with plain matmuls": products of FLOP counts and of formats have no such words.
+  constexpr auto kAttention = std::to_array<std::string_view>({"attention", "attn"});
+  constexpr auto kProducts = std::to_array<std::string_view>(
+      {"plain matmuls", "plain matmul", "plain bmm", "separate matmuls", "batched matmuls",
+       "matmuls and softmax", "matmul and softmax", "bmm and softmax", "baddbmm", "torch.bmm"});
   // Without these, attention is two products with softmax between them; "no FA3" leaves it open.
   constexpr auto kFused =
       std::to_array<std::string_view>({"flashattention", "flash attention", "flash attn", "sdpa"});
   const std::string plain = with_blanks(clause);
-  if (!has_word(plain, kNames)) {
+  const bool products = has_word(plain, kAttention) && has_word(plain, kProducts);
+  if (!products && !has_word(plain, kNames)) {
     return;
   }
   const bool denied = trim(asserted(plain)).empty();

@@ -49,8 +49,9 @@ void check_measurement_columns(const CsvTable& table) {
   known.insert(known.end(), kRequiredColumns.begin(), kRequiredColumns.end());
   const std::vector<std::string> unused = absent_columns(table, known);
   for (const std::string& column : table.header()) {
-    const bool is_known = std::ranges::find(known, column) != known.end();
-    const std::string meant = is_known ? std::string() : misspelt_name(column, unused);
+    const std::string name = to_lower(column);
+    const bool is_known = std::ranges::find(known, name) != known.end();
+    const std::string meant = is_known ? std::string() : misspelt_name(name, unused);
     if (!meant.empty()) {
       bad_input(table.name(), fmt::format("unknown column \"{}\"", printable(column)),
                 fmt::format("did you mean \"{}\"?", meant));

@@ -10,6 +10,7 @@
 
 #include "base/text.hpp"
 #include "base/words.hpp"
+#include "studies/rows/named_network.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -231,10 +232,6 @@ const FamilyFacts* find_family(std::string_view text) {
   return best;
 }
 
-}  // namespace
-
-namespace {
-
 // A name with a version tells latent attention; without one, experts and keys of every head do.
 bool has_plain_attention(const Measurement& row) {
   constexpr auto kLatent = std::to_array<std::string_view>({"v2", "v3", "r1", "k2"});
@@ -242,6 +239,17 @@ bool has_plain_attention(const Measurement& row) {
   const bool dense = row.experts.value_or(0) == 0;
   return (grouped || dense) &&
          !says_any(letters_and_digits(row.model_family + row.model_name), kLatent);
+}
+
+// By the name of the network, or of the one that it is cut from: four layers of QwQ-32B are Qwen's.
+const FamilyFacts* family_by_name(const Measurement& row) {
+  const FamilyFacts* named = find_family(row.model_name);
+  if (named != nullptr || row.model_name.empty() || !row.layers) {
+    return named;
+  }
+  const auto whole = named_network(row);
+  return whole && *row.layers != whole->encoder_layers + whole->layers ? find_family(whole->name)
+                                                                       : nullptr;
 }
 
 }  // namespace
@@ -264,11 +272,9 @@ std::optional<std::string> missing_architecture(const Measurement& row) {
 // The family that the row states, or the part of it that its network's name states: Qwen3-30B of
 // family "qwen".
 const FamilyFacts* family_of(const Measurement& row) {
-  const FamilyFacts* family = find_family(row.model_family);
-  const FamilyFacts* named = find_family(row.model_name);
-  if (family == nullptr && row.model_family.empty()) {
-    return named;
-  }
+  const bool stated = !row.model_family.empty();
+  const FamilyFacts* named = stated ? find_family(row.model_name) : family_by_name(row);
+  const FamilyFacts* family = stated ? find_family(row.model_family) : named;
   if (is_other(row.model_name)) {
     return nullptr;  // whatever its publisher's other networks are
   }

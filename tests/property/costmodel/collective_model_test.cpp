@@ -167,11 +167,11 @@ TEST(CollectiveModelProperty, BusBandwidthStaysBelowTheLinks) {
     const BytesPerSecond bus = size * ((n - 1) / n) / time;
     const topologies::ScaleUp& up = cluster.node.scale_up;
     if (group.ranks_per_node > 1) {
-      RC_ASSERT(bus <= std::max(up.bandwidth_per_gpu, up.nccl_bandwidth));
+      RC_ASSERT(bus <= kRounding * std::max(up.bandwidth_per_gpu, up.nccl_bandwidth));
     }
     if (group.nodes > 1) {
       const topologies::ScaleOut& out = cluster.node.scale_out;
-      RC_ASSERT(bus <= out.nic_bandwidth * static_cast<double>(out.nics));
+      RC_ASSERT(bus <= kRounding * out.nic_bandwidth * static_cast<double>(out.nics));
     }
   }));
 }
@@ -190,7 +190,8 @@ TEST(CollectiveModelProperty, GatherAndScatterAreSubadditive) {
   }));
 }
 
-// NCCL's formula does not tell them apart; measured residuals do, by at most their clamp.
+// NCCL's formula does not tell them apart, but for the chunks of PAT, which are longer in scatters;
+// measured residuals do, by at most their clamp.
 TEST(CollectiveModelProperty, GatherAndScatterAreTheSameByFormula) {
   EXPECT_TRUE(rc::check([] {
     const topologies::Cluster& cluster = any_cluster();
@@ -202,7 +203,11 @@ TEST(CollectiveModelProperty, GatherAndScatterAreTheSameByFormula) {
     const Seconds gather = model.time(CommKind::AllGather, size, group);
     const Seconds scatter = model.time(CommKind::ReduceScatter, size, group);
     RC_ASSERT(gather.value() <= scatter.value() * kRounding);
-    RC_ASSERT(scatter.value() <= gather.value() * kRounding);
+    const CollectiveChoice gathered = model.formula(CommKind::AllGather, size, group);
+    if (gathered.algorithm != Algorithm::Pat) {
+      const Seconds scattered = model.formula(CommKind::ReduceScatter, size, group).time;
+      RC_ASSERT(scattered.value() <= gathered.time.value() * kRounding);
+    }
   }));
 }
 

@@ -46,6 +46,17 @@ TEST(CsvTest, HeaderOnlyAndEmptyQuotedCells) {
   EXPECT_EQ(table.cell(0, "b"), "\"");
 }
 
+TEST(CsvTest, HeadersInCapitalsAndWithALastComma) {
+  const CsvTable table = parse_csv("Name,M,m,\na,1,2,\nb,3,4\n", "t.csv");
+  EXPECT_THAT(table.header(), ElementsAre("Name", "M", "m"));
+  EXPECT_EQ(table.cell(0, "name"), "a");
+  EXPECT_EQ(table.cell(0, "m"), "2");
+  EXPECT_EQ(table.cell(1, "M"), "3");
+  EXPECT_FALSE(table.has_column("NAME"));
+  EXPECT_NO_THROW(table.expect_columns(std::to_array<std::string_view>({"name", "m", "M"})));
+  EXPECT_EQ(csv_message("a,b,\n1,2,3\n"), "t.csv:2: 3 cells (the header has 2)");
+}
+
 TEST(CsvTest, UnknownColumnsSuggestTheNearest) {
   const CsvTable table = parse_csv("name,layers\na,1\n", "t.csv");
   EXPECT_EQ(message_of([&] { table.cell(0, "layer"); }),
@@ -69,7 +80,7 @@ TEST(CsvTest, BadTablesNameTheLine) {
   EXPECT_EQ(csv_message("a;b\n1;2\n"),
             "t.csv:1: columns are separated by ';' (separate them by commas)");
   EXPECT_THAT(csv_message("a\tb\n1\t2\n"), HasSubstr("separated by tabs"));
-  EXPECT_THAT(csv_message("a,\n"), HasSubstr("t.csv:1: column without a name"));
+  EXPECT_THAT(csv_message("a,,b\n"), HasSubstr("t.csv:1: column without a name"));
   EXPECT_THAT(csv_message("a,b\n1,\"x\n"), HasSubstr("t.csv:2: quoted cell without an end"));
   EXPECT_THAT(csv_message("a,b\n1,\"x\"y\n"), HasSubstr("text after a closing quote"));
   EXPECT_THAT(csv_message("a,b\n1,x\"y\n"), HasSubstr("quote inside a cell"));

@@ -56,8 +56,8 @@ TEST(FewSamplesTest, TheDenseTableMovesAsFarAsTheyTell) {
   EXPECT_EQ(fit.profile.gemm, base.gemm);
   EXPECT_EQ(fit.sections, std::set<std::string>{"kernels"});
   // Nine of a spread as wide as that of A100 (0.104 / 1.645, and 0.057 between stacks) weigh about
-  // 9 / (9 + 6.8) of the shift of 1.1.
-  EXPECT_NEAR(slower_at(fit.profile, {.m = 8192, .n = 28672, .k = 4096}), std::pow(1.1, 0.57),
+  // 9 / (9 + 2.0) of the shift of 1.1, as sites spread by 0.076.
+  EXPECT_NEAR(slower_at(fit.profile, {.m = 8192, .n = 28672, .k = 4096}), std::pow(1.1, 0.82),
               0.01);
   // Their own shapes, but for what the neighbours say.
   EXPECT_NEAR(slower_at(fit.profile, {.m = 3585, .n = 5120, .k = 5120}), 1.1, 0.02);
@@ -69,7 +69,7 @@ TEST(FewSamplesTest, TheDenseTableMovesAsFarAsTheyTell) {
   const auto sustained = [&](const Profile& profile) {
     return DeviceModel(a100(), profile, costmodel::Load::Sustained).gemm(gradient);
   };
-  EXPECT_NEAR(sustained(fit.profile) / sustained(base), std::pow(1.1, 0.57), 0.01);
+  EXPECT_NEAR(sustained(fit.profile) / sustained(base), std::pow(1.1, 0.82), 0.01);
 }
 
 TEST(FewSamplesTest, ManyMoveTheTableAllTheWay) {
@@ -175,7 +175,7 @@ TEST(FewSamplesTest, DisturbedTimesAreNoPartOfTheTable) {
 TEST(FewSamplesTest, FormatsOf16BitsStandForEachOther) {
   const KernelFit fit = fit_to(products(kNine, 1.1, a100_profile(), DType::Fp16));
   const GemmShape shape{.m = 8192, .n = 28672, .k = 4096, .dtype = DType::Fp16};
-  EXPECT_NEAR(slower_at(fit.profile, shape), std::pow(1.1, 0.57), 0.01);
+  EXPECT_NEAR(slower_at(fit.profile, shape), std::pow(1.1, 0.82), 0.01);
   EXPECT_NEAR(slower_at(fit.profile, {.m = 8192, .n = 28672, .k = 4096}), 1, 1e-9);
 }
 

@@ -4,6 +4,7 @@
 // tensor. Reports and times are of the same bytes.
 #include <gtest/gtest.h>
 
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -28,23 +29,28 @@ int first_behind(const models::Network& network, bool of_encoder) {
   return 0;
 }
 
+// What is before the first block behind an encoder, or of a decoder, in one layout, the others in
+// the other.
+Plan in_layouts(const std::string& network, bool of_encoder, const BlockPlan& before,
+                const BlockPlan& behind) {
+  Plan plan = one_stage_plan(before, network);
+  plan.sequence = plan.network.spec.sequence;
+  const int position = first_behind(plan.network, of_encoder);
+  const auto length = static_cast<int>(plan.network.chain.size());
+  plan.blocks = {{position, before}, {length - position, behind}};
+  return plan;
+}
+
 // A pair of tensor ranks that cuts tokens goes over into one that does not: forward a gather of
 // what the encoder made, backward a slice.
 TEST(Crossings, TheOutputOfTheBlockBeforeIsReportedAndTimed) {
-  BlockPlan tokens;
-  tokens.tp = 2;
-  tokens.sequence_parallel = true;
-  BlockPlan pair = tokens;
-  pair.sequence_parallel = false;
+  const auto [tokens, pair] = token_layouts(2);
   for (const auto& [name, of_encoder] :
        {std::pair("t5-large", false), std::pair("llava-1.5-7b", true),
         std::pair("vit-5b-llama3-8b", true)}) {
-    Plan plan = one_stage_plan(tokens, name);
-    const int position = first_behind(plan.network, of_encoder);
+    const Plan plan = in_layouts(name, of_encoder, tokens, pair);
+    const int position = plan.blocks.front().count;
     ASSERT_GT(position, 0) << name;
-    plan.sequence = plan.network.spec.sequence;
-    const auto length = static_cast<int>(plan.network.chain.size());
-    plan.blocks = {{position, tokens}, {length - position, pair}};
     const auto block_at = [&](int at) -> const models::Block& {
       return plan.network
           .blocks[static_cast<std::size_t>(plan.network.chain[static_cast<std::size_t>(at)])];
@@ -75,18 +81,11 @@ TEST(Crossings, TheOutputOfTheBlockBeforeIsReportedAndTimed) {
 // The gradient of a stream that the block before cut otherwise is gathered; of features that a
 // frozen encoder made there is none.
 TEST(Crossings, FrozenFeaturesHaveNoGradientToConvert) {
-  BlockPlan tokens;
-  tokens.tp = 2;
-  tokens.sequence_parallel = true;
-  BlockPlan pair = tokens;
-  pair.sequence_parallel = false;
+  const auto [tokens, pair] = token_layouts(2);
   for (const auto& [name, trained] :
        {std::pair("llava-1.5-7b", false), std::pair("vit-5b-llama3-8b", true)}) {
-    Plan plan = one_stage_plan(pair, name);
-    const int position = first_behind(plan.network, true);
-    plan.sequence = plan.network.spec.sequence;
-    const auto length = static_cast<int>(plan.network.chain.size());
-    plan.blocks = {{position, pair}, {length - position, tokens}};
+    const Plan plan = in_layouts(name, true, pair, tokens);
+    ASSERT_GT(plan.blocks.front().count, 0) << name;
     std::size_t converted = 0;
     for (const BlockReport& block : report_layouts(plan)) {
       converted += block.conversion.size();
@@ -100,11 +99,7 @@ TEST(Crossings, FrozenFeaturesHaveNoGradientToConvert) {
 
 // The head hands nothing on, so what it takes is not measured by its own output.
 TEST(Crossings, TheHeadGathersWhatTheLastLayerMade) {
-  BlockPlan tokens;
-  tokens.tp = 2;
-  tokens.sequence_parallel = true;
-  BlockPlan pair = tokens;
-  pair.sequence_parallel = false;
+  const auto [tokens, pair] = token_layouts(2);
   Plan plan = one_stage_plan(tokens);
   const auto length = static_cast<int>(plan.network.chain.size());
   plan.blocks = {{length - 1, tokens}, {1, pair}};

@@ -92,8 +92,7 @@ TEST(HeldTensors, WhatLeavesTheDeviceSaysWhere) {
   }
   EXPECT_GT(away, 0U);
   layout.offload.activations_of = {};
-  EXPECT_EQ(reported_bytes(one_stage_plan(layout), HeldKind::Activation, Tier::Host).value() > 0,
-            true);
+  EXPECT_GT(reported_bytes(one_stage_plan(layout), HeldKind::Activation, Tier::Host).value(), 0);
   const std::vector<BlockReport> all = report_layouts(one_stage_plan(layout));
   for (const HeldTensor& held : all.front().tensors) {
     EXPECT_EQ(held.away, 0) << held.name;  // the embedding is no layer

@@ -17,6 +17,7 @@ constexpr auto kColours = std::to_array<std::string_view>({"red", "green"});
 TEST(NamedValues, CountInTheOrderOfTheirNames) {
   EXPECT_EQ(parse_named<Colour>(kColours, "green", "here", "colour"), Colour::Green);
   EXPECT_EQ(index_of_name(kColours, "red", "here", "colour"), 0);
+  EXPECT_EQ(name_of(kColours, Colour::Green), "green");
 }
 
 TEST(NamedValues, OtherNamesAreErrorsWithTheNearest) {

@@ -37,4 +37,17 @@ inline Plan in_pipeline(Plan plan, const std::string& schedule, const PipelineSh
   return plan;
 }
 
+// Tensor ranks that cut the tokens between products, and as many that do not.
+struct TokenLayouts {
+  BlockPlan cut;
+  BlockPlan whole;
+};
+
+inline TokenLayouts token_layouts(int tp) {
+  TokenLayouts layouts;
+  layouts.cut.tp = layouts.whole.tp = tp;
+  layouts.cut.sequence_parallel = true;
+  return layouts;
+}
+
 }  // namespace orrery::plan

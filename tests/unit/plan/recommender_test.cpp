@@ -16,7 +16,9 @@ namespace orrery::plan {
 namespace {
 
 using sim::CommKind;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 std::string recommender_document(const std::string& tables,
                                  const std::string& cluster = "dgx-a100:2",
@@ -276,6 +278,16 @@ TEST(Recommender, BadInput) {
   EXPECT_THAT(document_problem(
                   recommender_document(R"({"name": "a", "rows": 50, "dim": 128, "slices": 2})")),
               HasSubstr("slices belong to sharding column"));
+}
+
+// Names of hardware are looked up elsewhere; the message says which document has them, and where.
+TEST(Recommender, WrongNamesOfHardwareHaveAPlace) {
+  const std::string table = R"({"name": "a", "rows": 50, "dim": 128})";
+  EXPECT_THAT(document_problem(recommender_document(table, "dgx-a10:2")),
+              StartsWith("net.json: /cluster: cluster \"dgx-a10:2\": no cluster"));
+  EXPECT_THAT(
+      document_problem(recommender_document(table, R"(dgx-a100:2", "profile": "no-such-profile)")),
+      AllOf(StartsWith("net.json: /profile: "), HasSubstr("no-such-profile")));
 }
 
 }  // namespace

@@ -156,11 +156,8 @@ Plan with_layouts_by_stage(const std::string& schedule, const BlockPlan& first,
 // Where two layouts meet at the boundary of stages the stage behind converts, as its first block
 // would if they met within it; of a copy of the model in the other direction, too.
 TEST(StageConversions, TheStageBehindABoundaryPaysInBothPasses) {
-  BlockPlan whole;
-  whole.tp = 8;
-  BlockPlan cut = whole;
-  cut.sequence_parallel = true;
-  BlockPlan data;
+  const auto [cut, whole] = token_layouts(8);
+  const BlockPlan data;
   for (const auto& [first, second] :
        {std::pair(cut, whole), std::pair(whole, cut), std::pair(data, cut)}) {
     for (const char* schedule : {"1f1b", "zb-h1", "chimera"}) {
@@ -205,11 +202,7 @@ TEST(StageConversions, BoundariesOfStagesAreNotFree) {
 
 // Slices convert what is theirs.
 TEST(StageConversions, SlicesPayEach) {
-  BlockPlan cut;
-  cut.tp = 8;
-  cut.sequence_parallel = true;
-  BlockPlan whole = cut;
-  whole.sequence_parallel = false;
+  const auto [cut, whole] = token_layouts(8);
   Plan plan = with_layouts_by_stage("seq1f1b", cut, whole);
   plan.slices = 2;
   check_plan(plan, "plan");

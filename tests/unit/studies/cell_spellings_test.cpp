@@ -97,6 +97,7 @@ TEST(CellSpellings, DetailsThatOnlyDeny) {
     }
   }
   EXPECT_EQ(row_of({{"recompute", "none"}, {"recompute_detail", "none"}}).recompute, "none");
+  EXPECT_EQ(row_of({{"recompute", "Complete"}}).recompute, "full");
 }
 
 TEST(CellSpellings, NamesOfNetworks) {

@@ -38,6 +38,43 @@ TEST(ConditionalNotes, ClausesOfSomeRuns) {
   EXPECT_NE(about_this_run("tp=8 (70b weights)").find("tp"), std::string::npos);
 }
 
+TEST(ConditionalNotes, CountsAndKindsOfRunsAreNone) {
+  for (const char* clause : {"full recompute measured in 5 runs",
+                             "recompute in mixed-precision runs", "fsdp in 3 repeated runs"}) {
+    EXPECT_FALSE(names_condition(clause)) << clause;
+  }
+  EXPECT_TRUE(names_condition("recompute in moe runs"));
+  EXPECT_TRUE(is_condition("only/for 70b"));
+  EXPECT_TRUE(is_condition("70b-only"));
+  EXPECT_FALSE(is_condition("tp=8"));
+}
+
+TEST(ConditionalNotes, OfTheRunItself) {
+  const auto said = [](std::string_view text) {
+    return without_own_conditions(text, {"GPT-NeoX 20B", 20.6, 64, 2048});
+  };
+  for (const char* text :
+       {"Full recompute for the 20B model", "Full recompute only on 64 GPUs",
+        "Full recompute on 64 GPUs only", "Full recompute for 2K context",
+        "Full recompute above 32 GPUs", "Full recompute below 4K", "Full recompute beyond 7B",
+        "Full recompute used only for 20B and 175B", "Full recompute for 20.6B"}) {
+    EXPECT_EQ(said(text), "Full recompute") << text;
+  }
+  EXPECT_EQ(said("TP=8 (only for 20B), PP=2 for the 7B model. CP=2 above 1K."),
+            "TP=8 (), PP=2 for the 7B model. CP=2.");
+  for (const char* text :
+       {"TP=8 for the 7B model", "TP=8 only on 512 GPUs", "TP=8 for 128K", "TP=8 above 64 GPUs",
+        "TP=8 below 2K", "TP=8 but not for the 20B model", "HSDP on 64 GPUs",
+        "TP=8 for larger models", "sgd for 20B tokens", "TP=8 above 2k GPUs", ""}) {
+    EXPECT_EQ(said(text), text);
+  }
+  EXPECT_EQ(without_own_conditions("TP=8 for the 7B model", {"GPT 6.7B", {}, {}, {}}),
+            "TP=8 for the 7B model");
+  EXPECT_EQ(without_own_conditions("TP=8 above 7B", {}), "TP=8 above 7B");
+  EXPECT_EQ(row_of({{"recompute", ""}, {"notes", "full recompute for 2K"}}).recompute, "full");
+  EXPECT_EQ(row_of({{"recompute", ""}, {"notes", "full recompute for 4K"}}).recompute, "");
+}
+
 TEST(ConditionalNotes, Possibilities) {
   for (const char* clause :
        {"8-bit adam is left for future work", "adafactor was considered",
@@ -64,6 +101,19 @@ TEST(ConditionalNotes, Degrees) {
     EXPECT_EQ(degrees(notes), open) << notes;
   }
   EXPECT_EQ(degrees("TP=8, PP=4"), (Degrees{8, 4, std::nullopt}));
+  for (const char* notes :
+       {"TP8, PP4", "TP8-PP4", "TP-8, PP-4", "8-way tensor parallelism, 4-way pipeline parallelism",
+        "8-way tensor and 4-way pipeline parallelism", "8-way TP / 4-way PP", "t=8, p=4",
+        "TP 8 for 2K, PP=4 above 32 GPUs"}) {
+    EXPECT_EQ(degrees(notes), (Degrees{8, 4, std::nullopt})) << notes;
+  }
+  for (const char* notes : {"p=2", "t=8", "t=8, p=0.1", "no TP8", "TP8 for the 70B model",
+                            "8-way data parallelism", "8-way tensor cores of tpu4"}) {
+    EXPECT_EQ(degrees(notes).back(), std::nullopt) << notes;
+    EXPECT_EQ(degrees(notes)[1], std::nullopt) << notes;
+  }
+  EXPECT_EQ(degrees("no TP8"), open);
+  EXPECT_EQ(degrees("t=8, p=0.1"), open);
   EXPECT_EQ(degrees("TP=8, PP=16"), (Degrees{8, std::nullopt, std::nullopt}));
   // The stated degrees leave no GPUs for it.
   EXPECT_EQ(degrees("TP=8", {{"dp", "64"}}), open);
@@ -92,6 +142,10 @@ TEST(ConditionalNotes, AttentionKernels) {
                             "without flash attention memory doubles", "eager attention OOMs"}) {
     EXPECT_THAT(kernel(notes), IsEmpty()) << notes;
   }
+  for (const char* notes : {"attention with plain matmuls", "attention by bmm and softmax"}) {
+    EXPECT_EQ(kernel(notes), notes);
+  }
+  EXPECT_THAT(kernel("attention matmuls in bf16"), IsEmpty());
   for (const char* notes :
        {"no FlashAttention", "FlashAttention was not yet available", "flash attention: off"}) {
     EXPECT_EQ(kernel(notes).substr(0, 7), "unfused") << notes;

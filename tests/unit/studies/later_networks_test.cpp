@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "studies/rows/named_network.hpp"
+#include "studies/rows/row_family.hpp"
 #include "studies/validation/predictions.hpp"
 #include "tests/unit/base/testing.hpp"
 #include "tests/unit/studies/testing.hpp"
@@ -30,6 +31,32 @@ TEST(CellNotations, NetworksOfLaterReleases) {
   EXPECT_EQ(layers("QwQ-32B"), 64);
   EXPECT_EQ(layers("CodeGemma 7B"), 28);
   EXPECT_EQ(layers("EXAONE-4.0-32B"), 64);
+  EXPECT_EQ(layers("SmolLM3"), 36);
+  EXPECT_EQ(layers("Nemotron-3 8B"), 32);
+  EXPECT_EQ(layers("Mistral Small 3"), 40);
+}
+
+// DeepSeek's first networks have no latent attention, and a few layers of a tuned network are those
+// of the one that it was tuned from, whether the row states the family or its name does.
+TEST(CellNotations, FamiliesByNameAlone) {
+  const auto attention = [](const char* family, const char* name, const char* layers,
+                            const char* hidden, const char* heads) {
+    Measurement row = row_of({{"model_family", family},
+                              {"model_name", name},
+                              {"layers", layers},
+                              {"hidden", hidden},
+                              {"heads", heads},
+                              {"vocab", ""}});
+    complete_from_name(row);
+    const FamilyFacts* facts = family_of(row);
+    return facts == nullptr ? std::string() : std::string(facts->name);
+  };
+  for (const char* family : {"", "deepseek"}) {
+    EXPECT_EQ(attention(family, "DeepSeek-67B", "95", "8192", "64"), "llama") << family;
+  }
+  EXPECT_EQ(attention("", "DeepSeek-V3", "61", "7168", "128"), "deepseek");
+  EXPECT_EQ(attention("", "QwQ-32B", "4", "5120", "40"), "qwen");
+  EXPECT_EQ(attention("", "CodeGemma 7B", "4", "3072", "16"), "gemma");
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <string>
 
 #include "topologies/network_words.hpp"
@@ -16,12 +17,15 @@ double gigabits_of_name(const std::string& text) {
 }
 
 TEST(LinkWords, GenerationsSayTheirRate) {
-  EXPECT_EQ(gigabits_of_name("InfiniBand NDR"), 400);
-  EXPECT_EQ(gigabits_of_name("8xHDR100"), 100);
-  EXPECT_EQ(gigabits_of_name("Omni-Path"), 100);
-  EXPECT_EQ(gigabits_of_name("ndrx"), 0);
-  EXPECT_EQ(gigabits_of_name("8x"), 0);
-  EXPECT_EQ(gigabits_of_name(""), 0);
+  const std::map<std::string, double> rates = {{"InfiniBand NDR", 400},
+                                               {"8xHDR100", 100},
+                                               {"Omni-Path", 100},
+                                               {"ndrx", 0},
+                                               {"8x", 0},
+                                               {"", 0}};
+  for (const auto& [text, gigabits] : rates) {
+    EXPECT_EQ(gigabits_of_name(text), gigabits) << text;
+  }
 }
 
 TEST(LinkWords, ReleasesOfSlingshot) {

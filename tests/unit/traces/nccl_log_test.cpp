@@ -172,7 +172,7 @@ TEST(NcclLog, LaunchersAndCollectorsWriteBeforeEveryLine) {
   for (const char* before :
        {"", "[0] ", "[default0]:", "node0: ", "3: ", "[1,0]<stdout>:", "[2024-05-01 10:00:00] ",
         "2024-05-01T10:00:00.123Z stdout F ", "Mon Nov 30 01:02:03 2026[1,0]<stdout>:", "\x1b[32m",
-        "\x1b[1;31m[0] \x1b[0m"}) {
+        "\x1b[1;31m[0] \x1b[0m", "\x1b]0;node0: mpirun\a", "\x1b]2;a title\x1b\\[0] "}) {
     EXPECT_EQ(read_behind(before).rows.size(), 2U) << before;
   }
 }
