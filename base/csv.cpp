@@ -203,9 +203,6 @@ CsvTable parse_csv(std::string_view text, std::string_view name) {
     if (ends_in_comma && cells.size() == table.header_.size() + 1 && cells.back().empty()) {
       cells.pop_back();
     }
-    if (ends_in_comma && cells.size() == table.header_.size() + 1 && cells.back().empty()) {
-      cells.pop_back();
-    }
     if (cells.size() != table.header_.size()) {
       before.fail(fmt::format("{} cells", cells.size()),
                   fmt::format("the header has {}", table.header_.size()));

@@ -11,6 +11,7 @@ inline constexpr int kNumDTypes = 6;
 
 // Narrower than 16 bits: matrix products alone run in it, all else beside them in 16 bits.
 constexpr bool is_quantised(DType dtype) { return dtype == DType::Fp8 || dtype == DType::Nvfp4; }
+constexpr bool has_16_bits(DType dtype) { return dtype == DType::Bf16 || dtype == DType::Fp16; }
 constexpr DType unquantised(DType dtype) { return is_quantised(dtype) ? DType::Bf16 : dtype; }
 
 // With the scale of 8 bits that 16 elements of nvfp4 share.

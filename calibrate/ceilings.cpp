@@ -52,10 +52,39 @@ double least_bytes(const Shape& shape) {
   return 0;
 }
 
+// At the peaks of the data sheet; 0 where they do not bound it.
+Seconds least_time(const Sample& sample, const topologies::Gpu& gpu) {
+  if (const auto* copy = std::get_if<HostCopySample>(&sample.shape)) {
+    return gpu.pcie_bandwidth.value() > 0
+               ? Bytes(static_cast<double>(copy->bytes)) / gpu.pcie_bandwidth
+               : Seconds();
+  }
+  const double bytes = least_bytes(sample.shape);
+  const Achieved reached = achieved(sample, gpu);
+  const bool no_peak = reached.rate.value() > 0 && reached.fraction <= 0;  // of this number format
+  if (bytes <= 0 || gpu.hbm_bandwidth.value() <= 0 || no_peak) {
+    return {};
+  }
+  const Seconds computing =
+      reached.rate.value() > 0 ? sample.time.median * reached.fraction : Seconds();
+  return Bytes(bytes) / gpu.hbm_bandwidth + computing;
+}
+
+// The shortest kernel of the public tables takes ten times as long.
+constexpr double kShortestKernel = 1e-7;
+
 std::string too_fast(const Sample& sample, const topologies::Gpu& gpu) {
   // More than clocks above the boost that data sheets state, or an untold variant, explain.
   constexpr double kMost = 2.0;
   const Achieved reached = achieved(sample, gpu);
+  if (std::holds_alternative<HostCopySample>(sample.shape)) {
+    // What a copy reads or writes on the device.
+    return gpu.hbm_bandwidth.value() <= 0 || reached.bandwidth <= kMost * gpu.hbm_bandwidth
+               ? ""
+               : fmt::format("a copy at {}, but the memory of a {} moves no more than {}",
+                             format_bandwidth(reached.bandwidth), gpu.name,
+                             format_bandwidth(gpu.hbm_bandwidth));
+  }
   if (reached.fraction <= kMost) {
     return "";
   }
@@ -67,27 +96,28 @@ std::string too_fast(const Sample& sample, const topologies::Gpu& gpu) {
                            format_bandwidth(gpu.hbm_bandwidth));
 }
 
+// Units are a thousand apart. The slowest product of a millisecond and more in the public tables
+// takes ten times what its peaks need; shorter kernels last as long as they take to start.
+constexpr double kSlowest = 1000;
+constexpr Seconds kStart(1e-3);
+
 std::string too_slow(const Sample& sample, const topologies::Gpu& gpu) {
-  // Units are a thousand apart. The slowest product of a millisecond and more in the public tables
-  // takes ten times what its peaks need; shorter kernels last as long as they take to start.
-  constexpr double kSlowest = 1000;
-  constexpr Seconds kStart(1e-3);
-  const double bytes = least_bytes(sample.shape);
-  if (bytes <= 0 || gpu.hbm_bandwidth.value() <= 0) {
-    return "";
-  }
-  Seconds least = Bytes(bytes) / gpu.hbm_bandwidth;
-  const Achieved reached = achieved(sample, gpu);
-  if (reached.rate.value() > 0) {
-    if (reached.fraction <= 0) {
-      return "";  // no peak of this number format is known
-    }
-    least += sample.time.median * reached.fraction;
-  }
-  return sample.time.median <= least * kSlowest + kStart
+  const Seconds least = least_time(sample, gpu);
+  return least <= Seconds() || sample.time.median <= least * kSlowest + kStart
              ? ""
              : fmt::format("{:g} s, where {} needs some {:.2g} s at its peaks: in another unit?",
                            sample.time.median.value(), gpu.name, least.value());
+}
+
+// Of the kernel, or of one of those that were launched.
+std::string not_of_a_kernel(const Sample& sample) {
+  const auto* launch = std::get_if<LaunchSample>(&sample.shape);
+  const double count = launch != nullptr ? static_cast<double>(launch->count) : 1;
+  const Seconds each = sample.time.median / count;
+  const bool is_long = launch != nullptr && each > kStart;
+  return each.value() >= kShortestKernel && !is_long
+             ? ""
+             : fmt::format("{:g} s for one kernel: in another unit?", each.value());
 }
 
 }  // namespace
@@ -131,12 +161,22 @@ int flag_impossible(SampleFile& file, const topologies::Gpu& gpu, double toleran
   return above;
 }
 
+std::string implausible_time(const Sample& sample, const topologies::Gpu& gpu) {
+  if (std::holds_alternative<CollectiveSample>(sample.shape)) {
+    return "";
+  }
+  std::string why = too_fast(sample, gpu);
+  why = why.empty() ? too_slow(sample, gpu) : why;
+  return why.empty() && !std::holds_alternative<HostCopySample>(sample.shape)
+             ? not_of_a_kernel(sample)
+             : why;
+}
+
 std::vector<std::string> drop_impossible(SampleFile& file, const topologies::Gpu& gpu,
                                          const std::string& path, bool partial) {
   std::vector<std::string> dropped;
   std::erase_if(file.samples, [&](const Sample& sample) {
-    std::string why = too_fast(sample, gpu);
-    why = why.empty() ? too_slow(sample, gpu) : why;
+    const std::string why = implausible_time(sample, gpu);
     if (why.empty()) {
       return false;
     }

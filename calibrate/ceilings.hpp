@@ -27,9 +27,13 @@ Achieved achieved(const Sample& sample, const topologies::Gpu& gpu, double clock
 // Sets above_ceiling; returns how many samples were above by more than `tolerance`.
 int flag_impossible(SampleFile& file, const topologies::Gpu& gpu, double tolerance = 0.02);
 
-// Takes out what is more than twice as fast as the peaks allow, which is no clock's doing, and what
-// takes a thousand times as long as at the peaks and a millisecond more: times in another unit.
-// What was taken out. Error naming the first (by its own source, else `path`) unless `partial`.
+// What is wrong with a time that is more than twice as fast as the peaks allow, which is no clock's
+// doing, shorter than any kernel, or a thousand times as long as at the peaks and a millisecond
+// more: it is in another unit. "" where it may be right, and of collectives, which networks bound.
+std::string implausible_time(const Sample& sample, const topologies::Gpu& gpu);
+
+// Takes these out of the file. What was taken out. Error naming the first (by its own source, else
+// `path`) unless `partial`.
 std::vector<std::string> drop_impossible(SampleFile& file, const topologies::Gpu& gpu,
                                          const std::string& path, bool partial);
 

@@ -13,6 +13,7 @@
 #include "base/limits.hpp"
 #include "base/text.hpp"
 #include "calibrate/byte_stream.hpp"
+#include "calibrate/cut_json.hpp"
 #include "calibrate/gpu_names.hpp"
 
 namespace orrery::calibrate {
@@ -43,6 +44,19 @@ std::string ReadingBuilder::text() {
     fault(path_, file.damage, "copy the file again; --partial uses what comes before");
   }
   return std::move(file.text);
+}
+
+Json ReadingBuilder::json(std::string_view list) {
+  const std::string whole = text();
+  if (!options_.partial) {
+    return parse_json(whole, path_);
+  }
+  CutJson read = parse_up_to_damage(whole, path_, list);
+  if (!read.fault.empty()) {
+    damaged_ = true;
+    remark(std::move(read.fault));
+  }
+  return std::move(read.document);
 }
 
 void ReadingBuilder::add(const SampleHeader& header, Sample sample) {

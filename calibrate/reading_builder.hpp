@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/error.hpp"
+#include "base/json.hpp"
 #include "calibrate/reader.hpp"
 
 namespace orrery::calibrate {
@@ -25,8 +27,25 @@ class ReadingBuilder {
   std::string where(std::int64_t line) const;  // with the folder, for messages
   // Of the whole file, unpacked; a fault where a gzip'ed one is damaged.
   std::string text();
+  // The text as JSON; with `partial` that of a document that is cut off or damaged up to the last
+  // whole object before that in a list of this name.
+  Json json(std::string_view list);
 
   void add(const SampleHeader& header, Sample sample);
+  // Reads a part of the file; with `partial` an Error of it is a fault and the other parts are
+  // read.
+  template <class Action>
+  void part(const Action& action) {
+    try {
+      action();
+    } catch (const Error& error) {
+      if (!options_.partial) {
+        throw;
+      }
+      damaged_ = true;
+      remark(error.what());
+    }
+  }
   // Error, or a remark when the user wants what can be had.
   void fault(std::string_view where, std::string_view message, std::string_view hint = {});
   void left_out(const std::string& reason);  // "17 x reason" among the remarks

@@ -12,7 +12,6 @@
 #include "base/json_reader.hpp"
 #include "base/limits.hpp"
 #include "base/text.hpp"
-#include "calibrate/byte_stream.hpp"
 #include "calibrate/sample_fields.hpp"
 
 namespace orrery::calibrate {
@@ -236,52 +235,6 @@ Json sample_json(Sample sample) {
   return json;
 }
 
-// A document that is cut off or damaged up to its last whole sample, with the brackets that close
-// it; "" where it holds no whole sample.
-std::string up_to_last_sample(std::string_view text) {
-  std::string open;  // brackets
-  bool quoted = false;
-  std::size_t end = 0;
-  for (std::size_t at = 0; at < text.size(); ++at) {
-    const char c = text[at];
-    if (quoted) {
-      at += c == '\\' ? 1 : 0;
-      quoted = c != '"';
-    } else if (c == '"') {
-      quoted = true;
-    } else if (c == '{' || c == '[') {
-      open += c;
-    } else if ((c == '}' || c == ']') && !open.empty()) {
-      open.pop_back();
-      end = c == '}' && open == "{[" ? at + 1 : end;
-      if (open.empty()) {
-        break;  // what follows is another document
-      }
-    }
-  }
-  return end == 0 ? "" : std::string(text.substr(0, end)) + "]}";
-}
-
-// With `faults`, what stands before the place where the text ceases to be JSON.
-Json parse_document(const std::string& text, const std::string& path,
-                    std::vector<std::string>* faults) {
-  try {
-    return parse_json(text, path);
-  } catch (const Error& error) {
-    const std::string whole = faults == nullptr ? "" : up_to_last_sample(text);
-    if (whole.empty()) {
-      throw;
-    }
-    Json document = parse_json(whole, path);
-    const Json* const samples = document.find("samples");
-    const std::size_t count =
-        samples != nullptr && samples->is_array() ? samples->as_array().size() : 0;
-    faults->push_back(fmt::format("{}; {} before it", error.what(),
-                                  counted(static_cast<std::int64_t>(count), "whole sample")));
-    return document;
-  }
-}
-
 }  // namespace
 
 std::string_view to_text(GemmLayout layout) {
@@ -315,11 +268,6 @@ SampleFile read_samples(const Json& document, const std::string& name,
   }
   object.finish();
   return file;
-}
-
-SampleFile read_sample_file(const std::string& path, std::vector<std::string>* faults) {
-  const std::string text = read_unpacked(path, limits::kMaxTableFileBytes);
-  return read_samples(parse_document(text, path, faults), path, faults);
 }
 
 std::string sample_line(const Sample& sample) { return sample_json(sample).dump(-1); }

@@ -53,9 +53,6 @@ std::string_view kind_text(const Shape& shape);     // "gemm", "attention", "mem
 // With `faults`, samples that are not sound are left out and what is wrong with them is put there.
 SampleFile read_samples(const Json& document, const std::string& name,
                         std::vector<std::string>* faults = nullptr);
-// At most limits::kMaxTableFileBytes; "-" is standard input. With `faults` the whole samples of a
-// file that is cut off are read, too.
-SampleFile read_sample_file(const std::string& path, std::vector<std::string>* faults = nullptr);
 std::string sample_line(const Sample& sample);
 // Samples are written one a line, so that files compare and merge by line.
 std::string sample_text(const SampleFile& file);

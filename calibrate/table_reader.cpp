@@ -4,6 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <optional>
+#include <unordered_set>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/limits.hpp"
@@ -32,6 +36,44 @@ std::string cell_contradiction(const CsvTable& table, std::size_t row, std::stri
   }
   return fmt::format("{}, but {} {:.4g}", table.cell(row, column), why,
                      0.5 * (expected.low + expected.high));
+}
+
+// Rows equal to an earlier one in every cell, the names of the columns included: tables that were
+// joined, with themselves or others. A kernel timed twice has two times, and a column of
+// repetitions tells such rows apart.
+class RepeatedRows {
+ public:
+  bool is_repeated(const CsvTable& table, std::size_t row) {
+    std::string text;
+    bool is_header = true;  // as where tables were joined
+    for (const std::string& column : table.header()) {
+      text += table.cell(row, column);
+      text += '\0';
+      is_header = is_header && table.cell(row, column) == column;
+    }
+    return is_header || !seen_.insert(std::move(text)).second;
+  }
+
+ private:
+  std::unordered_set<std::string> seen_;
+};
+
+// Where the line of the text begins that the error names behind the file's name, unless it is that
+// of the columns' names.
+std::optional<std::size_t> line_at_fault(std::string_view text, const Error& error) {
+  const std::string_view where = error.where();
+  const std::string_view number = where.substr(where.find_last_of(':') + 1);
+  int line = 1;
+  std::from_chars(number.data(), number.data() + number.size(), line);
+  std::size_t at = 0;
+  for (; line > 1; --line) {
+    at = text.find('\n', at);
+    if (at == std::string_view::npos) {
+      return std::nullopt;
+    }
+    ++at;
+  }
+  return at > 0 ? std::optional(at) : std::nullopt;
 }
 
 }  // namespace
@@ -178,49 +220,39 @@ std::vector<std::string> missing_columns(const FileHead& head, std::string_view 
 }
 
 CsvTable parse_table(ReadingBuilder& builder) {
-  const std::string text = builder.text();
-  try {
-    return parse_csv(text, builder.path());
-  } catch (const Error& error) {
-    const std::size_t last = std::string_view(text).find_last_of('\n', text.size() - 2);
-    if (!builder.options().partial || text.size() < 2 || last == std::string::npos) {
-      throw;
+  constexpr int kMostLines = 100;  // a file with more that are broken is not this table
+  std::string text = builder.text();
+  for (int broken = 0;; ++broken) {
+    try {
+      return parse_csv(text, builder.path());
+    } catch (const Error& error) {
+      const std::optional<std::size_t> at = line_at_fault(text, error);
+      if (!builder.options().partial || !at || broken >= kMostLines) {
+        throw;
+      }
+      builder.part([&error] { throw error; });
+      text.erase(*at, text.find('\n', *at) - *at);  // a blank line, so that later ones keep theirs
     }
-    builder.remark(error.what());
-    return parse_csv(std::string_view(text).substr(0, last + 1), builder.path());
   }
 }
 
-bool RepeatedRows::is_repeated(const CsvTable& table, std::size_t row) {
-  std::string text;
-  bool is_header = true;  // as where tables were joined
-  for (const std::string& column : table.header()) {
-    text += table.cell(row, column);
-    text += '\0';
-    is_header = is_header && table.cell(row, column) == column;
+void read_rows(const CsvTable& table, ReadingBuilder& builder,
+               const std::function<void(std::size_t)>& read) {
+  RepeatedRows rows;
+  for (std::size_t row = 0; row < table.num_rows(); ++row) {
+    if (rows.is_repeated(table, row)) {
+      builder.left_out("row that repeats an earlier one");
+    } else {
+      builder.part([&] { read(row); });
+    }
   }
-  return is_header || !seen_.insert(std::move(text)).second;
 }
 
 Reading read_table(const std::string& path, const ReadOptions& options,
                    void (*read)(const TableRow& row)) {
   ReadingBuilder builder(path, options);
   const CsvTable table = parse_table(builder);
-  RepeatedRows rows;
-  for (std::size_t row = 0; row < table.num_rows(); ++row) {
-    if (rows.is_repeated(table, row)) {
-      builder.left_out(kRepeatedRow);
-      continue;
-    }
-    try {
-      read(TableRow(table, row, builder));
-    } catch (const Error& error) {
-      if (!options.partial) {
-        throw;
-      }
-      builder.remark(error.what());
-    }
-  }
+  read_rows(table, builder, [&](std::size_t row) { read(TableRow(table, row, builder)); });
   return builder.finish();
 }
 

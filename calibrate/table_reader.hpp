@@ -4,9 +4,9 @@
 // --partial) is here.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
-#include <unordered_set>
 #include <vector>
 
 #include "base/csv.hpp"
@@ -64,21 +64,14 @@ std::string stated_rate_contradiction(const CsvTable& table, std::size_t row,
                                       std::string_view column, double work, double unit);
 // Of these columns ("m,n,k,time_us"), those that the first line does not name.
 std::vector<std::string> missing_columns(const FileHead& head, std::string_view columns);
-// The table of the builder's file; with --partial a last line that is cut off is left out.
+// The table of the builder's file; with --partial lines that are no rows of it are left out.
 CsvTable parse_table(ReadingBuilder& builder);
-// Rows equal to an earlier one in every cell, the names of the columns included: tables that were
-// joined, with themselves or others. A kernel timed twice has two times, and a column of
-// repetitions tells such rows apart.
-class RepeatedRows {
- public:
-  bool is_repeated(const CsvTable& table, std::size_t row);
+// Calls `read` for the index of each row but those that repeat an earlier one. An Error of a row is
+// a fault of the file.
+void read_rows(const CsvTable& table, ReadingBuilder& builder,
+               const std::function<void(std::size_t)>& read);
 
- private:
-  std::unordered_set<std::string> seen_;
-};
-inline constexpr const char* kRepeatedRow = "row that repeats an earlier one";
-
-// Calls `read` for each row. An Error of a row is a fault of the file.
+// A whole file, row by row.
 Reading read_table(const std::string& path, const ReadOptions& options,
                    void (*read)(const TableRow& row));
 

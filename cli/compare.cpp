@@ -11,6 +11,7 @@
 #include "cli/command/command_line.hpp"
 #include "cli/command/common.hpp"
 #include "cli/report/report.hpp"
+#include "cli/report/time_table.hpp"
 #include "plan/document/plan_text.hpp"
 
 namespace orrery::cli {

@@ -37,6 +37,19 @@ struct ImportOptions {
   OutputOptions output;
 };
 
+// Data parallelism is what the cluster leaves, so a script of another size imports without error.
+void note_other_size(const plan::Importer& importer, const std::string& text,
+                     const ImportOptions& options, const topologies::Cluster& cluster) {
+  const auto ranks = importer.launched_ranks == nullptr
+                         ? std::nullopt
+                         : importer.launched_ranks(text, options.file);
+  if (ranks && *ranks != cluster.num_gpus() && !options.output.quiet) {
+    note(fmt::format("orrery: {} starts {}, {} has {}: the plan is for the cluster", options.file,
+                     counted(*ranks, "process", "processes"), cluster.name,
+                     counted(cluster.num_gpus(), "GPU")));
+  }
+}
+
 int run_import(ImportOptions options) {
   if (options.output_path.empty() && !options.output.json) {
     options.output_path = "plan.json";
@@ -58,6 +71,7 @@ int run_import(ImportOptions options) {
   const std::string text = read_file(options.file, limits::kMaxConfigFileBytes);
   const plan::Plan plan = importer.read(text, options.file, cluster, network ? &*network : nullptr);
   plan::check_plan(plan, options.file);
+  note_other_size(importer, text, options, cluster);
   const Json document = plan::to_json(plan);
   if (options.output.json) {
     print_json(document);

@@ -24,6 +24,7 @@
 #include "cli/plan/packed.hpp"
 #include "cli/plan/pareto.hpp"
 #include "cli/plan/scale.hpp"
+#include "cli/plan/searched.hpp"
 #include "cli/plan/serve.hpp"
 #include "cli/plan/trace.hpp"
 #include "cli/report/per_block_report.hpp"
@@ -31,8 +32,6 @@
 #include "cli/report/plan_report.hpp"
 #include "cli/report/recommender_report.hpp"
 #include "cli/report/report.hpp"
-#include "search/packed_search.hpp"
-#include "search/per_block/worker_pool.hpp"
 #include "search/problem.hpp"
 #include "search/tree/search.hpp"
 
@@ -99,86 +98,6 @@ int run_serving(PlanOptions options) {
                       {options.plan_path, options.report_path}, options.output);
 }
 
-// Nothing when no such plan exists.
-std::optional<search::Outcome> search_asynchronous(const plan::Plan& base, search::Options how,
-                                                   search::Ranks* ranks) {
-  how.constraints = how.constraints.asynchronous_alone();
-  how.ranks = ranks;
-  try {
-    return search::search(base, how);
-  } catch (const Error&) {  // an empty space
-    return std::nullopt;
-  }
-}
-
-// The searches that rank 0 makes, for which this process works.
-int follow(const PlanOptions& options, search::Ranks& ranks) {
-  install_interrupt_handler();
-  bool asynchronous = false;
-  const auto service = [&](search::SearchKind kind) {
-    plan::Plan base = search::base_plan(problem_of(options));
-    search::Options how = search_options(options);
-    how.constraints.apply(base.execution);
-    if (options.space == "per-block") {
-      return search::per_block_service(kind, base, how);
-    }
-    if (asynchronous) {
-      how.constraints = how.constraints.asynchronous_alone();
-    }
-    return search::homogeneous_service(base, how);
-  };
-  while (search::serve(ranks, service)) {
-    asynchronous = true;
-  }
-  return kOk;
-}
-
-// What was found, by whichever search.
-struct Searched {
-  std::optional<search::PerBlockOutcome> per_block;
-  LongSearch spread;
-  std::optional<search::Outcome> apart;  // asynchronous schedules, which train differently
-
-  const search::Outcome& outcome() const { return per_block ? per_block->outcome : spread.outcome; }
-  std::string text() const {
-    const std::string all = per_block ? per_block_text(*per_block) : outcome_text(outcome());
-    return apart && apart->best
-               ? all + "\nAsynchronous schedules, whose training is not the same:\n" +
-                     outcome_text(*apart)
-               : all;
-  }
-  Json json() const {
-    return per_block ? per_block_json(*per_block)
-                     : outcome_json(outcome(), apart ? &*apart : nullptr);
-  }
-};
-
-Searched search_space(const PlanOptions& options, const plan::Plan& base, search::Options how,
-                      search::Ranks* ranks) {
-  Progress progress("plan", options.output.quiet);
-  const auto show = [&](const search::ProgressReport& report) {
-    progress.update(-1, progress_text(report));
-  };
-  Searched searched;
-  if (!options.lengths.empty()) {
-    searched.spread.outcome = search::search_packed(base, how, read_lengths(options.lengths));
-    return searched;
-  }
-  if (options.space == "per-block") {
-    keep_checkpoints(options.scale, how);
-    how.ranks = ranks;
-    searched.per_block = search::search_per_block(base, how, show);
-  } else {
-    searched.spread = search_long(base, how, options.scale, ranks, show);
-  }
-  progress.finish();
-  if (!searched.per_block && searched.outcome().best && how.constraints.asynchronous() &&
-      !how.constraints.searches_asynchronous()) {
-    searched.apart = search_asynchronous(base, how, ranks);
-  }
-  return searched;
-}
-
 int report_nothing(const Searched& searched, const plan::Plan& base, const search::Options& how,
                    const PlanOptions& options) {
   const search::Outcome& outcome = searched.outcome();
@@ -217,7 +136,8 @@ Extras extras_of(const PlanOptions& options, const plan::Plan& base, const searc
                  const Searched& searched, const std::vector<const search::Baseline*>& baselines) {
   Extras extras;
   const Seconds best = searched.outcome().best->simulation.iteration_time;
-  const std::vector<BaselineResult> compared = compare_baselines(baselines, base, how);
+  const std::vector<BaselineResult> compared =
+      compare_baselines(baselines, base, how, searched.outcome().search_time);
   if (!compared.empty()) {
     extras.text += baselines_text(compared, best);
     extras.json.emplace_back("baselines", baselines_json(compared, best));
@@ -331,7 +251,7 @@ int run_plan(PlanOptions options, search::Ranks* ranks) {
   const bool against = !options.pareto.against.empty();
   if (against) {
     check_checkpoints_alone(options.scale);
-  } else if (options.space == "per-block") {
+  } else if (how.space == search::SpaceKind::PerBlock) {
     check_no_projection(options.scale);
   }
   return asked(options, [&] {
@@ -340,7 +260,7 @@ int run_plan(PlanOptions options, search::Ranks* ranks) {
                          options.plan_path, options.output);
     }
     install_interrupt_handler();
-    const Searched searched = search_space(options, base, how, ranks);
+    const Searched searched = search_asked(options, base, how, ranks);
     if (!searched.outcome().best) {
       return report_nothing(searched, base, how, options);
     }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -96,6 +97,30 @@ ScheduleOptions with_listed_sizes(ScheduleOptions options) {
   return options;
 }
 
+namespace {
+
+// Where something else is wrong with `given`: pieces with which a schedule takes few passes, with
+// the slices and the warm-up that are given if it takes them.
+std::optional<sim::ScheduleParams> pieces_of_few_passes(const sim::Schedule& schedule,
+                                                        const sim::ScheduleParams& given) {
+  sim::ScheduleParams few{4, 8, 1, 0};
+  for (const int warm_up : {given.warm_up, 0}) {
+    few.warm_up = warm_up;
+    for (const int slices : {given.slices, 1, few.stages}) {
+      few.slices = slices;
+      for (const int chunks : {1, 2, 3, 4}) {
+        few.chunks = chunks;
+        if (schedule.check(few).empty()) {
+          return few;
+        }
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 ScheduleOptions fewest_pieces(const std::string& name, ScheduleOptions options) {
   if (is_document(name)) {
     const sim::ScheduleDocument document = read_document(name);
@@ -123,19 +148,11 @@ ScheduleOptions fewest_pieces(const std::string& name, ScheduleOptions options) 
       }
     }
   }
-  // Something else is wrong: what that is shows with pieces with which it takes few passes.
-  sim::ScheduleParams few{4, 8, 1, 0};
-  for (const int in_slices : {1, few.stages}) {
-    few.slices = in_slices;
-    for (const int chunks : {1, 2, 3, 4}) {
-      few.chunks = chunks;
-      if (schedule.check(few).empty()) {
-        options.chunks = options.chunks.empty() ? fmt::format("{}", chunks) : options.chunks;
-        options.slices =
-            slices_given ? options.slices : fmt::format("{}", in_slices == 1 ? 1 : params.stages);
-        return options;
-      }
-    }
+  params.slices = slices.front();
+  if (const auto few = pieces_of_few_passes(schedule, params)) {
+    options.chunks = options.chunks.empty() ? fmt::format("{}", few->chunks) : options.chunks;
+    options.slices =
+        slices_given ? options.slices : fmt::format("{}", few->slices == 1 ? 1 : params.stages);
   }
   return options;
 }

@@ -74,6 +74,9 @@ void refuse_trace(const SimulateOptions& options, std::string_view plans) {
 
 int simulate_training(const plan::Plan& plan, const std::string& where,
                       const SimulateOptions& options, TraceDetail detail) {
+  if (!options.trace_path.empty()) {
+    check_plan_trace(plan, detail);  // before anything is printed
+  }
   const std::int64_t passes = 2 * plan.num_micro_batches() * plan.pp * plan.chunks;
   plan::Simulation simulation = in_file(where, [&] {
     return plan::simulate(

@@ -28,6 +28,12 @@ constexpr double kFlash2RowOverhead = 140;
 // of operands with scales of blocks, promote the sums to fp32 every 128 elements, which takes 1.1
 // to 1.2 times as long (docs/costmodel.md).
 constexpr double kPreciseSums = 1 / 1.15;
+// wgmma, Hopper's instruction, reads operands of 32 bits along the inner dimension alone (PTX ISA,
+// asynchronous warpgroup-level matrix instructions: only 16-bit types can be transposed), so that
+// tf32 products of other layouts than TN fall back to slower kernels: output layers of 7,168 by
+// 50,304 elements on GH200 take 1.30 to 1.43 times their forward product for each of the two
+// gradients, 1.39 in the median of 15 (eth-easl/sailor, profiles of OPT-30B).
+constexpr double kTransposedTf32 = 1 / 1.39;
 constexpr std::int64_t kLargeProduct = 16384;  // rows, columns and depth
 
 // (a^p + b^p)^(1/p) with one power of a ratio <= 1, so that it can neither overflow nor vanish.
@@ -95,6 +101,19 @@ double energy_scale(DType dtype, const PowerParameters& power) {
     default:
       return 1.0;
   }
+}
+
+bool has_wgmma(const topologies::Gpu& gpu) {
+  return gpu.compute_capability >= 9 && gpu.compute_capability < 10;
+}
+
+// What sums in fp32 and operands in another order leave of the rate of a product's layout TN.
+double layout_share(const GemmShape& shape, const topologies::Gpu& gpu) {
+  const bool gradient = shape.layout != GemmLayout::TN;
+  if (shape.dtype == DType::Fp8) {
+    return (gradient || shape.precise_sums) && gpu.short_fp8_sums ? kPreciseSums : 1.0;
+  }
+  return gradient && shape.dtype == DType::Tf32 && has_wgmma(gpu) ? kTransposedTf32 : 1.0;
 }
 
 bool holds(const KernelResiduals& residuals, const ResidualKey& key) {
@@ -210,10 +229,7 @@ Seconds DeviceModel::gemm(const GemmShape& shape) const {
   const double computed = flops / m * rows;
   // In bursts and at the power limit.
   const double accumulating = accumulates(shape) ? parameters.accumulate_fraction : 1.0;
-  const bool gradient = shape.layout != GemmLayout::TN;
-  const bool precise =
-      (gradient || shape.precise_sums) && shape.dtype == DType::Fp8 && gpu_.short_fp8_sums;
-  rate *= accumulating * clock_share(shape.dtype) * (precise ? kPreciseSums : 1.0);
+  rate *= accumulating * clock_share(shape.dtype) * layout_share(shape, gpu_);
   const double bytes = bytes_of(shape);
   const double bandwidth = gpu_.hbm_bandwidth.value();
   const double memory = bytes / (bandwidth * parameters.memory_fraction);

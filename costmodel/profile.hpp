@@ -161,11 +161,14 @@ struct Spreads {
   double intra_node_collective = 0.1;
   double inter_node_collective = 0.15;
   double grouped_gemm = 0;  // of experts; 0: not measured
+  double all_to_all = 0;    // inside a node; 0: not measured, as collectives between nodes
   bool operator==(const Spreads&) const = default;
 };
 
 // Medians of the same shapes under three inference stacks differ by 0.01 to 0.05 (repeat tables).
 inline constexpr double kSoftwareSpread = 0.04;
+// Four fifths of normal errors are within so many deviations.
+inline constexpr double kIn80Percent = 1.2815515655446004;
 // Of normal errors of such a 90th percentile.
 constexpr double deviation_of_p90(double p90) { return p90 / 1.645; }
 // The spread of kernels whose left-out errors have such a standard deviation.

@@ -107,6 +107,7 @@ void visit(V& v, Spreads& p) {
   v.number("intra_node_collective", p.intra_node_collective, 0, 10);
   v.number("inter_node_collective", p.inter_node_collective, 0, 10);
   v.optional_number("grouped_gemm", p.grouped_gemm, 0, 10);
+  v.optional_number("all_to_all", p.all_to_all, 0, 10);
 }
 
 // The sections; each has an entry in "sources".

@@ -3,6 +3,8 @@
 // format in plan/importers/, each one constant `importer_<file name>`.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,6 +18,9 @@ struct Importer {
   std::string_view description;
   Plan (*parse)(std::string_view text, const std::string& where, const topologies::Cluster& cluster,
                 const models::Network* network);
+  // How many processes the file starts, where its format can say so (launched_ranks.hpp).
+  std::optional<std::int64_t> (*launched_ranks)(std::string_view text,
+                                                const std::string& where) = nullptr;
 
   // `text` is the content of the file called `where`. The cluster comes from the command line,
   // since scripts rarely state it. A network given wins over the file's own, which must agree with

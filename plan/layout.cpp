@@ -26,9 +26,10 @@ Var canonical(Var var) { return var == Var::KvHead ? Var::Head : var; }
 class VarBits {
  public:
   bool has(Var var) const { return (bits_ >> static_cast<unsigned>(canonical(var)) & 1U) != 0; }
+  void add(Var var) { bits_ |= 1U << static_cast<unsigned>(canonical(var)); }
   void add(const Tensor& tensor) {
     for (const Dim& dim : tensor.dims) {
-      bits_ |= 1U << static_cast<unsigned>(canonical(dim.var));
+      add(dim.var);
     }
   }
 
@@ -55,7 +56,7 @@ std::optional<Var> sharded_along(const Tensor& tensor, VarBits vars, Var var) {
   return std::nullopt;
 }
 
-// Keys and values are read at every key position, so their Seq is not the operator's Seq.
+// Keys and values are read at every key position, so their Seq is the operator's KeySeq.
 bool read_at_all_positions(const Operator& op, int position) {
   return op.kind == OpKind::Attention && position > 0;
 }
@@ -80,17 +81,23 @@ Layout layout_of_input(const Operator& op, const Tensor& tensor, int position,
   const bool all_positions =
       tensor.kind == models::TensorKind::Activation && read_at_all_positions(op, position);
   return layout_by(assignment, otherwise, [&](Var var) -> std::optional<Var> {
-    return var == Var::Seq && all_positions ? std::nullopt : sharded_along(tensor, vars, var);
+    if (all_positions && (var == Var::Seq || var == Var::KeySeq)) {
+      return var == Var::KeySeq ? sharded_along(tensor, vars, Var::Seq) : std::nullopt;
+    }
+    return sharded_along(tensor, vars, var);
   });
 }
 
-// The variables of all operands, which an operator iterates over.
+// The variables of all operands and those summed over, which an operator iterates over.
 VarBits iteration_space(const Block& block, const Operator& op) {
   VarBits vars;
   for (const std::vector<int>* operands : {&op.inputs, &op.weights, &op.outputs}) {
     for (const int operand : *operands) {
       vars.add(block.tensors[static_cast<std::size_t>(operand)]);
     }
+  }
+  for (const Var var : op.reduced) {
+    vars.add(var);
   }
   return vars;
 }

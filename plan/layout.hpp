@@ -123,7 +123,8 @@ bool iterates_over(const models::Block& block, const models::Operator& op, Var v
 bool sums_over(const models::Operator& op, Var var);
 
 // Rule 2. The k and v inputs of attention are read at all key positions: an axis assigned to Seq
-// needs them replicated.
+// needs them replicated. One assigned to KeySeq has parts of them, and its output is partial:
+// numerators and sums of a softmax, which a reduction merges (flash decoding).
 Layout required_input(const models::Operator& op, const models::Tensor& tensor, int position,
                       const Assignment& assignment);
 Layout produced_output(const models::Operator& op, const models::Tensor& tensor,

@@ -50,6 +50,9 @@ class OffloadChecker {
     reachable("parameters", offload.parameters);
     reachable("gradients", offload.gradients);
     reachable("optimizer", offload.optimizer);
+    if (plan_.serving) {
+      return;  // nothing updates its parameters
+    }
     if (offload.optimizer == Tier::Device && offload.parameters != Tier::Device) {
       fail("parameters", "they leave the device, but the optimizer that updates them does not",
            "set offload.optimizer");

@@ -33,6 +33,18 @@ std::vector<const Baseline*> find_baselines(const std::vector<std::string>& name
   return found;
 }
 
+namespace {
+
+constexpr const char* kTimeWasUp = "the time limit ended its search";
+
+}  // namespace
+
+void note_end(const Deadline& deadline, BaselineChoice& choice) {
+  if (deadline.over()) {
+    choice.note += (choice.note.empty() ? "" : "; ") + std::string(kTimeWasUp);
+  }
+}
+
 BaselineChoice fastest_within(const plan::Plan& base, Options options, std::string_view fix) {
   BaselineChoice choice;
   options.top = 0;
@@ -43,7 +55,7 @@ BaselineChoice fastest_within(const plan::Plan& base, Options options, std::stri
     Outcome outcome = search(base, options);
     choice.found = std::move(outcome.best);
     choice.plans = outcome.plans;
-    choice.note = choice.found ? "" : outcome.closest_overflow;
+    choice.note = !choice.found ? outcome.closest_overflow : outcome.timed_out ? kTimeWasUp : "";
   } catch (const Error& error) {  // no plan of the space has these values
     choice.note = error.what();
   }

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "search/nearest_parts.hpp"
 #include "search/tree/search.hpp"
 
 namespace orrery::search {
@@ -44,6 +45,9 @@ std::vector<const Baseline*> find_baselines(const std::vector<std::string>& name
 // What the baseline chooses under the constraints of `options` and its own. A restriction that
 // leaves no plan is a choice without plan, with the reason as its note.
 BaselineChoice choose(const Baseline& baseline, const plan::Plan& base, const Options& options);
+
+// For rules that look at plans one after the other: says where time was up before the last.
+void note_end(const Deadline& deadline, BaselineChoice& choice);
 
 // For rules: the fastest plan within `fix` as well; nothing when there is none.
 BaselineChoice fastest_within(const plan::Plan& base, Options options, std::string_view fix);

@@ -24,12 +24,14 @@ void write_record(const ParetoStep& step, const std::string& plan, ByteWriter& o
 }  // namespace
 
 ParetoLog::ParetoLog(std::string_view kind, const plan::Plan& base, const Options& options)
-    : checkpoint_(options.checkpoint), interval_draws_(options.interval_draws) {
+    : checkpoint_(options.checkpoint),
+      interval_draws_(options.interval_draws),
+      may_repeat_(options.space == SpaceKind::PerBlock) {
   if (checkpoint_.empty() && options.resume.empty()) {
     return;
   }
   const Space space(base, options.constraints);
-  inputs_ = input_hashes(space, space.groups(), options);
+  inputs_ = input_hashes(space, space.groups(), options);  // --space is among them
   inputs_.push_back({"--pareto", hash_of(kind)});
   if (!options.resume.empty()) {
     read(options.resume);
@@ -54,9 +56,8 @@ void ParetoLog::read(const std::string& path) {
     step.simulated = static_cast<std::int64_t>(in.u64());
     step.below = in.text();
     record.plan = in.text();
-    if (!std::isfinite(step.lower_bound.value()) || !(step.gap_fraction >= 0) ||
-        step.gap_fraction > 1 || step.plans < 0 || step.simulated < 0 ||
-        step.simulated > step.plans) {
+    if (!(step.lower_bound.value() >= 0) || !(step.gap_fraction >= 0) || step.gap_fraction > 1 ||
+        step.plans < -1 || step.simulated < 0 || (!may_repeat_ && step.simulated > step.plans)) {
       in.fail("holds a search that cannot be");
     }
   }

@@ -4,6 +4,7 @@
 // not among them.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -19,11 +20,13 @@ struct ParetoStep {
   bool divides = true;         // some plan divides this part of the cluster
   bool ended_early = false;    // by the user or a limit
   std::optional<Found> found;  // nothing where no plan fits, or is fast enough
-  Seconds lower_bound;
+  Seconds lower_bound;         // infinite where it is proven that none fits
   double gap_fraction = 0;
-  std::int64_t plans = 0;
+  std::int64_t plans = 0;  // -1 where 63 bits do not hold them
   std::int64_t simulated = 0;
   std::string below;  // why nothing fits, or divides
+
+  bool proves_none() const { return std::isinf(lower_bound.value()); }
 };
 
 class ParetoLog {
@@ -45,6 +48,7 @@ class ParetoLog {
 
   std::string checkpoint_;
   int interval_draws_;
+  bool may_repeat_;  // its searches simulate some plans more than once
   std::vector<InputHash> inputs_;
   std::vector<Record> records_;
   std::size_t next_ = 0;

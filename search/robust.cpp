@@ -21,13 +21,14 @@ Outcome search_within(const plan::Plan& base, Options options, double reach, int
   return search(base, options, progress);
 }
 
-std::vector<Found> candidates(Outcome& outcome, double reach) {
-  std::vector<Found> found;
+std::vector<Found> candidates(const Outcome& outcome, double reach, int most) {
+  std::vector<Found> found = {*outcome.best};
   const Seconds limit = outcome.best->simulation.iteration_time * reach;
-  found.push_back(std::move(*outcome.best));
-  for (Found& other : outcome.alternatives) {
-    if (other.simulation.iteration_time <= limit) {
-      found.push_back(std::move(other));
+  for (const std::vector<Found>* others : {&outcome.alternatives, &outcome.spare}) {
+    for (const Found& other : *others) {
+      if (other.simulation.iteration_time <= limit && std::ssize(found) < most) {
+        found.push_back(other);
+      }
     }
   }
   return found;
@@ -102,12 +103,15 @@ Robust find_robust(const plan::Plan& base, const Options& options, const Outcome
   Robust robust;
   robust.options = how;
   robust.reach = best.interval_high / best.interval_low;
-  Outcome outcome = search_within(base, options, robust.reach, how.most, progress);
+  robust.met_alone = options.space == SpaceKind::PerBlock;
+  const Outcome again =
+      robust.met_alone ? Outcome() : search_within(base, options, robust.reach, how.most, progress);
+  const Outcome& outcome = robust.met_alone ? nominal : again;
   if (!outcome.best) {  // interrupted
     return robust;
   }
-  std::vector<Found> found = candidates(outcome, robust.reach);
-  robust.complete = outcome.unexplored == 0 && found.size() < static_cast<std::size_t>(how.most);
+  std::vector<Found> found = candidates(outcome, robust.reach, how.most);
+  robust.complete = !robust.met_alone && outcome.unexplored == 0 && std::ssize(found) < how.most;
   const Seconds fastest = found.front().simulation.iteration_time;
   for (Found& plan : found) {
     robust.plans.push_back({std::move(plan), 0, 0, 0});

@@ -8,6 +8,7 @@
 // same draws; that is no proof, so `farthest_winner` says how far from the best nominal time any
 // winner lay: far inside the reach, plans beyond it do not matter. At most `most` plans are
 // evaluated, those of least nominal time; `complete` says whether these are all within the reach.
+// The space per block has too many of them: there the plans that its search met are compared.
 // Deterministic at any number of threads.
 #pragma once
 
@@ -36,13 +37,15 @@ struct Robust {
   std::vector<RobustPlan> plans;  // most probable first; empty when it was interrupted
   double reach = 1;               // times the best nominal time
   bool complete = false;          // every plan within the reach was evaluated
+  bool met_alone = false;         // only plans that the search met: others were not looked for
   double farthest_winner = 0;     // largest nominal time of a winner over the best nominal time - 1
   double farthest_considered = 0;
   RobustOptions options;
   int draws = 0;  // fewer than asked for where they were ended
 };
 
-// `nominal` is the outcome of a search of the same base and options that found a plan.
+// `nominal` is the outcome of search_space() of the same base and options that found a plan; per
+// block with as many to spare as are compared.
 // Draws end early at Ctrl-C and at the time limit; those that all plans have met are judged.
 Robust find_robust(const plan::Plan& base, const Options& options, const Outcome& nominal,
                    const RobustOptions& robust,

@@ -95,7 +95,7 @@ plan::Plan better_base(const Problem& problem, const Parameter& parameter, const
 // The plan as it was is one of those, also where the search ends before it finds it.
 void search_again(const plan::Plan& base, const Options& options, plan::Plan same,
                   Sensitivity& result) {
-  Outcome again = search(base, options);
+  Outcome again = search_space(base, options);
   const bool better = again.best && again.best->simulation.iteration_time <= result.same_plan;
   result.replanned = better ? again.best->simulation.iteration_time : result.same_plan;
   result.plan = better ? std::move(again.best->plan) : std::move(same);
@@ -110,6 +110,7 @@ std::vector<Sensitivity> find_sensitivity(const Problem& problem, const plan::Pl
   std::vector<Sensitivity> results;
   Options how = options;
   how.top = 0;
+  how.spare = 0;
   how.interval_draws = 0;
   const auto start = std::chrono::steady_clock::now();
   const bool limited = options.time_limit.value() > 0;

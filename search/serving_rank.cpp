@@ -19,7 +19,7 @@ bool one_kind(const ServingFound& a, const ServingFound& b) {
   options.token_budget = b.plan.serving->options.token_budget;
   options.max_requests = b.plan.serving->options.max_requests;
   return options == b.plan.serving->options && a.plan.pp == b.plan.pp && a.plan.dp == b.plan.dp &&
-         a.plan.blocks == b.plan.blocks;
+         a.plan.blocks == b.plan.blocks && a.plan.execution == b.plan.execution;
 }
 
 // Leaves those whose figure is at most `slack` times the least.

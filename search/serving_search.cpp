@@ -44,7 +44,7 @@ bool has_fewer_requests(const Plan& plan, const Plan& other) {
   options.max_requests = other.serving->options.max_requests;
   return plan.serving->options.max_requests < options.max_requests &&
          options == other.serving->options && plan.pp == other.pp && plan.dp == other.dp &&
-         plan.blocks == other.blocks;
+         plan.blocks == other.blocks && plan.execution == other.execution;
 }
 
 void find_likes(std::vector<Candidate>& candidates) {
@@ -91,20 +91,13 @@ class Search {
 
   ServingOutcome run() {
     std::string reason;
-    std::string unused;  // where no layout is possible, its reason comes first
     const std::vector<Plan> all = serving_layouts(base_, search_.fixed, reason);
-    for (const ServingOptions& cache : serving_caches(base_.serving->options, search_.fixed)) {
-      const std::vector<ServingOptions> space =
-          serving_options(cache, search_.fixed, all.empty() ? unused : reason);
-      for (const Plan& layout : all) {
-        for (const plan::Routing routing :
-             serving_routings(layout.dp, search_.fixed, has_prefixes_)) {
-          for (ServingOptions options : space) {
-            options.routing = routing;
-            add(with_options(layout, options));
-          }
-        }
-      }
+    const bool elsewhere = search_.fixed.contains("offload_parameters");
+    add_all(elsewhere ? with_weights_elsewhere(all, search_.fixed, reason) : all, reason);
+    if (!elsewhere && outcome_.infeasible == outcome_.plans) {  // no device holds its parameters
+      std::string unused;
+      outcome_.streams = true;
+      add_all(with_weights_elsewhere(all, search_.fixed, unused), unused);
     }
     if (outcome_.plans > 0 && outcome_.infeasible == outcome_.plans) {
       const plan::ServingSimulation nothing = plan::simulate_serving(*closest_);
@@ -133,7 +126,7 @@ class Search {
 
  private:
   using Clock = std::chrono::steady_clock;
-  using LayoutKey = std::array<int, 3>;  // tp, cp, ep
+  using LayoutKey = std::array<int, 4>;  // tp, cp, ep, how all-reduces run
   using Models = std::map<LayoutKey, ServingModel>;
 
   Seconds elapsed() const {
@@ -173,6 +166,27 @@ class Search {
     outcome_.gap_fraction = 1 - outcome_.lower_bound / fastest;
   }
 
+  // `reason`: where no layout is possible, its own comes first.
+  void add_all(const std::vector<Plan>& layouts, std::string& reason) {
+    std::string unused;
+    for (const ServingOptions& cache : serving_caches(base_.serving->options, search_.fixed)) {
+      const std::vector<ServingOptions> space =
+          serving_options(cache, search_.fixed, layouts.empty() ? unused : reason);
+      for (const Plan& layout : layouts) {
+        for (const plan::Routing routing :
+             serving_routings(layout.dp, search_.fixed, has_prefixes_)) {
+          for (const plan::AllReduce all_reduce : serving_all_reduces(layout, search_.fixed)) {
+            for (ServingOptions options : space) {
+              options.routing = routing;
+              options.all_reduce = all_reduce;
+              add(with_options(layout, options));
+            }
+          }
+        }
+      }
+    }
+  }
+
   void add(Plan plan) {
     ++outcome_.plans;
     ServingModel model = model_of(plan);
@@ -184,7 +198,7 @@ class Search {
       for (const plan::ServingMemory& stage : memory) {
         tokens = std::min(tokens, stage.cache.value());
       }
-      if (!closest_ || tokens > closest_cache_) {
+      if (!closest_ || (tokens > closest_cache_ && !outcome_.streams)) {
         closest_cache_ = tokens;
         closest_ = std::make_shared<const Plan>(plan);
       }
@@ -199,7 +213,7 @@ class Search {
   // Plans of one layout share the costs of their iterations.
   static LayoutKey key_of(const Plan& plan) {
     const plan::BlockPlan& layout = plan.blocks.front().layout;
-    return {layout.tp, layout.cp, layout.ep};
+    return {layout.tp, layout.cp, layout.ep, static_cast<int>(plan.serving->options.all_reduce)};
   }
   ServingModel model_of(const Plan& plan) {
     const auto known = models_.find(key_of(plan));

@@ -2,7 +2,8 @@
 // Searches the serving plan that comes first (search/serving_rank.hpp): tensor- and
 // pipeline-parallel degrees with replicas on the rest of the cluster, experts in one replica or
 // over several, routing, tokens and requests of an iteration, chunked or separate prefill,
-// nano-batches. Every plan of the space is either simulated or left out for a stated reason: it
+// nano-batches. Where no plan fits, and the cluster has a host or disk, parameters of layers live
+// there. Every plan of the space is either simulated or left out for a stated reason: it
 // does not fit, or a lower bound on its time (peak rates, serving_bound(), or the clock of its
 // unfinished run) is worse than what the listed plans take. Plans that break a latency limit are
 // simulated and set aside. Plans are tried in order of their bound; deterministic, but for an early
@@ -46,6 +47,7 @@ struct ServingOutcome {
   std::int64_t unexplored = 0;  // left over by an early end
   std::int64_t as_fast = 0;     // within limits, and with the throughput of the first
   bool over_time = false;       // the requests do not arrive all at once
+  bool streams = false;         // no plan fits whose parameters all stay on the devices
   Seconds lower_bound;          // no plan of the space takes less to serve all requests
   double gap_fraction = 0;      // 1 - lower bound / fastest; exactly 0 when closed
   bool interrupted = false;

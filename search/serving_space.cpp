@@ -12,6 +12,7 @@
 #include "base/math.hpp"
 #include "base/quantity_text.hpp"
 #include "base/text.hpp"
+#include "plan/serving/messages.hpp"
 #include "plan/serving/option_limits.hpp"
 #include "plan/stages.hpp"
 
@@ -25,6 +26,8 @@ using plan::ServingOptions;
 constexpr std::array<std::int64_t, 5> kBudgets = {512, 1024, 2048, 4096, 8192};
 constexpr std::array<std::int64_t, 2> kRequests = {256, 1024};
 constexpr std::array<int, 2> kNanoBatches = {1, 2};
+constexpr std::array<double, 3> kAwayShares = {1, 0.5, 0.25};  // of the layers
+constexpr int kDoubleBuffer = 2;                               // blocks: layers are alike
 
 std::vector<std::int64_t> values_of(const ServingFixes& fixed, const std::string& field,
                                     std::vector<std::int64_t> usual) {
@@ -39,8 +42,9 @@ std::vector<std::int64_t> values_of(const ServingFixes& fixed, const std::string
   return values;
 }
 
-// Shares between 0 and 1; one that is not fixed is none.
-std::vector<double> shares_of(const ServingFixes& fixed, const std::string& field) {
+// Shares between 0 and 1.
+std::vector<double> shares_of(const ServingFixes& fixed, const std::string& field,
+                              std::vector<double> usual) {
   const auto entry = fixed.find(field);
   std::vector<double> shares;
   if (entry != fixed.end()) {
@@ -48,7 +52,7 @@ std::vector<double> shares_of(const ServingFixes& fixed, const std::string& fiel
       shares.push_back(parse_number(value, "--fix " + field, 0, 1));
     }
   }
-  return shares.empty() ? std::vector<double>{0} : shares;
+  return shares.empty() ? usual : shares;
 }
 
 std::vector<Prefill> prefills_of(const ServingFixes& fixed) {
@@ -63,13 +67,13 @@ std::vector<Prefill> prefills_of(const ServingFixes& fixed) {
   return prefills;
 }
 
-// Why a layout is not possible at all; empty: it is.
-std::string broken(const Plan& plan) {
+// Why a plan is not possible at all is the `reason`.
+void add_if_possible(Plan plan, std::vector<Plan>& plans, std::string& reason) {
   try {
     plan::check_plan(plan, "serving plan");
-    return {};
+    plans.push_back(std::move(plan));
   } catch (const Error& error) {
-    return error.what();
+    reason = error.what();
   }
 }
 
@@ -85,6 +89,44 @@ std::vector<std::int64_t> expert_degrees(const Plan& base, const ServingFixes& f
     }
   }
   return values_of(fixed, "ep", usual);
+}
+
+std::vector<plan::Tier> tiers_of(const topologies::Node& node, const ServingFixes& fixed) {
+  std::vector<plan::Tier> tiers;
+  const auto entry = fixed.find("offload_parameters");
+  if (entry != fixed.end()) {
+    for (const std::string& value : entry->second) {
+      tiers.push_back(plan::parse_tier(value, "--fix offload_parameters"));
+    }
+    return tiers;
+  }
+  if (node.host_memory.value() > 0) {
+    tiers.push_back(plan::Tier::Host);
+    if (node.disk.value() > 0 && node.disk_bandwidth.value() > 0) {
+      tiers.push_back(plan::Tier::Disk);
+    }
+  }
+  return tiers;
+}
+
+// Layers that leave lie evenly between those that stay, whose time hides their copies.
+std::vector<plan::BlockRun> spread(const Plan& plan, plan::Tier tier, double share) {
+  const plan::BlockPlan here = plan.blocks.front().layout;
+  plan::BlockPlan away = here;
+  away.offload.parameters = tier;
+  std::vector<plan::BlockRun> runs;
+  double due = 0;
+  for (const int block : plan.network.chain) {
+    const auto kind = plan.network.blocks[static_cast<std::size_t>(block)].kind;
+    due += kind == models::BlockKind::Layer ? share : 0;
+    const bool leaves = due > 1 - 1e-9;
+    due -= leaves ? 1 : 0;
+    if (runs.empty() || runs.back().layout != (leaves ? away : here)) {
+      runs.push_back({0, leaves ? away : here});
+    }
+    ++runs.back().count;
+  }
+  return runs;
 }
 
 struct Degrees {
@@ -108,20 +150,31 @@ void add_layout(const Plan& base, const Degrees& degrees, std::vector<Plan>& pla
   layout.cp = static_cast<int>(degrees.cp);
   layout.ep = static_cast<int>(degrees.ep);
   layout.expert_tp = degrees.ep > 1 && degrees.tp > 1 ? 1 : 0;
-  const std::string problem = broken(plan);
-  if (problem.empty()) {
-    plans.push_back(std::move(plan));
-  } else {
-    reason = problem;
-  }
+  add_if_possible(std::move(plan), plans, reason);
 }
 
 }  // namespace
 
 const std::vector<std::string>& serving_fields() {
-  static const std::vector<std::string> fields = {
-      "tp",           "pp", "dp", "token_budget", "max_requests", "prefill",    "chunk",
-      "nano_batches", "cp", "ep", "cache_block",  "prefix_hits",  "host_cache", "routing"};
+  static const std::vector<std::string> fields = {"tp",
+                                                  "pp",
+                                                  "dp",
+                                                  "token_budget",
+                                                  "max_requests",
+                                                  "prefill",
+                                                  "chunk",
+                                                  "nano_batches",
+                                                  "cp",
+                                                  "ep",
+                                                  "cache_block",
+                                                  "prefix_hits",
+                                                  "host_cache",
+                                                  "routing",
+                                                  "all_reduce",
+                                                  "offload_parameters",
+                                                  "offload_share",
+                                                  "gathers_in_flight",
+                                                  "fetched_together"};
   return fields;
 }
 
@@ -145,7 +198,11 @@ void fix_serving(std::string_view text, ServingFixes& fixed) {
       }
     } else if (field == "routing") {
       plan::routing_of(value);
-    } else if (field == "prefix_hits" || field == "host_cache") {
+    } else if (field == "all_reduce") {
+      plan::all_reduce_of(value);
+    } else if (field == "offload_parameters") {
+      plan::parse_tier(value, "--fix " + field);
+    } else if (field == "prefix_hits" || field == "host_cache" || field == "offload_share") {
       parse_number(value, "--fix " + field, 0, field == "host_cache" ? plan::kMostOnHost : 1.0);
     } else {
       parse_integer(value, "--fix " + field, field == "chunk" ? 0 : 1, plan::most_of_option(field));
@@ -160,7 +217,7 @@ std::vector<Plan> serving_layouts(const Plan& stated, const ServingFixes& fixed,
   const std::vector<std::int64_t> degrees = divisors(gpus);
   Plan base = stated;  // with what no layout can have
   plan::ServingOptions options = stated.serving->options;
-  options.host_cache = shares_of(fixed, "host_cache").front();
+  options.host_cache = shares_of(fixed, "host_cache", {0}).front();
   base.serving =
       std::make_shared<const plan::Serving>(plan::Serving{stated.serving->requests, options});
   std::vector<Plan> plans;
@@ -185,11 +242,38 @@ std::vector<Plan> serving_layouts(const Plan& stated, const ServingFixes& fixed,
   return plans;
 }
 
+std::vector<Plan> with_weights_elsewhere(const std::vector<Plan>& layouts,
+                                         const ServingFixes& fixed, std::string& reason) {
+  const std::vector<double> shares =
+      shares_of(fixed, "offload_share", {kAwayShares.begin(), kAwayShares.end()});
+  std::vector<Plan> plans;
+  for (const Plan& layout : layouts) {
+    for (const plan::Tier tier : tiers_of(layout.cluster.node, fixed)) {
+      if (tier == plan::Tier::Device) {
+        plans.push_back(layout);
+        continue;
+      }
+      for (const double share : shares) {
+        Plan away = layout;
+        away.blocks = spread(layout, tier, share);
+        for (const std::int64_t window : values_of(fixed, "gathers_in_flight", {kDoubleBuffer})) {
+          for (const std::int64_t together : values_of(fixed, "fetched_together", {1})) {
+            away.execution.gathers_in_flight = static_cast<int>(window);
+            away.execution.fetched_together = static_cast<int>(together);
+            add_if_possible(away, plans, reason);
+          }
+        }
+      }
+    }
+  }
+  return plans;
+}
+
 std::vector<ServingOptions> serving_caches(const ServingOptions& base, const ServingFixes& fixed) {
   std::vector<ServingOptions> all;
   for (const std::int64_t block : values_of(fixed, "cache_block", {1})) {
-    for (const double hits : shares_of(fixed, "prefix_hits")) {
-      for (const double host : shares_of(fixed, "host_cache")) {
+    for (const double hits : shares_of(fixed, "prefix_hits", {0})) {
+      for (const double host : shares_of(fixed, "host_cache", {0})) {
         all.push_back(base);
         all.back().cache_block = block;
         all.back().prefix_hits = hits;
@@ -254,8 +338,29 @@ std::vector<plan::Routing> serving_routings(int replicas, const ServingFixes& fi
   return routings;
 }
 
+std::vector<plan::AllReduce> serving_all_reduces(const Plan& layout, const ServingFixes& fixed) {
+  const auto entry = fixed.find("all_reduce");
+  std::vector<plan::AllReduce> all;
+  if (entry != fixed.end()) {
+    for (const std::string& value : entry->second) {
+      all.push_back(plan::all_reduce_of(value));
+    }
+    return all;
+  }
+  return {plan::has_slow_links(layout.cluster) ? plan::AllReduce::Fastest : plan::AllReduce::Nccl};
+}
+
 std::vector<std::string> idle_serving_fixes(const Plan& found, const ServingFixes& fixed) {
   std::vector<std::string> idle;
+  const bool stay =
+      std::all_of(found.blocks.begin(), found.blocks.end(), [](const plan::BlockRun& run) {
+        return run.layout.offload.parameters == plan::Tier::Device;
+      });
+  for (const char* field : {"offload_share", "gathers_in_flight", "fetched_together"}) {
+    if (stay && fixed.contains(field)) {
+      idle.push_back(fmt::format("{} has no effect: all parameters stay on the device", field));
+    }
+  }
   if (fixed.contains("routing") && found.dp == 1) {
     idle.emplace_back("routing has no effect: dp = 1");
   }

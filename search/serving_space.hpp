@@ -25,6 +25,11 @@ void fix_serving(std::string_view text, ServingFixes& fixed);
 // others is not.
 std::vector<plan::Plan> serving_layouts(const plan::Plan& base, const ServingFixes& fixed,
                                         std::string& reason);
+// Plans of these layouts whose layers' parameters live on the host or on disk, all of them or a
+// share, a window of them on the device: what is fixed, else every tier that the cluster has.
+// `reason` as above.
+std::vector<plan::Plan> with_weights_elsewhere(const std::vector<plan::Plan>& layouts,
+                                               const ServingFixes& fixed, std::string& reason);
 // What is fixed alone: pages, prefixes found in the cache, cache on the host.
 std::vector<plan::ServingOptions> serving_caches(const plan::ServingOptions& base,
                                                  const ServingFixes& fixed);
@@ -36,6 +41,9 @@ std::vector<plan::ServingOptions> serving_options(const plan::ServingOptions& ba
 // Which replica gets a request: in turn, and where prompts begin alike by what replicas hold.
 std::vector<plan::Routing> serving_routings(int replicas, const ServingFixes& fixed,
                                             bool has_prefixes);
+// How all-reduces run: through NCCL, but over links that are slow to start as messages.
+std::vector<plan::AllReduce> serving_all_reduces(const plan::Plan& layout,
+                                                 const ServingFixes& fixed);
 // What was fixed without effect in the plan found, and why.
 std::vector<std::string> idle_serving_fixes(const plan::Plan& found, const ServingFixes& fixed);
 

@@ -16,6 +16,11 @@ namespace {
 
 constexpr SimTime kInactive{-1};  // of a rank without messages in a step
 
+[[noreturn]] void fail_beyond() {
+  throw BeyondSimulatedTime("", "the messages of a collective are beyond simulated time",
+                            "at most 106 days can be simulated");
+}
+
 SimTime reduction(const CollectiveCosts& costs, const CollectiveMessage& message) {
   return message.reduces && costs.reduce ? costs.reduce(message.bytes) : SimTime{};
 }
@@ -30,12 +35,15 @@ class Sweep {
         send_free_(ready_.size()),
         receive_free_(ready_.size()) {}
 
-  // False when two messages would share a port.
+  // False when two messages would share a port, or when times grow so long that sums may not fit.
   bool add_step(const std::vector<CollectiveMessage>& messages) {
     for (const CollectiveMessage& message : messages) {
       if (message.bytes != last_bytes_) {
         last_bytes_ = message.bytes;
         last_duration_ = costs_.message(message.bytes);
+      }
+      if (last_duration_.ps > SimTime::max().ps / 2 - ready_[message.from].ps) {
+        return false;
       }
       const SimTime begin = ready_[message.from] + costs_.latency;
       const SimTime end = ready_[message.from] + last_duration_;
@@ -113,7 +121,9 @@ class SharedPorts {
         end(message_of_[flow]);
       }
     }
-    ORRERY_CHECK(window_.empty(), "a collective ends");
+    if (!window_.empty()) {
+      fail_beyond();
+    }
     return {last_, messages_, true};
   }
 
@@ -230,7 +240,11 @@ class SharedPorts {
 }  // namespace
 
 SimTime CollectiveCosts::message(ByteCount bytes) const {
-  return Progress{bytes.bytes().value(), bandwidth.value(), latency}.end();
+  const SimTime end = Progress{bytes.bytes().value(), bandwidth.value(), latency}.end();
+  if (end == SimTime::max()) {
+    fail_beyond();
+  }
+  return end;
 }
 
 CollectiveRun collective_time(const CollectiveAlgorithm& algorithm, int ranks, ByteCount size,

@@ -22,7 +22,7 @@ struct CollectiveCosts {
   // Spent by the receiver of a message it adds to its own data; empty: nothing.
   std::function<SimTime(ByteCount)> reduce{};
 
-  // Of one message alone on its ports.
+  // Of one message alone on its ports; BeyondSimulatedTime if it does not end in 106 days.
   SimTime message(ByteCount bytes) const;
 };
 

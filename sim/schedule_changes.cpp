@@ -111,30 +111,72 @@ class Search {
   std::optional<Changes> few_changes(const std::string& message,
                                      const ScheduleParams& params) const {
     auto found = changes(message, params, {}, 0);
-    for (std::size_t i = found ? found->size() : 0; i-- > 0;) {
+    if (!found) {
+      found = with_fewer_stages(params);
+    }
+    for (std::size_t i = 0; found && found->size() > 1 && i < found->size(); ++i) {
+      if (const auto alone = nearest((*found)[i], params)) {
+        return Changes{*alone};
+      }
+    }
+    return found ? std::optional(none_needless(*std::move(found), params)) : found;
+  }
+
+ private:
+  // Without those that the others spare, and each of the rest as near as they let it be.
+  Changes none_needless(Changes found, const ScheduleParams& params) const {
+    for (std::size_t i = found.size(); i-- > 0;) {
       ScheduleParams without = params;
-      for (std::size_t k = 0; k < found->size(); ++k) {
+      for (std::size_t k = 0; k < found.size(); ++k) {
         if (k != i) {
-          apply((*found)[k], without);
+          apply(found[k], without);
         }
       }
-      Change& change = (*found)[i];
+      Change& change = found[i];
       const std::string broken = check_(without);
       if (broken.empty()) {
-        found->erase(found->begin() + static_cast<std::ptrdiff_t>(i));
-        i = found->size();  // which may spare others
+        found.erase(found.begin() + static_cast<std::ptrdiff_t>(i));
+        i = found.size();  // which may spare others
         continue;
       }
       const std::optional<Change> named = parts_of(broken, without).change;
       if (named && named->field == change.field) {
         const auto close = nearest(*named, without);
         change = close ? *close : reduced(change.field, without).value_or(change);
+      } else if (is_smaller(change, params)) {
+        change = larger_of(reduced(change.field, without), change);
       }
     }
     return found;
   }
 
- private:
+  static bool is_smaller(const Change& change, const ScheduleParams& params) {
+    return change.field != nullptr && change.value < params.*change.field->member;
+  }
+  static Change larger_of(const std::optional<Change>& one, const Change& other) {
+    return one && one->value > other.value ? *one : other;
+  }
+
+  // Where the size that is named may not be what another bound lets it be: so few stages that some
+  // are allowed, alone if they can be.
+  std::optional<Changes> with_fewer_stages(ScheduleParams params) const {
+    const Field* const stages = kFields.data();
+    if (const auto alone = reduced(stages, params)) {
+      return Changes{*alone};
+    }
+    for (int fewer = params.stages / 2; fewer >= 1; fewer /= 2) {
+      const Change change{stages, static_cast<double>(fewer)};
+      apply(change, params);
+      const std::string broken = check_(params);
+      auto found =
+          broken.empty() ? std::optional(Changes{change}) : changes(broken, params, {change}, 0);
+      if (found) {
+        return found;
+      }
+    }
+    return std::nullopt;
+  }
+
   // More than `made` ones, which led to `params`.
   std::optional<Changes> changes(const std::string& message, ScheduleParams params,
                                  const Changes& made, int depth) const {
@@ -225,7 +267,8 @@ class Search {
     return found;
   }
 
-  // The change that is named and, where it makes the stages even, the other even neighbour.
+  // The change that is named and, where it makes the stages even, the other even neighbour; and one
+  // number for all instead of a list that has to be as long.
   static Changes candidates(const Change& named, const ScheduleParams& params, bool too_many) {
     Changes result = {named};
     if (named.field != nullptr && params.*named.field->member > 2 * named.field->least &&
@@ -237,6 +280,11 @@ class Search {
       other.value = 2.0 * params.stages - named.value;
       if (other.value >= 1 && std::abs(named.value - params.stages) == 1.0) {
         result.push_back(other);
+      }
+    }
+    for (const Field& field : kFields) {
+      if (field.single != nullptr && !(params.*field.single).empty()) {
+        result.push_back({&field, static_cast<double>(field.least)});
       }
     }
     return result;

@@ -79,7 +79,7 @@ class Picture {
 
  private:
   bool is_proven() const {
-    return frontier_.complete &&
+    return frontier_.has_every_point() && frontier_.unproven_schedules.empty() &&
            std::all_of(frontier_.points.begin(), frontier_.points.end(),
                        [](const ParetoPoint& point) { return point.gap_fraction == 0; });
   }

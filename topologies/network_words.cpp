@@ -224,10 +224,30 @@ int adapters_for(double gigabits, const ScaleOut& out, int most) {
   return static_cast<int>(std::clamp(enough, 1.0, 1.0 * most));
 }
 
+// "8x2x200 Gb/s": two adapters of each of eight GPUs are sixteen. More than a node has are those of
+// several nodes, of which the second count is one's.
+std::string with_joined_counts(std::string text) {
+  constexpr int kMostOfNode = 32;  // p5.48xlarge
+  for (std::size_t at = text.find('x'); at != text.npos; at = text.find('x', at + 1)) {
+    const std::size_t next = text.find('x', at + 1);
+    const std::string_view whole = text;
+    std::string_view before = whole.substr(0, at);
+    std::string_view between =
+        next == text.npos ? std::string_view() : trim(whole.substr(at + 1, next - at - 1));
+    const auto second = take_number(between, 2);
+    const auto first = second && between.empty() ? take_number(before, 2) : std::nullopt;
+    if (first && *first * *second <= kMostOfNode && !stated_rates(whole.substr(next + 1)).empty() &&
+        is_digit(trim(whole.substr(next + 1)).front())) {
+      text.replace(before.size(), next - before.size(), std::to_string(*first * *second));
+    }
+  }
+  return text;
+}
+
 }  // namespace
 
 std::optional<StatedNetwork> parse_network(std::string_view words) {
-  const std::string text = without_side_networks(plain_signs(trim(words)));
+  const std::string text = with_joined_counts(without_side_networks(plain_signs(trim(words))));
   const std::vector<StatedNetwork> rates = stated_rates(text);
   const std::optional<StatedNetwork> generation = stated_generation(text);
   std::optional<StatedNetwork> network = !rates.empty() ? rates.front()

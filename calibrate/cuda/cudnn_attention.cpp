@@ -190,7 +190,7 @@ void Builder::backward() {
 }  // namespace
 
 void describe_attention(CudnnGraph& graph, const AttentionSample& shape, const Allocate& allocate) {
-  if (shape.dtype != DType::Bf16 && shape.dtype != DType::Fp16) {
+  if (!has_16_bits(shape.dtype)) {
     throw Unsupported("cuDNN", "fused attention is timed in bf16 and fp16");
   }
   Builder builder(graph, shape, allocate);

@@ -36,8 +36,6 @@ bool is_product(const ResidualKey& key) {
   return key.kind == KernelKind::Gemm || key.kind == KernelKind::GroupedGemm;
 }
 
-bool has_16_bits(DType dtype) { return dtype == DType::Bf16 || dtype == DType::Fp16; }
-
 KernelPoints alone(const KernelPoints& points, const ResidualKey& key) {
   return select(points, [&](const auto& point) { return point.key == key && !point.both_passes; });
 }

@@ -52,7 +52,7 @@ std::vector<KernelPointOf> passes_apart(const topologies::Gpu& gpu,
 
 double slower_when_sustained(const std::vector<costmodel::ResidualSet>& sets) {
   for (const costmodel::ResidualSet& set : sets) {
-    const bool sixteen_bits = set.key.dtype == DType::Bf16 || set.key.dtype == DType::Fp16;
+    const bool sixteen_bits = has_16_bits(set.key.dtype);
     if (set.key.kind != KernelKind::Gemm || set.key.layout != costmodel::GemmLayout::TN ||
         set.key.load != costmodel::Load::Sustained || !sixteen_bits || set.points.empty()) {
       continue;

@@ -19,7 +19,6 @@ namespace {
 
 using costmodel::Profile;
 
-constexpr double kForeignSpread = 1.5;  // of a GPU that only its relatives were measured for
 constexpr std::string_view kAfter = "send_receive";  // "collectives" follows it
 constexpr std::string_view kDefault = "default-";
 
@@ -82,45 +81,6 @@ std::string source_of(const FamilyFit& fit, const std::string& section, const st
   return "five factors by robust least squares on " + whose;
 }
 
-std::vector<const LogError*> errors_of_group(std::span<const LogError> errors,
-                                             const std::string& group) {
-  std::vector<const LogError*> members;
-  for (const LogError& error : errors) {
-    if (error_group(*error.log) == group && !error.left_out.empty()) {
-      members.push_back(&error);
-    }
-  }
-  return members;
-}
-
-double deviation_of_logs(const std::vector<const LogError*>& errors) {
-  std::vector<double> all;
-  for (const LogError* error : errors) {
-    all.insert(all.end(), error->left_out.begin(), error->left_out.end());
-  }
-  return deviation_of_errors(std::move(all));
-}
-
-// The logs of few machines do not say how machines differ: those of all families do. A choice: two
-// logs have one difference.
-constexpr std::size_t kFewLogs = 3;
-
-double spread_of_logs(std::span<const LogError> errors, const std::string& family,
-                      const std::string& group, const std::string& gpu, double otherwise) {
-  const std::vector<const LogError*> all = errors_of_group(errors, group);
-  std::vector<const LogError*> members;
-  std::copy_if(all.begin(), all.end(), std::back_inserter(members),
-               [&](const LogError* error) { return error->log->family == family; });
-  if (members.empty()) {
-    return otherwise;
-  }
-  const double own = deviation_of_logs(members);
-  const double deviation = members.size() < kFewLogs ? std::max(own, deviation_of_logs(all)) : own;
-  const bool is_measured = std::any_of(members.begin(), members.end(),
-                                       [&](const auto* error) { return error->log->gpu == gpu; });
-  return rounded(deviation * (is_measured ? 1 : kForeignSpread), 1e3);
-}
-
 }  // namespace
 
 std::string family_of_profile(const std::string& name, std::span<const std::string> families) {
@@ -152,9 +112,11 @@ Json with_collectives(const Json& document, const std::string& where, const Fami
   profile.collectives.left_out = summed_up(errors, family);
   costmodel::Spreads& spread = profile.spread;
   spread.intra_node_collective =
-      spread_of_logs(errors, family, "one-node", gpu, spread.intra_node_collective);
+      spread_of_logs(errors, {family, gpu, "one-node"}).value_or(spread.intra_node_collective);
   spread.inter_node_collective =
-      spread_of_logs(errors, family, "several-nodes", gpu, spread.inter_node_collective);
+      spread_of_logs(errors, {family, gpu, "several-nodes"}).value_or(spread.inter_node_collective);
+  spread.all_to_all =
+      spread_of_logs(errors, {family, gpu, "all-to-all"}).value_or(spread.all_to_all);
   const Json fitted = costmodel::to_json(profile);
 
   std::vector<std::string> sections = fit.sections();

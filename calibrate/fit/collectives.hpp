@@ -8,6 +8,7 @@
 // each, and predicted through the same profile and model that plans use.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -51,7 +52,21 @@ struct LogError {
   // The same, a fifth of the times of every log not being part of it at a time: sizes between
   // measured ones of the same machine. In no order; may be empty.
   std::vector<double> times_left_out;
+  // Of left_out, those inside the 80 % interval that the spread of the other logs gives, where
+  // there are others.
+  bool has_interval = false;
+  int in_interval = 0;
 };
+
+// What a spread of a profile is of: the error group of logs of a family.
+struct SpreadGroup {
+  std::string family;
+  std::string gpu;
+  std::string logs;
+};
+// From the errors of the logs left out, as a profile states it; nothing where the family has none.
+std::optional<double> spread_of_logs(std::span<const LogError> errors, const SpreadGroup& group,
+                                     const CollectiveLog* without = nullptr);
 
 std::vector<std::string> families_of(std::span<const CollectiveLog> logs);
 // The profile that a family's fit starts from: of the GPU with the most logs.

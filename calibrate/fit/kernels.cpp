@@ -13,6 +13,7 @@
 #include "calibrate/fit/casts.hpp"
 #include "calibrate/fit/folds.hpp"
 #include "calibrate/fit/fp8_attention.hpp"
+#include "calibrate/fit/host.hpp"
 #include "calibrate/fit/kernel_fitter.hpp"
 #include "calibrate/fit/kernel_points.hpp"
 #include "calibrate/fit/memory.hpp"
@@ -161,6 +162,8 @@ KernelFit fit_kernels(const topologies::Gpu& gpu, const Profile& base,
   }
   fit_memory(gpu, samples, result);
   fit_casts(gpu, samples, seed, result);
+  fit_launch(samples, result);
+  fit_host_copies(gpu, samples, result);
   fit_fp8_attention(samples, seed, result);
   return result;
 }

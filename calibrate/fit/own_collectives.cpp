@@ -281,9 +281,16 @@ void widen_spreads(std::span<const CollectiveLog> logs, const std::vector<LeftOu
   for (const LeftOut& point : points) {
     errors[point.kernel].push_back(std::abs(point.predicted / point.measured - 1));
   }
+  const bool any_exchange = std::any_of(logs.begin(), logs.end(), [](const CollectiveLog& log) {
+    return is_exchange(log.kind) && inside_node(log.fabric);
+  });
+  if (any_exchange && spreads.all_to_all == 0) {
+    spreads.all_to_all = spreads.inter_node_collective;  // what it stands for
+  }
   for (const CollectiveLog& log : logs) {
-    double& spread =
-        inside_node(log.fabric) ? spreads.intra_node_collective : spreads.inter_node_collective;
+    double& spread = !inside_node(log.fabric) ? spreads.inter_node_collective
+                     : is_exchange(log.kind)  ? spreads.all_to_all
+                                              : spreads.intra_node_collective;
     const double own = rounded(deviation_of_errors(errors[error_group(log)]), 1e3);
     spread = std::max(spread, own);
   }
@@ -291,27 +298,34 @@ void widen_spreads(std::span<const CollectiveLog> logs, const std::vector<LeftOu
 
 }  // namespace
 
-std::vector<std::string> drop_impossible(std::vector<CollectiveLog>& logs, const Profile& base,
-                                         bool partial) {
+std::string implausible_time(const CollectiveSize& of, Seconds measured, Seconds expected) {
   // Units are a thousand apart; the slowest time of the public logs (four MI250X nodes with RCCL)
   // is 160 times that of its profile.
   constexpr double kMostApart = 300;
+  return measured < expected * kMostApart && expected < measured * kMostApart
+             ? ""
+             : fmt::format(
+                   "{} of {} in {:g} s, where some {:.2g} s are expected of {} ranks: in "
+                   "another unit?",
+                   sim::to_text(of.kind), format_bytes(of.size), measured.value(), expected.value(),
+                   of.ranks);
+}
+
+std::vector<std::string> drop_impossible(std::vector<CollectiveLog>& logs, const Profile& base,
+                                         bool partial) {
   std::vector<std::string> dropped;
   for (CollectiveLog& log : logs) {
     const CollectiveModel model(log.system.cluster, base, log.nccl);
     std::erase_if(log.times, [&](const MeasuredTime& measured) {
       const Seconds expected = with_launch(log.launch, log.system.group.ranks,
                                            model.time(log.kind, measured.size, log.system.group));
-      if (measured.time < expected * kMostApart && expected < measured.time * kMostApart) {
+      const std::string why = implausible_time({log.kind, measured.size, log.system.group.ranks},
+                                               measured.time, expected);
+      if (why.empty()) {
         return false;
       }
-      const Error error(
-          ErrorKind::BadInput, measured.source.empty() ? log.name : measured.source,
-          fmt::format("{} of {} in {:g} s, where some {:.2g} s are expected of {} ranks: in "
-                      "another unit?",
-                      sim::to_text(log.kind), format_bytes(measured.size), measured.time.value(),
-                      expected.value(), log.system.group.ranks),
-          "--partial leaves such times out");
+      const Error error(ErrorKind::BadInput, measured.source.empty() ? log.name : measured.source,
+                        why, "--partial leaves such times out");
       if (!partial) {
         throw error;
       }

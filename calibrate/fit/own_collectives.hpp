@@ -5,6 +5,7 @@
 // NCCL, the machine's. Deterministic.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,8 +22,16 @@ struct OwnCollectives {
   std::vector<LeftOut> left_out;  // each time while a fifth was no part of the fit; by group
 };
 
-// Takes out times that are hundreds of times those of the base, or the reverse: no network does
-// that, another unit does. What was taken out; Error naming the first unless `partial`.
+struct CollectiveSize {
+  sim::CommKind kind = sim::CommKind::None;
+  Bytes size;
+  std::int64_t ranks = 0;
+};
+// What is wrong with a time that is hundreds of times the expected one, or the reverse: no network
+// does that, another unit does. "" where it may be right.
+std::string implausible_time(const CollectiveSize& of, Seconds measured, Seconds expected);
+
+// Takes these out, against the base. What was taken out; Error naming the first unless `partial`.
 std::vector<std::string> drop_impossible(std::vector<CollectiveLog>& logs,
                                          const costmodel::Profile& base, bool partial);
 

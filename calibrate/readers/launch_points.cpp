@@ -17,8 +17,8 @@ void read_row(const TableRow& row) {
   }
   std::vector<double> seconds;
   for (const std::string_view value : split(row.text("values"), ';')) {
-    seconds.push_back(1e-6 * parse_number(trim(value), row.builder().path() + ": values", 1e-3,
-                                          limits::kMaxQuantity));
+    seconds.push_back(1e-6 *
+                      parse_number(trim(value), row.where("values"), 1e-3, limits::kMaxQuantity));
   }
   const bool event = what.find("event") != std::string::npos;
   row.add(LaunchSample{}, timing_of(std::move(seconds)), event ? "gpu event" : "wall clock");

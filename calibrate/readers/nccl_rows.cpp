@@ -86,21 +86,7 @@ Reading read(const std::string& path, const ReadOptions& options) {
   ReadingBuilder builder(path, options);
   const CsvTable table = parse_table(builder);
   const std::map<std::string, SampleHeader> headers = read_index(path);
-  RepeatedRows rows;
-  for (std::size_t index = 0; index < table.num_rows(); ++index) {
-    if (rows.is_repeated(table, index)) {
-      builder.left_out(kRepeatedRow);
-      continue;
-    }
-    try {
-      read_row(table, index, builder, headers);
-    } catch (const Error& error) {
-      if (!options.partial) {
-        throw;
-      }
-      builder.remark(error.what());
-    }
-  }
+  read_rows(table, builder, [&](std::size_t index) { read_row(table, index, builder, headers); });
   return builder.finish();
 }
 

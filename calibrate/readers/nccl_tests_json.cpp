@@ -13,7 +13,6 @@
 #include "base/json_reader.hpp"
 #include "base/limits.hpp"
 #include "base/text.hpp"
-#include "calibrate/byte_stream.hpp"
 #include "calibrate/collective_log.hpp"
 #include "calibrate/collective_row.hpp"
 #include "calibrate/gpu_names.hpp"
@@ -293,12 +292,12 @@ void check_outcome(ObjectReader& document, ReadingBuilder& builder) {
 
 Reading read(const std::string& path, const ReadOptions& options) {
   ReadingBuilder builder(path, options);
-  const Json json = parse_json(read_unpacked(path, limits::kMaxTableFileBytes), path);
+  const Json json = builder.json("results");
   ObjectReader document = JsonReader(json, path).object();
   check_outcome(document, builder);
   const Run run = read_run(document, builder);
   for (const JsonReader& value : document.required("results").array()) {
-    read_result(value, run, builder);
+    builder.part([&] { read_result(value, run, builder); });
   }
   document.ignore_rest();
   return builder.finish();

@@ -10,9 +10,7 @@
 #include <map>
 
 #include "base/json_reader.hpp"
-#include "base/limits.hpp"
 #include "base/text.hpp"
-#include "calibrate/byte_stream.hpp"
 #include "calibrate/gpu_names.hpp"
 #include "calibrate/reading_builder.hpp"
 
@@ -138,7 +136,7 @@ class FileReader {
       // nvbench writes null for the states of a benchmark without any.
       if (const std::optional<JsonReader> states = benchmark.optional("states")) {
         for (const JsonReader& state : states->array()) {
-          read_state(name, state);
+          builder_.part([&] { read_state(name, state); });
         }
       }
       benchmark.ignore_rest();
@@ -266,7 +264,7 @@ class FileReader {
 
 Reading read(const std::string& path, const ReadOptions& options) {
   ReadingBuilder builder(path, options);
-  const Json json = parse_json(read_unpacked(path, limits::kMaxTableFileBytes), path);
+  const Json json = builder.json("states");
   ObjectReader document = JsonReader(json, path).object();
   FileReader(builder).read(document);
   document.ignore_rest();

@@ -13,7 +13,8 @@ bool recognises(const FileHead& head) {
 Reading read(const std::string& path, const ReadOptions& options) {
   ReadingBuilder builder(path, options);
   std::vector<std::string> faults;
-  SampleFile file = read_sample_file(path, options.partial ? &faults : nullptr);
+  const Json document = builder.json("samples");
+  SampleFile file = read_samples(document, path, options.partial ? &faults : nullptr);
   for (std::string& fault : faults) {
     builder.remark(std::move(fault));
   }

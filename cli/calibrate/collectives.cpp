@@ -5,6 +5,7 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,6 +45,8 @@ struct Errors {
   std::vector<double> fitted;
   std::vector<double> left_out;
   std::vector<double> times_left_out;
+  int with_interval = 0;
+  int in_interval = 0;
 
   void add(const calibrate::LogError& error) {
     ++logs;
@@ -51,8 +54,16 @@ struct Errors {
     left_out.insert(left_out.end(), error.left_out.begin(), error.left_out.end());
     times_left_out.insert(times_left_out.end(), error.times_left_out.begin(),
                           error.times_left_out.end());
+    with_interval += error.has_interval ? static_cast<int>(error.left_out.size()) : 0;
+    in_interval += error.in_interval;
   }
 };
+
+std::optional<double> coverage_of(const Errors& errors) {
+  return errors.with_interval > 0
+             ? std::optional(errors.in_interval / static_cast<double>(errors.with_interval))
+             : std::nullopt;
+}
 
 using Lines = std::map<std::string, Errors>;
 
@@ -78,7 +89,8 @@ std::string text_of(const Lines& lines) {
                    {"times out", Align::Right},
                    {"p90", Align::Right},
                    {"logs out", Align::Right},
-                   {"p90", Align::Right}});
+                   {"p90", Align::Right},
+                   {"in interval", Align::Right}});
   for (const auto& [name, errors] : lines) {
     table.add_row({name, fmt::format("{}", errors.logs), fmt::format("{}", errors.fitted.size()),
                    percent(calibrate::quantile_of(errors.fitted, 0.5)),
@@ -86,7 +98,8 @@ std::string text_of(const Lines& lines) {
                    percent(calibrate::quantile_of(errors.times_left_out, 0.5)),
                    percent(calibrate::quantile_of(errors.times_left_out, 0.9)),
                    percent(calibrate::quantile_of(errors.left_out, 0.5)),
-                   percent(calibrate::quantile_of(errors.left_out, 0.9))});
+                   percent(calibrate::quantile_of(errors.left_out, 0.9)),
+                   coverage_of(errors) ? percent(*coverage_of(errors)) : "-"});
   }
   return table.text();
 }
@@ -103,6 +116,7 @@ Json json_of(const Lines& lines) {
     line.set("times_left_out_p90", calibrate::quantile_of(errors.times_left_out, 0.9));
     line.set("left_out_median", calibrate::quantile_of(errors.left_out, 0.5));
     line.set("left_out_p90", calibrate::quantile_of(errors.left_out, 0.9));
+    line.set("left_out_coverage80", coverage_of(errors) ? Json(*coverage_of(errors)) : Json());
   }
   return result;
 }

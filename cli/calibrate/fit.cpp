@@ -115,7 +115,7 @@ std::vector<std::string> unsampled(const KernelFit& fit, const Profile& base,
   std::set<std::string> names;
   for (const costmodel::ResidualSet& set : base.kernels.residuals.sets()) {
     const std::string_view dtype = to_text(set.key.dtype);
-    const bool alike = set.key.dtype == DType::Bf16 || set.key.dtype == DType::Fp16;
+    const bool alike = has_16_bits(set.key.dtype);
     const bool known = alike ? is_sampled(fmt::format("{} bf16", kernel)) ||
                                    is_sampled(fmt::format("{} fp16", kernel))
                              : is_sampled(fmt::format("{} {}", kernel, dtype));
@@ -181,13 +181,15 @@ void widen(Profile& profile, const Profile& base, const std::string& gpu) {
   wider(profile.spread.memory_bound, base.spread.memory_bound);
   wider(profile.spread.intra_node_collective, base.spread.intra_node_collective);
   wider(profile.spread.inter_node_collective, base.spread.inter_node_collective);
+  wider(profile.spread.all_to_all, base.spread.all_to_all);
 }
 
-// Of such samples some are not used, unlike products and attentions.
-bool is_memory_bound_alone(const FitSamples& samples) {
+// Of other samples than products and attentions some are not used.
+bool may_be_unused(const FitSamples& samples) {
   return samples.collectives.logs.empty() &&
-         std::all_of(samples.wanted.begin(), samples.wanted.end(), [](const Sample& sample) {
-           return std::holds_alternative<calibrate::MemorySample>(sample.shape);
+         std::none_of(samples.wanted.begin(), samples.wanted.end(), [](const Sample& sample) {
+           return std::holds_alternative<calibrate::GemmSample>(sample.shape) ||
+                  std::holds_alternative<calibrate::AttentionSample>(sample.shape);
          });
 }
 
@@ -254,7 +256,8 @@ KernelFit fit_all(const FitCommandOptions& options, const topologies::Gpu& gpu, 
     fit = calibrate::fit_kernels(gpu, base, samples.wanted, source, options.seed);
   }
   add_collectives(samples, fit);
-  if (options.kernels_from.empty() && fit.left_out.empty() && is_memory_bound_alone(samples)) {
+  if (options.kernels_from.empty() && fit.left_out.empty() && fit.sections.empty() &&
+      may_be_unused(samples)) {
     bad_input("calibrate fit", "nothing can be fitted to the samples of the files",
               fmt::format("{}", fmt::join(fit.remarks, "; ")));
   }

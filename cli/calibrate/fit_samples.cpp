@@ -19,13 +19,7 @@ namespace {
 
 using calibrate::Sample;
 
-bool is_kernel(const Sample& sample) {
-  return std::holds_alternative<calibrate::GemmSample>(sample.shape) ||
-         std::holds_alternative<calibrate::AttentionSample>(sample.shape) ||
-         std::holds_alternative<calibrate::MemorySample>(sample.shape);
-}
-
-// "3 of copy, 2 of launch"
+// "3 of broadcast, 2 of send-receive"
 std::string counts_text(const std::map<std::string, int>& counts) {
   std::string text;
   for (const auto& [name, count] : counts) {
@@ -43,11 +37,8 @@ void take(const calibrate::SampleFile& file, const std::string& path, const std:
   }
   for (const Sample& sample : file.samples) {
     const auto* collective = std::get_if<calibrate::CollectiveSample>(&sample.shape);
-    const bool fitted =
-        collective != nullptr ? calibrate::is_fitted(collective->kind) : is_kernel(sample);
-    if (!fitted) {
-      ++samples.unfitted[std::string(collective != nullptr ? sim::to_text(collective->kind)
-                                                           : calibrate::kind_text(sample.shape))];
+    if (collective != nullptr && !calibrate::is_fitted(collective->kind)) {
+      ++samples.unfitted[std::string(sim::to_text(collective->kind))];
       continue;
     }
     ++samples.used[path.substr(path.find_last_of('/') + 1)];
@@ -154,9 +145,10 @@ FitSamples read_fit_samples(const FitCommandOptions& options, const topologies::
     found.insert(found.end(), samples.useless.begin(), samples.useless.end());
     bad_input("calibrate fit",
               fmt::format("no samples of kernels or collectives of {} in the files", gpu.name),
-              found.empty() ? "products, attention, memory-bound kernels and out-of-place "
-                              "collectives of 1 KiB and above are fitted"
-                            : fmt::format("{}", fmt::join(found, "; ")));
+              found.empty()
+                  ? "products, attention, memory-bound kernels, launches, copies and out-of-place "
+                    "collectives of 1 KiB and above are fitted"
+                  : fmt::format("{}", fmt::join(found, "; ")));
   }
   return samples;
 }

@@ -9,6 +9,7 @@
 #include "base/text.hpp"
 #include "cli/command/command_line.hpp"
 #include "cli/command/common.hpp"
+#include "cli/report/per_block_report.hpp"
 #include "cli/report/report.hpp"
 #include "plan/document/plan_text.hpp"
 #include "search/robust.hpp"
@@ -43,16 +44,17 @@ std::string considered_text(const search::Robust& robust) {
       robust.options.seed);
   const std::string plans = counted(std::ssize(robust.plans), "plan");
   const std::string reach = percent(robust.reach - 1);
-  const std::string compared =
-      robust.complete
-          ? fmt::format(
-                "{} compared {}: all up to {} slower than the best, as far as its interval "
-                "reaches.",
-                draws, plans, reach)
-          : fmt::format(
-                "{} compared the fastest {}, up to {} slower than the best; its interval "
-                "reaches {} (raise --candidates).",
-                draws, plans, percent(robust.farthest_considered), reach);
+  const std::string farthest = percent(robust.farthest_considered);
+  std::string compared = fmt::format(
+      "{} compared the fastest {}{}, up to {} slower than the best; its interval "
+      "reaches {} ({}).",
+      draws, plans, robust.met_alone ? " that the search met" : "", farthest, reach,
+      robust.met_alone ? "others may lie within it" : "raise --candidates");
+  if (robust.complete) {
+    compared = fmt::format(
+        "{} compared {}: all up to {} slower than the best, as far as its interval reaches.", draws,
+        plans, reach);
+  }
   return fmt::format("{}\nThe slowest plan that wins a draw is {} slower than the best.\n",
                      compared, percent(robust.farthest_winner));
 }
@@ -61,29 +63,40 @@ std::string robust_text(const search::Robust& robust) {
   if (robust.plans.empty()) {
     return "\nStopped before plans were compared under errors of the cost model.\n";
   }
-  TextTable table({{"best in", Align::Right},
-                   {"mean loss", Align::Right},
-                   {"worst", Align::Right},
-                   {"iteration", Align::Right},
-                   {"layout"}});
+  std::vector<TextTable::Column> columns = {{"best in", Align::Right},
+                                            {"mean loss", Align::Right},
+                                            {"worst", Align::Right},
+                                            {"iteration", Align::Right},
+                                            {"layout"}};
+  if (robust.met_alone) {  // per block: more lines of each below
+    columns.back() = {"layout of the first block"};
+    columns.insert(columns.begin(), {"#", Align::Right});
+  }
+  TextTable table(columns);
   std::vector<const plan::Plan*> plans;
   for (const search::RobustPlan& plan : robust.plans) {
     plans.push_back(&plan.found.plan);
   }
   plans.resize(std::min(kRows, plans.size()));
   const std::vector<std::string> layouts = plan::layout_texts(plans);
+  std::string blocks;
   for (std::size_t i = 0; i < plans.size(); ++i) {
     const search::RobustPlan& plan = robust.plans[i];
     if (i > 0 && plan.probability_best == 0) {
       break;
     }
-    table.add_row({percent(plan.probability_best), percent(plan.mean_loss, 2),
-                   percent(plan.worst_loss, 2),
-                   format_duration(plan.found.simulation.iteration_time), layouts[i]});
+    std::vector<std::string> row = {
+        percent(plan.probability_best), percent(plan.mean_loss, 2), percent(plan.worst_loss, 2),
+        format_duration(plan.found.simulation.iteration_time), layouts[i]};
+    if (robust.met_alone) {
+      row.insert(row.begin(), fmt::format("{}", i + 1));
+      blocks += blocks_text(i + 1, plan.found.plan);
+    }
+    table.add_row(row);
   }
   return fmt::format(
-      "\nHow often each plan is best when the cost model errs as its calibration did:\n\n{}{}",
-      table.text(), considered_text(robust));
+      "\nHow often each plan is best when the cost model errs as its calibration did:\n\n{}{}{}",
+      table.text(), blocks, considered_text(robust));
 }
 
 Json robust_json(const search::Robust& robust) {
@@ -101,12 +114,22 @@ Json robust_json(const search::Robust& robust) {
                       {"seed", static_cast<std::int64_t>(robust.options.seed)},
                       {"reach", robust.reach - 1},
                       {"complete", robust.complete},
+                      {"met_alone", robust.met_alone},
                       {"farthest_considered", robust.farthest_considered},
                       {"farthest_winner", robust.farthest_winner},
                       {"plans", std::move(plans)}};
 }
 
 double gain(Seconds time, Seconds best) { return 1 - time / best; }
+
+// What another plan is beside the best one.
+std::string other_text(const plan::Plan& other, const plan::Plan& best) {
+  const std::string layout = plan::layout_texts({&other, &best}).front();
+  const bool reads_alike = layout == plan::layout_text(best);
+  return !reads_alike                  ? layout
+         : other.blocks == best.blocks ? "the same"
+                                       : "the same with other layouts by block";
+}
 
 std::string sensitivity_text(const std::vector<search::Sensitivity>& rows,
                              const search::Found& best) {
@@ -116,11 +139,9 @@ std::string sensitivity_text(const std::vector<search::Sensitivity>& rows,
                    {"then the best plan is"}});
   const Seconds time = best.simulation.iteration_time;
   for (const search::Sensitivity& row : rows) {
-    const std::string layout =
-        row.searched ? plan::layout_texts({&row.plan, &best.plan}).front() : "";
     table.add_row({row.parameter, percent(gain(row.same_plan, time), 2),
                    row.searched ? percent(gain(row.replanned, time), 2) : "out of time",
-                   layout == plan::layout_text(best.plan) ? "the same" : layout});
+                   row.searched ? other_text(row.plan, best.plan) : ""});
   }
   return fmt::format("\nWhat better hardware would save of the iteration time:\n\n{}",
                      table.text());
@@ -148,6 +169,10 @@ Json sensitivity_json(const std::vector<search::Sensitivity>& rows, Seconds best
 }  // namespace
 
 void check_doubt_options(const DoubtOptions& options) { (void)robust_options(options); }
+
+int compared_plans(const DoubtOptions& options) {
+  return options.robust ? robust_options(options).most : 0;
+}
 
 void add_doubt_options(const Command& command, DoubtOptions& options) {
   command.add_flag("--robust", options.robust,

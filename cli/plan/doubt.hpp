@@ -22,6 +22,7 @@ struct DoubtOptions {
 };
 void add_doubt_options(const Command& command, DoubtOptions& options);
 void check_doubt_options(const DoubtOptions& options);  // before a search that may take long
+int compared_plans(const DoubtOptions& options);        // by --robust, at most
 
 // What was asked for beside the outcome of a search that found a plan: text after its table, and
 // members of its JSON; `text` is empty and `json` null when nothing was.

@@ -11,6 +11,7 @@
 
 #include "base/error.hpp"
 #include "base/text.hpp"
+#include "cli/plan/fixed_product.hpp"
 #include "plan/execution_flags.hpp"
 #include "plan/heads.hpp"
 #include "plan/slices.hpp"
@@ -39,47 +40,24 @@ class FixedCheck {
     return constraints_.fixed_number(field).value_or(1);
   }
 
-  struct Product {
-    std::string text;  // "tp x pp = 8 x 5 = 40", of the fixed ones alone
-    std::int64_t value = 1;
-    std::size_t factors = 0;
-  };
-
-  Product product_of(std::initializer_list<std::string_view> fields) const {
-    Product product;
-    std::string names;
-    std::string values;
-    for (const std::string_view field : fields) {
-      if (const auto value = constraints_.fixed_number(field)) {
-        const std::string_view separator = product.factors == 0 ? "" : " x ";
-        names += fmt::format("{}{}", separator, field);
-        values += fmt::format("{}{}", separator, *value);
-        product.value = saturated_product(product.value, *value);
-        ++product.factors;
-      }
-    }
-    product.text = product.factors > 1 ? fmt::format("{} = {} = {}", names, values, product.value)
-                                       : fmt::format("{} = {}", names, values);
-    return product;
+  FixedProduct product_of(std::initializer_list<std::string_view> fields) const {
+    return cli::product_of(constraints_, fields);
   }
 
   void check_degrees() const {
-    const Product product = product_of({"tp", "cp", "dp", "pp"});
+    const FixedProduct product = product_of({"tp", "cp", "dp", "pp"});
     const std::int64_t gpus = base_.cluster.num_gpus();
-    if (product.factors == 4 && product.value != gpus) {
+    if (product.factors.size() == 4 && product.value != gpus) {
       bad_input(kWhere,
-                fmt::format("{}, but {} has {} GPUs", product.text, base_.cluster.name, gpus),
+                fmt::format("{}, but {} has {} GPUs", product.text(), base_.cluster.name, gpus),
                 "leave one degree out to let it follow");
     }
     if (gpus % product.value != 0) {
-      bad_input(kWhere, fmt::format("{} does not divide the {} GPUs of {}", product.text, gpus,
-                                    base_.cluster.name));
+      bad_input(kWhere,
+                fmt::format("{} does not divide the {} GPUs of {}", product.text(), gpus,
+                            base_.cluster.name),
+                nearest_that_divides(product, gpus));
     }
-  }
-
-  static std::int64_t saturated_product(std::int64_t a, std::int64_t b) {
-    constexpr std::int64_t kLargest = std::int64_t{1} << 40;
-    return a > kLargest / b ? kLargest : a * b;
   }
 
   // The degree of this cluster nearest to a fixed one that `suits`, the smaller of two.
@@ -96,26 +74,26 @@ class FixedCheck {
     return nearest;
   }
 
-  void divides(const Product& ranks, std::int64_t value, std::string_view what) const {
+  void divides(const FixedProduct& ranks, std::int64_t value, std::string_view what) const {
     if (value % ranks.value != 0) {
       const auto suits = [&](std::int64_t degree) { return value % degree == 0; };
       bad_input(
           kWhere,
-          fmt::format("{} does not divide the {} {} of {}", ranks.text, value, what, spec_.name),
+          fmt::format("{} does not divide the {} {} of {}", ranks.text(), value, what, spec_.name),
           fmt::format("remainder {}; the nearest that does is {}", value % ranks.value,
                       nearest_degree(ranks.value, suits)));
     }
   }
 
   // Each rank has as many key and value heads, or one that some ranks share.
-  void splits_keys(const Product& ranks) const {
+  void splits_keys(const FixedProduct& ranks) const {
     if (!plan::splits_kv_heads(spec_, ranks.value)) {
       const auto suits = [&](std::int64_t degree) {
         return plan::splits_kv_heads(spec_, degree) && spec_.heads % degree == 0;
       };
       bad_input(kWhere,
                 fmt::format("{} neither divides the {} key and value heads of {} nor is a multiple",
-                            ranks.text, spec_.kv_heads, spec_.name),
+                            ranks.text(), spec_.kv_heads, spec_.name),
                 fmt::format("remainder {}; the nearest that does is {}",
                             ranks.value > spec_.kv_heads ? ranks.value % spec_.kv_heads
                                                          : spec_.kv_heads % ranks.value,
@@ -127,7 +105,7 @@ class FixedCheck {
     if (!constraints_.admits("tensor_parallel", "1d")) {
       return;
     }
-    const Product tp = product_of({"tp"});
+    const FixedProduct tp = product_of({"tp"});
     check_expert_ranks(tp);
     divides(tp, spec_.heads, "attention heads");
     splits_keys(tp);
@@ -145,10 +123,10 @@ class FixedCheck {
   }
 
   // Tensor-parallel ranks all cut an expert, or none does.
-  void check_expert_ranks(const Product& tp) const {
+  void check_expert_ranks(const FixedProduct& tp) const {
     const std::int64_t ranks = number("expert_tp");
-    if (spec_.moe.experts > 0 && ranks > 1 && tp.factors > 0 && tp.value != ranks) {
-      bad_input(kWhere, fmt::format("expert_tp = {}, but {}", ranks, tp.text),
+    if (spec_.moe.experts > 0 && ranks > 1 && !tp.factors.empty() && tp.value != ranks) {
+      bad_input(kWhere, fmt::format("expert_tp = {}, but {}", ranks, tp.text()),
                 fmt::format("0 or {}, as tp, cuts experts by the tensor-parallel ranks, 1 lays "
                             "whole ones on them",
                             tp.value));
@@ -166,10 +144,10 @@ class FixedCheck {
     divides(product_of({"cp"}), base_.sequence, "tokens of a sequence");
     divides(product_of({"cp"}), spec_.cascade.tokens, "tokens of the second backbone");
     if (is_only("context", "ulysses", {"ring", "all-gather", "mix"})) {
-      const Product ranks = product_of({"tp", "cp"});
+      const FixedProduct ranks = product_of({"tp", "cp"});
       divides(ranks, spec_.heads, "attention heads");
       divides(ranks, spec_.cascade.heads, "attention heads of the second backbone");
-      if (ranks.factors == 2) {  // else the other degree may make it a multiple
+      if (ranks.factors.size() == 2) {  // else the other degree may make it a multiple
         splits_keys(ranks);
       }
     }
@@ -185,33 +163,42 @@ class FixedCheck {
     }
     const std::int64_t layers =
         spec_.layers + spec_.encoder_layers + spec_.encoder.layers + spec_.cascade.layers;
-    const Product stages = product_of({"pp", "chunks"});
+    const FixedProduct stages = product_of({"pp", "chunks"});
     if (stages.value > layers) {
       bad_input(kWhere,
-                fmt::format("{} stages, but {} has {} layers", stages.text, spec_.name, layers));
+                fmt::format("{} stages, but {} has {} layers", stages.text(), spec_.name, layers),
+                fmt::format("at most {} in all", layers));
     }
+  }
+
+  static std::int64_t nearest_multiple(std::int64_t value, std::int64_t of) {
+    return std::max<std::int64_t>((value + of / 2) / of, 1) * of;
   }
 
   // Where all other degrees are fixed, the replicas follow. check_degrees() has refused products
   // that do not divide the GPUs.
   void check_shares() const {
-    const Product others = product_of({"tp", "cp", "pp"});
+    const FixedProduct others = product_of({"tp", "cp", "pp"});
     const std::int64_t micro_batch = number("micro_batch");
-    if (others.factors < 3 || constraints_.is_fixed("dp")) {
+    if (others.factors.size() < 3 || constraints_.is_fixed("dp")) {
       return;
     }
     const std::int64_t replicas = base_.cluster.num_gpus() / others.value;
-    const std::string dp = fmt::format("{} on {} GPUs leaves dp = {}", others.text,
+    const std::string dp = fmt::format("{} on {} GPUs leaves dp = {}", others.text(),
                                        base_.cluster.num_gpus(), replicas);
     if (base_.batch % replicas != 0) {
-      bad_input(kWhere, fmt::format("{}, which does not divide the batch {}", dp, base_.batch));
+      bad_input(kWhere, fmt::format("{}, which does not divide the batch {}", dp, base_.batch),
+                fmt::format("--batch {} would do",
+                            nearest_multiple(base_.batch, replicas * micro_batch)));
     }
     if (base_.batch / replicas % micro_batch != 0) {
       bad_input(
           kWhere,
           fmt::format("{} and each replica {} of the batch {}, which micro_batch = {} does "
                       "not divide",
-                      dp, counted(base_.batch / replicas, "sequence"), base_.batch, micro_batch));
+                      dp, counted(base_.batch / replicas, "sequence"), base_.batch, micro_batch),
+          fmt::format("micro_batch = {} would",
+                      nearest_divisor(base_.batch / replicas, micro_batch)));
     }
   }
 
@@ -219,9 +206,10 @@ class FixedCheck {
     if (!packed_) {
       check_shares();
     }
-    const Product step = product_of({"dp", "micro_batch"});
+    const FixedProduct step = product_of({"dp", "micro_batch"});
     if (!packed_ && base_.batch % step.value != 0) {
-      bad_input(kWhere, fmt::format("{} does not divide the batch {}", step.text, base_.batch));
+      bad_input(kWhere, fmt::format("{} does not divide the batch {}", step.text(), base_.batch),
+                nearest_that_divides(step, base_.batch));
     }
   }
 

@@ -3,15 +3,20 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/interrupt.hpp"
 #include "base/quantity_text.hpp"
 #include "base/table.hpp"
 #include "cli/command/common.hpp"
 #include "cli/report/report.hpp"
 #include "plan/document/plan_text.hpp"
+#include "search/nearest_parts.hpp"
 
 namespace orrery::cli {
 namespace {
+
+constexpr Seconds kMoment(1e-3);  // of a limit that is used up: there is a first plan all the same
 
 double loss(const plan::Simulation& simulation, Seconds best) {
   return simulation.iteration_time / best - 1;
@@ -21,13 +26,19 @@ double loss(const plan::Simulation& simulation, Seconds best) {
 
 std::vector<BaselineResult> compare_baselines(const std::vector<const search::Baseline*>& baselines,
                                               const plan::Plan& base,
-                                              const search::Options& options) {
+                                              const search::Options& options, Seconds searched) {
   std::vector<BaselineResult> compared;
+  const search::Deadline deadline(options, searched);
+  search::Options own = options;
   for (const search::Baseline* baseline : baselines) {
     if (interrupted()) {
       break;
     }
-    compared.push_back({baseline, search::choose(*baseline, base, options)});
+    if (options.time_limit.value() > 0) {
+      const auto share = 1 / static_cast<double>(baselines.size() - compared.size());
+      own.time_limit = std::max(deadline.left() * share, kMoment);
+    }
+    compared.push_back({baseline, search::choose(*baseline, base, own)});
   }
   return compared;
 }

@@ -14,9 +14,10 @@ struct BaselineResult {
   const search::Baseline* baseline = nullptr;
   search::BaselineChoice choice;
 };
+// What the search before them left of a time limit, at least a second, is shared among them.
 std::vector<BaselineResult> compare_baselines(const std::vector<const search::Baseline*>& baselines,
                                               const plan::Plan& base,
-                                              const search::Options& options);
+                                              const search::Options& options, Seconds searched);
 
 // The loss of a choice is its time over `best`, minus 1.
 std::string baselines_text(const std::vector<BaselineResult>& compared, Seconds best);

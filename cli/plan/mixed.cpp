@@ -14,107 +14,17 @@
 #include "base/text.hpp"
 #include "cli/command/command.hpp"
 #include "cli/command/output_paths.hpp"
+#include "cli/plan/scale.hpp"
+#include "cli/report/mixed_report.hpp"
 #include "cli/report/plan_report.hpp"
 #include "cli/report/report.hpp"
 #include "cli/report/search_json.hpp"
 #include "plan/document/plan_text.hpp"
+#include "plan/mixed/replay.hpp"
 #include "search/mixed/nearest.hpp"
 
 namespace orrery::cli {
 namespace {
-
-std::string mixed_subject_text(const plan::MixedPlan& plan) {
-  const plan::Plan& shape = plan.shape;
-  return fmt::format("{} on {} ({} of {} GPUs), batch {}, sequence {}, {}", shape.network.spec.name,
-                     plan.machine->cluster.name, plan.num_gpus(), plan.machine->cluster.num_gpus(),
-                     shape.batch, shape.sequence, to_text(shape.precision));
-}
-
-std::string device_table(const plan::MixedPlan& plan, const plan::MixedSimulation& simulation) {
-  TextTable table({{"replicas", Align::Right},
-                   {"micro-batches", Align::Right},
-                   {"stage", Align::Right},
-                   {"pool"},
-                   {"blocks", Align::Right},
-                   {"busy", Align::Right},
-                   {"of passes", Align::Right},
-                   {"memory", Align::Right},
-                   {"of GPU", Align::Right},
-                   {"largest part"}});
-  Seconds makespan;
-  for (const plan::MixedSimulation::Group& group : simulation.groups) {
-    makespan = std::max(makespan, group.makespan);
-  }
-  for (std::size_t index = 0; index < plan.groups.size(); ++index) {
-    const plan::ReplicaGroup& group = plan.groups[index];
-    const plan::MixedSimulation::Group& of = simulation.groups[index];
-    for (std::size_t device = 0; device < group.pools.size(); ++device) {
-      const topologies::Pool& pool =  // of several, the one whose GPUs have least left
-          plan.machine->cluster.pools[static_cast<std::size_t>(of.pools[device])];
-      const std::size_t kinds = group.pools_of(device).size();
-      const plan::StageMemory& memory = of.memory[device];
-      const double capacity = pool.cluster.gpu.memory.bytes().value();
-      table.add_row({fmt::format("{}", group.replicas), fmt::format("{}", group.micro_batches),
-                     fmt::format("{}", device),
-                     kinds == 1 ? pool.name : fmt::format("{} and {} more", pool.name, kinds - 1),
-                     plan.shape.chunks == 1 ? fmt::format("{}", plan.shape.stage_blocks[device])
-                                            : std::string("-"),
-                     format_duration(of.busy[device]), percent(of.busy[device] / makespan),
-                     format_bytes(memory.total().bytes()),
-                     percent(memory.total().bytes().value() / capacity, 0), memory.peak_owner});
-    }
-  }
-  return table.text() + "\n";
-}
-
-std::string explanation(const plan::MixedPlan& plan, const plan::MixedSimulation& simulation) {
-  std::string text = fmt::format("{}\n{}\n{}\n\n", mixed_subject_text(plan),
-                                 plan::layout_text(plan.shape), plan::replicas_text(plan));
-  if (simulation.does_not_fit) {
-    text += fmt::format("DOES NOT FIT: {}\n\n", *simulation.does_not_fit);
-  }
-  text += fmt::format("iteration time    {} (80 % interval {})\n",
-                      format_duration(simulation.iteration_time),
-                      interval_text(simulation.interval_low, simulation.interval_high));
-  text += fmt::format("throughput        {:.1f} tokens/s/GPU of those used\n",
-                      simulation.tokens_per_second_per_gpu);
-  text += fmt::format("utilisation       MFU {} of their peak\n", percent(simulation.mfu_fraction));
-  text += fmt::format("after the passes  {} of gradient reduction and gathers, {} of optimizer\n\n",
-                      format_duration(simulation.reduction), format_duration(simulation.optimizer));
-  return text + device_table(plan, simulation);
-}
-
-Json::Object mixed_simulation_json(const plan::MixedPlan& plan,
-                                   const plan::MixedSimulation& simulation) {
-  Json groups = Json::array();
-  for (const plan::MixedSimulation::Group& group : simulation.groups) {
-    Json peaks = Json::array();
-    Json busy = Json::array();
-    for (std::size_t device = 0; device < group.memory.size(); ++device) {
-      peaks.push(group.memory[device].total().value());
-      busy.push(group.busy[device].value());
-    }
-    groups.push(Json::Object{{"makespan_s", group.makespan.value()},
-                             {"busy_s", std::move(busy)},
-                             {"peak_memory_bytes", std::move(peaks)}});
-  }
-  Json used = Json::array();
-  for (const std::int64_t gpus : plan.gpus_used()) {
-    used.push(gpus);
-  }
-  return {{"iteration_time_s", simulation.iteration_time.value()},
-          {"iteration_time_interval_s",
-           interval_json(simulation.interval_low, simulation.interval_high)},
-          {"tokens_per_s_per_gpu", simulation.tokens_per_second_per_gpu},
-          {"mfu", simulation.mfu_fraction},
-          {"bubble_fraction", simulation.bubble_fraction},
-          {"reduction_s", simulation.reduction.value()},
-          {"optimizer_s", simulation.optimizer.value()},
-          {"gpus_used", std::move(used)},
-          {"groups", std::move(groups)},
-          {"does_not_fit", simulation.does_not_fit ? Json(*simulation.does_not_fit) : Json()},
-          {"plan", plan::to_json(plan)}};
-}
 
 std::string outcome_text(const search::MixedOutcome& outcome) {
   TextTable table({{"#", Align::Right},
@@ -226,7 +136,8 @@ void check_options(const PlanOptions& options) {
       {"--sensitivity", options.doubt.sensitivity},
       {"--space per-block", options.space != "homogeneous"},
       {"--trace", !options.trace_path.empty()},
-      {"checkpoints, MPI and projections", options.scale.any()}};
+      {"--mpi", options.scale.mpi},
+      {"--project-ranks", !options.scale.project_ranks.empty()}};
   for (const auto& [name, given] : others) {
     if (given) {
       bad_input(name, "not on a cluster of several kinds of nodes",
@@ -242,16 +153,21 @@ int plan_mixed(const PlanOptions& options) {
   check_options(options);
   const std::string path =
       options.plan_path.empty() && !options.output.json ? "plan.json" : options.plan_path;
-  check_outputs({{"--output", path}, {"--report", options.report_path}, json_path(options.output)},
+  check_outputs({{"--output", path},
+                 {"--report", options.report_path},
+                 {"--checkpoint", options.scale.checkpoint},
+                 json_path(options.output)},
                 files_read(options));
   plan::MixedPlan base = search::mixed_base_plan(problem_of(options));
   const search::Options how = search_options(options);
   how.constraints.check_contradictions();
   how.constraints.apply(base.shape.execution);
+  search::Options kept = how;
+  keep_checkpoints(options.scale, kept);
   install_interrupt_handler();
   Progress progress("plan", options.output.quiet);
   const search::MixedOutcome outcome = asked(options, [&] {
-    return search::search_mixed(base, how, [&](const search::ProgressReport& report) {
+    return search::search_mixed(base, kept, [&](const search::ProgressReport& report) {
       progress.update(-1, progress_text(report));
     });
   });
@@ -290,8 +206,13 @@ int plan_mixed(const PlanOptions& options) {
 
 int simulate_mixed(const plan::MixedPlan& plan, const std::string& where,
                    const std::string& report_path, const OutputOptions& output) {
-  const plan::MixedSimulation simulation =
+  plan::MixedSimulation simulation =
       in_file(where, [&] { return plan::MixedSimulator(plan).run(plan, plan::kIntervalDraws); });
+  if (const plan::MemoryVerdict verdict =
+          plan::replayed_verdict(plan, plan.shape.memory_reserve, /*jobs=*/0);
+      !verdict.fits && !simulation.does_not_fit) {
+    simulation.does_not_fit = verdict.text;
+  }
   const std::string text = explanation(plan, simulation);
   if (output.json) {
     print_json(mixed_simulation_json(plan, simulation));

@@ -113,10 +113,8 @@ void check_together(const PlanOptions& options) {
                            like,
                            robust,
                            sensitivity,
-                           per_block,
                            {"--trace", !options.trace_path.empty()},
                            {"--report", !options.report_path.empty()}});
-  refuse_together(per_block, {robust, sensitivity});
   refuse_alone({{"--pareto-picture", !options.pareto.picture_path.empty()}}, pareto);
   refuse_alone({{"--draws", !options.doubt.draws.empty()},
                 {"--seed", !options.doubt.seed.empty()},
@@ -191,6 +189,8 @@ std::vector<std::string> files_read(const PlanOptions& options) {
 
 search::Options search_options(const PlanOptions& options) {
   search::Options result;
+  result.space =
+      options.space == "per-block" ? search::SpaceKind::PerBlock : search::SpaceKind::Homogeneous;
   std::set<std::filesystem::path> read;
   for (const std::string& path : options.restrict_files) {
     std::error_code none;  // reading it says why
@@ -215,6 +215,9 @@ search::Options search_options(const PlanOptions& options) {
   result.gap_fraction = parse_number(options.gap, "--gap", 0.0, 1.0);
   result.top = static_cast<int>(parse_integer(options.top, "--top", 1, 1000)) - 1;
   result.proves_top = options.prove_top;
+  if (result.space == search::SpaceKind::PerBlock) {
+    result.spare = std::max(0, compared_plans(options.doubt) - 1 - result.top);
+  }
   return result;
 }
 

@@ -14,6 +14,8 @@
 #include "base/text.hpp"
 #include "cli/command/command.hpp"
 #include "cli/command/command_line.hpp"
+#include "cli/report/per_block_report.hpp"
+#include "cli/report/plan_report.hpp"
 #include "cli/report/report.hpp"
 #include "plan/document/plan_text.hpp"
 #include "studies/pareto_picture.hpp"
@@ -33,11 +35,15 @@ std::string below_text(const ParetoFrontier& frontier) {
   if (!frontier.complete || frontier.below.empty()) {
     return "";
   }
+  if (!frontier.below_is_proven) {
+    return "No plan that needs less was found, which is no proof that there is none";
+  }
   const std::vector<plan::StageMemory>& stages = last.found.simulation.memory;
   const auto fullest = std::max_element(
       stages.begin(), stages.end(),
       [](const plan::StageMemory& a, const plan::StageMemory& b) { return a.total() < b.total(); });
-  return fmt::format("Below {} a GPU nothing fits; the largest part of the last plan is {}",
+  return fmt::format("Below {}{} a GPU nothing fits; the largest part of the last plan is {}",
+                     frontier.has_every_point() ? "" : "the next budget under ",
                      format_bytes(last.memory.bytes()), fullest->peak_owner);
 }
 
@@ -66,20 +72,28 @@ std::string proof_text(const ParetoFrontier& frontier) {
   }
   std::string text =
       fmt::format("{} over {}, {} simulated; ", counted(frontier.searches, "search", "searches"),
-                  counted(frontier.plans, "plan"), frontier.simulated);
-  if (frontier.complete && gap == 0) {
-    text += "no plan that costs no more than a point is faster.";
-  } else if (frontier.complete) {
-    text += fmt::format("no plan that costs no more than a point is more than {} faster.",
-                        percent(gap, 2));
-  } else if (frontier.unsearched.empty()) {
-    text += "stopped early: points may be missing and improvable.";
-  } else {
+                  frontier.plans >= 0 ? counted(frontier.plans, "plan") : "more than 9.2e+18 plans",
+                  frontier.simulated);
+  if (!frontier.complete && frontier.unsearched.empty()) {
+    text += "stopped early: points may be missing; ";
+  }
+  if (!frontier.unsearched.empty()) {
     text += fmt::format("points may be missing, these parts were not searched:\n  {}",
                         fmt::join(frontier.unsearched, "\n  "));
+  } else if (gap == 0) {
+    text += "no plan that costs no more than a point is faster.";
+  } else {
+    text += fmt::format("no plan that costs no more than a point is more than {} faster.",
+                        percent(gap, 2));
+  }
+  if (frontier.space == search::SpaceKind::PerBlock &&
+      frontier.kind == search::ParetoKind::Memory) {
+    text +=
+        "\nBudgets of memory were a sixteenth of a GPU apart: there may be points between them.";
   }
   const std::string below = below_text(frontier);
-  return text + (below.empty() ? "" : "\n" + below) + "\n";
+  return text + (below.empty() ? "" : "\n" + below) + "\n" +
+         unproven_text(frontier.unproven_schedules);
 }
 
 std::string frontier_text(const ParetoFrontier& frontier) {
@@ -96,8 +110,10 @@ std::string frontier_text(const ParetoFrontier& frontier) {
   }
   columns.push_back({"tokens/s/GPU", Align::Right});
   columns.push_back({"gap", Align::Right});
-  columns.push_back({"layout"});
+  const bool per_block = frontier.space == search::SpaceKind::PerBlock;
+  columns.push_back({per_block ? "layout of the first block" : "layout"});
   TextTable table(columns);
+  std::string blocks;
   std::vector<const plan::Plan*> plans;
   std::vector<ByteCount> memory;
   std::vector<ByteCount> peaks;
@@ -125,10 +141,19 @@ std::string frontier_text(const ParetoFrontier& frontier) {
     row.push_back(percent(point.gap_fraction, 2));
     row.push_back(layouts[i]);
     table.add_row(row);
+    blocks += per_block ? blocks_text(i + 1, point.found.plan) : "";
   }
-  return fmt::format("{}\nIteration time against {}:\n\n{}\n{}",
+  return fmt::format("{}\nIteration time against {}:\n\n{}\n{}{}",
                      subject_text(frontier.points.front().found.plan), to_text(frontier.kind),
-                     table.text(), proof_text(frontier));
+                     table.text(), blocks.empty() ? blocks : blocks + "\n", proof_text(frontier));
+}
+
+Json string_list(const std::vector<std::string>& texts) {
+  Json list = Json::array();
+  for (const std::string& text : texts) {
+    list.push(text);
+  }
+  return list;
 }
 
 Json frontier_json(const ParetoFrontier& frontier) {
@@ -148,17 +173,15 @@ Json frontier_json(const ParetoFrontier& frontier) {
     }
     points.push(std::move(entry));
   }
-  Json unsearched = Json::array();
-  for (const std::string& part : frontier.unsearched) {
-    unsearched.push(part);
-  }
   return Json::Object{
       {"pareto", std::string(to_text(frontier.kind))},
       {"complete", frontier.complete},
-      {"unsearched", std::move(unsearched)},
+      {"unsearched", string_list(frontier.unsearched)},
       {"searches", frontier.searches},
-      {"space", Json::Object{{"plans", frontier.plans}, {"simulated", frontier.simulated}}},
+      {"space", Json::Object{{"plans", frontier.plans >= 0 ? Json(frontier.plans) : Json()},
+                             {"simulated", frontier.simulated}}},
       {"below", below_text(frontier)},
+      {"unproven_schedules", string_list(frontier.unproven_schedules)},
       {"points", std::move(points)}};
 }
 
@@ -178,11 +201,16 @@ int plan_pareto(const ParetoOptions& pareto, const ScaleOptions& scale,
   check_writable(pareto.picture_path);
   install_interrupt_handler();
   Progress progress("plan", output.quiet);
-  const ParetoFrontier frontier =
-      search::find_pareto(kind, problem, base, how, [&](const ParetoFrontier& so_far) {
-        progress.update(-1, fmt::format("{}, {}", counted(so_far.searches, "search", "searches"),
-                                        counted(std::ssize(so_far.points), "point")));
-      });
+  std::string so_far = "first search";
+  const auto done = [&](const ParetoFrontier& frontier) {
+    so_far = fmt::format("{}, {}", counted(frontier.searches, "search", "searches"),
+                         counted(std::ssize(frontier.points), "point"));
+    progress.update(-1, so_far);
+  };
+  const auto under_way = [&](const search::ProgressReport& report) {
+    progress.update(-1, fmt::format("{}; {}", so_far, progress_text(report)));
+  };
+  const ParetoFrontier frontier = search::find_pareto(kind, problem, base, how, done, under_way);
   progress.finish();
   for (const ParetoPoint& point : frontier.points) {
     const std::string wrong = search::verify(point.found);
@@ -192,7 +220,8 @@ int plan_pareto(const ParetoOptions& pareto, const ScaleOptions& scale,
     print_json(frontier_json(frontier));
   }
   if (frontier.points.empty()) {
-    note(fmt::format("orrery: no plan fits: {}", frontier.below));
+    note(fmt::format("orrery: no plan {}: {}", frontier.below_is_proven ? "fits" : "was found",
+                     frontier.below));
     return interrupted() ? kInterrupted : kInfeasible;
   }
   if (!output.json) {

@@ -51,7 +51,11 @@ std::string order_text(const ServingOutcome& outcome) {
                 "least time to the\nfirst token, then per output token (p99, within 1 %).",
                 outcome.as_fast, outcome.over_time ? ", within 1 %" : "")
           : "The first plan serves the most requests a second.";
-  return order +
+  return (outcome.streams
+              ? "No plan fits with all parameters on its devices: those of some layers or of "
+                "all come from host or disk.\n"
+              : "") +
+         order +
          " Each is the best of those that differ in tokens and\n"
          "requests of an iteration alone.";
 }
@@ -65,13 +69,12 @@ std::string table_of(const std::vector<ServingFound>& found) {
                    {"plan", Align::Left}});
   for (const ServingFound& entry : found) {
     const plan::ServingSimulation& simulation = entry.simulation;
-    table.add_row({fmt::format("{:.1f}", simulation.tokens_per_second_per_gpu),
-                   fmt::format("{:.2f}", simulation.requests_per_second),
-                   format_duration(simulation.first_token.p99),
-                   simulation.per_output_token.count == 0
-                       ? "-"
-                       : format_duration(simulation.per_output_token.p99),
-                   percent(simulation.kv_peak_fraction), serving_layout_text(entry.plan)});
+    table.add_row(
+        {rate_text(simulation.tokens_per_second_per_gpu, 1),
+         rate_text(simulation.requests_per_second, 2), format_duration(simulation.first_token.p99),
+         simulation.per_output_token.count == 0 ? "-"
+                                                : format_duration(simulation.per_output_token.p99),
+         percent(simulation.kv_peak_fraction), serving_layout_text(entry.plan)});
   }
   return table.text();
 }

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <optional>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -127,9 +128,8 @@ traces::Trace trace_of_passes(const plan::Plan& plan) {
 
 // Of Auto: what is drawn, and the remark about it.
 std::pair<TraceDetail, std::string> choose_detail(const plan::Plan& plan) {
-  if (!plan::can_expand(plan)) {
-    return {TraceDetail::Passes,
-            "the trace shows passes: kernels of such a plan or schedule are not laid out"};
+  if (const std::optional<std::string> reason = plan::why_not_flat(plan)) {
+    return {TraceDetail::Passes, fmt::format("the trace shows passes: {}", *reason)};
   }
   const std::int64_t kernels = count_kernels(plan);
   if (kernels <= kMaxSpansOfAuto) {
@@ -155,16 +155,26 @@ TraceDetail parse_trace_detail(const std::string& text) {
             nearest_hint(text, names));
 }
 
+void check_plan_trace(const plan::Plan& plan, TraceDetail detail) {
+  if (detail != TraceDetail::Kernels) {
+    check_spans(count_passes(plan), "passes");
+    return;
+  }
+  if (const std::optional<std::string> reason = plan::why_not_flat(plan)) {
+    bad_input("--trace-detail", fmt::format("no kernels to draw: {}", *reason), "passes or auto");
+  }
+  check_spans(count_kernels(plan), "kernels");
+}
+
 void write_plan_trace(const std::string& path, const plan::Plan& plan, TraceDetail detail,
                       const OutputOptions& output) {
   std::vector<std::string> remarks;
   if (detail == TraceDetail::Auto) {
     std::tie(detail, remarks.emplace_back()) = choose_detail(plan);
   }
-  const bool draws_kernels = detail == TraceDetail::Kernels;
-  check_spans(draws_kernels ? count_kernels(plan) : count_passes(plan),
-              draws_kernels ? "kernels" : "passes");
-  const traces::Trace trace = draws_kernels ? trace_of_kernels(plan) : trace_of_passes(plan);
+  check_plan_trace(plan, detail);
+  const traces::Trace trace =
+      detail == TraceDetail::Kernels ? trace_of_kernels(plan) : trace_of_passes(plan);
   write_result(path, traces::chrome_trace_text(trace), output);
   note_all(remarks, output);
 }

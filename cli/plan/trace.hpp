@@ -16,8 +16,10 @@ namespace orrery::cli {
 enum class TraceDetail { Auto, Passes, Kernels };  // Auto: kernels of short iterations
 
 TraceDetail parse_trace_detail(const std::string& text);
-// Writes the trace, and says on standard error unless quiet what Auto chose and why. Error
-// (BadInput) for an iteration that is too long or that has no kernels to draw, Error(InputOutput).
+// Error (BadInput) for an iteration that is too long or that has no kernels to draw.
+void check_plan_trace(const plan::Plan& plan, TraceDetail detail);
+// Writes the trace, and says on standard error unless quiet what Auto chose and why. Errors of
+// check_plan_trace, Error(InputOutput).
 void write_plan_trace(const std::string& path, const plan::Plan& plan, TraceDetail detail,
                       const OutputOptions& output);
 

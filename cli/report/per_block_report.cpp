@@ -17,21 +17,6 @@
 namespace orrery::cli {
 namespace {
 
-// What the proof leaves out; nothing where it holds for every schedule.
-std::string unproven_text(const search::PerBlockOutcome& outcome) {
-  const std::vector<std::string>& schedules = outcome.unproven;
-  if (schedules.empty()) {
-    return "";
-  }
-  return fmt::format(
-      "Not proven of layouts for every block of {}: there, beside plans with one layout, only some "
-      "near the best were simulated{}.\n",
-      fmt::join(schedules, ", "),
-      outcome.best_gains_by_name
-          ? fmt::format(" (--schedule {})", outcome.outcome.best->plan.schedule)
-          : "");
-}
-
 std::string proof_text(const search::PerBlockOutcome& outcome) {
   const search::Outcome& found = outcome.outcome;
   const bool early = found.interrupted || found.timed_out;
@@ -55,6 +40,21 @@ std::string proof_text(const search::PerBlockOutcome& outcome) {
 
 }  // namespace
 
+std::string unproven_text(const std::vector<std::string>& schedules, const std::string& hint) {
+  if (schedules.empty()) {
+    return "";
+  }
+  return fmt::format(
+      "Not proven of layouts for every block of {}: there, beside plans with one layout, only some "
+      "near the best were simulated{}.\n",
+      fmt::join(schedules, ", "), hint);
+}
+
+std::string blocks_text(std::size_t rank, const plan::Plan& plan) {
+  return fmt::format("#{} stages {}\n   blocks {}\n", rank, plan::stages_text(plan),
+                     fmt::join(plan::block_texts(plan), "\n   blocks "));
+}
+
 std::string per_block_text(const search::PerBlockOutcome& outcome) {
   const search::Outcome& found = outcome.outcome;
   TextTable table({{"#", Align::Right},
@@ -71,15 +71,16 @@ std::string per_block_text(const search::PerBlockOutcome& outcome) {
                    percent(one.simulation.mfu_fraction), percent(one.simulation.bubble_fraction),
                    format_bytes(largest_memory(one.simulation).bytes()),
                    plan::layout_text(one.plan)});
-    blocks += fmt::format("#{} stages {}\n   blocks {}\n", rank, plan::stages_text(one.plan),
-                          fmt::join(plan::block_texts(one.plan), "\n   blocks "));
+    blocks += blocks_text(rank, one.plan);
   };
   add(1, *found.best);
   for (std::size_t index = 0; index < found.alternatives.size(); ++index) {
     add(index + 2, found.alternatives[index]);
   }
+  const std::string hint =
+      outcome.best_gains_by_name ? fmt::format(" (--schedule {})", found.best->plan.schedule) : "";
   return fmt::format("{}\n\n{}\n{}\n{}", subject_text(found.best->plan), table.text(), blocks,
-                     proof_text(outcome) + unproven_text(outcome));
+                     proof_text(outcome) + unproven_text(outcome.unproven, hint));
 }
 
 Json per_block_space_json(const search::PerBlockOutcome& outcome) {

@@ -5,12 +5,18 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/json.hpp"
 #include "search/per_block/search.hpp"
 
 namespace orrery::cli {
 
+// What a proof per block leaves out, a line; nothing where it holds for every schedule. `hint`:
+// which one to name.
+std::string unproven_text(const std::vector<std::string>& schedules, const std::string& hint = "");
+// "#2 stages 13 12": the cut of the plan of a row of a table, and the blocks of each strategy.
+std::string blocks_text(std::size_t rank, const plan::Plan& plan);
 std::string per_block_text(const search::PerBlockOutcome& outcome);
 // When no plan was found.
 std::string per_block_nothing_text(const search::PerBlockOutcome& outcome, const plan::Plan& base);

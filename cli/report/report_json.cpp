@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include "cli/report/cost.hpp"
 #include "cli/report/report.hpp"
+#include "cli/report/time_table.hpp"
 #include "sim/pipeline/pipeline_path.hpp"
 
 namespace orrery::cli {
@@ -34,20 +36,28 @@ Json path_json(const plan::Simulation& simulation) {
 
 }  // namespace
 
-Json::Object simulation_json(const plan::Plan& plan, const plan::Simulation& simulation) {
+void add_memory_json(const std::vector<plan::StageMemory>& memory, Json::Object& result) {
+  Json peaks = Json::array();
+  Json categories = Json::array();
+  Json owners = Json::array();
+  for (const plan::StageMemory& stage : memory) {
+    peaks.push(stage.total().value());
+    categories.push(stage_json(stage));
+    owners.push(stage.peak_owner);
+  }
+  result.emplace_back("peak_memory_bytes", std::move(peaks));
+  result.emplace_back("memory_bytes", std::move(categories));
+  result.emplace_back("peak_owners", std::move(owners));
+}
+
+Json::Object simulated_json(const plan::Simulation& simulation) {
   const plan::TimeBreakdown& breakdown = simulation.breakdown;
   Json exposed = Json::object();
   for (const auto& [kind, time] : breakdown.exposed_communication) {
     exposed.set(kind, time.value());
   }
-  Json peaks = Json::array();
-  Json owners = Json::array();
-  Json categories = Json::array();
   Json tiers = Json::array();
   for (const plan::StageMemory& memory : simulation.memory) {
-    peaks.push(memory.total().value());
-    owners.push(memory.peak_owner);
-    categories.push(stage_json(memory));
     tiers.push(Json::Object{{"host", memory.host.value()}, {"disk", memory.disk.value()}});
   }
   Json::Object result = {
@@ -65,13 +75,12 @@ Json::Object simulation_json(const plan::Plan& plan, const plan::Simulation& sim
       {"other_s", other_time(simulation).value()},
       {"exposed_communication_s", std::move(exposed)},
       {"fits", !simulation.does_not_fit.has_value()},
-      {"peak_memory_bytes", std::move(peaks)},
-      {"memory_bytes", std::move(categories)},
-      {"peak_owners", std::move(owners)},
-      {"offloaded_memory_bytes", std::move(tiers)},
-      {"offloaded_memory_bytes_per_node", Json::Object{{"host", simulation.host_per_node.value()},
-                                                       {"disk", simulation.disk_per_node.value()}}},
   };
+  add_memory_json(simulation.memory, result);
+  result.emplace_back("offloaded_memory_bytes", std::move(tiers));
+  result.emplace_back("offloaded_memory_bytes_per_node",
+                      Json::Object{{"host", simulation.host_per_node.value()},
+                                   {"disk", simulation.disk_per_node.value()}});
   if (simulation.does_not_fit) {
     result.emplace_back("does_not_fit", *simulation.does_not_fit);
   }
@@ -81,10 +90,15 @@ Json::Object simulation_json(const plan::Plan& plan, const plan::Simulation& sim
     result.emplace_back("weight_versions", simulation.weight_versions);
     result.emplace_back("steady_period_s", simulation.steady_period.value());
   }
+  return result;
+}
+
+Json::Object simulation_json(const plan::Plan& plan, const plan::Simulation& simulation) {
+  Json::Object result = simulated_json(simulation);
   if (has_path(plan, simulation)) {
     result.emplace_back("critical_path_s", path_json(simulation));
   }
-  if (const auto dollars = dollars_per_trillion_tokens(plan, simulation)) {
+  if (const auto dollars = dollars_per_trillion_tokens(gpus_used(plan), simulation)) {
     result.emplace_back("cost_usd_per_trillion_tokens", *dollars);
   }
   result.emplace_back("plan", plan::to_json(plan));

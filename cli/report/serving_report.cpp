@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <array>
+
 #include "base/error.hpp"
 #include "base/quantity_text.hpp"
 #include "base/table.hpp"
@@ -58,7 +60,8 @@ std::string memory_table(const std::vector<ServingMemory>& stages) {
 
 std::string parts_text(const ServingSimulation& simulation) {
   constexpr std::array<const char*, plan::kNumServingParts> kNames = {
-      "matrix products", "decode attention", "prompt attention", "network", "other kernels"};
+      "matrix products", "decode attention", "prompt attention",
+      "network",         "other kernels",    "waiting for copies"};
   TextTable table({{"part of an iteration", Align::Left},
                    {"time", Align::Right},
                    {"of the run", Align::Right}});
@@ -66,13 +69,59 @@ std::string parts_text(const ServingSimulation& simulation) {
     table.add_row({name, format_duration(time), percent(time / simulation.makespan)});
   };
   for (std::size_t part = 0; part < kNames.size(); ++part) {
-    row(kNames[part], simulation.parts[part]);
+    const bool waits = static_cast<plan::ServingPart>(part) == plan::ServingPart::HostCopies;
+    if (!waits || simulation.parts[part] > Seconds()) {
+      row(kNames[part], simulation.parts[part]);
+    }
   }
   row("busy", simulation.busy);
   return table.text();
 }
 
+// ", parameters of 40 of 82 blocks on host, 2 at a time on the device"; "" where all stay.
+std::string weights_text(const plan::Plan& plan) {
+  std::array<int, 3> blocks{};
+  for (const plan::BlockRun& run : plan.blocks) {
+    blocks[static_cast<std::size_t>(run.layout.offload.parameters)] += run.count;
+  }
+  std::string text;
+  for (const plan::Tier tier : {plan::Tier::Host, plan::Tier::Disk}) {
+    if (const int count = blocks[static_cast<std::size_t>(tier)]; count > 0) {
+      text += fmt::format(", parameters of {} of {} blocks on {}", count, plan.network.chain.size(),
+                          to_text(tier));
+    }
+  }
+  if (!text.empty()) {
+    text += fmt::format(", {} at a time on the device", plan.execution.gathers_in_flight);
+  }
+  if (!text.empty() && plan.execution.fetched_together > 1) {
+    text += fmt::format(", {} exchanged together", plan.execution.fetched_together);
+  }
+  return text;
+}
+
+// What of a stage lives beside its devices.
+std::string tiers_text(const std::vector<ServingMemory>& stages) {
+  std::string text;
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    const auto add = [&](ByteCount bytes, const char* what) {
+      if (bytes > ByteCount()) {
+        text += fmt::format("stage {}: {} of {} for each device\n", stage,
+                            format_bytes(bytes.bytes()), what);
+      }
+    };
+    add(stages[stage].host_parameters, "parameters on the host");
+    add(stages[stage].disk_parameters, "parameters on disk");
+    add(stages[stage].host_cache, "keys and values on the host");
+  }
+  return text;
+}
+
 }  // namespace
+
+std::string rate_text(double rate, int digits) {
+  return rate < 1 ? fmt::format("{:.3g}", rate) : fmt::format("{:.{}f}", rate, digits);
+}
 
 std::string serving_layout_text(const plan::Plan& plan) {
   const plan::BlockPlan& layout = plan.blocks.front().layout;
@@ -92,12 +141,18 @@ std::string serving_layout_text(const plan::Plan& plan) {
     text +=
         fmt::format(", routed by {}", options.routing == plan::Routing::Prefix ? "prefix" : "load");
   }
+  text += weights_text(plan);
   if (options.host_cache > 0) {
     text += fmt::format(", {:.0f} % of the cache on the host", 100 * options.host_cache);
   }
   text += options.prefill == plan::Prefill::Chunked ? ", chunked prefill" : ", separate prefill";
   if (options.chunk > 0) {
     text += fmt::format(" of {}", options.chunk);
+  }
+  if (options.all_reduce != plan::AllReduce::Nccl) {
+    text += options.all_reduce == plan::AllReduce::Fastest
+                ? ", the fastest all-reduce by messages"
+                : fmt::format(", all-reduce by {}", to_text(options.all_reduce));
   }
   if (options.nano_batches > 1) {
     text += fmt::format(", {} nano-batches", options.nano_batches);
@@ -115,13 +170,14 @@ std::string serving_text(const plan::Plan& plan, const ServingSimulation& simula
            "; " + simulation.nearest + "\n";
   }
   text += fmt::format(
-      "{:.1f} tokens/s on each GPU ({} of the optimum of {:.0f}): {} prompt and {}\n"
-      "in {}; {:.2f} requests/s, {:.1f} output tokens/s in all\n\n",
-      simulation.tokens_per_second_per_gpu,
+      "{} tokens/s on each GPU ({} of the optimum of {:.0f}): {} prompt and {}\n"
+      "in {}; {} requests/s, {} output tokens/s in all\n\n",
+      rate_text(simulation.tokens_per_second_per_gpu, 1),
       percent(simulation.tokens_per_second_per_gpu / simulation.optimal_tokens_per_second_per_gpu),
       simulation.optimal_tokens_per_second_per_gpu, simulation.prompt_tokens,
       counted(simulation.output_tokens, "output token"), format_duration(simulation.makespan),
-      simulation.requests_per_second, simulation.output_tokens_per_second);
+      rate_text(simulation.requests_per_second, 2),
+      rate_text(simulation.output_tokens_per_second, 1));
   text += latency_table(simulation) + "\n" + parts_text(simulation) + "\n";
   text += fmt::format("{} of {:.0f} tokens in the mean; KV cache {} full in the mean, {} at most\n",
                       counted(simulation.iterations, "iteration"), simulation.tokens_per_iteration,
@@ -137,7 +193,7 @@ std::string serving_text(const plan::Plan& plan, const ServingSimulation& simula
     text += fmt::format("{}; {} computed again\n", counted(simulation.evictions, "eviction"),
                         counted(simulation.repeated_tokens, "token"));
   }
-  return text + "\n" + memory_table(simulation.memory);
+  return text + "\n" + memory_table(simulation.memory) + tiers_text(simulation.memory);
 }
 
 Json serving_json(const plan::Plan& plan, const ServingSimulation& simulation) {

@@ -11,6 +11,8 @@
 namespace orrery::cli {
 
 std::string serving_text(const plan::Plan& plan, const plan::ServingSimulation& simulation);
+// Of tokens or requests a second; three digits of those below one.
+std::string rate_text(double rate, int digits);
 // Members of docs/serving.md; `plan` last.
 Json serving_json(const plan::Plan& plan, const plan::ServingSimulation& simulation);
 // "tp 4, pp 1, dp 2, 2,048 tokens, 1,024 requests, chunked prefill"

@@ -15,6 +15,7 @@ namespace orrery::plan {
 namespace {
 
 using costmodel::AttentionShape;
+using costmodel::GemmLayout;
 using costmodel::GemmShape;
 using costmodel::MemoryKernel;
 using models::Block;
@@ -83,8 +84,12 @@ DType batched_gemm_dtype(const AttentionShape& shape) {
   return aligned ? shape.dtype : DType::Fp32;
 }
 
-GemmShape batched(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t count, DType dtype) {
-  GemmShape shape{m, n, k, count, dtype, 2};
+// Of m, n and k for every sequence and head.
+GemmShape batched(const AttentionShape& attention, std::int64_t m, std::int64_t n, std::int64_t k,
+                  GemmLayout layout) {
+  GemmShape shape{m, n, k, attention.batch * attention.heads, batched_gemm_dtype(attention)};
+  shape.output_bytes = static_cast<int>(bytes_per_element(attention.dtype));
+  shape.layout = layout;
   shape.batched = true;
   return shape;
 }
@@ -93,11 +98,11 @@ GemmShape batched(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t c
 // batch x heads x q x kv (Korthikanti et al. 2022).
 OperatorCost unfused_attention(const AttentionShape& shape, bool dropout,
                                const KernelContext& context) {
-  const std::int64_t groups = shape.batch * shape.heads;
-  const DType dtype = batched_gemm_dtype(shape);
-  const GemmShape scores = batched(shape.q_len, shape.kv_len, shape.head_dim, groups, dtype);
-  const GemmShape values = batched(shape.q_len, shape.value_head_dim, shape.kv_len, groups, dtype);
-  const double elements = static_cast<double>(groups) * static_cast<double>(shape.q_len) *
+  const GemmShape scores =
+      batched(shape, shape.q_len, shape.kv_len, shape.head_dim, GemmLayout::TN);
+  const GemmShape values =
+      batched(shape, shape.q_len, shape.value_head_dim, shape.kv_len, GemmLayout::NN);
+  const double elements = static_cast<double>(scores.groups) * static_cast<double>(shape.q_len) *
                           static_cast<double>(shape.kv_len);
   const SoftmaxTraffic softmax = softmax_traffic(shape, context.execution.softmax);
   const auto memory = [&](double bytes) {
@@ -112,8 +117,10 @@ OperatorCost unfused_attention(const AttentionShape& shape, bool dropout,
                   costmodel::flops_of(scores) + costmodel::flops_of(values),
                   softmax.forward_launches + dropped + 2, CostClass::Attention};
   // Backward: two GEMMs per forward GEMM.
-  const GemmShape grad_k = batched(shape.kv_len, shape.head_dim, shape.q_len, groups, dtype);
-  const GemmShape grad_v = batched(shape.kv_len, shape.value_head_dim, shape.q_len, groups, dtype);
+  const GemmShape grad_k =
+      batched(shape, shape.kv_len, shape.head_dim, shape.q_len, GemmLayout::NT);
+  const GemmShape grad_v =
+      batched(shape, shape.kv_len, shape.value_head_dim, shape.q_len, GemmLayout::NT);
   const Seconds backward_gemms = context.device.gemm(values) + context.device.gemm(scores) +
                                  context.device.gemm(grad_k) + context.device.gemm(grad_v);
   cost.input_grad = {backward_gemms + memory(softmax.backward) + masked, cost.forward.flops * 2.0,

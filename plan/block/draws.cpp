@@ -26,7 +26,7 @@ Seconds BlockCosts::scaled(CostClass kind, Seconds time) const {
 }
 
 Seconds BlockCosts::scaled(const costmodel::GroupShape& group, Seconds time) const {
-  return scaled(group.nodes > 1 ? CostClass::InterNode : CostClass::IntraNode, time);
+  return scaled(class_of(sim::CommKind::None, group), time);
 }
 
 std::vector<Step> BlockCosts::scaled(std::vector<Step> steps) const {

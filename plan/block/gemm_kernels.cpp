@@ -253,18 +253,19 @@ OperatorCost one_gemm(const Block& block, const Operator& op, const KernelContex
                       const GemmExtents& gemm) {
   const DType dtype = gemm_dtype(op, context.precision);
   const bool accumulates = context.execution.fused_grad_accumulation;
-  const int gradient_bytes = accumulates && context.execution.fp32_gradients ? 4 : 2;
+  const int bytes = element_bytes(models::Element::Compute, context.precision);
+  const int gradient_bytes = accumulates && context.execution.fp32_gradients ? 4 : bytes;
   OperatorCost cost;
   const auto multiply = [&](const GemmShape& shape, std::int64_t GemmShape::*cut) {
     return in_pieces(shape, cut, gemm.imbalance, context);
   };
-  GemmShape forward{gemm.m, gemm.n, gemm.k, gemm.groups, dtype, 2};
+  GemmShape forward{gemm.m, gemm.n, gemm.k, gemm.groups, dtype, bytes};
   // A block's scale meets its part of the sum (TransformerEngine common/recipe/__init__.py,
   // Float8BlockScaling asserts a split accumulator for the forward product).
   forward.precise_sums = context.execution.fp8_scaling == Fp8Scaling::Blocks;
   cost.forward = multiply(forward, &GemmShape::k);
   if (!context.forward_only) {
-    GemmShape input_grad{gemm.m, gemm.k, gemm.n, gemm.groups, dtype, 2};
+    GemmShape input_grad{gemm.m, gemm.k, gemm.n, gemm.groups, dtype, bytes};
     input_grad.layout = costmodel::GemmLayout::NN;
     cost.input_grad = multiply(input_grad, &GemmShape::n);
     GemmShape weight_grad{gemm.n, gemm.k, gemm.m, gemm.groups, dtype, gradient_bytes};
@@ -356,16 +357,16 @@ OperatorCost lookup_by_products(const Block& block, const Operator& op,
         local_extent(dim, layout, context.mesh, context.extents);
   }
   const DType dtype = unquantised(context.precision);
-  const double one_hot = static_cast<double>(tokens) * static_cast<double>(rows) *
-                         element_bytes(models::Element::Compute, context.precision);
-  GemmShape forward{tokens, columns, rows, 1, dtype, 2};
+  const int bytes = element_bytes(models::Element::Compute, context.precision);
+  const double one_hot = static_cast<double>(tokens) * static_cast<double>(rows) * bytes;
+  GemmShape forward{tokens, columns, rows, 1, dtype, bytes};
   forward.layout = costmodel::GemmLayout::NN;
   OperatorCost cost;
   cost.forward = gemm_kernel(forward, 1, context);
   add_memory(cost.forward, one_hot, MemoryKernel::Elementwise, context);
   const bool accumulates = context.execution.fused_grad_accumulation;
-  GemmShape gradient{rows, columns, tokens, 1, dtype, 2};
-  gradient.output_bytes = accumulates && context.execution.fp32_gradients ? 4 : 2;
+  GemmShape gradient{rows, columns, tokens, 1, dtype, bytes};
+  gradient.output_bytes = accumulates && context.execution.fp32_gradients ? 4 : bytes;
   gradient.layout = costmodel::GemmLayout::NT;
   cost.input_grad = gemm_kernel(gradient, 1, context);
   add_memory(cost.input_grad, one_hot, MemoryKernel::Elementwise, context);

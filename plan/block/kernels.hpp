@@ -6,6 +6,7 @@
 #include <span>
 
 #include "costmodel/device_model.hpp"
+#include "costmodel/group_shape.hpp"
 #include "models/operators.hpp"
 #include "plan/layout.hpp"
 #include "plan/plan.hpp"
@@ -20,10 +21,18 @@ enum class CostClass : std::uint8_t {
   IntraNode,
   InterNode,
   GroupedGemm,  // of experts
+  AllToAll,     // inside a node
 };
-inline constexpr int kNumCostClasses = 6;
+inline constexpr int kNumCostClasses = 7;
 constexpr bool is_product(CostClass kind) {
   return kind == CostClass::Gemm || kind == CostClass::GroupedGemm;
+}
+
+// Exchanges inside a node err more than other collectives there; between nodes networks decide.
+constexpr CostClass class_of(sim::CommKind kind, const costmodel::GroupShape& group) {
+  return group.nodes > 1                   ? CostClass::InterNode
+         : kind == sim::CommKind::AllToAll ? CostClass::AllToAll
+                                           : CostClass::IntraNode;
 }
 
 struct KernelCost {

@@ -43,7 +43,7 @@ class BlockCheck {
         serves_(plan.serving != nullptr),
         where_(where) {}
 
-  void check() const {
+  void check_sizes() const {
     const std::vector<Layout> produced = produced_layouts(block_, rules_);
     for (const Operator& op : block_.operators) {
       const Assignment assignment = assign(block_, op, rules_.of(op));
@@ -60,9 +60,27 @@ class BlockCheck {
       }
     }
     check_stream();
-    if (states_variables_ || tensor_mesh_ != TensorMesh::OneD) {
-      check_cuts();
+  }
+
+  void check_cuts() const {
+    if (!states_variables_ && tensor_mesh_ == TensorMesh::OneD) {
+      return;
     }
+    const std::optional<CutConflict> conflict = find_cut_conflict(block_, rules_, mesh_);
+    if (!conflict) {
+      return;
+    }
+    const std::string_view var = to_text(conflict->var);
+    const std::string who = states_variables_
+                                ? "`variables`"
+                                : fmt::format("the axes of a {} mesh", to_text(tensor_mesh_));
+    bad_input(where_,
+              fmt::format("block \"{}\", tensor \"{}\": {} cut dimension {} over several axes, and "
+                          "at \"{}\" in another order than elsewhere, so that ranks would work on "
+                          "each other's parts",
+                          block_.name, conflict->tensor, who, var, conflict->op),
+              states_variables_ ? fmt::format("{} in the list of one axis alone", var)
+                                : "another tensor_parallel: 1d, 2d or 2.5d");
   }
 
  private:
@@ -143,24 +161,6 @@ class BlockCheck {
                             "uneven, padded to the next multiple",
                             extent % parts));
     }
-  }
-
-  void check_cuts() const {
-    const std::optional<CutConflict> conflict = find_cut_conflict(block_, rules_, mesh_);
-    if (!conflict) {
-      return;
-    }
-    const std::string_view var = to_text(conflict->var);
-    const std::string who = states_variables_
-                                ? "`variables`"
-                                : fmt::format("the axes of a {} mesh", to_text(tensor_mesh_));
-    bad_input(where_,
-              fmt::format("block \"{}\", tensor \"{}\": {} cut dimension {} over several axes, and "
-                          "at \"{}\" in another order than elsewhere, so that ranks would work on "
-                          "each other's parts",
-                          block_.name, conflict->tensor, who, var, conflict->op),
-              states_variables_ ? fmt::format("{} in the list of one axis alone", var)
-                                : "another tensor_parallel: 1d, 2d or 2.5d");
   }
 
   // Tokens of an encoder, in its blocks and where its features enter the stream: they are padded.
@@ -278,6 +278,14 @@ void check_variables(const Plan& plan, const BlockPlan& layout, const std::strin
   }
   for (const Axis axis : kAxes) {
     for (const Var var : layout.variables[static_cast<std::size_t>(axis)].vars()) {
+      if (var == Var::KeySeq) {
+        bad_input(
+            where,
+            fmt::format("`variables` of axis {}: kernels of passes are not timed with parts of "
+                        "the keys ({})",
+                        to_text(axis), to_text(var)),
+            "name seq; serving plans keep parts of the keys on the ranks of cp");
+      }
       if (!is_iterated(plan.network, var)) {
         bad_input(where,
                   fmt::format("`variables` of axis {}: no operator of {} has the variable {}",
@@ -288,7 +296,11 @@ void check_variables(const Plan& plan, const BlockPlan& layout, const std::strin
   }
 }
 
-void check_layouts(const Plan& plan, const std::string& where) {
+namespace {
+
+// Of each run of blocks with one layout, every block once.
+template <typename Look>
+void for_blocks(const Plan& plan, const std::string& where, Look look) {
   std::size_t position = 0;
   for (const BlockRun& run : plan.blocks) {
     std::vector<int> seen;
@@ -296,10 +308,27 @@ void check_layouts(const Plan& plan, const std::string& where) {
       const int block = plan.network.chain[position];
       if (std::find(seen.begin(), seen.end(), block) == seen.end()) {
         seen.push_back(block);
-        BlockCheck(plan, block, run.layout, where).check();
+        look(BlockCheck(plan, block, run.layout, where));
       }
     }
   }
+}
+
+}  // namespace
+
+void check_layouts(const Plan& plan, const std::string& where) {
+  for_blocks(plan, where, [](const BlockCheck& block) {
+    block.check_sizes();
+    block.check_cuts();
+  });
+}
+
+void check_layout_sizes(const Plan& plan, const std::string& where) {
+  for_blocks(plan, where, [](const BlockCheck& block) { block.check_sizes(); });
+}
+
+void check_cut_orders(const Plan& plan, const std::string& where) {
+  for_blocks(plan, where, [](const BlockCheck& block) { block.check_cuts(); });
 }
 
 }  // namespace orrery::plan

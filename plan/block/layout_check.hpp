@@ -27,5 +27,9 @@ void check_tensor_shares(const Plan& plan, const BlockPlan& layout, const std::s
 // All layouts of a plan. A plan that passes check_plan has no bad layout by Megatron's axes; meshes
 // of several tensor axes, mixes and stated variables are what remains to be checked.
 void check_layouts(const Plan& plan, const std::string& where);
+// The parts of it: that degrees divide what they cut; that tensors which meet were cut in one
+// order, which depends on the axes with several ranks alone, not on their numbers.
+void check_layout_sizes(const Plan& plan, const std::string& where);
+void check_cut_orders(const Plan& plan, const std::string& where);
 
 }  // namespace orrery::plan

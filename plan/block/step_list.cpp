@@ -272,7 +272,7 @@ Step StepList::collective(std::string_view name, const MergedConversion& merged,
   }
   const RankNetwork network = network_of(merged);
   step.group = group_of(context_.mesh, merged.axes, network.gpus_per_node);
-  step.cost_class = step.group.nodes > 1 ? CostClass::InterNode : CostClass::IntraNode;
+  step.cost_class = class_of(merged.kind, step.group);
   if (is_summa(context_.layout, step.axis) && merged.kind != CommKind::AllReduce) {
     step.pieces = step.group.ranks;
     step.time =

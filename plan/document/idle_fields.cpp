@@ -10,7 +10,6 @@
 #include "plan/document/plan_uses.hpp"
 #include "plan/execution_flags.hpp"
 #include "plan/schedule_traits.hpp"
-#include "plan/serving/serving.hpp"
 #include "plan/stage/validated_pace.hpp"
 
 namespace orrery::plan {
@@ -309,15 +308,14 @@ constexpr std::array kValueRules = {
     ValueRule{"execution.gathers_in_flight",
               [](const PlanUses& u) { return u.plan.execution.gathers_in_flight != 2; },
               [](const PlanUses& u) {
-                return u.training &&
-                       ((u.zero3 && u.plan.execution.overlap_param_gather) || u.fetched_parameters);
+                return u.fetched_parameters ||
+                       (u.training && u.zero3 && u.plan.execution.overlap_param_gather);
               },
               "zero_stage = 3 over several data-parallel ranks with overlap_param_gather, or "
               "offload.parameters"},
     ValueRule{"execution.fetched_together",
               [](const PlanUses& u) { return u.plan.execution.fetched_together != 1; },
-              [](const PlanUses& u) { return u.training && u.fetched_parameters; },
-              "offload.parameters"},
+              [](const PlanUses& u) { return u.fetched_parameters; }, "offload.parameters"},
     ValueRule{"execution.backward_prefetch",
               [](const PlanUses& u) {
                 return u.plan.execution.backward_prefetch != BackwardPrefetch::Pre;
@@ -352,18 +350,6 @@ constexpr std::array kValueRules = {
               [](const PlanUses& u) { return u.plan.activation_cap > 0; },
               [](const PlanUses& u) { return u.training && u.plan.pp > 1; },
               "a training plan with pp > 1"},
-    ValueRule{"serving.chunk",
-              [](const PlanUses& u) { return u.serving && u.plan.serving->options.chunk > 0; },
-              [](const PlanUses& u) {
-                const ServingOptions& options = u.plan.serving->options;
-                return options.prefill == Prefill::Chunked && options.chunk < options.token_budget;
-              },
-              "prefill = chunked and a larger token_budget"},
-    ValueRule{"serving.routing",
-              [](const PlanUses& u) {
-                return u.serving && u.plan.serving->options.routing != Routing::InTurn;
-              },
-              [](const PlanUses& u) { return u.plan.dp > 1; }, "several replicas: dp > 1"},
 };
 
 }  // namespace
@@ -372,6 +358,9 @@ std::vector<IdleField> idle_fields(const Plan& plan) {
   const PlanUses uses = uses_of(plan);
   const Execution usual;
   std::vector<IdleField> idle = idle_layout_fields(plan);
+  for (IdleField& field : idle_serving_fields(uses)) {
+    idle.push_back(std::move(field));
+  }
   const auto add = [&](std::string field, std::string_view needs) {
     idle.push_back({std::move(field), std::string(needs)});
   };

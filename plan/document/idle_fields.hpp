@@ -12,6 +12,8 @@
 
 namespace orrery::plan {
 
+struct PlanUses;  // plan/document/plan_uses.hpp
+
 struct IdleField {
   std::string field;  // "execution.stream_tp", "blocks.zigzag"
   std::string needs;  // what the plan would have to have: "tp > 1 with sequence_parallel"
@@ -19,8 +21,9 @@ struct IdleField {
 };
 
 std::vector<IdleField> idle_fields(const Plan& plan);
-// Those of the layouts of blocks alone.
+// Those of the layouts of blocks alone, and of what serves.
 std::vector<IdleField> idle_layout_fields(const Plan& plan);
+std::vector<IdleField> idle_serving_fields(const PlanUses& uses);
 // "execution.eager_ring (needs ...), ..."; empty when there are none.
 std::string idle_fields_text(const Plan& plan);
 

@@ -18,6 +18,7 @@
 #include "plan/plan.hpp"
 #include "plan/plan_parts.hpp"
 #include "plan/serving/serving.hpp"
+#include "plan/serving/serving_check.hpp"
 #include "plan/slices.hpp"
 #include "plan/stage/plan_schedule.hpp"
 
@@ -38,7 +39,7 @@ class Checker {
       check_degrees();
     }
     if (plan_.serving) {
-      check_serving();
+      check_serving(plan_, where_);
     } else {
       check_batch();
       check_schedule();
@@ -182,64 +183,6 @@ class Checker {
     const std::string broken = schedule_problem(plan_, where_);
     if (!broken.empty()) {
       fail(broken);
-    }
-  }
-
-  void check_serving() const {
-    check_generates_text(plan_.network.spec, where_);
-    if (plan_.chunks != 1 || !plan_.packs.empty()) {
-      fail("a serving plan has one model chunk a stage, and no packs",
-           fmt::format("leave out \"{}\"", plan_.chunks != 1 ? "chunks" : "packs"));
-    }
-    for (const BlockRun& run : plan_.blocks) {
-      check_serving_layout(run.layout);
-    }
-    const ServingOptions& options = plan_.serving->options;
-    if (options.host_cache > 0 && plan_.cluster.node.host_memory.value() <= 0) {
-      fail(fmt::format("host_cache = {}, tensor \"kv_cache\" of every layer: the cluster {} has no "
-                       "host memory",
-                       options.host_cache, plan_.cluster.name),
-           "set node.host.memory, memory_bandwidth and link_per_gpu");
-    }
-    if (options.prefill == Prefill::Chunked && options.max_requests > options.token_budget) {
-      fail(fmt::format(
-          "max_requests = {} exceeds token_budget = {}: every running request decodes a "
-          "token in each iteration",
-          options.max_requests, options.token_budget));
-    }
-  }
-
-  void check_serving_layout(const BlockPlan& layout) const {
-    if (layout.zero_stage != 0 || layout.shard_degree != 0 || layout.recompute != Recompute::None ||
-        layout.offload.any()) {
-      fail("a serving plan has zero_stage = 0, no recomputation and no offload of states",
-           "its replicas are independent; use tp, cp, ep and pp, and host_cache for the cache");
-    }
-    if (layout.tensor_parallel != TensorMesh::OneD) {
-      fail(fmt::format("a serving plan has tensor_parallel 1d, not {}",
-                       to_text(layout.tensor_parallel)));
-    }
-    const bool has_experts = plan_.network.spec.moe.experts > 0;  // else said by the block's check
-    if (has_experts && layout.expert_tp == 1 && layout.ep % layout.tp != 0) {
-      fail(fmt::format("ep = {} in a serving plan with tp = {} and expert_tp = 1", layout.ep,
-                       layout.tp),
-           "its experts are spread over the tp ranks of one or several replicas: a multiple of "
-           "tp");
-    }
-    if (layout.expert_cp == 1 && layout.cp > 1) {
-      fail("a serving plan has expert_cp = 0: its context ranks split the cache alone");
-    }
-    if (reorders_experts(layout)) {
-      fail(fmt::format("a serving plan has ep_inside = dp, not {}", to_text(layout.ep_inside)),
-           "its replicas are pipelines of their own");
-    }
-    if (layout.cp > 1 && expert_replicas(layout) > 1) {
-      fail(fmt::format("cp = {} in a serving plan whose ep = {} spreads experts over {} replicas",
-                       layout.cp, layout.ep, expert_replicas(layout)),
-           "cp = 1, or ep within the tp ranks");
-    }
-    if (!(layout == plan_.blocks.front().layout)) {
-      fail("the blocks of a serving plan share one layout");
     }
   }
 

@@ -61,8 +61,7 @@ void check(const Plan& plan) {
   require(layout.cp == 1 || layout.context != ContextParallel::Ulysses, "Ulysses with FSDP2");
   require(layout.recompute == Recompute::None || layout.recompute == Recompute::Full,
           fmt::format("{} recomputation", to_text(layout.recompute)), "--fix recompute=full");
-  require(plan.precision == DType::Bf16 || plan.precision == DType::Fp16 ||
-              plan.precision == DType::Fp32,
+  require(has_16_bits(plan.precision) || plan.precision == DType::Fp32,
           fmt::format("{} training here", to_text(plan.precision)));
   check_shards(plan);
 }

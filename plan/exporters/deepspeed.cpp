@@ -156,7 +156,7 @@ std::string write(const Plan& plan) {
     document.set("seq_parallel_communication_data_type", gradient_type(plan));  // else fp32
   }
   document.set("zero_optimization", zero_section(plan));
-  if (plan.precision == DType::Bf16 || plan.precision == DType::Fp16) {
+  if (has_16_bits(plan.precision)) {
     const bool bf16 = plan.precision == DType::Bf16;
     document.set(bf16 ? "bf16" : "fp16", Json::Object{{"enabled", true}});
     document.set("data_types", Json::Object{{"grad_accum_dtype", gradient_type(plan)}});

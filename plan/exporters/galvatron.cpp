@@ -121,8 +121,7 @@ std::string write(const Plan& plan) {
   require(plan.chunks == 1, "several model chunks on a device", "--fix chunks=1");
   require(plan.pp == 1 || plan.schedule == "1f1b" || plan.schedule == "gpipe",
           fmt::format("the schedule {}", plan.schedule), "--fix schedule=1f1b");
-  require(plan.precision == DType::Bf16 || plan.precision == DType::Fp16 ||
-              plan.precision == DType::Fp32,
+  require(has_16_bits(plan.precision) || plan.precision == DType::Fp32,
           fmt::format("{} training (--mixed_precision has none)", to_text(plan.precision)));
   const std::vector<const BlockPlan*> layers = layer_layouts(plan);
   for (const BlockPlan* layout : layers) {

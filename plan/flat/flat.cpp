@@ -31,33 +31,19 @@ sim::PipelineOrder order_of(const Plan& plan) {
   return OrderCache(costs).order_of(plan);
 }
 
-sim::PipelineOrder flat_order(const Plan& plan) {
-  if (!plan.packs.empty()) {
-    bad_input("flat program", "packs of sequences of different length have no flat form",
-              "use the hierarchical simulation");
+// Why the order of a schedule is not one list of whole passes a device.
+const char* reason_against(const sim::PipelineOrder& order, const ScheduleTraits& traits) {
+  if (!order.edges.empty() || order.chains.size() > 1) {
+    return traits.two_directions      ? "it runs two copies of the model"
+           : traits.copies_to_host    ? "copies to the host run beside its stages"
+           : traits.spreads_attention ? "attention runs on other devices than its layer"
+           : traits.runs_arcs         ? "gradients run on other devices than their layer"
+                                      : "shards of a layer run beside its stages";
   }
-  sim::PipelineOrder order = order_of(plan);
-  if (!order.is_plain()) {
-    const char* reason = "its passes run as blocks of several";
-    if (!order.edges.empty() || order.chains.size() > 1) {
-      const ScheduleTraits traits = schedule_traits(plan);
-      reason = traits.two_directions      ? "it runs two copies of the model"
-               : traits.copies_to_host    ? "copies to the host run beside its stages"
-               : traits.spreads_attention ? "attention runs on other devices than its layer"
-               : traits.runs_arcs         ? "gradients run on other devices than their layer"
-                                          : "shards of a layer run beside its stages";
-    } else if (!schedule_traits(plan).synchronous) {
-      reason = "it never ends an iteration";
-    } else if (schedule_traits(plan).lists_updates) {
-      reason = "its stages update each by itself";
-    } else if (schedule_traits(plan).recomputes) {
-      reason = "forwards run again in passes of their own";
-    }
-    bad_input("flat program",
-              fmt::format("schedule \"{}\" has no flat form: {}", plan.schedule, reason),
-              "use the hierarchical simulation");
-  }
-  return order;
+  return !traits.synchronous    ? "it never ends an iteration"
+         : traits.lists_updates ? "its stages update each by itself"
+         : traits.recomputes    ? "forwards run again in passes of their own"
+                                : "its passes run as blocks of several";
 }
 
 class FlatBuilder {
@@ -66,7 +52,7 @@ class FlatBuilder {
       : plan_(plan),
         options_(options),
         costs_(plan),
-        order_(flat_order(plan)),
+        order_(order_of(plan)),
         ranks_(ranks_of_stage(plan, options)) {}
 
   sim::Program build() {
@@ -142,10 +128,8 @@ class FlatBuilder {
                          static_cast<double>(plan_.num_micro_batches()) *
                          static_cast<double>(ranks_.num_ranks());
     if (total > static_cast<double>(kMaxFlatNodes)) {
-      bad_input("flat",
-                fmt::format("the iteration has {:.0f} nodes, at most {} can be expanded", total,
-                            kMaxFlatNodes),
-                "use fewer micro-batches or the hierarchical simulation");
+      bad_input("kernels", fmt::format("the iteration has {:.0f} of them", total),
+                fmt::format("at most {}, or passes instead of kernels", kMaxFlatNodes));
     }
   }
 
@@ -205,24 +189,29 @@ class FlatBuilder {
 
 }  // namespace
 
-namespace {
-
-bool moves_as_expanded(const Plan& plan) {
+std::optional<std::string> why_not_flat(const Plan& plan) {
   const bool offloads = std::any_of(plan.blocks.begin(), plan.blocks.end(),
                                     [](const BlockRun& run) { return run.layout.offload.any(); });
-  return !offloads && plan.execution.backward_prefetch == BackwardPrefetch::Pre;
-}
-
-}  // namespace
-
-bool can_expand(const Plan& plan) {
-  return plan.packs.empty() && moves_as_expanded(plan) && order_of(plan).is_plain();
+  if (!plan.packs.empty()) {
+    return "packs of sequences of different length are simulated pass by pass";
+  }
+  if (offloads) {
+    return "copies to other memory tiers are simulated pass by pass";
+  }
+  if (plan.execution.backward_prefetch != BackwardPrefetch::Pre) {
+    return "late prefetches are simulated pass by pass";
+  }
+  const sim::PipelineOrder order = order_of(plan);
+  if (order.is_plain()) {
+    return std::nullopt;
+  }
+  return fmt::format("schedule \"{}\" is simulated pass by pass: {}", plan.schedule,
+                     reason_against(order, schedule_traits(plan)));
 }
 
 sim::Program flat_program(const Plan& plan, const FlatOptions& options) {
-  if (!moves_as_expanded(plan)) {
-    bad_input("flat", "copies to other memory tiers and late prefetches are not expanded",
-              "use the hierarchical simulation");
+  if (const std::optional<std::string> reason = why_not_flat(plan)) {
+    bad_input("kernels", *reason, "passes instead of kernels");
   }
   return FlatBuilder(plan, options).build();
 }

@@ -8,6 +8,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 
 #include "plan/plan.hpp"
 #include "sim/engine/engine.hpp"
@@ -25,13 +27,15 @@ struct FlatOptions {
   bool merge_kernels = false;
 };
 
-// Plans that move tensors between memory tiers, or prefetch late, are not expanded.
-bool can_expand(const Plan& plan);
+// What keeps a plan from being expanded, in words: tensors moved between memory tiers, late
+// prefetches, packs, orders that are not one list of whole passes a device. nullopt where it can
+// be.
+std::optional<std::string> why_not_flat(const Plan& plan);
 
 // Devices are numbered stage by stage, within a stage as layout.hpp orders ranks. Streams of a
 // device: compute, collective (within blocks), collective (data-parallel), host (issuing kernels,
 // where that is what limits a block). Tags: chunk = virtual stage, layer = chain position. Pools
-// hold the saved activations.
+// hold the saved activations. Error (BadInput) where it cannot be expanded or is too long.
 sim::Program flat_program(const Plan& plan, const FlatOptions& options = {});
 
 struct FlatSimulation {

@@ -10,6 +10,7 @@
 #include "base/text.hpp"
 #include "plan/dispatchers.hpp"
 #include "plan/importer.hpp"
+#include "plan/launch_script/launched_ranks.hpp"
 #include "plan/launch_script/megatron_conditions.hpp"
 #include "plan/launch_script/megatron_kernels.hpp"
 #include "plan/launch_script/megatron_network.hpp"
@@ -351,6 +352,7 @@ extern const Importer importer_megatron = {
     .name = "megatron",
     .description = "launch script or argument list of Megatron-LM (read, never executed)",
     .parse = parse,
+    .launched_ranks = launched_ranks,
 };
 
 }  // namespace orrery::plan

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "plan/mixed/machine.hpp"
+#include "plan/simulation/simulate.hpp"
 #include "plan/stage/memory.hpp"
 #include "plan/stage/stage.hpp"
 #include "plan/stage/step_end.hpp"
@@ -34,6 +35,10 @@ class MixedPipeline {
   // The end of the step on the devices of every pool; the slowest of each part counts.
   StepEnd close(const sim::PipelineResult& pipeline);
   Seconds optimizer();
+  // What a device computes and waits for in its passes; for the other groups in step it waits
+  // beyond that.
+  TimeBreakdown breakdown(const sim::PipelineOrder& order, const sim::PipelineResult& result,
+                          std::size_t device);
 
   // What a device holds on one of its pools.
   struct Held {

@@ -19,7 +19,10 @@
 
 namespace orrery::plan {
 
-struct MixedSimulation {
+// Throughput is that of the GPUs used, MFU and HFU of their peak. Where the time goes is said of
+// the busiest device of all groups, with its wait for the last of them as bubble. A device's memory
+// is that of the GPU with least left, of all groups. Spans and lists are not kept.
+struct MixedSimulation : Simulation {
   // Of one group of replicas.
   struct Group {
     Seconds makespan;                 // of its passes
@@ -28,16 +31,10 @@ struct MixedSimulation {
     std::vector<StageMemory> memory;  // likewise, on the GPU that has least left
     std::vector<int> pools;           // likewise: where that GPU is
   };
-  Seconds iteration_time;
-  Seconds interval_low;
-  Seconds interval_high;
-  double tokens_per_second_per_gpu = 0;  // of the GPUs used
-  double mfu_fraction = 0;               // of their peak
-  double bubble_fraction = 0;            // largest idle share of the passes' makespan
-  Seconds reduction;                     // of gradients, after the last backward
-  Seconds optimizer;
+  Seconds reduction;  // of gradients, after the last backward
   std::vector<Group> groups;
-  std::optional<std::string> does_not_fit;
+  std::size_t busiest_group = 0;
+  std::size_t busiest_device = 0;  // of it
 };
 
 class MixedSimulator {

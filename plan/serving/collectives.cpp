@@ -37,6 +37,17 @@ std::int64_t ServingModel::most_tokens(int block) const {
   return samples ? std::min(tokens, options.max_requests) : tokens;
 }
 
+MessageLinks ServingModel::messages() const {
+  return {plan_.cluster, costs_->blocks.device(), plan_.serving->options.all_reduce};
+}
+
+Seconds ServingModel::collective_time(sim::CommKind kind, Bytes bytes,
+                                      const costmodel::GroupShape& group) const {
+  return plan_.serving->options.all_reduce == AllReduce::Nccl
+             ? costs_->blocks.collectives().time(kind, bytes, group)
+             : messages().collective(kind, bytes, group);
+}
+
 // Decoding by latent attention merges what it has of the latents, before the product with them
 // (vLLM, v1/attention/backends/mla/common.py, forward: cp_lse_ag_out_rs, then _v_up_proj).
 std::optional<Step> ServingModel::merge(const Block& block, std::int64_t decoded,
@@ -56,7 +67,7 @@ std::optional<Step> ServingModel::merge(const Block& block, std::int64_t decoded
   Step step =
       collective_step("attention_context", sim::CommKind::AllReduce, Axis::Context, Bytes(bytes));
   step.group = group_of(mesh_of(layout_, 1), {Axis::Context}, plan_.cluster.node.gpus);
-  step.time = costs_->blocks.collectives().time(step.comm, step.bytes, step.group);
+  step.time = collective_time(step.comm, step.bytes, step.group);
   return step;
 }
 
@@ -74,7 +85,7 @@ std::optional<Step> ServingModel::gather_of_logits(const Block& block, std::int6
   Step step = collective_step("logits", sim::CommKind::AllGather, Axis::Tensor,
                               Bytes(element * as_double(tokens) * as_double(network().spec.vocab)));
   step.group = group_of(mesh_, {Axis::Tensor}, plan_.cluster.node.gpus);
-  step.time = costs_->blocks.collectives().time(step.comm, step.bytes, step.group);
+  step.time = collective_time(step.comm, step.bytes, step.group);
   return step;
 }
 

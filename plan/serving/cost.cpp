@@ -38,6 +38,12 @@ bool crosses_replicas(const Step& step) {
   return step.collective && (step.axes >> static_cast<unsigned>(Axis::Expert) & 1U) != 0;
 }
 
+// Where parameters live changes neither kernels nor collectives.
+BlockPlan without_tiers(BlockPlan layout) {
+  layout.offload = {};
+  return layout;
+}
+
 BlockPlan without_context(BlockPlan layout) {
   layout.cp = 1;
   return layout;
@@ -71,7 +77,7 @@ Plan without_training(const Plan& plan) {
 
 std::string_view to_text(ServingPart part) {
   constexpr std::array<std::string_view, kNumServingParts> kNames = {
-      "gemm", "decode_attention", "prompt_attention", "network", "other"};
+      "gemm", "decode_attention", "prompt_attention", "network", "other", "copies"};
   return kNames[static_cast<std::size_t>(part)];
 }
 
@@ -89,20 +95,39 @@ ServingModel ServingModel::on_another_thread() const {
 
 ServingModel::ServingModel(const Plan& plan, const ServingModel& like)
     : ServingModel(plan, like.costs_) {
-  ORRERY_CHECK(layout_ == like.layout_, "costs of another layout");
+  ORRERY_CHECK(layout_ == like.layout_ &&
+                   plan.serving->options.all_reduce == like.plan_.serving->options.all_reduce,
+               "costs of another layout");
 }
 
 ServingModel::ServingModel(const Plan& plan, std::shared_ptr<Costs> costs)
     : plan_(plan),
-      layout_(plan.blocks.front().layout),
+      layout_(without_tiers(plan.blocks.front().layout)),
       linear_layout_(without_context(layout_)),
       replicas_(expert_replicas(layout_)),
       mesh_(mesh_of(linear_layout_, replicas_)),
-      costs_(std::move(costs)) {
+      costs_(std::move(costs)),
+      tiers_(tier_graph(plan.cluster, plan.profile)) {
   auto position = network().chain.begin();
   for (const int count : plan.stage_blocks) {
-    stages_.push_back({{position, position + count}, {}});
+    stages_.push_back({{position, position + count}, {}, {}});
     position += count;
+  }
+  const bool stay = std::all_of(plan.blocks.begin(), plan.blocks.end(), [](const BlockRun& run) {
+    return run.layout.offload.parameters == Tier::Device;
+  });
+  int at = 0;
+  for (Stage& stage : stages_) {
+    if (stay) {
+      continue;
+    }
+    for (std::size_t index = 0; index < stage.blocks.size(); ++index) {
+      stage.weights.push_back({plan.layout_of(at++).offload.parameters, {}, {}});
+    }
+    const std::vector<double> bytes = parameter_bytes(stage);
+    for (std::size_t index = 0; index < bytes.size(); ++index) {
+      stage.weights[index].bytes = ByteCount(std::llround(bytes[index]));
+    }
   }
   for (const Block& block : network().blocks) {
     window_ = std::max(window_, block.attention.window);
@@ -126,7 +151,10 @@ BlockContext ServingModel::context(int block, std::int64_t tokens) const {
 ServingModel::LinearCost ServingModel::lower(int block, std::int64_t tokens) const {
   const BlockContext lowered = context(block, tokens);
   LinearCost cost;
-  for (const Step& step : serving_steps(lowered)) {
+  for (Step& step : serving_steps(lowered)) {
+    if (step.collective && plan_.serving->options.all_reduce != AllReduce::Nccl) {
+      step.time = collective_time(step.comm, step.bytes, step.group);
+    }
     if (replicas_ > 1 && crosses_replicas(step)) {
       cost.exchange += step.time;
       continue;
@@ -295,9 +323,11 @@ int ServingModel::layers_of(const Stage& stage) const {
 
 // Both directions run together; host memory serves both. Of a layer with a window the keys in it
 // come up.
-Seconds ServingModel::cache_copies(int stage, const Iteration& iteration) const {
+Seconds ServingModel::host_copies(const Stage& stage, const Iteration& iteration) const {
   const double away = plan_.serving->options.host_cache;
-  if (away == 0) {
+  const WeightsHeld fetched = weights_fetched(stage.weights, plan_.execution.gathers_in_flight);
+  double in = (fetched.host + fetched.disk).bytes().value();
+  if (away == 0 && in == 0) {
     return {};
   }
   double read = as_double(iteration.keys);
@@ -306,9 +336,8 @@ Seconds ServingModel::cache_copies(int stage, const Iteration& iteration) const 
     read += as_double(part.done);
     windowed += as_double(std::min(part.done, window_));
   }
-  double in = 0;
   double out = 0;
-  for (const int index : stages_[static_cast<std::size_t>(stage)].blocks) {
+  for (const int index : stage.blocks) {
     const Block& block = network().blocks[static_cast<std::size_t>(index)];
     if (block.kind == BlockKind::Layer) {
       const double each = away * kv_bytes(block) / layout_.cp;
@@ -316,10 +345,13 @@ Seconds ServingModel::cache_copies(int stage, const Iteration& iteration) const 
       out += each * as_double(iteration.tokens());
     }
   }
-  const sim::TierGraph tiers = tier_graph(plan_.cluster, plan_.profile);
-  const double link = tiers.channels.front().bandwidth.value();
-  const double host = tiers.tiers[1].bandwidth.value();
-  return Seconds(std::max(std::max(in, out) / link, (in + out) / host));
+  const double link = tiers_.channels.front().bandwidth.value();
+  const double host = tiers_.tiers[1].bandwidth.value();
+  const Seconds time(std::max(std::max(in, out) / link, host > 0 ? (in + out) / host : 0.0));
+  return fetched.disk > ByteCount()
+             ? std::max(time, fetched.disk.bytes() / plan_.cluster.node.disk_bandwidth *
+                                  static_cast<double>(plan_.cluster.node.gpus))
+             : time;
 }
 
 }  // namespace orrery::plan

@@ -15,7 +15,7 @@
 // `host_per_iteration`. Context ranks split the cached tokens of every request: each attends to its
 // part, and the partial results are merged by an all-reduce (flash decoding); everything else they
 // compute alike. Tokens on the host are fetched layer by layer under the layers before, new ones go
-// there the other way.
+// there the other way. Parameters elsewhere pass through a window (serving/weights.hpp).
 //
 // Experts may be spread over the ranks of several replicas, which then compute in step: each has
 // its attention, cache and requests, tokens travel to the experts of all and back (the conversions
@@ -36,28 +36,33 @@
 
 #include "plan/block/cost.hpp"
 #include "plan/serving/batching.hpp"
+#include "plan/serving/messages.hpp"
+#include "plan/serving/weights.hpp"
 
 namespace orrery::plan {
 
-enum class ServingPart : std::uint8_t { Gemm, Decode, Prompt, Network, Other };
-inline constexpr int kNumServingParts = 5;
+enum class ServingPart : std::uint8_t { Gemm, Decode, Prompt, Network, Other, HostCopies };
+inline constexpr int kNumServingParts = 6;
 std::string_view to_text(ServingPart part);  // "gemm", "decode_attention", ...
 
 struct IterationCost {
   Seconds time;
-  std::array<Seconds, kNumServingParts> parts;  // as if they ran one after the other
+  // As if they ran one after the other; of copies what all others do not hide.
+  std::array<Seconds, kNumServingParts> parts;
   Seconds& of(ServingPart part) { return parts[static_cast<std::size_t>(part)]; }
   Seconds of(ServingPart part) const { return parts[static_cast<std::size_t>(part)]; }
 };
 
 // Bytes on one device of a stage.
 struct ServingMemory {
-  ByteCount parameters;
+  ByteCount parameters;     // with a window of those that live elsewhere
   ByteCount workspace;      // activations of the largest iteration and its logits
   ByteCount communication;  // NCCL buffers
   ByteCount context;        // CUDA context
   ByteCount cache;          // what is left for keys and values; negative: it does not fit
   ByteCount host_cache;     // keys and values that live on the host when the cache is full
+  ByteCount host_parameters;
+  ByteCount disk_parameters;
   ByteCount kv_per_token;
   std::int64_t kv_tokens = 0;  // that the cache holds
 };
@@ -72,7 +77,8 @@ struct LayerCache {
 class ServingModel {
  public:
   explicit ServingModel(const Plan& plan);  // a plan with `serving`
-  // Shares the costs of another model, whose plan differs in pp, dp and `serving` at most.
+  // Shares the costs of another model, whose plan differs in pp, dp, where parameters live and
+  // `serving` at most, and there not in `all_reduce`.
   ServingModel(const Plan& plan, const ServingModel& like);
   // For the same plan on another thread: knows the costs that this one and its like have found out,
   // and adds its own to them.
@@ -98,6 +104,8 @@ class ServingModel {
   // Least seconds that `tokens` computed tokens, whose decodes read `keys` cached tokens, keep the
   // busiest stage busy, in whatever iterations: peak rates alone.
   Seconds busy_bound(std::int64_t tokens, std::int64_t keys);
+  // No iteration takes less on all stages: parameters that come over the link to the host.
+  Seconds fetch_bound() const;
 
  private:
   // Of a block for a number of tokens, without attention.
@@ -120,8 +128,9 @@ class ServingModel {
     Seconds other;
   };
   struct Stage {
-    std::vector<int> blocks;       // of the chain
-    std::vector<FixedCost> fixed;  // the last one asked for, by tokens
+    std::vector<int> blocks;             // of the chain
+    std::vector<FixedCost> fixed;        // the last one asked for, by tokens
+    std::vector<ServedWeights> weights;  // by block; empty where all stay on the device
   };
   // Costs of fewer tokens are found by a look at a table.
   static constexpr std::int64_t kRememberedTokens = 1 << 17;
@@ -151,19 +160,26 @@ class ServingModel {
   void add_experts(int index, std::span<const Iteration> iterations, std::int64_t parts,
                    IterationCost& cost);
   IterationCost block_cost(int index, std::span<const Iteration> iterations, std::int64_t parts);
+  // What the blocks' own time leaves of an iteration's copies is added to it.
+  void add_copies(Stage& stage, std::span<const Iteration> iterations, std::int64_t parts,
+                  IterationCost& cost);
   Seconds decode_attention(const models::Block& block, const Iteration& iteration) const;
   static double seen_pairs(const models::Block& block, const PromptPart& part);
   Seconds prompt_attention(const models::Block& block, const Iteration& iteration) const;
   // Keys and values of all heads, made of the latents of earlier tokens of the prompts.
   Seconds expanded_latents(const models::Block& block, const Iteration& iteration) const;
+  Seconds collective_time(sim::CommKind kind, Bytes bytes,
+                          const costmodel::GroupShape& group) const;
+  MessageLinks messages() const;
   // All-reduce that merges the partial attention of context ranks, if there are several.
   std::optional<Step> merge(const models::Block& block, std::int64_t decoded,
                             std::int64_t prompted) const;
   Seconds merge_time(const models::Block& block, const Iteration& iteration) const;
   // All-gather of the head's logits, if tensor ranks have parts of them.
   std::optional<Step> gather_of_logits(const models::Block& block, std::int64_t tokens) const;
-  // Copies between host and device for all layers of a stage.
-  Seconds cache_copies(int stage, const Iteration& iteration) const;
+  // Copies between host and device for all blocks of a stage, of cache and parameters.
+  Seconds host_copies(const Stage& stage, const Iteration& iteration) const;
+  std::vector<double> parameter_bytes(const Stage& stage) const;
   int layers_of(const Stage& stage) const;
   // Of one token of a layer on one device, or over the context ranks: keys and values.
   double kv_bytes(const models::Block& block) const;
@@ -178,6 +194,7 @@ class ServingModel {
   Mesh mesh_;
   std::shared_ptr<Costs> costs_;
   std::int64_t window_ = 0;
+  sim::TierGraph tiers_;
   std::vector<Stage> stages_;
 };
 

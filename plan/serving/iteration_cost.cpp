@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // An iteration on a stage: blocks in order, parts of each, and what of them runs together.
 #include <algorithm>
+#include <numeric>
 
 #include "base/math.hpp"
 #include "plan/serving/cost.hpp"
@@ -147,6 +148,35 @@ IterationCost ServingModel::cost_in_step(const Stage& stage, std::span<const Ite
   return cost;
 }
 
+// Blocks whose kernels overlap share what they take together in the ratio of their own times.
+void ServingModel::add_copies(Stage& stage, std::span<const Iteration> iterations,
+                              std::int64_t parts, IterationCost& cost) {
+  Seconds time = cost.time;
+  for (const Iteration& iteration : iterations) {
+    time = std::max(time, host_copies(stage, iteration));
+  }
+  if (!stage.weights.empty()) {
+    Seconds sum;
+    int last = -1;  // blocks of a stage come in runs of equal ones
+    Seconds one;
+    for (std::size_t index = 0; index < stage.blocks.size(); ++index) {
+      if (stage.blocks[index] != last) {
+        last = stage.blocks[index];
+        const IterationCost block = block_cost(last, iterations, parts);
+        one = std::accumulate(block.parts.begin(), block.parts.end(), Seconds());
+      }
+      stage.weights[index].compute = one;
+      sum += one;
+    }
+    for (ServedWeights& block : stage.weights) {
+      block.compute = sum > Seconds() ? block.compute * (cost.time / sum) : Seconds();
+    }
+    time = std::max(time, fetched_iteration(stage.weights, plan_.execution, tiers_));
+  }
+  cost.of(ServingPart::HostCopies) = time - cost.time;
+  cost.time = time;
+}
+
 IterationCost ServingModel::cost(int stage, std::span<const Iteration> iterations) {
   std::int64_t tokens = 0;
   for (const Iteration& iteration : iterations) {
@@ -168,9 +198,7 @@ IterationCost ServingModel::cost(int stage, std::span<const Iteration> iteration
     cost.time = alone + cost.of(ServingPart::Gemm) + cost.of(ServingPart::Decode) +
                 cost.of(ServingPart::Network);
   }
-  for (const Iteration& iteration : iterations) {
-    cost.time = std::max(cost.time, cache_copies(stage, iteration));
-  }
+  add_copies(blocks, iterations, parts, cost);
   return cost;
 }
 
@@ -183,8 +211,11 @@ Seconds ServingModel::transfer(int stage, const Iteration& iteration) const {
   const int width = element_bytes(models::Element::Compute, plan_.precision);
   const double bytes = next == 0 ? 8.0 * as_double(iteration.sampled)
                                  : as_double(iteration.tokens() * network().spec.hidden) * width;
-  return costs_->blocks.collectives().send_receive(Bytes(std::max(1.0, bytes)), same_node,
-                                                   std::min(ranks, per_node));
+  const Bytes size(std::max(1.0, bytes));
+  const int senders = std::min(ranks, per_node);
+  return plan_.serving->options.all_reduce == AllReduce::Nccl
+             ? costs_->blocks.collectives().send_receive(size, same_node, senders)
+             : messages().send(size, same_node, senders);
 }
 
 }  // namespace orrery::plan

@@ -23,6 +23,8 @@ Json memory_json(const std::vector<ServingMemory>& stages) {
                            {"context", memory.context.value()},
                            {"kv_cache", memory.cache.value()},
                            {"host_kv_cache", memory.host_cache.value()},
+                           {"host_parameters", memory.host_parameters.value()},
+                           {"disk_parameters", memory.disk_parameters.value()},
                            {"kv_per_token", memory.kv_per_token.value()},
                            {"kv_tokens", memory.kv_tokens}});
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "base/math.hpp"
 #include "plan/serving/cost.hpp"
@@ -29,27 +30,48 @@ constexpr std::int64_t kMostExpanded = 65536;
 
 }  // namespace
 
-std::vector<ServingMemory> ServingModel::memory() {
+// By block; the head has none of its own where tied weights are those of an embedding that stays on
+// the device.
+std::vector<double> ServingModel::parameter_bytes(const Stage& stage) const {
   const BlockRules rules = rules_of(layout_, plan_.execution.vocab_parallel);
+  std::vector<double> bytes;
+  bool embeds = false;
+  for (const int index : stage.blocks) {
+    const Block& block = network().blocks[static_cast<std::size_t>(index)];
+    const double width = block.kind == BlockKind::Layer
+                             ? bytes_per_element(plan_.precision)
+                             : element_bytes(models::Element::Param, plan_.precision);
+    bytes.push_back(0);
+    for (const StateGroup& group : state_groups(block, rules, mesh_)) {
+      bytes.back() += group.tied && embeds ? 0 : as_double(group.elements) * width;
+    }
+    const std::size_t position = bytes.size() - 1;
+    const bool stays = stage.weights.empty() || stage.weights[position].home == Tier::Device;
+    embeds = embeds || (block.kind == BlockKind::Embedding && stays);
+  }
+  return bytes;
+}
+
+std::vector<ServingMemory> ServingModel::memory() {
   std::vector<ServingMemory> result;
   for (const Stage& stage : stages_) {
     ServingMemory memory;
     double kv = 0;
-    double parameters = 0;
-    bool embeds = false;
     for (const int index : stage.blocks) {
       const Block& block = network().blocks[static_cast<std::size_t>(index)];
-      const bool is_layer = block.kind == BlockKind::Layer;
-      const double width = is_layer ? bytes_per_element(plan_.precision)
-                                    : element_bytes(models::Element::Param, plan_.precision);
-      for (const StateGroup& group : state_groups(block, rules, mesh_)) {
-        parameters += group.tied && embeds ? 0 : as_double(group.elements) * width;
-      }
-      embeds = embeds || block.kind == BlockKind::Embedding;
-      kv += is_layer ? kv_bytes(block) / layout_.cp : 0;
+      kv += block.kind == BlockKind::Layer ? kv_bytes(block) / layout_.cp : 0;
       memory.workspace = std::max(memory.workspace, workspace(index, most_tokens(index)));
     }
-    memory.parameters = ByteCount(static_cast<std::int64_t>(parameters));
+    if (stage.weights.empty()) {
+      const std::vector<double> bytes = parameter_bytes(stage);
+      memory.parameters =
+          ByteCount(static_cast<std::int64_t>(std::accumulate(bytes.begin(), bytes.end(), 0.0)));
+    } else {
+      const WeightsHeld held = weights_held(stage.weights, plan_.execution.gathers_in_flight);
+      memory.parameters = held.device;
+      memory.host_parameters = held.host;
+      memory.disk_parameters = held.disk;
+    }
     const double away = plan_.serving->options.host_cache;
     const double staged = std::min(1.0, 2.0 / std::max(1, layers_of(stage)));  // two buffers
     memory.kv_per_token =
@@ -62,7 +84,8 @@ std::vector<ServingMemory> ServingModel::memory() {
     memory.kv_tokens = std::max<std::int64_t>(0, memory.cache.value() / each);
     if (away > 0) {
       const topologies::Node& node = plan_.cluster.node;
-      const double host = as_double(node.host_memory.value()) / node.gpus;
+      const double host = std::max(0.0, as_double(node.host_memory.value()) / node.gpus -
+                                            as_double(memory.host_parameters.value()));
       memory.kv_tokens =
           std::min(memory.kv_tokens, static_cast<std::int64_t>(host / std::max(1.0, kv * away)));
     }
@@ -150,6 +173,14 @@ Seconds ServingModel::busy_bound(std::int64_t tokens, std::int64_t keys) {
                                                                         : compute + memory);
   }
   return Seconds(longest);
+}
+
+Seconds ServingModel::fetch_bound() const {
+  Seconds sum;
+  for (const Stage& stage : stages_) {
+    sum += host_copies(stage, Iteration());
+  }
+  return sum;
 }
 
 }  // namespace orrery::plan

@@ -11,6 +11,7 @@
 #include "base/random.hpp"
 #include "base/text.hpp"
 #include "models/lookups.hpp"
+#include "plan/named_values.hpp"
 #include "plan/serving/option_limits.hpp"
 #include "plan/serving/request_trace.hpp"
 #include "plan/serving/serving.hpp"
@@ -23,6 +24,7 @@ constexpr std::int64_t kVersion = 1;
 constexpr std::array<std::string_view, 3> kArrivals = {"at-once", "poisson", "regular"};
 constexpr std::array<std::string_view, 2> kPrefills = {"chunked", "separate"};
 constexpr std::array<std::string_view, 3> kRoutings = {"in-turn", "least-loaded", "prefix"};
+constexpr std::array<std::string_view, 5> kAllReduces = {"nccl", "star", "tree", "ring", "fastest"};
 constexpr double kMaxRate = 1e9;
 constexpr int kDraws = 1000;  // of a length beyond its bound, before the bound itself is taken
 
@@ -194,12 +196,13 @@ Json to_json(const RequestSpec& requests) {
 std::string_view to_text(Routing routing) { return kRoutings[static_cast<std::size_t>(routing)]; }
 
 Routing routing_of(const std::string& name) {
-  const auto* const found = std::find(kRoutings.begin(), kRoutings.end(), name);
-  if (found == kRoutings.end()) {
-    bad_input("routing", fmt::format("unknown routing \"{}\"", printable(name)),
-              "in-turn, least-loaded or prefix");
-  }
-  return static_cast<Routing>(found - kRoutings.begin());
+  return parse_named<Routing>(kRoutings, name, "routing", "routing");
+}
+
+std::string_view to_text(AllReduce all_reduce) { return name_of(kAllReduces, all_reduce); }
+
+AllReduce all_reduce_of(const std::string& name) {
+  return parse_named<AllReduce>(kAllReduces, name, "all_reduce", "all-reduce");
 }
 
 ServingOptions read_serving_options(const JsonReader& value) {
@@ -229,6 +232,9 @@ ServingOptions read_serving_options(const JsonReader& value) {
   if (const auto routing = object.optional("routing")) {
     options.routing = routing_of(std::string(routing->one_of(kRoutings)));
   }
+  if (const auto all_reduce = object.optional("all_reduce")) {
+    options.all_reduce = all_reduce_of(std::string(all_reduce->one_of(kAllReduces)));
+  }
   object.finish();
   if (options.prefill == Prefill::Separate && options.chunk > 0) {
     value.fail("\"chunk\" belongs to chunked prefill",
@@ -249,7 +255,8 @@ Json to_json(const ServingOptions& options) {
                       {"cache_block", options.cache_block},
                       {"prefix_hits", options.prefix_hits},
                       {"host_cache", options.host_cache},
-                      {"routing", to_text(options.routing)}};
+                      {"routing", to_text(options.routing)},
+                      {"all_reduce", to_text(options.all_reduce)}};
 }
 
 namespace {

@@ -68,6 +68,10 @@ enum class Prefill : std::uint8_t { Chunked, Separate };
 // Which replica a request goes to when it arrives (serving/routing.hpp).
 enum class Routing : std::uint8_t { InTurn, LeastLoaded, Prefix };
 
+// How all-reduces run: as NCCL decides, or as messages over slow links (serving/messages.hpp).
+// Fastest: each as that of the three which takes least for its bytes.
+enum class AllReduce : std::uint8_t { Nccl, Star, Tree, Ring, Fastest };
+
 struct ServingOptions {
   std::int64_t token_budget = 2048;  // of one iteration
   std::int64_t max_requests = 1024;  // running at once, in each group of a pipeline
@@ -89,6 +93,7 @@ struct ServingOptions {
   double host_cache =
       0;  // share of the cached tokens that lives on the host, fetched layer by layer
   Routing routing = Routing::InTurn;
+  AllReduce all_reduce = AllReduce::Nccl;
   bool operator==(const ServingOptions&) const = default;
 };
 
@@ -102,8 +107,10 @@ RequestSpec read_requests(const JsonReader& document);
 // A requests document (JSON) or a trace (a name that ends in .csv).
 RequestSpec load_requests(const std::string& path);
 Json to_json(const RequestSpec& requests);
-std::string_view to_text(Routing routing);    // "in-turn", "least-loaded", "prefix"
-Routing routing_of(const std::string& name);  // of these
+std::string_view to_text(Routing routing);       // "in-turn", "least-loaded", "prefix"
+Routing routing_of(const std::string& name);     // of these
+std::string_view to_text(AllReduce all_reduce);  // "nccl", "star", ..., "fastest"
+AllReduce all_reduce_of(const std::string& name);
 ServingOptions read_serving_options(const JsonReader& value);
 Json to_json(const ServingOptions& options);
 

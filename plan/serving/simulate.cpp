@@ -12,6 +12,7 @@
 #include "plan/heads.hpp"
 #include "plan/serving/admission.hpp"
 #include "plan/serving/routing.hpp"
+#include "plan/stage/memory.hpp"
 
 namespace orrery::plan {
 namespace {
@@ -72,6 +73,10 @@ std::string wider_experts(const Plan& plan, std::int64_t longest) {
 
 // The smallest larger ep, or tp, whose shards divide and whose cache holds the longest request.
 std::string nearest_change(const Plan& plan, std::int64_t longest, std::int64_t kv_tokens) {
+  if (kv_tokens >= longest) {
+    return "its nodes lack room, not its devices: more blocks on the device or on disk, or more "
+           "nodes";
+  }
   std::string text;
   if (kv_tokens > 0) {
     text = fmt::format("requests of at most {} tokens fit", kv_tokens);
@@ -96,6 +101,16 @@ std::string nearest_change(const Plan& plan, std::int64_t longest, std::int64_t 
     }
   }
   return text.empty() ? "use a GPU with more memory or more pipeline stages" : text;
+}
+
+// What the nodes hold of the parameters; devices are judged apart.
+std::vector<StageMemory> beside_devices(const std::vector<ServingMemory>& memory) {
+  std::vector<StageMemory> stages(memory.size());
+  for (std::size_t stage = 0; stage < memory.size(); ++stage) {
+    stages[stage].host = memory[stage].host_parameters;
+    stages[stage].disk = memory[stage].disk_parameters;
+  }
+  return stages;
 }
 
 // Sums of what the replicas did.
@@ -186,7 +201,8 @@ ServingVerdict serving_fits(const std::vector<ServingMemory>& memory, std::int64
                           stage, of.kv_tokens, longest)};
     }
   }
-  return {};
+  const MemoryVerdict nodes = memory_verdict(plan, beside_devices(memory));
+  return {nodes.fits, nodes.text};
 }
 
 // Requests in turn load the replicas as they are dealt; else, and where replicas compute in step,
@@ -205,7 +221,11 @@ Seconds serving_bound(const Plan& plan, ServingModel& model, const std::vector<R
     tokens[index % tokens.size()] += request.prompt - found + decodes;
     keys[index % tokens.size()] += decodes * request.prompt + decodes * (decodes + 1) / 2;
   }
-  Seconds bound;
+  std::int64_t most = 0;  // tokens of a request, each of an iteration of its own
+  for (const Request& request : requests) {
+    most = std::max(most, request.output);
+  }
+  Seconds bound = model.fetch_bound() * static_cast<double>(most);
   for (std::size_t part = 0; part < tokens.size(); ++part) {
     const std::int64_t among = dealt ? 1 : plan.dp;
     bound = std::max(bound, model.busy_bound(tokens[part] / among, keys[part] / among));

@@ -129,7 +129,7 @@ class TensorList {
     HeldTensor& held = hold(weight, stored_weight(op, tensor, assignment, rules_.of(op)));
     held.kind = HeldKind::Weight;
     held.use = HeldUse::Passing;
-    held.tier = context_.forward_only ? Tier::Device : context_.layout.offload.parameters;
+    held.tier = context_.layout.offload.parameters;
     held.away = held.tier == Tier::Device ? 0.0 : 1.0;
     const std::string shards = shards_text(context_, op, weight, rules_);
     if (context_.layout.zero_stage == 3 && !context_.forward_only && !shards.empty()) {

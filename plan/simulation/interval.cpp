@@ -44,6 +44,7 @@ double shared_variance(CostClass kind) {
 double site_spread(CostClass kind) {
   switch (kind) {
     case CostClass::Gemm:
+    case CostClass::GroupedGemm:
       return kSiteSpreadGemm;
     case CostClass::Attention:
       return kSiteSpreadAttention;
@@ -51,8 +52,6 @@ double site_spread(CostClass kind) {
       return 0;
   }
 }
-
-bool is_of_16_bits(DType dtype) { return dtype == DType::Bf16 || dtype == DType::Fp16; }
 
 // The largest spread that the left-out errors of products in a format imply; 0: none is known.
 double spread_of_products(const costmodel::Profile& profile, DType dtype) {
@@ -77,7 +76,7 @@ double spread_of_gemm(const costmodel::Profile& profile, DType precision) {
   if (precision == DType::Nvfp4 && costmodel::nvfp4_as_fp8(profile.gemm)) {
     return spread_of_gemm(profile, DType::Fp8) * costmodel::kSpreadWidening;
   }
-  if (is_of_16_bits(precision)) {
+  if (has_16_bits(precision)) {
     return profile.spread.gemm;
   }
   const double own = spread_of_products(profile, precision);
@@ -85,12 +84,35 @@ double spread_of_gemm(const costmodel::Profile& profile, DType precision) {
   return std::max(own, profile.spread.gemm * (unknown ? costmodel::kSpreadWidening : 1));
 }
 
+std::array<double, kNumCostClasses> class_spreads(const costmodel::Spreads& spreads) {
+  return {spreads.gemm,
+          spreads.attention,
+          spreads.memory_bound,
+          spreads.intra_node_collective,
+          spreads.inter_node_collective,
+          std::max(spreads.gemm, spreads.grouped_gemm),
+          spreads.all_to_all > 0 ? spreads.all_to_all : spreads.inter_node_collective};
+}
+
+void draw_class(CostClass kind, const costmodel::Spreads& spreads, Random& random,
+                std::vector<CostFactors>& factors) {
+  const auto index = static_cast<std::size_t>(kind);
+  const double spread = class_spreads(spreads)[index];
+  const double share = shared_variance(kind);
+  const double shared = std::hypot(spread * std::sqrt(share), site_spread(kind));
+  const std::vector<double> normals = balanced_normals(static_cast<int>(factors.size()), random);
+  for (std::size_t i = 0; i < factors.size(); ++i) {
+    factors[i].shared[index] = normals[i] * shared;
+    factors[i].distinct[index] = spread * std::sqrt(1.0 - share);
+  }
+}
+
 // Experts' kernels are products and share what all of these are off by.
 void draw_experts(const costmodel::Spreads& spreads, Random& random,
                   std::vector<CostFactors>& factors) {
   constexpr auto kGemm = static_cast<std::size_t>(CostClass::Gemm);
   constexpr auto kExperts = static_cast<std::size_t>(CostClass::GroupedGemm);
-  const double spread = std::max(spreads.gemm, spreads.grouped_gemm);
+  const double spread = class_spreads(spreads)[kExperts];
   const double share = shared_variance(CostClass::Gemm);
   const double own = std::sqrt(share * (spread * spread - spreads.gemm * spreads.gemm));
   const std::vector<double> normals = balanced_normals(static_cast<int>(factors.size()), random);
@@ -110,25 +132,23 @@ costmodel::Spreads spreads_of(const costmodel::Profile& profile, DType precision
   return spreads;
 }
 
+double deviation_of(const costmodel::Spreads& spreads, CostClass kind) {
+  return std::hypot(class_spreads(spreads)[static_cast<std::size_t>(kind)], site_spread(kind));
+}
+
+TimeInterval interval_of(const costmodel::Spreads& spreads, CostClass kind, Seconds nominal) {
+  const double factor = std::exp(costmodel::kIn80Percent * deviation_of(spreads, kind));
+  return {nominal / factor, nominal * factor};
+}
+
 std::vector<CostFactors> draw_factors(const costmodel::Spreads& spreads, int draws,
                                       std::uint64_t seed) {
   ORRERY_CHECK(draws >= 2 && draws % 2 == 0, "an even number of draws");
-  // Of all classes but the last, experts, whose errors are drawn behind those of other products.
-  static_assert(static_cast<int>(CostClass::GroupedGemm) == kNumCostClasses - 1);
-  const std::array<double, kNumCostClasses - 1> spread = {
-      spreads.gemm, spreads.attention, spreads.memory_bound, spreads.intra_node_collective,
-      spreads.inter_node_collective};
   Random random(seed);
   std::vector<CostFactors> factors(static_cast<std::size_t>(draws));
-  for (std::size_t kind = 0; kind < spread.size(); ++kind) {
-    const double share = shared_variance(static_cast<CostClass>(kind));
-    const double shared =
-        std::hypot(spread[kind] * std::sqrt(share), site_spread(static_cast<CostClass>(kind)));
-    const std::vector<double> normals = balanced_normals(draws, random);
-    for (std::size_t i = 0; i < factors.size(); ++i) {
-      factors[i].shared[kind] = normals[i] * shared;
-      factors[i].distinct[kind] = spread[kind] * std::sqrt(1.0 - share);
-    }
+  for (const CostClass kind : {CostClass::Gemm, CostClass::Attention, CostClass::MemoryBound,
+                               CostClass::IntraNode, CostClass::InterNode}) {
+    draw_class(kind, spreads, random, factors);
   }
   const std::vector<double> hosts = balanced_normals(draws, random);
   for (std::size_t i = 0; i < factors.size(); ++i) {
@@ -136,6 +156,7 @@ std::vector<CostFactors> draw_factors(const costmodel::Spreads& spreads, int dra
     factors[i].seed = random.next();
   }
   draw_experts(spreads, random, factors);
+  draw_class(CostClass::AllToAll, spreads, random, factors);
   return factors;
 }
 

@@ -45,6 +45,11 @@ inline costmodel::Spreads spreads_of(const Plan& plan) {
   return spreads_of(plan.profile, plan.precision);
 }
 
+// Of one operation of a class alone: the standard deviation of the logarithm of its time that the
+// draws below have, and the interval that follows from it.
+double deviation_of(const costmodel::Spreads& spreads, CostClass kind);
+TimeInterval interval_of(const costmodel::Spreads& spreads, CostClass kind, Seconds nominal);
+
 // `draws` samples, an even number; the second half negates the first.
 std::vector<CostFactors> draw_factors(const costmodel::Spreads& spreads, int draws,
                                       std::uint64_t seed);

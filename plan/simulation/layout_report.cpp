@@ -174,7 +174,9 @@ class Reporter {
   // several slices the longest, of a serving plan the largest iteration.
   BlockContext context_of(const StagePiece& piece) const {
     if (serving_) {
-      return serving_->context(piece.block, serving_->most_tokens(piece.block));
+      BlockContext context = serving_->context(piece.block, serving_->most_tokens(piece.block));
+      context.layout.offload = piece.layout.offload;
+      return context;
     }
     const std::vector<Slice> slices = slices_of(plan_);
     const auto longest =

@@ -16,13 +16,6 @@ namespace orrery::plan {
 
 namespace {
 
-std::size_t busiest_device(const sim::PipelineResult& pipeline) {
-  const auto busiest = std::max_element(
-      pipeline.devices.begin(), pipeline.devices.end(),
-      [](const sim::DeviceUse& a, const sim::DeviceUse& b) { return a.busy < b.busy; });
-  return static_cast<std::size_t>(busiest - pipeline.devices.begin());
-}
-
 // One device's share of an iteration, in seconds.
 struct DeviceTimes {
   Seconds compute;
@@ -128,8 +121,39 @@ void fill_rates(const Plan& plan, const StepWork& work, Simulation& result) {
   result.hfu_fraction = (work.model + work.recomputed) / (peak * result.iteration_time);
 }
 
-// Idle share of the device that waits longest, from its first pass to its last (as
-// sim::bubble_fraction of an order).
+void add_exposed(std::string_view what, Seconds time, TimeBreakdown& breakdown) {
+  if (time.value() > 0) {
+    breakdown.exposed_communication[std::string(what)] += time;
+  }
+}
+
+// What a device waits for in its passes, by axis.
+void fill_exposed(const DeviceTimes& times, const sim::DeviceUse& use, TimeBreakdown& breakdown) {
+  const auto add = [&](std::string_view what, Seconds time) { add_exposed(what, time, breakdown); };
+  for (std::size_t axis = 0; axis < kNumAxes; ++axis) {
+    Seconds exposed = times.exposed[axis];
+    if (static_cast<Axis>(axis) == Axis::Expert && times.hidden > SimTime{}) {
+      const double covered = to_seconds(times.covered) / to_seconds(times.hidden);
+      exposed = std::max(Seconds(), exposed - to_seconds(use.hidden) * covered);
+    }
+    add(to_text(static_cast<Axis>(axis)), exposed);
+  }
+  add("dp", times.data);
+  add("vp", times.shards);
+  add("amax", times.amax);
+  add("offload", times.offload);
+  add("pp", times.waiting_sends);
+}
+
+}  // namespace
+
+std::size_t busiest_device(const sim::PipelineResult& pipeline) {
+  const auto busiest = std::max_element(
+      pipeline.devices.begin(), pipeline.devices.end(),
+      [](const sim::DeviceUse& a, const sim::DeviceUse& b) { return a.busy < b.busy; });
+  return static_cast<std::size_t>(busiest - pipeline.devices.begin());
+}
+
 double largest_bubble(const sim::PipelineResult& pipeline) {
   SimTime longest;
   double fraction = 0;
@@ -142,31 +166,6 @@ double largest_bubble(const sim::PipelineResult& pipeline) {
   }
   return fraction;
 }
-
-// What a device waits for, by axis; `step_end`: for data ranks after its last pass.
-void fill_exposed(const DeviceTimes& times, const sim::DeviceUse& use, Seconds step_end,
-                  TimeBreakdown& breakdown) {
-  const auto add = [&](std::string_view what, Seconds time) {
-    if (time.value() > 0) {
-      breakdown.exposed_communication[std::string(what)] += time;
-    }
-  };
-  for (std::size_t axis = 0; axis < kNumAxes; ++axis) {
-    Seconds exposed = times.exposed[axis];
-    if (static_cast<Axis>(axis) == Axis::Expert && times.hidden > SimTime{}) {
-      const double covered = to_seconds(times.covered) / to_seconds(times.hidden);
-      exposed = std::max(Seconds(), exposed - to_seconds(use.hidden) * covered);
-    }
-    add(to_text(static_cast<Axis>(axis)), exposed);
-  }
-  add("dp", times.data + step_end);
-  add("vp", times.shards);
-  add("amax", times.amax);
-  add("offload", times.offload);
-  add("pp", times.waiting_sends);
-}
-
-}  // namespace
 
 Simulation::Simulation() = default;
 Simulation::Simulation(const Simulation&) = default;
@@ -203,6 +202,25 @@ Flops repeated_forwards(const Plan& plan, const std::vector<StageCost>& stages) 
   return total;
 }
 
+TimeBreakdown passes_breakdown(const Plan& plan, const std::vector<StageCost>& stages,
+                               const std::vector<SimTime>& sends,
+                               const std::vector<std::uint16_t>& device_of,
+                               const sim::PipelineResult& pipeline, std::size_t device,
+                               BlockCosts& costs) {
+  const DeviceTimes times = times_of_device(plan, costs, stages, sends, device_of, device);
+  TimeBreakdown breakdown;
+  breakdown.compute = times.compute;
+  breakdown.recompute = times.recompute;
+  fill_exposed(times, pipeline.devices[device], breakdown);
+  return breakdown;
+}
+
+void add_step_end(const StepEnd& end, SimTime busy, SimTime makespan, TimeBreakdown& breakdown) {
+  breakdown.optimizer = end.optimizer;
+  breakdown.bubble = to_seconds(makespan - busy);
+  add_exposed("dp", to_seconds(end.gradients_ready - makespan) + end.parameter_gather, breakdown);
+}
+
 void fill_report(const Plan& plan, const std::vector<StageCost>& stages,
                  const std::vector<SimTime>& sends, const std::vector<std::uint16_t>& device_of,
                  const StepEnd& end, const StepWork& work, BlockCosts& costs, Simulation& result) {
@@ -210,20 +228,16 @@ void fill_report(const Plan& plan, const std::vector<StageCost>& stages,
   result.bubble_fraction = largest_bubble(result.pipeline);
   fill_rates(plan, work, result);
   const std::size_t device = busiest_device(result.pipeline);
-  const DeviceTimes times = times_of_device(plan, costs, stages, sends, device_of, device);
-  const sim::DeviceUse& use = result.pipeline.devices[device];
-  const Seconds reduction = to_seconds(end.gradients_ready - result.pipeline.makespan);
-
+  const SimTime busy = result.pipeline.devices[device].busy;
+  const SimTime makespan = result.pipeline.makespan;
   TimeBreakdown& breakdown = result.breakdown;
-  breakdown.compute = times.compute;
-  breakdown.recompute = times.recompute;
-  breakdown.optimizer = end.optimizer;
-  breakdown.bubble = to_seconds(result.pipeline.makespan - use.busy);
+  breakdown = passes_breakdown(plan, stages, sends, device_of, result.pipeline, device, costs);
+  add_step_end(end, busy, makespan, breakdown);
   if (validates_afterwards(plan)) {  // iterations overlap: what is left of the pace
-    breakdown.bubble = std::max(Seconds(), result.iteration_time - to_seconds(use.busy) -
+    const Seconds reduction = to_seconds(end.gradients_ready - makespan);
+    breakdown.bubble = std::max(Seconds(), result.iteration_time - to_seconds(busy) -
                                                end.optimizer - reduction - end.parameter_gather);
   }
-  fill_exposed(times, use, reduction + end.parameter_gather, breakdown);
   if (updates_late(plan)) {
     result.synchronous = false;
     result.staleness = 1;

@@ -3,6 +3,7 @@
 // the time of the busiest device goes.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -22,6 +23,22 @@ struct StepWork {
 StepWork step_work(const Plan& plan, BlockCosts& costs);
 // Of an iteration, on all ranks, in passes of their own that run forwards again.
 Flops repeated_forwards(const Plan& plan, const std::vector<StageCost>& stages);
+
+// The device whose passes take longest.
+std::size_t busiest_device(const sim::PipelineResult& pipeline);
+// Idle share of the device that waits longest, from its first pass to its last (as
+// sim::bubble_fraction of an order).
+double largest_bubble(const sim::PipelineResult& pipeline);
+
+// What a device computes and waits for in its passes. `costs`: those of its stages; `device_of`: of
+// all of them.
+TimeBreakdown passes_breakdown(const Plan& plan, const std::vector<StageCost>& stages,
+                               const std::vector<SimTime>& sends,
+                               const std::vector<std::uint16_t>& device_of,
+                               const sim::PipelineResult& pipeline, std::size_t device,
+                               BlockCosts& costs);
+// Adds what it waits for until the passes of all devices end at `makespan`, and what follows them.
+void add_step_end(const StepEnd& end, SimTime busy, SimTime makespan, TimeBreakdown& breakdown);
 
 // `device_of`: of the stages.
 void fill_report(const Plan& plan, const std::vector<StageCost>& stages,

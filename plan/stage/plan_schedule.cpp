@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/error.hpp"
 #include "plan/modules.hpp"
 #include "plan/packs.hpp"
 #include "plan/schedule_traits.hpp"
@@ -66,20 +67,24 @@ std::string set_field(const Plan& plan, std::string_view size, int to) {
                                   : sim::set_parameter(size, to);
 }
 
-std::string problem_of_document(const Plan& plan) {
-  const sim::ScheduleDocument& document = *plan.schedule_document;
+// What a document asks of a plan before its lists are looked at.
+std::string problem_before_lists(const Plan& plan) {
   std::string broken = packs_problem(plan);
   if (!broken.empty()) {
     return broken;
   }
-  const sim::ScheduleParams params = schedule_params(plan);
-  broken = sim::check_document(
-      document, params, [&](std::string_view size, int to) { return set_field(plan, size, to); });
-  broken = broken.empty() ? prediction_problem(plan) : broken;
+  broken =
+      sim::check_document(*plan.schedule_document, schedule_params(plan),
+                          [&](std::string_view size, int to) { return set_field(plan, size, to); });
+  return broken.empty() ? prediction_problem(plan) : broken;
+}
+
+std::string problem_of_document(const Plan& plan) {
+  std::string broken = problem_before_lists(plan);
   if (broken.empty()) {
     // Throws when the lists are wrong or cannot go on.
-    const sim::PipelineOrder order = sim::order_of(document, params);
-    broken = listed_passes_problem(plan, order);
+    broken =
+        listed_passes_problem(plan, sim::order_of(*plan.schedule_document, schedule_params(plan)));
   }
   return broken;
 }
@@ -110,6 +115,18 @@ std::string schedule_problem(const Plan& plan, const std::string& where) {
   missing = missing.empty() ? prediction_problem(plan) : missing;
   return in_front(schedule.name,
                   missing.empty() ? sim::refusal(schedule, schedule_params(plan)) : missing);
+}
+
+bool document_runs(const Plan& plan) {
+  try {
+    if (!problem_before_lists(plan).empty()) {
+      return false;
+    }
+    const auto order = sim::try_order(*plan.schedule_document, schedule_params(plan));
+    return order && listed_passes_problem(plan, *order).empty();
+  } catch (const Error&) {  // wrong lists
+    return false;
+  }
 }
 
 std::string check_schedule(const Plan& plan, const sim::ScheduleParams& params) {

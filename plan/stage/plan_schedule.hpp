@@ -17,6 +17,9 @@ sim::ScheduleParams schedule_params(const Plan& plan);
 // "" when the schedule can run in plans with these numbers, else what it asks for and the smallest
 // change. Unknown names and documents that cannot run are an Error citing `where`.
 std::string schedule_problem(const Plan& plan, const std::string& where);
+// Whether the document of a plan has no such problem: without the search for a change, which takes
+// about a second where it deadlocks.
+bool document_runs(const Plan& plan);
 // Lists with the given parameters, which must be allowed.
 sim::PipelineOrder schedule_order(const Plan& plan, const sim::ScheduleParams& params);
 // Device of every virtual stage, from lists of few micro-batches.

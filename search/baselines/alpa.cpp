@@ -9,6 +9,7 @@
 #include <map>
 #include <tuple>
 
+#include "base/interrupt.hpp"
 #include "base/quantity_text.hpp"
 #include "base/text.hpp"
 #include "search/baseline.hpp"
@@ -26,25 +27,29 @@ using Submesh = std::tuple<int, std::int64_t>;  // stages, sequences of a micro-
 
 // The layout of every submesh that exchanges least.
 std::map<Submesh, Candidate> intra_operator(const Space& space, plan::Simulator& simulator,
-                                            std::int64_t& plans) {
+                                            const Deadline& deadline, std::int64_t& plans) {
   std::map<Submesh, Candidate> best;
-  plans += for_fitting_plans(space, simulator, [&](const Group& group, const plan::Plan& plan) {
-    const StageTimes times = stage_times(simulator, plan);
-    const Submesh submesh(group.pp, group.micro_batch * group.dp);
-    const auto found = best.find(submesh);
-    if (found == best.end() || times.communication < found->second.times.communication) {
-      best.insert_or_assign(submesh, Candidate{times, plan});
-    }
-  });
+  const auto stop = [&] { return deadline.over() || interrupted(); };
+  plans +=
+      for_fitting_plans(space, simulator, stop, [&](const Group& group, const plan::Plan& plan) {
+        const StageTimes times = stage_times(simulator, plan);
+        const Submesh submesh(group.pp, group.micro_batch * group.dp);
+        const auto found = best.find(submesh);
+        if (found == best.end() || times.communication < found->second.times.communication) {
+          best.insert_or_assign(submesh, Candidate{times, plan});
+        }
+      });
   return best;
 }
 
 BaselineChoice two_levels(const plan::Plan& base, const Options& options) {
+  const Deadline deadline(options, Seconds());
   const Space space(base, options.constraints);
   plan::Simulator simulator(base);
   BaselineChoice choice;
   Seconds least;
-  const std::map<Submesh, Candidate> submeshes = intra_operator(space, simulator, choice.plans);
+  const std::map<Submesh, Candidate> submeshes =
+      intra_operator(space, simulator, deadline, choice.plans);
   for (const auto& [submesh, candidate] : submeshes) {
     const auto waits = static_cast<double>(candidate.plan.num_micro_batches() - 1);
     const Seconds estimate = candidate.times.all + candidate.times.slowest * waits;
@@ -55,10 +60,12 @@ BaselineChoice two_levels(const plan::Plan& base, const Options& options) {
   }
   if (!choice.found) {
     choice.note = fmt::format("none of {} fits", counted(choice.plans, "plan"));
+    note_end(deadline, choice);
     return choice;
   }
   choice.found->simulation = simulator.run(choice.found->plan);
   choice.note = "estimated " + format_duration(least);
+  note_end(deadline, choice);
   return choice;
 }
 

@@ -11,6 +11,7 @@
 #include <map>
 #include <utility>
 
+#include "base/interrupt.hpp"
 #include "base/quantity_text.hpp"
 #include "base/text.hpp"
 #include "search/baseline.hpp"
@@ -48,9 +49,10 @@ struct Partition {
 
 // The best partition for each micro-batch by the rule.
 std::map<std::int64_t, Partition> partitions(const Space& space, plan::Simulator& simulator,
-                                             std::int64_t& plans) {
+                                             const Deadline& deadline, std::int64_t& plans) {
   std::map<std::int64_t, Partition> best;
-  plans += for_fitting_plans(space, simulator, [&](const Group&, const plan::Plan& plan) {
+  const auto stop = [&] { return deadline.over() || interrupted(); };
+  plans += for_fitting_plans(space, simulator, stop, [&](const Group&, const plan::Plan& plan) {
     const double time = bottleneck(simulator, plan);
     const auto found = best.find(plan.micro_batch);
     if (found == best.end() || time < found->second.bottleneck) {
@@ -61,10 +63,11 @@ std::map<std::int64_t, Partition> partitions(const Space& space, plan::Simulator
 }
 
 BaselineChoice partition(const plan::Plan& base, const Options& options) {
+  const Deadline deadline(options, Seconds());
   const Space space(base, options.constraints);
   plan::Simulator simulator(base);
   BaselineChoice choice;
-  for (const auto& [micro_batch, best] : partitions(space, simulator, choice.plans)) {
+  for (const auto& [micro_batch, best] : partitions(space, simulator, deadline, choice.plans)) {
     plan::Simulation simulation = simulator.run(best.plan);
     if (!choice.found || simulation.iteration_time < choice.found->simulation.iteration_time) {
       choice.found = Found{best.plan, std::move(simulation)};
@@ -75,6 +78,7 @@ BaselineChoice partition(const plan::Plan& base, const Options& options) {
   if (!choice.found) {
     choice.note = fmt::format("none of {} fits", counted(choice.plans, "plan"));
   }
+  note_end(deadline, choice);
   return choice;
 }
 

@@ -48,6 +48,21 @@ const ChainTimes& MixedSpace::times(int pool, const Arrangement& arrangement,
   return chain;
 }
 
+std::vector<const ChainTimes*> MixedSpace::times_of(const std::vector<int>& pools,
+                                                    const Arrangement& arrangement,
+                                                    const MixedLayout& layout) {
+  std::vector<const ChainTimes*> by_pool(base_.num_pools(), nullptr);
+  std::vector<const ChainTimes*> chains;
+  for (const int pool : pools) {
+    const ChainTimes*& chain = by_pool[static_cast<std::size_t>(pool)];
+    if (chain == nullptr) {
+      chain = &times(pool, arrangement, layout);
+    }
+    chains.push_back(chain);
+  }
+  return chains;
+}
+
 Seconds MixedSpace::least_time(const Arrangement& arrangement) {
   Seconds least(-1);
   for (const MixedLayout& layout : layouts(arrangement)) {
@@ -65,25 +80,26 @@ Seconds MixedSpace::least_time(const Arrangement& arrangement, const MixedLayout
   const bool joined = join_passes(schedules());
   const std::size_t length = base_.shape.network.chain.size();
   for (const plan::ReplicaGroup& group : arrangement.groups) {
-    std::vector<const ChainTimes*> chains;  // by device
+    std::vector<const ChainTimes*> kinds = times_of(group.pools, arrangement, layout);
     double speeds = 0;
     const auto speed = [length](const ChainTimes& chain) {
       return 1.0 / to_seconds(chain.of(0, length)).value();
     };
-    for (const int pool : group.pools) {
-      chains.push_back(&times(pool, arrangement, layout));
-      speeds += speed(*chains.back());
+    for (const ChainTimes* chain : kinds) {
+      speeds += speed(*chain);
     }
-    std::vector<const ChainTimes*> kinds = chains;
     std::sort(kinds.begin(), kinds.end());
     kinds.erase(std::unique(kinds.begin(), kinds.end()), kinds.end());
+    std::vector<double> weights;
+    for (const ChainTimes* chain : kinds) {
+      weights.push_back(speed(*chain) / speeds);
+    }
     double sum = 0;
     for (std::size_t position = 0; position < length; ++position) {
       double least = -1;
-      for (const ChainTimes* chain : kinds) {
-        const double weight = speed(*chain) / speeds;
-        const double time =
-            weight * to_seconds(chain->least(position, position + 1, joined)).value();
+      for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
+        const SimTime here = kinds[kind]->least(position, position + 1, joined);
+        const double time = weights[kind] * to_seconds(here).value();
         least = least < 0 ? time : std::min(least, time);
       }
       sum += least;
@@ -99,13 +115,14 @@ Seconds MixedSpace::least_time(const Arrangement& arrangement, const MixedLayout
   SimTime bound;
   const bool joined = join_passes(family.schedules);
   for (const plan::ReplicaGroup& group : arrangement.groups) {
+    const std::vector<const ChainTimes*> chains = times_of(group.pools, arrangement, layout);
     std::vector<SimTime> busy(group.pools.size());
     std::vector<SimTime> heads(group.pools.size());
     SimTime head;
     std::size_t begin = 0;
     for (std::size_t stage = 0; stage < stages.size(); ++stage) {
       const std::size_t device = family.device_of[stage];
-      const ChainTimes& chain = times(group.pools[device], arrangement, layout);
+      const ChainTimes& chain = *chains[device];
       const std::size_t end = begin + static_cast<std::size_t>(stages[stage]);
       heads[device] = busy[device] == SimTime{} ? head : heads[device];
       busy[device] += chain.least(begin, end, joined) * group.micro_batches;

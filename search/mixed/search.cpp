@@ -7,16 +7,16 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
-#include <queue>
 #include <utility>
 
 #include "base/error.hpp"
 #include "base/interrupt.hpp"
 #include "base/parallel.hpp"
 #include "base/worker_crew.hpp"
+#include "search/mixed/checkpoint.hpp"
 #include "search/mixed/empty_space.hpp"
 #include "search/mixed/options_check.hpp"
-#include "search/mixed/worker.hpp"
+#include "search/mixed/state.hpp"
 #include "search/tree/drawing.hpp"
 
 namespace orrery::search {
@@ -41,39 +41,41 @@ constexpr std::uint64_t kOfReplay = 8'000;
 constexpr std::uint64_t kPassesOfUnit = 32;
 constexpr std::size_t kSpare = 4;  // kept for each that is listed: some fail the replay of memory
 
-struct Later {
-  bool operator()(const MixedNode& a, const MixedNode& b) const {
-    return a.bound != b.bound ? a.bound > b.bound : a.sequence > b.sequence;
-  }
-};
-
-struct Ranked {
-  MixedNode node;
-  Seconds time;
-};
-
 class Search {
  public:
   Search(const plan::MixedPlan& base, const Options& options)
       : base_(base),
         options_(options),
         keep_(kSpare * static_cast<std::size_t>(options.top) + 1),
-        workers_(thread_count(options.jobs), [&](const MixedWorker* first) {
-          return first != nullptr ? std::make_unique<MixedWorker>(*first)
-                                  : std::make_unique<MixedWorker>(base, options.constraints,
-                                                                  [this] { return ends_list(); });
-        }) {
+        workers_(thread_count(options.jobs),
+                 [&](const MixedWorker* first) {
+                   return first != nullptr
+                              ? std::make_unique<MixedWorker>(*first)
+                              : std::make_unique<MixedWorker>(base, options.constraints,
+                                                              [this] { return ends_list(); });
+                 }),
+        checkpoint_(base, options) {
     outcome_.whole_space = workers_.leader().space().is_whole();
   }
 
   MixedOutcome run(const std::function<void(const ProgressReport&)>& progress) {
-    open_all();
+    // What it goes on from is about all arrangements; Ctrl-C may have ended their list.
+    const bool reads = outcome_.whole_space || options_.resume.empty();
+    if (!reads || !checkpoint_.read(workers_.leader(), state_)) {
+      open_all();
+      if (!outcome_.whole_space || is_stopped()) {  // not all have a bound
+        checkpoint_.close();
+      }
+      checkpoint_.save(state_);
+    }
     while (has_work() && !is_stopped() && !has_used(options_.most_work / 2)) {
       evaluate(next());
+      checkpoint_.save_when_due(state_);
       if (progress) {
         progress(found_so_far());
       }
     }
+    checkpoint_.save(state_);
     const bool is_open = has_work() || !outcome_.whole_space;
     const bool none = ranked_.empty() && is_open;
     if (none) {
@@ -108,18 +110,13 @@ class Search {
     for (std::size_t index = 0; index < roots.size(); ++index) {
       if (roots[index].plans > 0) {
         outcome_.plans += roots[index].plans;
-        push(roots[index]);
+        state_.push(roots[index]);
         roots_.push_back(roots[index]);
       }
     }
     if (outcome_.plans == 0 && outcome_.whole_space) {
       explain_empty_mixed_space(base_, options_.constraints);
     }
-  }
-
-  void push(MixedNode node) {
-    node.sequence = ++nodes_;
-    heap_.push(node);
   }
 
   Seconds best_or(Seconds none) const { return ranked_.empty() ? none : best_time(); }
@@ -148,6 +145,9 @@ class Search {
   // Of the first worker, which lists all arrangements.
   bool ends_list() {
     used_ += kOfLook;
+    if (!options_.resume.empty()) {
+      return is_interrupted();
+    }
     return is_overdue() || has_used(options_.most_work / 2);
   }
 
@@ -173,6 +173,9 @@ class Search {
         steps[index] = worker.step(batch[index], known);
       }
     });
+    if (std::any_of(steps.begin(), steps.end(), [](const auto& step) { return !step; })) {
+      checkpoint_.cut(batch, state_);
+    }
     reject_overflows(batch, steps);
     for (std::size_t index = 0; index < batch.size(); ++index) {
       if (steps[index]) {
@@ -229,7 +232,7 @@ class Search {
 
   void take(const MixedNode& node, const MixedStep& step) {
     for (const MixedNode& child : step.children) {
-      push(child);
+      state_.push(child);
     }
     outcome_.pruned += step.same;
     outcome_.infeasible += step.misfits;
@@ -280,9 +283,10 @@ class Search {
   }
 
   // The first of equal times stays in front.
-  void rank(const Ranked& found) {
-    const auto slower = std::find_if(ranked_.begin(), ranked_.end(),
-                                     [&](const Ranked& other) { return other.time > found.time; });
+  void rank(const MixedState::Ranked& found) {
+    const auto slower =
+        std::find_if(ranked_.begin(), ranked_.end(),
+                     [&](const MixedState::Ranked& other) { return other.time > found.time; });
     ranked_.insert(slower, found);
     if (ranked_.size() > keep_) {
       ranked_.pop_back();
@@ -357,13 +361,14 @@ class Search {
   std::size_t keep_;
   std::uint64_t used_ = 0;  // work of all kinds; the first worker begins it
   WorkerCrew<MixedWorker> workers_;
-  std::priority_queue<MixedNode, std::vector<MixedNode>, Later> heap_;
-  std::vector<MixedNode> roots_;
-  std::vector<Ranked> ranked_;
-  std::int64_t nodes_ = 0;
-  std::uint64_t work_ = 0;  // of the nodes in batches
-  ByteCount least_excess_;
-  MixedOutcome outcome_;
+  MixedState state_;
+  MixedCheckpoint checkpoint_;
+  decltype(MixedState::heap)& heap_ = state_.heap;
+  std::vector<MixedNode>& roots_ = state_.roots;
+  std::vector<MixedState::Ranked>& ranked_ = state_.ranked;
+  std::uint64_t& work_ = state_.work;
+  ByteCount& least_excess_ = state_.least_excess;
+  MixedOutcome& outcome_ = state_.outcome;
 };
 
 }  // namespace

@@ -219,8 +219,8 @@ std::vector<int> MixedSpace::stages(const Arrangement& arrangement, const MixedL
                                     const MixedFamily& family, const MixedCut& cut) {
   const std::size_t length = base_.shape.network.chain.size();
   const int group = arrangement.runs.empty() ? cut.blocks.front() : 0;
-  const std::vector<int>& pools = arrangement.groups[static_cast<std::size_t>(group)].pools;
-  const auto chain_of = [&](int pool) { return &times(pool, arrangement, layout); };
+  const std::vector<const ChainTimes*> by_device =
+      times_of(arrangement.groups[static_cast<std::size_t>(group)].pools, arrangement, layout);
   std::vector<int> stages;
   const auto add = [&](std::size_t begin, std::size_t end,
                        const std::vector<const ChainTimes*>& chains) {
@@ -233,7 +233,7 @@ std::vector<int> MixedSpace::stages(const Arrangement& arrangement, const MixedL
     for (std::size_t run = 0; run < cut.blocks.size(); ++run) {
       const auto count = static_cast<std::size_t>(arrangement.runs[run]);
       const std::size_t end = begin + static_cast<std::size_t>(cut.blocks[run]);
-      add(begin, end, {count, chain_of(pools[device])});
+      add(begin, end, {count, by_device[device]});
       begin = end;
       device += count;
     }
@@ -244,7 +244,7 @@ std::vector<int> MixedSpace::stages(const Arrangement& arrangement, const MixedL
   for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
     std::vector<const ChainTimes*> chains;
     for (std::size_t stage = 0; stage < devices; ++stage) {
-      chains.push_back(chain_of(pools[family.device_of[chunk * devices + stage]]));
+      chains.push_back(by_device[family.device_of[chunk * devices + stage]]);
     }
     add(length * chunk / chunks, length * (chunk + 1) / chunks, chains);
   }

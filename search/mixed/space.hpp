@@ -123,6 +123,10 @@ class MixedSpace {
 
  private:
   const ChainTimes& times(int pool, const Arrangement& arrangement, const MixedLayout& layout);
+  // By device of these pools; of each pool they are looked up once.
+  std::vector<const ChainTimes*> times_of(const std::vector<int>& pools,
+                                          const Arrangement& arrangement,
+                                          const MixedLayout& layout);
   plan::BlockPlan block_of(const Arrangement& arrangement, const MixedLayout& layout) const;
   struct Stopped;
   void look();

@@ -60,6 +60,31 @@ MixedNode MixedWorker::root(int arrangement, bool bounded) {
   return node;
 }
 
+bool MixedWorker::has(const MixedNode& node) {
+  const auto is_of = [](int index, std::size_t count) {
+    return index >= 0 && static_cast<std::size_t>(index) < count;
+  };
+  if (!is_of(node.arrangement, space_.arrangements().size())) {
+    return false;
+  }
+  if (node.layout < 0) {
+    return node.cut < 0 && node.schedule < 0 && node.zero < 0;
+  }
+  const MixedChoices& choices = choices_of(node);
+  if (!is_of(node.layout, choices.layouts.size())) {
+    return false;
+  }
+  if (node.cut < 0) {
+    return node.schedule < 0 && node.zero < 0;
+  }
+  if (!is_of(node.cut, choices.cuts.size())) {
+    return false;
+  }
+  const bool chosen = is_of(node.schedule, family_of(node).schedules.size());
+  return node.zero < 0 ? node.schedule < 0 || chosen
+                       : chosen && is_of(node.zero, choices.zero_stages.size());
+}
+
 std::uint64_t MixedWorker::passes_of(const MixedNode& node) const {
   const Arrangement& arrangement = arrangement_of(node);
   std::int64_t micro_batches = 0;

@@ -50,6 +50,8 @@ class MixedWorker {
   const MixedSpace& space() const { return space_; }
   // Arrangements alone: how many plans, and their bound, or 0 for one.
   MixedNode root(int arrangement, bool bounded);
+  // Whether the space has such a node: what is chosen is there to choose, from the top on.
+  bool has(const MixedNode& node);
   MixedStep step(const MixedNode& node, const MixedKnown& known);
   std::uint64_t passes_of(const MixedNode& node) const;  // stages x micro-batches of all groups
   const plan::MixedPlan& configure(const MixedNode& node);

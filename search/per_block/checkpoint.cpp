@@ -7,9 +7,9 @@ namespace orrery::search {
 
 // It keeps what neighbours are looked for of; intervals are drawn at the end.
 Options first_options(Options options) {
-  options.top = std::max(options.top, 3);
+  options.top = std::max(options.top + options.spare, static_cast<int>(FoundPlans::kFastest) - 1);
   options.interval_draws = 0;
-  options.begins_per_block = true;
+  options.space = SpaceKind::PerBlock;
   return options;
 }
 

@@ -10,8 +10,8 @@
 #include "plan/schedule_traits.hpp"
 #include "plan/slices.hpp"
 #include "plan/stage/memory.hpp"
-#include "search/pareto_chain.hpp"
 #include "search/per_block/cuts.hpp"
+#include "search/problems/pareto_chain.hpp"
 
 namespace orrery::search {
 

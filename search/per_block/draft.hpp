@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plans of a mesh and a pipeline. `round` makes one of the fractions of the bound's program: cut as
 // usual or where they say, with one strategy of those they use most or, within every device, the
-// dynamic program over its blocks (search/pareto_chain.hpp: counts of strategies, memory as an
-// exact Pareto dimension, conversions between unlike neighbours); the best of them when simulated.
-// `improve` simulates it and its neighbours - a block moved to another stage, a strategy exchanged
-// on the busiest or fullest device, with Moves::Any first a block moved between any two stages -
-// and keeps what is faster, until none is or the budget is spent; `anneal` also goes on from what
-// is a little slower: what is minimised is what is reported. Deterministic.
+// dynamic program over its blocks (search/problems/pareto_chain.hpp: counts of strategies, memory
+// as an exact Pareto dimension, conversions between unlike neighbours); the best of them when
+// simulated. `improve` simulates it and its neighbours - a block moved to another stage, a strategy
+// exchanged on the busiest or fullest device, with Moves::Any first a block moved between any two
+// stages - and keeps what is faster, until none is or the budget is spent; `anneal` also goes on
+// from what is a little slower: what is minimised is what is reported. Deterministic.
 #pragma once
 
 #include <cstdint>

@@ -28,14 +28,15 @@ void FoundPlans::offer(FoundPlan found, plan::Simulator& simulator) {
   }
 }
 
-std::vector<Found> FoundPlans::drawn(const std::function<bool()>& stop) const {
-  std::vector<Found> drawn(plans_.size());
+std::vector<Found> FoundPlans::simulated(std::size_t drawn, int draws,
+                                         const std::function<bool()>& stop) const {
+  std::vector<Found> found(plans_.size());
   parallel_for(plans_.size(), jobs_, [&](std::size_t index) {
-    drawn[index].plan = plans_[index].plan;
-    drawn[index].simulation = plan::simulate(
-        drawn[index].plan, {.interval_draws = plan::kIntervalDraws, .stop_draws = stop});
+    found[index].plan = plans_[index].plan;
+    found[index].simulation = plan::simulate(
+        found[index].plan, {.interval_draws = index < drawn ? draws : 0, .stop_draws = stop});
   });
-  return drawn;
+  return found;
 }
 
 }  // namespace orrery::search

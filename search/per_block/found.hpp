@@ -3,8 +3,10 @@
 // replayed, too (memory_check.hpp).
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "search/tree/memory_check.hpp"
@@ -19,6 +21,8 @@ struct FoundPlan {
 
 class FoundPlans {
  public:
+  static constexpr std::size_t kFastest = 5;
+
   // `reserve` is kept free on every card; plans are replayed by `jobs` threads.
   FoundPlans(std::size_t most, ByteCount reserve, int jobs)
       : most_(most), reserve_(reserve), jobs_(jobs) {}
@@ -33,8 +37,15 @@ class FoundPlans {
     return replay_verdict(plan, simulator, reserve_, jobs_);
   }
 
-  // Each with the interval of its time, as far as `stop` lets it be drawn.
-  std::vector<Found> drawn(const std::function<bool()>& stop) const;
+  // All of them; the first so many with the intervals of their times, as far as `stop` lets them be
+  // drawn.
+  std::vector<Found> simulated(std::size_t drawn, int draws,
+                               const std::function<bool()>& stop) const;
+
+  // Those that the search goes on from, as many however many are kept.
+  std::span<const FoundPlan> fastest() const {
+    return std::span(plans_).first(std::min<std::size_t>(plans_.size(), kFastest));
+  }
 
   bool empty() const { return plans_.empty(); }
   Seconds best() const { return plans_.front().time; }

@@ -51,7 +51,7 @@ void sort_by_bound(std::vector<PerBlockNode>& nodes) {
 
 // Pipelines of unnamed schedules of the plans found, those with the least bounds.
 std::vector<PerBlockNode> opened_beside(const PerBlockSpace& space, const CostsOf& costs_of,
-                                        const std::vector<FoundPlan>& found) {
+                                        std::span<const FoundPlan> found) {
   std::set<std::string> wanted;
   for (const FoundPlan& one : found) {
     wanted.insert(one.plan.schedule);
@@ -107,7 +107,7 @@ std::vector<PerBlockNode> worth_drafting(const PerBlockSpace& space,
 
 void draft_beside(const PerBlockSpace& space, const CostsOf& costs_of, const FoundPlans& found,
                   const AskAll& ask, const TakeDraft& take) {
-  std::vector<PerBlockNode> nodes = opened_beside(space, costs_of, found.plans());
+  std::vector<PerBlockNode> nodes = opened_beside(space, costs_of, found.fastest());
   for (const PerBlockTask task : {PerBlockTask::BoundPipeline, PerBlockTask::Draft}) {
     const std::vector<PerBlockDone> done = ask(task, nodes);
     for (std::size_t index = 0; index < nodes.size(); ++index) {

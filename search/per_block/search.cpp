@@ -5,12 +5,12 @@
 #include <cmath>
 
 #include "base/parallel.hpp"
+#include "search/per_block/answer.hpp"
 #include "search/per_block/checkpoint.hpp"
 #include "search/per_block/clock.hpp"
 #include "search/per_block/opened.hpp"
 #include "search/per_block/split.hpp"
 #include "search/per_block/worker_pool.hpp"
-#include "search/tree/drawing.hpp"
 
 namespace orrery::search {
 
@@ -68,7 +68,8 @@ class PerBlockSearch {
       state_.looked_beside = !stopped();
     }
     checkpoint_.save(state_);
-    return finish();
+    state_.result.outcome.search_time = clock_.elapsed();
+    return per_block_answer(std::move(state_), space_, options_, until(), progress_);
   }
 
  private:
@@ -87,7 +88,13 @@ class PerBlockSearch {
   }
 
   void search_homogeneous() {
-    const Outcome outcome = search(base_, first_, progress_);
+    const Outcome outcome = search(base_, first_, [this](ProgressReport report) {
+      if (progress_) {
+        report.bound = space_.homogeneous().roofline();  // its own is not that of this space
+        report.gap_fraction = 1.0 - report.bound / report.best;
+        progress_(report);
+      }
+    });
     if (outcome.interrupted || outcome.timed_out) {
       clock_.cut();
     }
@@ -132,7 +139,7 @@ class PerBlockSearch {
   // Neighbours of the plans of the homogeneous search.
   void improve_seeds() {
     std::vector<PerBlockWork> batch;
-    for (const FoundPlan& seed : found_.plans()) {
+    for (const FoundPlan& seed : found_.fastest()) {
       if (const auto place = space_.place_of(seed.plan)) {
         PerBlockNode node;
         node.mesh = place->mesh;
@@ -338,40 +345,10 @@ class PerBlockSearch {
     return outcome.interrupted || outcome.timed_out;
   }
 
-  ProgressReport found_so_far() const {
-    const double gap = found_.empty() ? 1.0 : 1.0 - state_.lower_bound() / best();
-    return {result_.outcome.simulated, Seconds(best()), gap, Seconds(state_.lower_bound())};
-  }
   void report() const {
     if (progress_) {
-      progress_(found_so_far());
+      progress_(state_.report());
     }
-  }
-
-  PerBlockOutcome finish() {
-    Outcome& outcome = result_.outcome;
-    Drawing drawing(options_, clock_.elapsed(), found_.plans().size() * plan::kIntervalDraws,
-                    found_so_far(), progress_);
-    const std::vector<Found> reported = found_.drawn([&] { return drawing.is_over(); });
-    if (!reported.empty()) {
-      result_.best_gains_by_name = space_.gains_by_name(reported.front().plan);
-      const auto most = std::min(reported.size(), static_cast<std::size_t>(options_.top) + 1);
-      outcome.best = reported.front();
-      outcome.alternatives.assign(reported.begin() + 1,
-                                  reported.begin() + static_cast<std::ptrdiff_t>(most));
-    }
-    result_.size = space_.size();
-    result_.unproven = space_.unproven_schedules();
-    outcome.plans = result_.size.exact;
-    outcome.lower_bound = Seconds(state_.lower_bound());
-    if (found_.empty() && state_.lower_bound() >= until()) {
-      outcome.lower_bound = Seconds(std::numeric_limits<double>::infinity());  // no plan fits
-    }
-    if (!found_.empty()) {
-      outcome.gap_fraction = std::max(0.0, 1.0 - state_.lower_bound() / best());
-    }
-    outcome.search_time = clock_.elapsed();
-    return std::move(result_);
   }
 
   const Options& options_;

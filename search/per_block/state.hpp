@@ -29,6 +29,10 @@ class PerBlockState {
     const double next = open.empty() ? best() : open.top().bound;
     return std::min({next, closed, best()});
   }
+  ProgressReport report() const {
+    const double gap = found.empty() ? 1.0 : 1.0 - lower_bound() / best();
+    return {result.outcome.simulated, Seconds(best()), gap, Seconds(lower_bound())};
+  }
   void push(PerBlockNode node) {
     node.number = numbered++;
     open.push(std::move(node));

@@ -62,15 +62,28 @@ Json to_json(const BatchAssignment::Part& part) {
   return result;
 }
 
+// Sequences, and how they are assigned.
+struct Batch {
+  std::vector<double> lengths = {};
+  GroupCost cost;
+  std::vector<std::vector<int>> sets;
+  int gpus = 1;
+  GroupEffort effort = GroupEffort::Best;
+
+  BatchAssignment assigned(int least, int most) const {
+    return assign_batch(lengths, cost, sets, least, most, effort);
+  }
+};
+
 // The least number of micro-batches above `most` that fit, 0 where there are too many of them.
-int micro_batches_needed(const std::vector<double>& lengths, const GroupCost& cost,
-                         const std::vector<std::vector<int>>& sets, int gpus, int most) {
-  const double tokens = std::accumulate(lengths.begin(), lengths.end(), 0.0);
-  const double least = std::ceil(tokens / (gpus * cost.tokens_per_gpu) * (1 - 1e-12));
-  const int sequences = static_cast<int>(std::min<std::size_t>(lengths.size(), kMostMicroBatches));
+int micro_batches_needed(const Batch& batch, int most) {
+  const double tokens = std::accumulate(batch.lengths.begin(), batch.lengths.end(), 0.0);
+  const double least = std::ceil(tokens / (batch.gpus * batch.cost.tokens_per_gpu) * (1 - 1e-12));
+  const int sequences =
+      static_cast<int>(std::min<std::size_t>(batch.lengths.size(), kMostMicroBatches));
   const int from = static_cast<int>(std::min(least, kMostMicroBatches + 1.0));
   for (int count = std::max(most + 1, from); count <= sequences; ++count) {
-    if (!assign_batch(lengths, cost, sets, count, count).micro_batches.empty()) {
+    if (!batch.assigned(count, count).micro_batches.empty()) {
       return count;
     }
   }
@@ -78,18 +91,17 @@ int micro_batches_needed(const std::vector<double>& lengths, const GroupCost& co
 }
 
 // Why no number of micro-batches up to `most` fits: one sequence alone does not, or they are few.
-std::string why_nothing_fits(const std::vector<double>& lengths, const GroupCost& cost,
-                             const std::vector<std::vector<int>>& sets, int gpus, int most) {
-  const double longest = *std::max_element(lengths.begin(), lengths.end());
-  if (assign_groups({longest}, cost, sets).group_of.empty()) {
-    const int largest = 1 << sets.front().front();
-    return largest == gpus ? "the longest sequence does not fit all GPUs together"
-                           : fmt::format(
-                                 "the longest sequence does not fit {} GPUs, as many as "
-                                 "the largest group has",
-                                 largest);
+std::string why_nothing_fits(const Batch& batch, int most) {
+  const double longest = *std::max_element(batch.lengths.begin(), batch.lengths.end());
+  if (assign_groups({longest}, batch.cost, batch.sets).group_of.empty()) {
+    const int largest = 1 << batch.sets.front().front();
+    return largest == batch.gpus ? "the longest sequence does not fit all GPUs together"
+                                 : fmt::format(
+                                       "the longest sequence does not fit {} GPUs, as many as "
+                                       "the largest group has",
+                                       largest);
   }
-  const int needed = micro_batches_needed(lengths, cost, sets, gpus, most);
+  const int needed = micro_batches_needed(batch, most);
   return fmt::format(
       "the sequences do not fit {} micro-batches: set \"max_micro_batches\" to {}{}", most,
       needed == 0 ? "more" : fmt::format("{}", needed),
@@ -103,31 +115,31 @@ Json plan(ObjectReader& problem) {
   while ((1 << (log_gpus + 1)) <= gpus) {
     ++log_gpus;
   }
-  const GroupCost cost = read_cost(problem, log_gpus);
-  std::vector<double> lengths;
+  Batch batch{.cost = read_cost(problem, log_gpus), .sets = degree_sets(gpus), .gpus = gpus};
   for (const JsonReader& entry : problem.required("sequences").array(4096)) {
-    lengths.push_back(entry.number(1, 1e9));
+    batch.lengths.push_back(entry.number(1, 1e9));
   }
   const int most =
       static_cast<int>(problem.integer_or("max_micro_batches", 8, 1, kMostMicroBatches));
-  if (lengths.empty()) {
+  if (batch.lengths.empty()) {
     return infeasible("no sequences");
   }
   const JsonReader one = problem.has("degree") ? problem.required("degree") : problem.value();
   const int degree = static_cast<int>(problem.integer_or("degree", 0, 1, gpus));
-  std::vector<std::vector<int>> sets = degree_sets(gpus);
-  // Every group of the given degree: what a homogeneous plan takes.
-  if (degree > 0) {
-    std::erase_if(sets, [degree](const std::vector<int>& set) {
-      return (1 << set.front()) != degree || (1 << set.back()) != degree;
+  const bool homogeneous = problem.boolean_or("homogeneous", false);
+  batch.effort = problem.boolean_or("greedy", false) ? GroupEffort::Greedy : GroupEffort::Best;
+  // Groups of one degree: that given, or in each micro-batch its own.
+  if (degree > 0 || homogeneous) {
+    std::erase_if(batch.sets, [degree](const std::vector<int>& set) {
+      return set.front() != set.back() || (degree > 0 && (1 << set.front()) != degree);
     });
-    if (sets.empty()) {
+    if (batch.sets.empty()) {
       one.fail("expected a power of two that divides \"gpus\"");
     }
   }
-  const BatchAssignment best = assign_batch(lengths, cost, sets, 1, most);
+  const BatchAssignment best = batch.assigned(1, most);
   if (best.micro_batches.empty()) {
-    return infeasible(why_nothing_fits(lengths, cost, sets, gpus, most));
+    return infeasible(why_nothing_fits(batch, most));
   }
   Json parts = Json::array();
   for (const BatchAssignment::Part& part : best.micro_batches) {

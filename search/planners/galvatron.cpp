@@ -11,9 +11,9 @@
 #include <cmath>
 #include <numeric>
 
-#include "search/pareto_chain.hpp"
 #include "search/planner.hpp"
 #include "search/problems/galvatron_cost.hpp"
+#include "search/problems/pareto_chain.hpp"
 
 namespace orrery::search {
 namespace {

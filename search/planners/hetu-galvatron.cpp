@@ -12,10 +12,10 @@
 #include <limits>
 
 #include "base/math.hpp"
-#include "search/pareto_chain.hpp"
 #include "search/planner.hpp"
 #include "search/problems/hetu_cost.hpp"
 #include "search/problems/layer_counts.hpp"
+#include "search/problems/pareto_chain.hpp"
 
 namespace orrery::search {
 namespace {

@@ -183,6 +183,15 @@ ExpertProblem read_expert_problem(ObjectReader& problem) {
   return read;
 }
 
+std::vector<std::vector<int>> gradient_rings(const ExpertPlacement& placement, int experts) {
+  std::vector<std::vector<int>> rings =
+      copies_within(placement, experts, 0, static_cast<int>(placement.size()));
+  for (std::vector<int>& ring : rings) {
+    ring.erase(std::unique(ring.begin(), ring.end()), ring.end());  // by rank already
+  }
+  return rings;
+}
+
 Seconds reduce_gradients(const ExpertProblem& problem, const ExpertPlacement& placement) {
   const auto count = static_cast<std::size_t>(problem.routing.ranks);
   if (problem.gradient_bytes.value() == 0) {
@@ -192,9 +201,7 @@ Seconds reduce_gradients(const ExpertProblem& problem, const ExpertPlacement& pl
   LinkLoads sent(count);
   LinkLoads got(count);
   std::size_t longest = 1;
-  for (std::vector<int>& ring :
-       copies_within(placement, problem.routing.experts, 0, problem.routing.ranks)) {
-    ring.erase(std::unique(ring.begin(), ring.end()), ring.end());  // by rank already
+  for (const std::vector<int>& ring : gradient_rings(placement, problem.routing.experts)) {
     longest = std::max(longest, ring.size());
     const auto members = static_cast<double>(ring.size());
     for (std::size_t i = 0; ring.size() > 1 && i < ring.size(); ++i) {

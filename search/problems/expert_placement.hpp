@@ -56,8 +56,10 @@ struct PlacedStep {
 PlacedStep place_tokens(const ExpertProblem& problem, const models::RoutedTokens& tokens,
                         const ExpertPlacement& placement, const TokenReach& reach);
 
-// Rings over the ranks that hold an expert, in their order, all at once: what the busiest link of a
-// rank carries. Copies on one rank are added up where they are.
+// The ranks that hold each expert, in their order: they add up their gradients of it. Copies on one
+// rank are added up where they are.
+std::vector<std::vector<int>> gradient_rings(const ExpertPlacement& placement, int experts);
+// All rings at once: what the busiest link of a rank carries.
 Seconds reduce_gradients(const ExpertProblem& problem, const ExpertPlacement& placement);
 
 ExpertPlacement static_placement(const ExpertProblem& problem);

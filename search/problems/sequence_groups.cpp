@@ -2,6 +2,7 @@
 #include "search/problems/sequence_groups.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <functional>
 #include <numeric>
@@ -268,7 +269,7 @@ class Loads {
 using Order = std::vector<std::pair<double, const std::vector<int>*>>;
 
 GroupAssignment best_greedy(const std::vector<double>& lengths, const GroupCost& cost,
-                            const Order& order) {
+                            const Order& order, GroupEffort effort) {
   GroupAssignment best;
   const TimeTable times(lengths, cost);
   for (const auto& [bound, degrees] : order) {
@@ -277,7 +278,9 @@ GroupAssignment best_greedy(const std::vector<double>& lengths, const GroupCost&
     }
     Loads loads(lengths, cost, times, *degrees);
     if (loads.fill(best.time)) {
-      loads.improve();
+      if (effort == GroupEffort::Best) {
+        loads.improve();
+      }
       GroupAssignment found = loads.assignment();
       if (found.time < best.time) {
         best = std::move(found);
@@ -314,14 +317,15 @@ std::vector<std::vector<double>> cut_batch(const std::vector<double>& sorted, in
 }  // namespace
 
 BatchAssignment assign_batch(std::vector<double> lengths, const GroupCost& cost,
-                             const std::vector<std::vector<int>>& sets, int least, int most) {
+                             const std::vector<std::vector<int>>& sets, int least, int most,
+                             GroupEffort effort) {
   std::sort(lengths.begin(), lengths.end());
   BatchAssignment best;
   for (int count = least; count <= std::min(most, static_cast<int>(lengths.size())); ++count) {
     BatchAssignment all;
     all.time = 0;
     for (std::vector<double>& part : cut_batch(lengths, count)) {
-      GroupAssignment groups = assign_groups(part, cost, sets);
+      GroupAssignment groups = assign_groups(part, cost, sets, effort);
       all.time += groups.time;
       all.proven = all.proven && groups.proven;
       if (all.time >= best.time) {
@@ -346,7 +350,7 @@ double GroupCost::of(double length, int log_degree) const {
 }
 
 GroupAssignment assign_groups(std::vector<double> lengths, const GroupCost& cost,
-                              const std::vector<std::vector<int>>& sets) {
+                              const std::vector<std::vector<int>>& sets, GroupEffort effort) {
   std::sort(lengths.rbegin(), lengths.rend());
   Order order;
   for (const std::vector<int>& degrees : sets) {
@@ -354,8 +358,8 @@ GroupAssignment assign_groups(std::vector<double> lengths, const GroupCost& cost
   }
   std::stable_sort(order.begin(), order.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
-  GroupAssignment best = best_greedy(lengths, cost, order);
-  best.proven = lengths.size() <= kExactSequences;
+  GroupAssignment best = best_greedy(lengths, cost, order, effort);
+  best.proven = effort == GroupEffort::Best && lengths.size() <= kExactSequences;
   std::int64_t left = best.proven ? kAllSteps : 0;
   for (const auto& [bound, degrees] : order) {
     if (bound >= best.time || left <= 0) {
@@ -389,11 +393,7 @@ std::vector<std::vector<int>> degree_sets(int gpus) {
       }
     }
   };
-  int largest = 0;
-  while ((2 << largest) <= gpus) {
-    ++largest;
-  }
-  extend(gpus, largest);
+  extend(gpus, static_cast<int>(std::bit_width(static_cast<unsigned>(gpus))) - 1);
   return all;
 }
 

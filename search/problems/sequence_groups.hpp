@@ -6,6 +6,7 @@
 // slowest group as long as that helps.
 #pragma once
 
+#include <cstdint>
 #include <limits>
 #include <vector>
 
@@ -29,8 +30,11 @@ struct GroupAssignment {
   bool proven = true;         // no assignment of these sets is faster
 };
 
+// The best assignment that is found, or the greedy one alone, nothing moved or searched.
+enum class GroupEffort : std::uint8_t { Best, Greedy };
 GroupAssignment assign_groups(std::vector<double> lengths, const GroupCost& cost,
-                              const std::vector<std::vector<int>>& sets);
+                              const std::vector<std::vector<int>>& sets,
+                              GroupEffort effort = GroupEffort::Best);
 
 // A batch cut into micro-batches of neighbours by length with the least maximum of tokens, the
 // sequences of each assigned; of `least` to `most` micro-batches the number that takes least.
@@ -44,7 +48,8 @@ struct BatchAssignment {
   bool proven = true;  // each assignment is the best for its micro-batch
 };
 BatchAssignment assign_batch(std::vector<double> lengths, const GroupCost& cost,
-                             const std::vector<std::vector<int>>& sets, int least, int most);
+                             const std::vector<std::vector<int>>& sets, int least, int most,
+                             GroupEffort effort = GroupEffort::Best);
 
 // Multisets of power-of-two degrees (log2, largest first) that use all `gpus`.
 std::vector<std::vector<int>> degree_sets(int gpus);

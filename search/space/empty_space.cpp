@@ -25,7 +25,7 @@ bool has_plan(const plan::Plan& base, const Constraints& constraints) {
   const Space space(base, constraints);
   const std::vector<Group> groups = space.groups();
   return std::any_of(groups.begin(), groups.end(),
-                     [&](const Group& group) { return !space.members(group).empty(); });
+                     [&](const Group& group) { return space.num_members(group) > 0; });
 }
 
 // Not where the fields that are left contradict themselves.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "search/space/schedule_choice.hpp"
 
-#include "base/error.hpp"
 #include "plan/stage/plan_schedule.hpp"
 
 namespace orrery::search {
@@ -20,13 +19,9 @@ plan::Plan plan_of(const ScheduleChoice& choice, const sim::ScheduleParams& para
 
 bool document_runs(const ScheduleChoice& choice, const sim::ScheduleParams& params,
                    const models::Network& network) {
-  try {
-    plan::Plan plan = plan_of(choice, params);
-    plan.network = network;
-    return plan::schedule_problem(plan, "schedule").empty();
-  } catch (const Error&) {
-    return false;
-  }
+  plan::Plan plan = plan_of(choice, params);
+  plan.network = network;
+  return plan::document_runs(plan);
 }
 
 }  // namespace orrery::search

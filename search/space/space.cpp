@@ -22,7 +22,8 @@ Space::Space(const Plan& base, const Constraints& constraints)
       layers_(base.network.spec.layers + base.network.spec.encoder_layers +
               base.network.spec.encoder.layers + base.network.spec.cascade.layers),
       shard_degree_(static_cast<int>(constraints.fixed_number("shard_degree").value_or(0))),
-      offload_(constraints.offload()) {
+      offload_(constraints.offload()),
+      known_layouts_(base_) {
   constraints.check_allowed(base.precision);
   if (!constraints.admits("tensor_shares", "equal")) {
     bad_input("--fix", "tensor_shares = by-speed: the GPUs of this cluster are all alike",
@@ -33,7 +34,6 @@ Space::Space(const Plan& base, const Constraints& constraints)
              layout_.tensor_parallel != plan::TensorMesh::OneD || layout_.ulysses_degree > 1 ||
              !constraints.admits("ep_inside", "dp") ||
              (constraints.is_fixed("context") && constraints.admits("context", "mix"));
-  make_layouts();
 }
 
 const std::vector<Family>& Space::families(const Group& group) const {
@@ -103,40 +103,42 @@ Space::LayoutKey Space::key_of(const Group& group) const {
   if (!unusual_) {
     return {group.tp, group.cp};
   }
-  return {group.tp, group.cp, group.ep, group.pp, group.dp, group.micro_batch, group.expert_tp};
+  return {group.tp,
+          group.cp,
+          group.ep,
+          group.expert_tp,
+          data_axes(layout_of(group), group.dp),
+          samples_that_matter(group.micro_batch, group.tp)};
 }
 
-void Space::make_layouts() {
-  for (const Group& group : groups()) {
-    const auto [slot, is_new] = layouts_.try_emplace(key_of(group));
-    if (is_new) {
-      slot->second = generated_layouts(group);
-    }
-  }
-}
-
-// Every way to lay out the blocks under the degrees of the group, but for the ZeRO stage.
 const std::vector<Member>& Space::layouts(const Group& group) const {
-  static const std::vector<Member> kNone;
-  const auto known = layouts_.find(key_of(group));
-  return known == layouts_.end() ? kNone : known->second;
+  const std::lock_guard<std::mutex> lock(layouts_mutex_);
+  const auto [slot, is_new] = layouts_.try_emplace(key_of(group));
+  if (is_new) {
+    slot->second = generated_layouts(group);
+  }
+  return slot->second;
 }
 
 std::vector<Member> Space::generated_layouts(const Group& group) const {
   std::vector<Member> layouts;
-  if (!unusual_) {
-    add_layouts(group, Member(), layouts);
-    return layouts;
+  for (const Member& shape : shapes(group)) {
+    if (!unusual_ || known_layouts_.exists(layout_of(group, shape), group.dp, group.micro_batch)) {
+      add_recomputations(shape, layouts);
+    }
   }
-  for (const Member& mesh : meshes(group)) {
-    add_layouts(group, mesh, layouts);
-  }
-  std::erase_if(layouts,
-                [&](const Member& member) { return !layout_problem(group, member).empty(); });
   return layouts;
 }
 
-void Space::add_layouts(const Group& group, Member member, std::vector<Member>& layouts) const {
+std::vector<Member> Space::shapes(const Group& group) const {
+  std::vector<Member> shapes;
+  for (const Member& mesh : unusual_ ? meshes(group) : std::vector<Member>{{}}) {
+    add_shapes(group, mesh, shapes);
+  }
+  return shapes;
+}
+
+void Space::add_shapes(const Group& group, Member member, std::vector<Member>& shapes) const {
   const plan::TensorMesh mesh = member.mesh;
   const std::int64_t tokens = base_.network.spec.cascade.tokens;  // 0 without one
   for (const ContextParallel context : contexts(group)) {
@@ -152,14 +154,10 @@ void Space::add_layouts(const Group& group, Member member, std::vector<Member>& 
       }
       member.context = context;
       member.sequence_parallel = sequence_parallel;
-      member.ulysses_degree = 1;
-      if (context != ContextParallel::Mix) {
-        add_recomputations(member, layouts);
-        continue;
-      }
-      for (const int degree : mix_degrees(group)) {
+      const bool mixes = context == ContextParallel::Mix;
+      for (const int degree : mixes ? mix_degrees(group) : std::vector<int>{1}) {
         member.ulysses_degree = degree;
-        add_recomputations(member, layouts);
+        shapes.push_back(member);
       }
     }
   }
@@ -238,17 +236,7 @@ std::vector<ContextParallel> Space::contexts(const Group& group) const {
   return contexts;
 }
 
-void Space::configure(const Group& group, const Member& member, Plan& plan) const {
-  plan.dp = group.dp;
-  plan.pp = group.pp;
-  plan.chunks = member.chunks;
-  plan.slices = member.slices;
-  plan.slice_tokens.clear();
-  const ScheduleChoice& schedule = schedules_.choices()[static_cast<std::size_t>(member.schedule)];
-  plan.schedule = schedule.name;
-  plan.schedule_document = schedule.document;
-  plan.execution.ships_weights = schedule.ships_weights;
-  plan.micro_batch = group.micro_batch;
+plan::BlockPlan Space::layout_of(const Group& group, const Member& member) const {
   plan::BlockPlan layout = layout_of(group);
   layout.sequence_parallel = member.sequence_parallel;
   layout.context = member.context;
@@ -270,7 +258,21 @@ void Space::configure(const Group& group, const Member& member, Plan& plan) cons
   if (member.mesh == plan::TensorMesh::OneD || member.mesh == plan::TensorMesh::ThreeD) {
     layout.broadcasts = plan::Broadcasts::Pipelined;
   }
-  plan.blocks = {{static_cast<int>(plan.network.chain.size()), layout}};
+  return layout;
+}
+
+void Space::configure(const Group& group, const Member& member, Plan& plan) const {
+  plan.dp = group.dp;
+  plan.pp = group.pp;
+  plan.chunks = member.chunks;
+  plan.slices = member.slices;
+  plan.slice_tokens.clear();
+  const ScheduleChoice& schedule = schedules_.choices()[static_cast<std::size_t>(member.schedule)];
+  plan.schedule = schedule.name;
+  plan.schedule_document = schedule.document;
+  plan.execution.ships_weights = schedule.ships_weights;
+  plan.micro_batch = group.micro_batch;
+  plan.blocks = {{static_cast<int>(plan.network.chain.size()), layout_of(group, member)}};
   plan.activation_cap = schedules_.cap_of(group.pp);
   plan.encoder_parts = schedules_.parts_of(schedule);
   plan.servers = schedule.traits.uses_servers

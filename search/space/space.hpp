@@ -10,11 +10,13 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <mutex>
 #include <string>
 #include <vector>
 
 #include "plan/plan.hpp"
 #include "search/space/constraints.hpp"
+#include "search/space/known_layouts.hpp"
 #include "search/space/schedule_space.hpp"
 
 namespace orrery::search {
@@ -61,6 +63,7 @@ class Space {
   std::int64_t num_members(const Group& group) const;
   // The factors of that product.
   const std::vector<Family>& families(const Group& group) const;
+  // Every way to lay out the blocks but for the ZeRO stage. Made when it is asked for; thread-safe.
   const std::vector<Member>& layouts(const Group& group) const;
   // What the first mesh or mix of a group breaks; "" when one of them can be, or there is none.
   std::string mesh_problem(const Group& group) const;
@@ -77,13 +80,13 @@ class Space {
   std::vector<int> tensor_degrees() const;
   std::vector<int> context_degrees(int tp) const;
   std::vector<plan::ContextParallel> contexts(const Group& group) const;
-  // The degrees that the layouts of a group depend on.
-  using LayoutKey = std::array<std::int64_t, 7>;
+  // What the layouts of a group depend on.
+  using LayoutKey = std::array<std::int64_t, 6>;
   LayoutKey key_of(const Group& group) const;
-  void make_layouts();
   std::vector<Member> generated_layouts(const Group& group) const;
-  // The contexts, sequence parallelism and recomputations of a mesh.
-  void add_layouts(const Group& group, Member mesh, std::vector<Member>& layouts) const;
+  // Meshes with each context and with sequence parallelism or without, whether they exist or not.
+  std::vector<Member> shapes(const Group& group) const;
+  void add_shapes(const Group& group, Member mesh, std::vector<Member>& shapes) const;
   void add_recomputations(Member member, std::vector<Member>& layouts) const;
   std::vector<Member> meshes(const Group& group) const;
   void add_orders(const Group& group, Member mesh, std::vector<Member>& meshes) const;
@@ -94,8 +97,7 @@ class Space {
   void add_expert_degrees(Group group, std::vector<Group>& groups) const;
   // The fixed fields under the degrees of the group.
   plan::BlockPlan layout_of(const Group& group) const;
-  // What a layout breaks; "" when it exists.
-  std::string layout_problem(const Group& group, const Member& member) const;
+  plan::BlockPlan layout_of(const Group& group, const Member& member) const;
   bool shards_states(const Group& group, int zero_stage) const;
   std::vector<plan::Offload> tried_homes(plan::Recompute recompute,
                                          plan::OperatorSet recomputed) const;
@@ -110,7 +112,9 @@ class Space {
   plan::Offload offload_;   // fixed
   plan::BlockPlan layout_;  // as fixed
   bool unusual_ = false;    // meshes or mixes: every layout is checked by itself
-  std::map<LayoutKey, std::vector<Member>> layouts_;  // asked for at every node of a search
+  mutable std::mutex layouts_mutex_;
+  mutable KnownLayouts known_layouts_;
+  mutable std::map<LayoutKey, std::vector<Member>> layouts_;
 };
 
 }  // namespace orrery::search

@@ -2,9 +2,7 @@
 // Meshes of tensor ranks and mixes of context ranks that a group of degrees allows.
 #include <algorithm>
 
-#include "base/error.hpp"
 #include "base/math.hpp"
-#include "plan/block/layout_check.hpp"
 #include "plan/block_rules.hpp"
 #include "search/space/layout_fields.hpp"
 #include "search/space/space.hpp"
@@ -90,35 +88,15 @@ std::vector<int> Space::mix_degrees(const Group& group) const {
   return degrees;
 }
 
-// The degrees divide what they cut, as a plan document would have to.
-std::string Space::layout_problem(const Group& group, const Member& member) const {
-  plan::Plan plan = base_;
-  const std::vector<Family>& all = families(group);
-  if (all.empty()) {
-    return "no schedule has so many micro-batches";
-  }
-  Member first = member;
-  first.chunks = all.front().chunks;
-  first.balanced = all.front().balanced;
-  first.schedule = all.front().schedules.front();
-  configure(group, first, plan);
-  try {
-    plan::check_tensor_mesh(plan.blocks.front().layout, "");
-    plan::check_layouts(plan, "");
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
 std::string Space::mesh_problem(const Group& group) const {
-  std::vector<Member> layouts;
-  for (const Member& mesh : unusual_ ? meshes(group) : std::vector<Member>()) {
-    add_layouts(group, mesh, layouts);
-  }
   std::string first;
-  for (const Member& member : families(group).empty() ? std::vector<Member>() : layouts) {
-    const std::string problem = layout_problem(group, member);
+  if (!unusual_ || families(group).empty()) {
+    return first;
+  }
+  const std::lock_guard<std::mutex> lock(layouts_mutex_);
+  for (const Member& shape : shapes(group)) {
+    const std::string problem =
+        known_layouts_.problem(layout_of(group, shape), group.dp, group.micro_batch);
     if (problem.empty()) {
       return "";
     }

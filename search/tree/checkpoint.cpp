@@ -90,7 +90,8 @@ std::vector<InputHash> plan_hashes(plan::Plan plan) {
 std::vector<InputHash> input_hashes(const Space& space, const std::vector<Group>& groups,
                                     const Options& options) {
   std::vector<InputHash> inputs = plan_hashes(space.base());
-  inputs.push_back({"--space", hash_of(options.begins_per_block ? "per-block" : "homogeneous")});
+  inputs.push_back(
+      {"--space", hash_of(options.space == SpaceKind::PerBlock ? "per-block" : "homogeneous")});
   inputs.push_back({"space (--fix, --forbid, --allow, --schedule)",
                     hash_of_space(space, groups, options.constraints)});
   inputs.push_back({"--gap", hash_of(fmt::format("{}", options.gap_fraction))});
@@ -175,7 +176,7 @@ Progress read_checkpoint(const std::string& path, const std::vector<InputHash>& 
               "resume with the options that it was written with");
   }
   const std::uint8_t progress = in.u8();
-  if (progress > static_cast<std::uint8_t>(Progress::Pareto)) {
+  if (progress > static_cast<std::uint8_t>(Progress::Mixed)) {
     in.fail("holds a state of no known kind");
   }
   bytes = content.substr(content.size() - in.left());

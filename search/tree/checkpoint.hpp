@@ -39,6 +39,7 @@ enum class Progress : std::uint8_t {
   Frontier,  // of the homogeneous space
   PerBlock,  // search/per_block/state.hpp
   Pareto,    // search/pareto_log.hpp
+  Mixed,     // search/mixed/state.hpp
 };
 
 // `bytes` are the state.

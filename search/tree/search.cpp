@@ -12,8 +12,8 @@
 #include "search/tree/checkpoint.hpp"
 #include "search/tree/drawing.hpp"
 #include "search/tree/frontier.hpp"
-#include "search/tree/projection.hpp"
 #include "search/tree/memory_check.hpp"
+#include "search/tree/projection.hpp"
 #include "search/tree/rank_pool.hpp"
 #include "search/tree/worker_pool.hpp"
 
@@ -22,6 +22,7 @@ namespace orrery::search {
 namespace {
 
 constexpr std::size_t kSeedsAtOnce = 16;  // between two looks at the clock
+constexpr Seconds kToCount(1);            // of the plans, after a limit on time
 
 class BestFirst {
  public:
@@ -63,25 +64,38 @@ class BestFirst {
 
   std::unique_ptr<WorkerPool> make_pool() {
     const int jobs = thread_count(options_.jobs);
-    if (is_spread()) {
+    if (is_spread() && is_whole_) {
       return std::make_unique<RankPool>(tree_, jobs, *options_.ranks, inputs_);
     }
-    return std::make_unique<WorkerPool>(tree_, jobs);
+    return std::make_unique<WorkerPool>(tree_, jobs, options_.kept_costs);
   }
 
   bool is_spread() const { return options_.ranks != nullptr && options_.ranks->size() > 1; }
 
   // Only where they are of use: hashing takes some milliseconds.
   std::vector<InputHash> make_inputs() const {
-    const bool compares = is_spread() || !options_.checkpoint.empty() || !options_.resume.empty();
-    return compares ? input_hashes(space_, groups_, options_) : std::vector<InputHash>();
+    return compares() && is_whole_ ? input_hashes(space_, groups_, options_)
+                                   : std::vector<InputHash>();
   }
 
+  bool compares() const {
+    return is_spread() || !options_.checkpoint.empty() || !options_.resume.empty();
+  }
+
+  // Groups that nobody waits for to be counted are left out: the answer is of those before them,
+  // and proves nothing of the others. Where spaces are compared only Ctrl-C does that.
   std::int64_t count_plans() {
     std::int64_t plans = 0;
-    for (const Group& group : groups_) {
+    for (std::size_t index = 0; index < groups_.size(); ++index) {
+      const bool is_late = plans > 0 && options_.time_limit.value() > 0 &&
+                           elapsed() > options_.time_limit + kToCount;
+      if (index > 0 && (interrupted() || (!compares() && (is_late || is_interrupted())))) {
+        groups_.resize(index);
+        is_whole_ = false;
+        return plans;
+      }
       first_order_.push_back(static_cast<std::uint64_t>(plans));
-      plans += space_.num_members(group);
+      plans += space_.num_members(groups_[index]);
     }
     if (plans == 0) {
       explain_empty_space(space_.base(), options_.constraints);
@@ -206,11 +220,12 @@ class BestFirst {
   }
 
   bool has_resumed() {
-    return !options_.resume.empty() && read_checkpoint(options_.resume, inputs_, frontier_);
+    return is_whole_ && !options_.resume.empty() &&
+           read_checkpoint(options_.resume, inputs_, frontier_);
   }
 
   void save(const Frontier* frontier) {
-    if (!options_.checkpoint.empty()) {
+    if (is_whole_ && !options_.checkpoint.empty()) {
       write_checkpoint(options_.checkpoint, inputs_, frontier);
       saved_ = std::chrono::steady_clock::now();
     }
@@ -231,7 +246,7 @@ class BestFirst {
     return options_.time_limit.value() > 0 && elapsed() > options_.time_limit;
   }
   bool is_interrupted() const { return interrupted() || (options_.stop && options_.stop()); }
-  bool is_stopped() const { return is_interrupted() || is_out_of_time(); }
+  bool is_stopped() const { return !is_whole_ || is_interrupted() || is_out_of_time(); }
   std::uint64_t work() const { return frontier_.work() + replay_work_; }
   bool is_enough() const { return options_.most_work > 0 && work() >= options_.most_work; }
 
@@ -339,8 +354,8 @@ class BestFirst {
         outcome.alternatives.push_back(std::move(found));
       }
     }
+    outcome.lower_bound = frontier_.lower_bound();
     if (outcome.best || outcome.interrupted || outcome.timed_out) {
-      outcome.lower_bound = frontier_.lower_bound();
       outcome.gap_fraction = frontier_.gap();
     }
     tell_closest(outcome);
@@ -358,6 +373,7 @@ class BestFirst {
   Space space_;
   std::vector<Group> groups_;
   std::vector<std::uint64_t> first_order_;  // of each group's members
+  bool is_whole_ = true;                    // all groups of the space were counted
   std::int64_t plans_;
   Tree tree_;
   Frontier frontier_;

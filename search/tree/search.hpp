@@ -20,9 +20,14 @@ namespace orrery::search {
 
 class Ranks;         // search/tree/ranks.hpp
 struct BatchRecord;  // search/tree/projection.hpp
+class KeptCosts;     // search/tree/kept_costs.hpp
+
+enum class SpaceKind { Homogeneous, PerBlock };
 
 struct Options {
   Constraints constraints;
+  // Of search_space(); search() is over the homogeneous one, with which one per block begins.
+  SpaceKind space = SpaceKind::Homogeneous;
   int jobs = 0;                               // threads; 0: all cores
   int interval_draws = plan::kIntervalDraws;  // of the plans found
   Seconds time_limit;                         // 0: none
@@ -31,16 +36,17 @@ struct Options {
   // slower than the best by less than that.
   double gap_fraction = 0;
   int top = 5;              // alternatives kept beside the best
+  int spare = 0;            // more plans that a search per block hands over, of those it met
   bool proves_top = false;  // go on until no other plan is faster than the last alternative
   std::string checkpoint;   // file that is kept up to date; empty: none
   Seconds checkpoint_every = Seconds(10);
-  std::string resume;             // checkpoint to go on from; empty: none
-  bool begins_per_block = false;  // a per-block search begins so: checkpoints say it
-  std::function<bool()> stop;     // ends the search early; asked by all threads
+  std::string resume;          // checkpoint to go on from; empty: none
+  std::function<bool()> stop;  // ends the search early; asked by all threads
   // What the replay of memory keeps free; nothing: the reserve of the plan.
   std::optional<ByteCount> replay_reserve = {};
   Ranks* ranks = nullptr;                      // other processes that take part; this is rank 0
   std::vector<BatchRecord>* record = nullptr;  // what the batches took
+  KeptCosts* kept_costs = nullptr;             // of searches before this one, in the same process
 };
 
 struct Found {
@@ -51,12 +57,13 @@ struct Found {
 struct Outcome {
   std::optional<Found> best;        // nothing when no plan of the space fits
   std::vector<Found> alternatives;  // next best plans, ascending
+  std::vector<Found> spare;         // behind them, without intervals
   std::int64_t plans = 0;           // in the space
   std::int64_t pruned = 0;          // ruled out without simulation: by bound or for memory
   std::int64_t infeasible = 0;      // part of pruned: found not to fit in memory
   std::int64_t simulated = 0;
   std::int64_t unexplored = 0;  // neither: left over by an early end
-  Seconds lower_bound;          // no plan of the space is faster
+  Seconds lower_bound;          // no plan of the space is faster; infinite: none fits
   double gap_fraction = 0;      // 1 - lower bound / best; exactly 0 when closed
   bool top_is_proven = false;   // no other plan is faster than the last alternative
   bool interrupted = false;     // by the user, or `stop`
@@ -82,6 +89,10 @@ struct ProgressReport {
 // `base` gives what all plans share. Error when the space is empty (nothing divides).
 Outcome search(const plan::Plan& base, const Options& options,
                const std::function<void(const ProgressReport&)>& progress = {});
+
+// The same over the space that the options say (search/per_block/search.hpp).
+Outcome search_space(const plan::Plan& base, const Options& options,
+                     const std::function<void(const ProgressReport&)>& progress = {});
 
 // Checks a found plan independently of the search: consistent, within memory, and simulating it
 // from its own document gives the same time. Returns "" or what is wrong.

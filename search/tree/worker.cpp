@@ -25,13 +25,14 @@ constexpr std::size_t kBoundsKept = 1024;  // a few kB each
 }  // namespace
 
 Worker::Worker(const Space& space, const std::vector<Group>& groups,
-               const std::vector<std::uint64_t>& first_order)
+               const std::vector<std::uint64_t>& first_order, plan::Simulator* kept)
     : space_(space),
       groups_(groups),
       first_order_(first_order),
       choices_(groups.size()),
       plan_(space.base()),
-      simulator_(space.base()) {}
+      own_(kept == nullptr ? std::make_unique<plan::Simulator>(space.base()) : nullptr),
+      simulator_(kept == nullptr ? *own_ : *kept) {}
 
 const plan::Plan& Worker::configure(const Group& group, const Member& layout, const Family& family,
                                     int schedule, int zero) {

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -88,8 +89,10 @@ struct Known {
 
 class Worker {
  public:
+  // `kept`: a simulator with costs from an earlier search, that outlives this; null: one of its
+  // own.
   Worker(const Space& space, const std::vector<Group>& groups,
-         const std::vector<std::uint64_t>& first_order);
+         const std::vector<std::uint64_t>& first_order, plan::Simulator* kept = nullptr);
 
   Seconds bound(const Group& group);
   // What follows from a node that is no plan, below the cutoff; of a group its families.
@@ -140,7 +143,8 @@ class Worker {
   const std::vector<std::uint64_t>& first_order_;
   std::vector<Choices> choices_;  // by group, as they are asked for
   plan::Plan plan_;
-  plan::Simulator simulator_;
+  std::unique_ptr<plan::Simulator> own_;
+  plan::Simulator& simulator_;
   using BoundsKey = std::tuple<std::uint32_t, std::uint16_t, int, int>;
   std::map<BoundsKey, plan::LayoutBounds> bounds_;  // by group, layout, slices and encoder runs
 };

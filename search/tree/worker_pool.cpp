@@ -7,6 +7,7 @@
 
 #include "base/random.hpp"
 #include "base/sim_time.hpp"
+#include "search/tree/kept_costs.hpp"
 
 namespace orrery::search {
 
@@ -16,9 +17,11 @@ Seconds thread_time() {
   return Seconds(static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec));
 }
 
-WorkerPool::WorkerPool(const Tree& tree, int jobs)
-    : tree_(tree), workers_(jobs, [&](const Worker*) {
-        return std::make_unique<Worker>(tree.space, tree.groups, tree.first_order);
+WorkerPool::WorkerPool(const Tree& tree, int jobs, KeptCosts* kept)
+    : tree_(tree), workers_(jobs, [&, thread = std::size_t{0}](const Worker*) mutable {
+        return std::make_unique<Worker>(
+            tree.space, tree.groups, tree.first_order,
+            kept == nullptr ? nullptr : &kept->of(thread++, tree.space.base()));
       }) {}
 
 // Before a schedule is chosen nodes share the costs of blocks, whose degrees and micro-batch are

@@ -15,10 +15,12 @@ namespace orrery::search {
 
 Seconds thread_time();  // processor time of the calling thread
 
+class KeptCosts;
+
 class WorkerPool {
  public:
-  // What the tree refers to outlives this; jobs > 0.
-  WorkerPool(const Tree& tree, int jobs);
+  // What the tree refers to outlives this, and so do costs that are kept; jobs > 0.
+  WorkerPool(const Tree& tree, int jobs, KeptCosts* kept = nullptr);
   virtual ~WorkerPool() = default;
 
   // What became of each node; after `stop` nodes that have not begun are left out. `stop` is asked

@@ -35,7 +35,8 @@ class Script {
     }
     for (std::size_t step = 1; step < steps_.size(); ++step) {
       update(step);
-      const bool needed = state_of(steps_[step].object) == State::Entering;
+      const int object = steps_[step].object;
+      const bool needed = object != kNoObject && state_of(object) == State::Entering;
       const std::size_t moved = std::max(pending_.in.size(), pending_.out.size());
       if (moved >= static_cast<std::size_t>(policy_.batch) || needed) {
         flush(before[step]);
@@ -55,6 +56,9 @@ class Script {
     const auto limit = static_cast<std::size_t>(policy_.resident);
     ++windows_;
     for (; step < steps_.size() && objects.size() < limit; ++step) {
+      if (steps_[step].object == kNoObject) {
+        continue;
+      }
       std::uint64_t& seen = seen_[static_cast<std::size_t>(steps_[step].object)];
       if (seen != windows_) {
         seen = windows_;
@@ -68,8 +72,8 @@ class Script {
   void update(std::size_t step) {
     const std::vector<int> wanted = window(step);
     const int last = steps_[step - 1].object;
-    const bool kept = seen_[static_cast<std::size_t>(last)] == windows_;
-    if (!kept && state_of(last) == State::Here) {
+    const bool leaves = last != kNoObject && seen_[static_cast<std::size_t>(last)] != windows_;
+    if (leaves && state_of(last) == State::Here) {
       state_of(last) = State::Leaving;
       pending_.out.push_back(last);
     }
@@ -274,8 +278,11 @@ class TierProgram {
   }
 
   NodeId add_step(const TierStep& step) {
-    const auto slot = static_cast<std::size_t>(step.object);
     const NodeId node = program_.add_work(processor_, step.time, {});
+    if (step.object == kNoObject) {
+      return node;
+    }
+    const auto slot = static_cast<std::size_t>(step.object);
     depend_on_all(node, brought_[slot]);
     if (buffers_[slot] == kNone) {  // created in place
       buffers_[slot] =

@@ -49,10 +49,11 @@ struct TierObject {
   ByteCount resident;           // bytes it occupies where it is worked on
   std::vector<TierMove> loads;  // when it enters the window; none: a step creates it there
 };
+inline constexpr int kNoObject = -1;
 struct TierStep {
-  int object = 0;
+  int object = 0;  // kNoObject: works on what never leaves
   SimTime time;
-  std::vector<TierMove> stores;  // what the step makes dirty
+  std::vector<TierMove> stores;  // what the step makes dirty of its object
 };
 
 enum class DirtySpace { OfObject, OwnBuffer };

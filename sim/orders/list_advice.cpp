@@ -22,7 +22,7 @@ namespace {
 constexpr const char* kGeneral = "list what is waited for earlier";
 constexpr std::size_t kMostTried = 64;  // moves, one instead of another
 constexpr int kMostMoves = 4;           // one after another
-// Passes of all lists that are tried: about two seconds.
+// Passes of all lists that are tried either way: about two seconds.
 constexpr std::int64_t kMostPasses = 20'000'000;
 
 // Passes joined with each other: [begin, end) of a device's list.
@@ -71,6 +71,18 @@ class Runner {
       done += position;
     }
     return done;
+  }
+
+  // Device and place of every pass of a stuck block that is joined with the next.
+  std::vector<std::pair<std::size_t, std::size_t>> joined_and_stuck() const {
+    std::vector<std::pair<std::size_t, std::size_t>> joined;
+    for (std::size_t d = 0; d < position_.size(); ++d) {
+      for (std::size_t k = position_[d]; k < order_.passes[d].size() && order_.passes[d][k].joined;
+           ++k) {
+        joined.emplace_back(d, k);
+      }
+    }
+    return joined;
   }
 
   // What would let a stuck device go on: what it waits for, earlier, or what stands in front of
@@ -230,23 +242,33 @@ std::string move_text(const PipelineOrder& order, const Move& move) {
                      move.before ? "before" : "after", pass_text(order, other));
 }
 
-}  // namespace
+// The passes of blocks that are stuck, of which one alone need not be joined with the next.
+std::string joined_advice(const PipelineOrder& order, std::int64_t left) {
+  for (const auto& [device, at] : Runner(order).joined_and_stuck()) {
+    PipelineOrder tried = order;
+    tried.passes[device][at].joined = false;
+    if (left-- > 0 && check_order(tried, tried.micro_batches).empty()) {
+      return fmt::format("leave \"joined\" of {} out", pass_text(order, order.passes[device][at]));
+    }
+  }
+  return "";
+}
 
-std::string list_advice(const PipelineOrder& order) {
+// Moves of passes, one after another, after which the lists run.
+std::string moves_advice(const PipelineOrder& order, std::int64_t left) {
   PipelineOrder moved = order;
   std::string text;
-  std::int64_t left = kMostPasses / std::max<std::int64_t>(num_passes(order), 1);  // lists to try
   for (int k = 0; k < kMostMoves; ++k) {
     std::optional<Move> best;
     std::size_t most = 0;
     for (const Move& move : Runner(moved).moves()) {
-      if (left-- == 0) {
-        return kGeneral;
+      if (left-- <= 0) {
+        return "";
       }
       PipelineOrder tried = moved;
       make(move, tried);
       const std::size_t done = Runner(tried).passes_done();
-      if (done > most) {
+      if (!best || done > most) {
         most = done;
         best = move;
       }
@@ -260,7 +282,18 @@ std::string list_advice(const PipelineOrder& order) {
       return text;
     }
   }
-  return kGeneral;
+  return "";
+}
+
+}  // namespace
+
+std::string list_advice(const PipelineOrder& order) {
+  const std::int64_t lists = kMostPasses / std::max<std::int64_t>(num_passes(order), 1);
+  std::string advice = moves_advice(order, lists);
+  if (advice.empty()) {
+    advice = joined_advice(order, lists);
+  }
+  return advice.empty() ? kGeneral : advice;
 }
 
 }  // namespace orrery::sim

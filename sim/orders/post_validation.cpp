@@ -91,6 +91,10 @@ PipelineOrder with_post_validation(PipelineOrder order, const ScheduleParams& pa
     add_sums(order, shared, state);
   }
   const std::vector<int> discarded = add_discarded(order, ahead, units, params.rollbacks);
+  std::vector<std::vector<int>> stages_of(once.size());
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    stages_of[stages[s]].push_back(static_cast<int>(s));
+  }
   for (int d = 0; d < devices; ++d) {
     const std::vector<Pass>& list = once[static_cast<std::size_t>(d)];
     std::vector<Pass>& all = order.passes[static_cast<std::size_t>(d)];
@@ -115,10 +119,8 @@ PipelineOrder with_post_validation(PipelineOrder order, const ScheduleParams& pa
         all.back().micro_batch += static_cast<std::uint32_t>(units * iteration);
       }
       add_pass(order, PassKind::Forward, state + d, iteration);
-      for (std::size_t s = 0; s < stages.size(); ++s) {
-        if (stages[s] == d) {
-          add_pass(order, PassKind::Optimizer, static_cast<int>(s), iteration);
-        }
+      for (const int stage : stages_of[static_cast<std::size_t>(d)]) {
+        add_pass(order, PassKind::Optimizer, stage, iteration);
       }
     }
     check(iterations - 1);

@@ -28,8 +28,10 @@ struct DealtStage {
 
 std::int64_t turns_of_all(const std::vector<int>& replicas) {
   std::int64_t turns = 1;
-  for (const int r : replicas) {
-    turns = std::min(std::lcm(turns, std::int64_t{r}), kMaxVirtualStages + 1);
+  int before = 1;
+  for (const int r : replicas) {  // mostly as many as before
+    turns = r == before ? turns : std::min(std::lcm(turns, std::int64_t{r}), kMaxVirtualStages + 1);
+    before = r;
   }
   return turns;
 }
@@ -102,7 +104,7 @@ std::vector<int> in_flight(const ScheduleParams& params) {
   int later = 0;
   for (std::size_t i = replicas.size(); i-- > 0;) {
     later += replicas[i];
-    held[i] = (later + replicas[i] - 1) / replicas[i];
+    held[i] = replicas[i] == 1 ? later : (later + replicas[i] - 1) / replicas[i];
   }
   return held;
 }

@@ -167,6 +167,18 @@ ScheduleTraits traits_of(const ScheduleDocument& document) {
           .lists_updates = synchronous && lists_kind(lists, PassKind::Optimizer)};
 }
 
+std::optional<PipelineOrder> try_order(const ScheduleDocument& document,
+                                       const ScheduleParams& params) {
+  if (!check_common(document, params).empty()) {
+    return std::nullopt;
+  }
+  std::optional<PipelineOrder> order =
+      document.rule ? try_rule(*document.rule, params)
+                    : order_of_lists(*document.lists, params, document.where);
+  return order && check_order(*order, order->micro_batches).empty() ? std::move(order)
+                                                                    : std::nullopt;
+}
+
 PipelineOrder order_of(const ScheduleDocument& document, const ScheduleParams& params) {
   const std::string broken =
       refusal([&](const ScheduleParams& of) { return check_common(document, of); }, params);

@@ -96,5 +96,9 @@ int fewest_chunks(const ScheduleDocument& document);
 // A complete order that runs; Error when the document does not allow the parameters, misses or
 // doubles a pass, places a virtual stage twice or deadlocks.
 PipelineOrder order_of(const ScheduleDocument& document, const ScheduleParams& params);
+// Nothing where the parameters are not allowed or it deadlocks, without the advice of that error,
+// which takes about a second. Error where lists miss or double a pass.
+std::optional<PipelineOrder> try_order(const ScheduleDocument& document,
+                                       const ScheduleParams& params);
 
 }  // namespace orrery::sim

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/pipeline/pipeline.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -216,8 +218,11 @@ void check_longest_run(double picoseconds) {
   if (picoseconds > kMax) {
     throw BeyondSimulatedTime(
         "pipeline",
-        "all passes one after another take longer than the largest simulated time, 104 days",
-        "fewer micro-batches (a smaller batch), or shorter passes: milliseconds for seconds");
+        fmt::format("all passes one after another take {:.4g} times the largest simulated time, "
+                    "104 days",
+                    picoseconds / kMax),
+        "so many times fewer micro-batches (a smaller batch), or shorter passes: milliseconds for "
+        "seconds");
   }
 }
 

@@ -61,7 +61,8 @@ class Checker {
         names_(order, inputs_),
         stages_(static_cast<std::size_t>(order.num_virtual_stages)),
         units_(static_cast<std::size_t>(order.micro_batches)),
-        listed_(stages_ * units_) {
+        listed_(stages_ * units_),
+        awaited_(order.passes.size()) {
     for (std::vector<bool>& done : done_) {
       done.assign(stages_ * units_, false);
     }
@@ -203,21 +204,40 @@ class Checker {
     return slice_misses(pass, 1, [](const Listed& other) { return other.gradient(); });
   }
 
-  bool is_ready(const Pass& pass) const { return !missing_input(pass); }
+  bool is_done(const PassInput& input) const {
+    return done_[static_cast<std::size_t>(input.lane)][input.virtual_stage * units_ + input.unit];
+  }
 
-  // Executes the lists without times; each visit to a device runs all it can.
+  bool is_ready(std::size_t device, const Pass& pass) {
+    std::optional<PassInput>& awaited = awaited_[device];
+    if (awaited && !is_done(*awaited)) {
+      return false;
+    }
+    awaited.reset();
+    inputs_.for_each(pass, [&](const PassInput& input) {
+      if (!is_done(input)) {
+        awaited = input;
+      }
+    });
+    return !awaited;
+  }
+
+  // Executes the lists without times; each visit to a device runs all it can. Activations go on
+  // from visit to visit on the way up the devices, gradients on the way down.
   std::string run() {
-    std::vector<std::size_t> position(order_.passes.size(), 0);
+    const std::size_t devices = order_.passes.size();
+    std::vector<std::size_t> position(devices, 0);
     bool progress = true;
     while (progress) {
       progress = false;
-      for (std::size_t d = 0; d < order_.passes.size(); ++d) {
-        while (run_block(order_.passes[d], position[d])) {
+      for (std::size_t visit = 0; visit < 2 * devices; ++visit) {
+        const std::size_t d = visit < devices ? visit : 2 * devices - 1 - visit;
+        while (run_block(d, position[d])) {
           progress = true;
         }
       }
     }
-    for (std::size_t d = 0; d < order_.passes.size(); ++d) {
+    for (std::size_t d = 0; d < devices; ++d) {
       if (position[d] < order_.passes[d].size()) {
         return deadlock_text(position, d);
       }
@@ -254,15 +274,15 @@ class Checker {
   std::optional<PassInput> missing_input(const Pass& pass) const {
     std::optional<PassInput> missing;
     inputs_.for_each(pass, [&](const PassInput& input) {
-      if (!missing &&
-          !done_[static_cast<std::size_t>(input.lane)][input.virtual_stage * units_ + input.unit]) {
+      if (!missing && !is_done(input)) {
         missing = input;
       }
     });
     return missing;
   }
 
-  bool run_block(const std::vector<Pass>& list, std::size_t& position) {
+  bool run_block(std::size_t device, std::size_t& position) {
+    const std::vector<Pass>& list = order_.passes[device];
     std::size_t end = position;
     while (end < list.size() && list[end].joined) {
       ++end;
@@ -271,7 +291,7 @@ class Checker {
       return false;
     }
     for (std::size_t k = position; k <= end; ++k) {
-      if (!is_ready(list[k])) {
+      if (!is_ready(device, list[k])) {
         return false;
       }
     }
@@ -290,6 +310,8 @@ class Checker {
   std::size_t units_;
   std::vector<Listed> listed_;
   std::array<std::vector<bool>, kNumLanes> done_;
+  // What the next block of each device waits for: of several the last one, which mostly comes last.
+  std::vector<std::optional<PassInput>> awaited_;
 };
 
 std::string check_chains(const PipelineOrder& order) {

@@ -90,6 +90,7 @@ extern const Schedule schedule_flexsp = {
     .check = check,
     .order = order,
     .most_activations = most,
+    .runs_blocking = true,
     .in_plans = true,
 };
 

@@ -34,6 +34,7 @@ extern const Schedule schedule_terapipe = {
     .check = check,
     .order = order,
     .most_activations = all_micro_batches,
+    .runs_blocking = true,
     .in_plans = true,
     .in_search = true,
 };

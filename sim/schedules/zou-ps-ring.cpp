@@ -72,6 +72,7 @@ extern const Schedule schedule_zou_ps_ring = {
     .check = check,
     .order = order,
     .most_activations = most,
+    .runs_blocking = true,
     .in_plans = true,
 };
 

@@ -12,8 +12,8 @@
 #include "base/limits.hpp"
 #include "base/text.hpp"
 #include "base/words.hpp"
-#include "studies/rows/row_plan.hpp"
 #include "studies/rows/row_words.hpp"
+#include "studies/rows/stated_context.hpp"
 #include "studies/rows/stated_groups.hpp"
 
 namespace orrery::studies {
@@ -23,9 +23,9 @@ void fill(std::string_view name, OptionalCount& cell, std::int64_t value, Notes&
   notes.push_back(fmt::format("{} {}", name, value));
 }
 
-OptionalCount count_in_remarks(const Measurement& row, SettingNames names) {
+OptionalCount count_in_remarks(const Measurement& row, SettingNames names, SettingNames nouns) {
   constexpr double kMost = 1e5;
-  const double number = number_set(remarks_of(row), names).value_or(0);
+  const double number = number_set(remarks_of(row), names, nouns).value_or(0);
   return number >= 1 && number <= kMost && number == std::floor(number)
              ? OptionalCount(static_cast<std::int64_t>(number))
              : std::nullopt;

@@ -17,8 +17,8 @@ using Notes = std::vector<std::string>;
 // Fills a cell and says so.
 void fill(std::string_view name, OptionalCount& cell, std::int64_t value, Notes& notes);
 
-// A whole number that a remark sets; no value where none does.
-OptionalCount count_in_remarks(const Measurement& row, SettingNames names);
+// A whole number that a remark sets, of none of the nouns (settings.hpp); no value where none does.
+OptionalCount count_in_remarks(const Measurement& row, SettingNames names, SettingNames nouns = {});
 
 // "TP=4, PP=4", "Ulysses SP=8".
 void read_degrees(Measurement& row);

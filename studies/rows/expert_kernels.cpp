@@ -36,7 +36,8 @@ bool drops_tokens(const Measurement& row) {
   return capacity_factor(row) > 0 || has_word(asserted_with_blanks(remarks_of(row)), kNames);
 }
 
-// "cuda_graph_scope=full_iteration", "CUDA graphs of attention"; no value where none is named.
+// "cuda_graph_scope=full_iteration", "CUDA graphs of attention", "CUDA graphs (attn, router)"; no
+// value where none is named.
 std::optional<plan::GraphScope> stated_scope(const std::string& remarks) {
   constexpr auto kGraphs = std::to_array<std::string_view>(
       {"cuda graph", "cuda graphs", "cudagraph", "cudagraphs", "graph scope"});
@@ -48,9 +49,19 @@ std::optional<plan::GraphScope> stated_scope(const std::string& remarks) {
                                                  {"attention", plan::GraphScope::Attention},
                                                  {"moe router", plan::GraphScope::Router},
                                                  {"router", plan::GraphScope::Router}});
-  for (const std::string& clause : asserted_clauses(with_blanks(remarks))) {
+  const std::string said = with_blanks(remarks);
+  std::vector<std::string> clauses = asserted_clauses(said);
+  std::erase_if(clauses, [&](const std::string& clause) { return !has_word(clause, kGraphs); });
+  for (const std::string_view name : kGraphs) {
+    const std::size_t at = find_word(said, name);
+    const std::size_t open = at == said.npos ? at : at + name.size() + 1;
+    if (!clauses.empty() && open < said.size() && said[open] == '(') {
+      clauses.push_back(asserted(said.substr(open + 1, said.find(')', open) - open - 1)));
+    }
+  }
+  for (const std::string& clause : clauses) {
     for (const auto& [word, scope] : kScopes) {
-      if (has_word(clause, kGraphs) && find_word(clause, word) != clause.npos) {
+      if (find_word(clause, word) != clause.npos) {
         return scope;
       }
     }

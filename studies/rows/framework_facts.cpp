@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/text.hpp"
@@ -83,11 +84,13 @@ FrameworkFacts stopping(FrameworkFacts row) {
   return row;
 }
 
-// torchtitan/metrics.py, _get_metrics_rank: the first rank of the last stage logs.
+// torchtitan/metrics.py, _get_metrics_rank: the first rank of the last stage logs, tokens a second
+// of a device.
 FrameworkFacts torchtitan_facts() {
   FrameworkFacts row =
       stopping(pipelined(facts("torchtitan", torchtitan(), false, false, torchtitan_memory())));
   row.logs_last_stage = true;
+  row.logs_rates_of_gpu = true;
   return row;
 }
 
@@ -286,10 +289,27 @@ std::string with_plain_releases(std::string_view framework) {
   return plain;
 }
 
+// "mcore" as Megatron-Core, "NeMo container 24.07" as NeMo 24.07, "Sailor fork of
+// Megatron-DeepSpeed" as that with its fork behind it.
+std::string with_usual_names(std::string text) {
+  constexpr auto kNames = std::to_array<std::pair<std::string_view, std::string_view>>(
+      {{"mcore", "megatron-core"}, {" container ", " "}, {" framework ", " "}, {" version ", " "}});
+  for (const auto& [name, usual] : kNames) {
+    if (const std::size_t at = text.find(name); at != text.npos) {
+      text.replace(at, name.size(), usual);
+    }
+  }
+  constexpr std::string_view kFork = " fork of ";
+  if (const std::size_t at = text.find(kFork); at != text.npos) {
+    text = text.substr(at + kFork.size()) + " " + text.substr(0, at) + " fork";
+  }
+  return text;
+}
+
 }  // namespace
 
 const FrameworkFacts* find_framework(std::string_view framework, const RunFacts& run) {
-  const std::string text = letters_and_digits(with_plain_releases(framework));
+  const std::string text = letters_and_digits(with_usual_names(with_plain_releases(framework)));
   const std::string network = letters_and_digits(run.network);
   for (const FrameworkFacts& row : framework_table()) {
     const bool in_time = (row.first_year == 0 || run.year >= row.first_year) &&

@@ -54,7 +54,8 @@ struct FrameworkFacts {
   // Experts are spread over consecutive ranks, whatever their place in context parallelism.
   bool folds_experts = false;
   AttentionKernel attention = AttentionKernel::Own;
-  bool logs_last_stage = false;  // memory that it reports is of the last stage's device
+  bool logs_last_stage = false;    // memory that it reports is of the last stage's device
+  bool logs_rates_of_gpu = false;  // "tps" and "wps" of its logs are of one GPU
   // Recomputation of its configurations, which rows that do not state it follow: "none", "full" or
   // a policy, as a row's recompute_detail; empty: not known.
   std::string_view recompute = {};

@@ -29,8 +29,6 @@ RowFramework framework_of(const Measurement& row) {
     relative = "Composer";
   } else if (says("deepspeed") || says("neox")) {
     relative = row.zero_stage == 3 ? "DeepSpeed ZeRO-3" : "Megatron-DeepSpeed";
-  } else if (says("mcore")) {
-    relative = "Megatron-Core";
   } else if (says("megatron") || says("flagscale") || says("mindspeed")) {
     relative = "Megatron-LM";  // FlagOpen/FlagScale and Ascend/MindSpeed run its code
   } else if (says("galvatron")) {

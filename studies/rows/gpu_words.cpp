@@ -90,6 +90,28 @@ std::vector<std::string> gpu_notes(const std::string& text) {
   return notes;
 }
 
+bool names_several_gpus(const std::string& text) {
+  std::string architecture;
+  constexpr std::string_view kAnd = " and ";
+  std::string parts = text;
+  if (const std::size_t at = to_lower(parts).find(kAnd); at != parts.npos) {
+    parts.replace(at, kAnd.size(), "+");
+  }
+  parts = with_signs_as(parts, "/&", '+');
+  for (const std::string_view part : split(parts, '+')) {
+    const std::string gpu = topologies::similar_gpu(part);
+    if (gpu.empty()) {
+      continue;
+    }
+    const std::string now = topologies::load_gpu(gpu).architecture;
+    if (!architecture.empty() && now != architecture) {
+      return true;
+    }
+    architecture = now;
+  }
+  return false;
+}
+
 std::string gpu_hint(const std::string& text) {
   std::vector<std::string> names = topologies::gpu_names();
   for (const std::string& name : topologies::gpu_names()) {

@@ -13,6 +13,9 @@ namespace orrery::studies {
 // GPU has another; a line each.
 std::vector<std::string> gpu_notes(const std::string& text);
 
+// "A100 + V100": no one GPU.
+bool names_several_gpus(const std::string& text);
+
 // Why a count of GPUs is none of ranks: MI250X modules hold two GPUs each ("32 (64 GCDs)", "2 GCDs
 // a module"); "" where nothing says that modules are counted.
 std::string counted_modules(const Measurement& row, const std::string& gpus);

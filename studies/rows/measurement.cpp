@@ -202,9 +202,11 @@ void read_schedule(const Cells& cells, Measurement& row) {
   }
 }
 
-// A flag, or ranks over sequences: "Ulysses 8" and, where tensors are whole, "8" are a `cp`.
+// A flag, what it is of ("Megatron SP", Colossal-AI's "split_gather"), or ranks over sequences:
+// "Ulysses 8" and, where tensors are whole, "8" are a `cp`.
 void read_sequence_parallel(const Cells& cells, Measurement& row) {
-  constexpr auto kNamed = std::to_array<std::string_view>({"sp", "megatron-sp"});
+  constexpr auto kOfTensors =
+      std::to_array<std::string_view>({"sp", "megatron", "tp", "tensor", "split gather"});
   constexpr auto kContext = std::to_array<std::string_view>({"ulysses", "ring"});
   const std::string cell = cells.optional_text("sequence_parallel");
   const std::string_view digits =
@@ -212,6 +214,8 @@ void read_sequence_parallel(const Cells& cells, Measurement& row) {
   std::int64_t ranks = 0;
   std::from_chars(digits.data(), digits.data() + digits.size(), ranks);
   const bool named = says_any(to_lower(cell), kContext);
+  const std::string words = asserted_with_blanks(before_remark(cell));
+  const bool is_truth = truth_of(words.substr(0, words.find(' '))).has_value();
   if (ranks > 1 && ranks <= limits::kMaxDevices && row.cp.value_or(ranks) == ranks &&
       (named || row.tp.value_or(1) == 1)) {
     row.cp = ranks;
@@ -219,8 +223,11 @@ void read_sequence_parallel(const Cells& cells, Measurement& row) {
     row.remarks.push_back(fmt::format("sequence_parallel {} as cp {}", printable(cell, 60), ranks));
   } else if (ranks == 0 && named) {
     row.sequence_detail = cell;
+  } else if (ranks == 0 && !is_truth && words == with_blanks(before_remark(cell)) &&
+             has_word(words, kOfTensors)) {
+    row.sequence_parallel = true;
   } else {
-    row.sequence_parallel = cells.flag("sequence_parallel", {kNamed, {}});
+    row.sequence_parallel = cells.flag("sequence_parallel");
   }
 }
 

@@ -221,9 +221,25 @@ void settle_peak_share(Measurement& row) {
   }
 }
 
+// "tps" and "wps": of each GPU where the framework logs them so; words are else fairseq's, of all.
+void settle_tokens(Measurement& row) {
+  const bool of_words = row.metric == "tokens_per_s_of_words";
+  if (framework_of(row).facts.logs_rates_of_gpu || row.gpus == 1) {
+    row.metric = "tokens_per_s_per_gpu";
+  } else if (of_words) {
+    row.metric = "tokens_per_s";
+  } else if (row.unknown.empty()) {
+    row.unknown = "tokens a second of one GPU or of all: the metric does not say";
+  }
+}
+
 }  // namespace
 
 void settle_metric(Measurement& row) {
+  if (row.metric.starts_with("tokens_per_s_of_")) {
+    settle_tokens(row);
+    return;
+  }
   if (row.value <= 0) {
     return;
   }

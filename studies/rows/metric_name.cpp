@@ -155,7 +155,7 @@ std::optional<MetricName> rate_name(Bag bag) {
   const bool share = bag.contains("mfu") || bag.contains("hfu") || bag.contains("peak");
   if (share) {
     const double scale = take(bag, "%") ? 0.01 : 1;
-    const bool peak = scale != 1 && bag == Bag{"peak"};
+    const bool peak = (take(bag, "share") || scale != 1) && bag == Bag{"peak"};
     return bag.size() == 1 && (peak || !bag.contains("peak"))
                ? std::optional(MetricName{peak ? "peak_share" : *bag.begin(), scale})
                : std::nullopt;
@@ -241,13 +241,17 @@ std::optional<MetricName> name_of_words(const NameWords& words) {
 
 MetricName metric_name(std::string_view text) {
   NameWords words = metric_words(text);
-  // Tokens of one GPU or of all, unless a word says which.
-  const auto tps = std::ranges::find(words, "tps");
-  if (tps != words.end() && std::ranges::any_of(words, [](const std::string& word) {
-        return word == "gpu" || word == "node" || word == "all";
-      })) {
-    *tps = "tokens";
-    words.emplace_back("s");
+  // Tokens (fairseq: words) a second, of one GPU or of all unless a word says which.
+  for (const auto& [rate, name] :
+       {std::pair("tps", "tokens_per_s_of_some"), std::pair("wps", "tokens_per_s_of_words")}) {
+    const auto at = std::ranges::find(words, rate);
+    if (at != words.end() && words.size() == 1) {
+      return {name};
+    }
+    if (at != words.end()) {
+      *at = "tokens";
+      words.emplace_back("s");
+    }
   }
   return name_of_words(words).value_or(MetricName{to_lower(text), 1.0, false});
 }

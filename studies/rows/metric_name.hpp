@@ -8,8 +8,9 @@
 namespace orrery::studies {
 
 // Beside the names of docs/validation.md those of figures of a node ("tokens_per_s_per_node"), of
-// all GPUs ("tflops"), of all or of each ("tflops_of_some") and of a share of the peak rate
-// ("peak_share"), which whoever knows the row turns into the former.
+// all GPUs ("tflops"), of all or of each ("tflops_of_some", "tokens_per_s_of_some" of "tps" and
+// "tokens_per_s_of_words" of "wps") and of a share of the peak rate ("peak_share"), which whoever
+// knows the row turns into the former.
 struct MetricName {
   std::string name;    // as it was written where it is none of those
   double scale = 1.0;  // of a value as stated, in the units of the name

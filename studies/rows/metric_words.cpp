@@ -6,6 +6,7 @@
 
 #include "base/text.hpp"
 #include "base/words.hpp"
+#include "topologies/words.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -35,58 +36,42 @@ constexpr auto kSynonyms = std::to_array<Synonym>({
     {"walltime", "time"},
     {"for", "per"},
     {"sec", "s"},
-    {"secs", "s"},
     {"second", "s"},
-    {"seconds", "s"},
     {"mins", "min"},
     {"minute", "min"},
-    {"minutes", "min"},
     {"h", "hours"},
     {"hr", "hours"},
-    {"hrs", "hours"},
     {"hour", "hours"},
     {"d", "days"},
     {"day", "days"},
     {"msec", "ms"},
     {"millisecond", "ms"},
-    {"milliseconds", "ms"},
-    {"microseconds", "us"},
+    {"microsecond", "us"},
+    {"fwd", "forward"},
+    {"bwd", "backward"},
     {"iter", "iteration"},
-    {"iters", "iteration"},
     {"iterations", "iteration"},
     {"it", "iteration"},
-    {"its", "iteration"},
     {"step", "iteration"},
-    {"steps", "iteration"},
     {"batch", "iteration"},
     {"batches", "iteration"},
     {"sample", "samples"},
     {"seq", "samples"},
-    {"seqs", "samples"},
     {"sequence", "samples"},
-    {"sequences", "samples"},
     {"sentence", "samples"},
-    {"sentences", "samples"},
     {"example", "samples"},
-    {"examples", "samples"},
     {"image", "samples"},
-    {"images", "samples"},
     {"img", "samples"},
-    {"imgs", "samples"},
     {"token", "tokens"},
     {"tok", "tokens"},
-    {"toks", "tokens"},
     {"ktok", "k tokens"},
-    {"ktoks", "k tokens"},
     {"ktokens", "k tokens"},
     {"kilotokens", "k tokens"},
     {"mtok", "million tokens"},
     {"mtokens", "million tokens"},
     {"megatokens", "million tokens"},
-    {"wps", "tokens per s"},          // fairseq's words a second
     {"tgs", "tokens per s per gpu"},  // tokens a GPU and second
     {"device", "gpu"},
-    {"devices", "gpu"},
     {"gpus", "gpu"},
     {"chip", "gpu"},
     {"card", "gpu"},
@@ -117,6 +102,7 @@ constexpr auto kSynonyms = std::to_array<Synonym>({
     {"pct", "%"},
     {"percent", "%"},
     {"percentage", "%"},
+    {"fraction", "share"},
     {"theoretical", ""},
     {"memory", "mem"},
     {"vram", "mem"},
@@ -138,6 +124,25 @@ constexpr auto kSynonyms = std::to_array<Synonym>({
     {"achieved", ""},
 });
 
+// In the singular or the plural, as either is listed; "gpu" of the name of one that is counted
+// by: "/A100", "A100-hours".
+std::string_view meaning_of(std::string_view word, bool of_one) {
+  std::string other(word);
+  if (word.ends_with('s')) {
+    other.pop_back();
+  } else {
+    other += 's';
+  }
+  for (const std::string_view one : {word, std::string_view(other)}) {
+    const auto* const found = std::ranges::find(kSynonyms, one, &Synonym::word);
+    if (found != kSynonyms.end()) {
+      return found->meaning;
+    }
+  }
+  const bool model = of_one && std::ranges::any_of(word, is_digit);
+  return model && !topologies::similar_gpu(word).empty() ? "gpu" : word;
+}
+
 }  // namespace
 
 std::vector<std::string> metric_words(std::string_view text) {
@@ -145,11 +150,11 @@ std::vector<std::string> metric_words(std::string_view text) {
   for (const char c : with_signs_as(to_lower(text), "-_()[],.", ' ')) {
     apart.append(c == '/' ? " per " : c == '%' ? " % " : std::string(1, c));
   }
+  const bool of_hours = apart.find("hour") != apart.npos;
   std::vector<std::string> words;
   for (const std::string_view word : split(apart, ' ')) {
-    const auto* const found = std::ranges::find(kSynonyms, word, &Synonym::word);
-    for (const std::string_view meaning :
-         split(found == kSynonyms.end() ? word : found->meaning, ' ')) {
+    const bool of_one = words.empty() ? of_hours : words.back() == "per";
+    for (const std::string_view meaning : split(meaning_of(word, of_one), ' ')) {
       const bool share = meaning == "utilization" && words.size() > 1 && words.back() == "flops";
       if (share &&
           is_among(words[words.size() - 2], std::array<std::string_view, 2>{"model", "hardware"})) {

@@ -84,6 +84,25 @@ std::optional<bool> in_general_words(std::string_view text) {
   return !said || (denied && partly) ? std::nullopt : std::optional(!denied);  // "not fully"
 }
 
+// Whether a comma joins a kind to a list whose end denies all of it: "TP, PP and DP overlap off".
+bool joins_denial(std::string_view before, std::string_view behind) {
+  constexpr auto kKinds = std::to_array<std::string_view>(
+      {"dp", "tp", "pp", "cp", "p2p", "grad", "param", "grad/param", "fsdp"});
+  constexpr auto kOwn =
+      std::to_array<std::string_view>({"no ", "not ", "without ", "w/o ", "non-", "none"});
+  for (std::string_view part : split(behind.substr(0, behind.find_first_of(";\n")), ',')) {
+    if (!is_among(trim(before.substr(before.rfind(',') + 1)), kKinds)) {
+      return false;
+    }
+    part = trim(part);
+    if (!is_among(part, kKinds)) {
+      return denies_overlap(part) &&
+             std::ranges::none_of(kOwn, [&](auto word) { return part.starts_with(word); });
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 std::vector<std::string_view> overlap_clauses(std::string_view text) {
@@ -95,13 +114,22 @@ std::vector<std::string_view> overlap_clauses(std::string_view text) {
     const std::string_view rest = text.substr(std::min(at, text.size()));
     const bool short_word = text.substr(begin, std::min(at, text.size()) - begin).ends_with("comm");
     depth += c == '(' ? 1 : c == ')' ? -1 : 0;
-    if (c == ';' || c == '\n' || (c == ',' && depth <= 0) ||
-        (rest.starts_with(". ") && !short_word) || rest.starts_with(" --")) {
+    const bool ends =
+        c == ',' && depth <= 0 && !joins_denial(text.substr(begin, at - begin), rest.substr(1));
+    if (c == ';' || c == '\n' || ends || (rest.starts_with(". ") && !short_word) ||
+        rest.starts_with(" --")) {
       add_settings(trim(text.substr(begin, at - begin)), clauses);
       begin = at + 1;
     }
   }
   return clauses;
+}
+
+std::string_view without_means(std::string_view clause) {
+  for (const std::string_view means : {" via ", " using ", " through ", " by means of "}) {
+    clause = clause.substr(0, clause.find(means));
+  }
+  return before_remark(clause);
 }
 
 std::string with_short_collectives(std::string_view clause) {
@@ -148,6 +176,10 @@ bool denies_overlap(std::string_view clause) {
                                                              "failed"});
   return says_any(clause, kDenials) || clause.starts_with("no ") || clause.ends_with(" not") ||
          is_switched_off(clause);
+}
+
+bool says_hidden(std::string_view clause) {
+  return clause.find("overlap") != clause.npos && !denies_overlap(clause);
 }
 
 std::optional<bool> overlap_of_everything(std::string_view clause) {

@@ -15,11 +15,15 @@ namespace orrery::studies {
 std::vector<std::string_view> overlap_clauses(std::string_view text);
 std::vector<std::string_view> overlap_clauses(std::string&& text) = delete;  // views would dangle
 
+// "TP AG/RS overlap via TE UB (bulk)": without how it is done.
+std::string_view without_means(std::string_view clause);
+
 // A clause in the form of settings, with the field's short names: "DP all-reduce" as "dp ar".
 std::string with_short_collectives(std::string_view clause);
 
-// Whether a clause says that what it names is not hidden.
+// Whether a clause says that what it names is not hidden, or that it is.
 bool denies_overlap(std::string_view clause);
+bool says_hidden(std::string_view clause);
 
 // "all communication overlapped", "comm overlap: off", "Y": every kind that is modelled; no value
 // for clauses that name one kind.

@@ -3,7 +3,9 @@
 
 #include <array>
 
+#include "base/text.hpp"
 #include "base/words.hpp"
+#include "plan/operator_set.hpp"
 #include "studies/rows/denials.hpp"
 
 namespace orrery::studies {
@@ -44,6 +46,9 @@ constexpr auto kOperators =
                                        {"mla_up_proj", "qkv"},
                                        {"mla up-projection", "qkv"},
                                        {"mlp", "mlp-up+mlp-activation+mlp-down"},
+                                       {"feed-forward", "mlp-up+mlp-activation+mlp-down"},
+                                       {"feed_forward", "mlp-up+mlp-activation+mlp-down"},
+                                       {"ffn only", "mlp-up+mlp-activation+mlp-down"},
                                        {"attention", "attention-core"},
                                        {"attn", "attention-core"}});
 
@@ -60,7 +65,60 @@ std::string without_kernels(std::string text) {
   return text;
 }
 
+// Those of modules that a text names, joined by plus signs.
+std::string named_operators(std::string_view text) {
+  std::string operators;
+  for (const RecomputeFlagWords& module : kOperators) {
+    if (text.find(module.phrase) != text.npos &&
+        operators.find(module.operators) == operators.npos) {
+      operators.append(operators.empty() ? "" : "+").append(module.operators);
+    }
+  }
+  return operators;
+}
+
+// Of a layer all others than these; what attention gives back goes with its core.
+std::string other_operators(std::string_view kept) {
+  plan::OperatorSet without = plan::parse_operator_set(kept, "recompute_detail");
+  if (without.has(plan::OperatorGroup::AttentionCore)) {
+    without.add(plan::OperatorGroup::Attention);
+  }
+  plan::OperatorSet others;
+  for (int group = 0; group < plan::kNumOperatorGroups; ++group) {
+    const auto one = static_cast<plan::OperatorGroup>(group);
+    if (!without.has(one) && one != plan::OperatorGroup::AttentionCore) {
+      others.add(one);
+    }
+  }
+  return others.text();
+}
+
 }  // namespace
+
+std::string operators_but_kept(std::string_view text) {
+  constexpr auto kExcept = std::to_array<std::string_view>(
+      {"except for ", "except ", "all but ", "everything but ", "excluding "});
+  constexpr auto kKept = std::to_array<std::string_view>(
+      {"kept", "saved", "stored", "not recomputed", "not checkpointed"});
+  for (const std::string_view word : kExcept) {
+    const std::size_t at = text.find(word);
+    const std::string kept = at == text.npos ? "" : named_operators(text.substr(at));
+    if (!kept.empty()) {
+      return other_operators(kept);
+    }
+  }
+  const std::string clauses = with_signs_as(text, ",()\n:", ';');
+  for (const std::string_view clause : split(clauses, ';')) {
+    for (const std::string_view word : kKept) {  // behind what they are said of
+      const std::size_t at = find_word(clause, word);
+      const std::string kept = at == clause.npos ? "" : named_operators(clause.substr(0, at));
+      if (!kept.empty()) {
+        return other_operators(kept);
+      }
+    }
+  }
+  return "";
+}
 
 std::string recomputed_operators(std::string_view text) {
   for (const RecomputeFlagWords& policy : kPolicyOperators) {
@@ -68,17 +126,12 @@ std::string recomputed_operators(std::string_view text) {
       return std::string(policy.operators);
     }
   }
+  if (std::string others = operators_but_kept(text); !others.empty()) {
+    return others;
+  }
   constexpr auto kOnly = std::to_array<std::string_view>({"only"});  // "FlashAttention only"
   const std::string denied = undenied(text);
-  const std::string said = has_word(denied, kOnly) ? denied : without_kernels(denied);
-  std::string operators;
-  for (const RecomputeFlagWords& module : kOperators) {
-    if (said.find(module.phrase) != said.npos &&
-        operators.find(module.operators) == operators.npos) {
-      operators.append(operators.empty() ? "" : "+").append(module.operators);
-    }
-  }
-  return operators;
+  return named_operators(has_word(denied, kOnly) ? denied : without_kernels(denied));
 }
 
 }  // namespace orrery::studies

@@ -12,4 +12,8 @@ namespace orrery::studies {
 // the text names none or denies it ("no layernorm").
 std::string recomputed_operators(std::string_view text);
 
+// Of a layer that recomputes all but some of them ("except attention", "attention outputs kept")
+// the others; empty where the text names none.
+std::string operators_but_kept(std::string_view text);
+
 }  // namespace orrery::studies

@@ -223,7 +223,8 @@ LayerShare share_of_layers(const Measurement& row, std::string_view detail) {
 
 bool names_some_stages(std::string_view detail) {
   constexpr auto kSome = std::to_array<std::string_view>(
-      {"except", "only", "first", "last", "skip", "but", "not in", "not on", "not for"});
+      {"except", "only", "first", "last", "skip", "but", "not in", "not on", "not for", "on stage",
+       "on stages", "in stage", "in stages"});
   constexpr auto kOthers = std::to_array<std::string_view>({"zero", "deepspeed", "balanced"});
   constexpr auto kAll = std::to_array<std::string_view>(
       {"per stage", "/stage", "each stage", "every stage", "of a stage", "per vpp stage",

@@ -169,6 +169,13 @@ double gibibytes_of(const topologies::Gpu& gpu) {
   return gpu.memory.bytes().value() / (1024.0 * 1024.0 * 1024.0);
 }
 
+// Or the text states none.
+bool has_stated_memory(const std::string& text, const topologies::Gpu& gpu) {
+  constexpr double kSame = 0.1;
+  const double stated = topologies::stated_gigabytes(text);
+  return stated == 0 || std::abs(stated / gibibytes_of(gpu) - 1) < kSame;
+}
+
 bool is_part(const std::string& text, const topologies::Gpu& gpu) {
   const double stated = topologies::stated_gigabytes(text);
   constexpr auto kSlices = std::to_array<std::string_view>({"mig"});
@@ -186,11 +193,9 @@ bool counts_modules(const ClusterRequest& request, const Cluster& usual) {
 
 // A variant of the GPU with other memory than it: an A100 of 64 GB.
 std::vector<std::string> memory_overrides(const std::string& text, const topologies::Gpu& gpu) {
-  constexpr double kSame = 0.1;
   const double stated = topologies::stated_gigabytes(text);
-  const double known = gibibytes_of(gpu);
   const bool exact = !topologies::find_gpu_in_words(text).empty();
-  if (exact || stated == 0 || std::abs(stated / known - 1) < kSame || stated > kVariant * known) {
+  if (exact || has_stated_memory(text, gpu) || stated > kVariant * gibibytes_of(gpu)) {
     return {};
   }
   return {fmt::format("gpu.memory={} GiB", stated)};
@@ -209,45 +214,24 @@ std::string usual_node(const std::string& gpu_name) {
 
 namespace {
 
-// "A100 + V100": no one GPU.
-bool names_several(const std::string& text) {
-  std::string architecture;
-  constexpr std::string_view kAnd = " and ";
-  std::string parts = text;
-  if (const std::size_t at = to_lower(parts).find(kAnd); at != parts.npos) {
-    parts.replace(at, kAnd.size(), "+");
-  }
-  parts = with_signs_as(parts, "/&", '+');
-  for (const std::string_view part : split(parts, '+')) {
-    const std::string gpu = topologies::similar_gpu(part);
-    if (gpu.empty()) {
-      continue;
-    }
-    const std::string now = topologies::load_gpu(gpu).architecture;
-    if (!architecture.empty() && now != architecture) {
-      return true;
-    }
-    architecture = now;
-  }
-  return false;
-}
-
-// "A100 (p4d.24xlarge)": where no memory is stated, that of the node which is named beside it.
+// "A100 (p4d.24xlarge)", "V100-32GB-SXM (DGX-2)": that of the node which is named beside it, where
+// model and memory, as far as they are stated, are its.
 std::string gpu_of_named_node(const std::string& text, const std::string& gpu) {
   const std::string node = topologies::find_node_in_words(text);
-  if (node.empty() || topologies::stated_gigabytes(text) > 0) {
+  if (node.empty()) {
     return "";
   }
   const topologies::Gpu carried = topologies::load_cluster(node + ":1").gpu;
-  const bool alike = carried.architecture == topologies::load_gpu(gpu).architecture;
-  return alike ? carried.name : std::string();
+  return has_stated_memory(text, carried) && model_of(carried.name) == model_of(gpu)
+             ? carried.name
+             : std::string();
 }
 
 }  // namespace
 
 // Slices of a GPU ("A100-20GB-MIG") and models of less than half its memory are other GPUs.
 std::string stated_gpu(const std::string& text) {
-  if (names_several(text)) {
+  if (names_several_gpus(text)) {
     return "";
   }
   if (const std::string similar = topologies::similar_gpu(text); !similar.empty()) {

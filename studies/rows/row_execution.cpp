@@ -81,8 +81,8 @@ bool gathers_quantised_weights(const Measurement& row, const FrameworkFacts& fra
 
 // Types of gradients that a remark states.
 void apply_gradients(const Measurement& row, plan::Execution& execution) {
-  if (row.overlap_says("mixed_precision=pure")) {
-    execution.fp32_gradients = false;  // Composer: parameters, reductions and buffers in 16 bits
+  if (has_pure_precision(row)) {
+    execution.fp32_gradients = false;
   }
   if (const auto stated = stated_fp32_gradients(row.notes + "; " + row.precision_detail)) {
     execution.fp32_gradients = *stated;
@@ -203,7 +203,8 @@ void apply_compiler(const Measurement& row, const FrameworkFacts& framework,
                     plan::Execution& execution) {
   const bool titan = framework.name == "torchtitan";
   const bool late = row.year.value_or(0) >= 2025;
-  const bool needs_compiler = titan && (is_fp8(row) || row.overlap_says("async tp"));
+  const bool needs_compiler =
+      titan && (is_fp8(row) || row.overlap_says("async tp") || row.overlap_says("async tensor"));
   if (needs_compiler || says_compiled(row.notes, titan) || says_compiled(row.framework, titan)) {
     execution.fused_kernels = true;
     execution.softmax = plan::Softmax::Compiled;

@@ -123,8 +123,11 @@ struct NamedCounting {
 };
 
 std::optional<NamedCounting> named_counting(std::string_view text) {
-  constexpr auto kWords = std::to_array<std::pair<std::string_view, std::string_view>>(
-      {{"hfu", "hardware FLOPs"}, {"hardware", "hardware FLOPs"}, {"model", "model FLOPs"}});
+  constexpr auto kWords =
+      std::to_array<std::pair<std::string_view, std::string_view>>({{"hfu", "hardware FLOPs"},
+                                                                    {"hardware", "hardware FLOPs"},
+                                                                    {"hw", "hardware FLOPs"},
+                                                                    {"model", "model FLOPs"}});
   std::string name = to_lower(text);
   for (const auto& [word, convention] : kWords) {
     const std::size_t at = name.find(word);

@@ -17,12 +17,14 @@
 #include "plan/schedule_traits.hpp"
 #include "plan/stages.hpp"
 #include "sim/schedule.hpp"
+#include "studies/rows/degree_cells.hpp"
 #include "studies/rows/row_cluster.hpp"
 #include "studies/rows/row_network.hpp"
 #include "studies/rows/row_recompute.hpp"
 #include "studies/rows/row_words.hpp"
 #include "studies/rows/settings.hpp"
 #include "studies/rows/stated_adapters.hpp"
+#include "studies/rows/stated_context.hpp"
 #include "studies/rows/stated_dispatch.hpp"
 #include "studies/rows/stated_experts.hpp"
 #include "studies/rows/stated_groups.hpp"
@@ -103,17 +105,6 @@ tl::expected<std::string, std::string> schedule_of(const Measurement& row) {
       fmt::format("schedule \"{}\" is not modelled", printable(row.schedule, 60)));
 }
 
-// Whether context ranks exchange heads for sequences: "Ulysses", "cp_comm_type=a2a", "CP via
-// all-to-all". What experts exchange says nothing of it.
-bool names_exchange(std::string_view clause) {
-  constexpr auto kContext = std::to_array<std::string_view>({"cp", "context parallel", "context"});
-  constexpr auto kExchange =
-      std::to_array<std::string_view>({"a2a", "all to all", "alltoall", "all2all"});
-  constexpr auto kOthers = std::to_array<std::string_view>({"p2p", "ep", "moe", "expert"});
-  return clause.find("ulysses") != clause.npos ||
-         (has_word(clause, kContext) && has_word(clause, kExchange) && !has_word(clause, kOthers));
-}
-
 BlockPlan layout_of(const Measurement& row, const FrameworkFacts& framework) {
   BlockPlan layout;
   layout.tp = degree(row.tp);
@@ -127,6 +118,10 @@ BlockPlan layout_of(const Measurement& row, const FrameworkFacts& framework) {
   layout.offload = stated_offload(row);
   layout.context =
       exchanges_heads(row) ? plan::ContextParallel::Ulysses : plan::ContextParallel::Ring;
+  if (const int heads = ranks_of_heads(row); heads > 0) {
+    layout.context = plan::ContextParallel::Mix;
+    layout.ulysses_degree = heads;
+  }
   if (const int ranks = state_shards(row); ranks < row.dp.value_or(1) * row.cp.value_or(1)) {
     layout.shard_degree = ranks;
   }
@@ -167,12 +162,34 @@ tl::expected<DType, std::string> precision_of(const Measurement& row) {
   }
 }
 
-// Schedules of a V fold two chunks on every device, stated or not.
-int chunks_of(const Measurement& row, std::string_view schedule) {
-  constexpr auto kFolded =
-      std::to_array<std::string_view>({"zb-v", "v-half", "v-min", "v-zb", "dualpipe-v"});
-  const bool folded = is_among(schedule, kFolded);
-  return folded ? std::max(2, degree(row.vpp)) : degree(row.vpp);
+// Schedules of a V and of waves have two chunks on every device, stated or not.
+int chunks_of(const Measurement& row, const Plan& plan) {
+  const sim::Schedule& schedule = sim::find_schedule(plan.schedule, "schedule");
+  const auto allows = [&](int chunks) {
+    return schedule
+        .check({.stages = plan.pp,
+                .micro_batches = static_cast<int>(plan.num_micro_batches()),
+                .chunks = chunks})
+        .empty();
+  };
+  const int stated = schedule.traits.uses_chunks ? degree(row.vpp) : 1;
+  return stated == 1 && !allows(1) && allows(2) ? 2 : stated;
+}
+
+// Sources count slices of sequences as micro-batches, or say how many they are.
+tl::expected<int, std::string> slices_of(const Measurement& row, const Plan& plan) {
+  constexpr auto kNames = std::to_array<std::string_view>(
+      {"slices", "slices per sequence", "token slices", "sequence slices", "sequence splits",
+       "sequence split into", "sequences split into", "sequence chunks"});
+  constexpr auto kOfData = std::to_array<std::string_view>({"file", "document", "shard"});
+  const std::int64_t units = row.num_microbatches.value_or(0);
+  const std::int64_t whole = plan.num_micro_batches();
+  const std::int64_t counted = whole > 0 && units % whole == 0 ? units / whole : 0;
+  const std::int64_t slices = count_in_remarks(row, kNames, kOfData).value_or(counted);
+  if (slices == 0) {
+    return tl::unexpected(std::string("the number of slices is not stated"));
+  }
+  return static_cast<int>(std::min<std::int64_t>(slices, limits::kMaxSequence));
 }
 
 // Data-parallel ranks; the column is used only where the degrees leave no doubt.
@@ -208,11 +225,11 @@ tl::expected<Plan, std::string> assemble(const Measurement& row, const Framework
   if (!precision) {
     return tl::unexpected(precision.error());
   }
-  plan.precision = framework.tf32_products && *precision == DType::Fp32 ? DType::Tf32 : *precision;
+  const bool has_tf32 = plan.cluster.gpu.peak_of(DType::Tf32).value() > 0;
+  plan.precision =
+      *precision == DType::Fp32 && framework.tf32_products && has_tf32 ? DType::Tf32 : *precision;
   plan.sequence = spec.sequence;
   plan.pp = degree(row.pp);
-  plan.chunks =
-      sim::find_schedule(schedule, "schedule").traits.uses_chunks ? chunks_of(row, schedule) : 1;
   plan.schedule = schedule;
   plan.micro_batch = *row.micro_batch;
   const auto dp = data_parallel(row, plan);
@@ -222,18 +239,17 @@ tl::expected<Plan, std::string> assemble(const Measurement& row, const Framework
   plan.dp = *dp;
   plan.batch = row.global_batch ? *row.global_batch
                                 : *row.micro_batch * row.num_microbatches.value_or(1) * plan.dp;
+  plan.chunks = chunks_of(row, plan);
   const bool uneven = plan.num_micro_batches() % plan.pp != 0;
   if (uneven && (schedule == "interleaved" || schedule == kJoinedPasses)) {
     plan.schedule = plan.chunks > 1 ? kUnevenInterleaved : "1f1b";
   }
   if (plan::schedule_traits(plan).uses_slices) {
-    // Sources count slices of sequences as micro-batches.
-    const std::int64_t units = row.num_microbatches.value_or(0);
-    const std::int64_t whole = plan.num_micro_batches();
-    if (whole == 0 || units == 0 || units % whole != 0) {
-      return tl::unexpected(std::string("the number of slices is not stated"));
+    const auto slices = slices_of(row, plan);
+    if (!slices) {
+      return tl::unexpected(slices.error());
     }
-    plan.slices = static_cast<int>(std::min<std::int64_t>(units / whole, limits::kMaxSequence));
+    plan.slices = *slices;
   }
   plan.stage_blocks = stages_of(row, plan.network, plan.pp, plan.chunks);
   const auto recompute = stated_recompute(row, framework);
@@ -247,7 +263,7 @@ tl::expected<Plan, std::string> assemble(const Measurement& row, const Framework
   plan.blocks =
       recomputed_runs(*recompute, static_cast<int>(plan.network.chain.size()), layout, row.where);
   if (recompute->first > 0) {
-    recompute_first_layers(plan, recompute->first);
+    recompute_first_layers(plan, recompute->first, recompute->operators);
   }
   spare_experts(row, plan);
   spread_experts(row, framework, plan);
@@ -257,21 +273,6 @@ tl::expected<Plan, std::string> assemble(const Measurement& row, const Framework
 }
 
 }  // namespace
-
-// DeepSpeed's own is Ulysses (deepspeed/sequence/layer.py), as far as the heads go.
-bool exchanges_heads(const Measurement& row) {
-  constexpr auto kRings =
-      std::to_array<std::string_view>({"ring", "ringattention", "striped", "zigzag"});
-  const std::string text = asserted_with_blanks(
-      fmt::format("{}; {}; {}; {}; {}; {}", row.notes, row.overlap, row.attention_impl, row.variant,
-                  row.framework, row.sequence_detail));
-  const std::vector<std::string> clauses = asserted_clauses(text);
-  const bool said = std::ranges::any_of(clauses, [](auto& one) { return names_exchange(one); });
-  const std::int64_t ranks = row.tp.value_or(1) * row.cp.value_or(1);
-  const bool usual = row.cp.value_or(1) > 1 && mentions(row.framework, "deepspeed") &&
-                     row.heads.value_or(0) % ranks == 0;
-  return said || (usual && !has_word(text, kRings));
-}
 
 bool is_modelled_variant(const Measurement& row) {
   return row.variant == "redis" ||

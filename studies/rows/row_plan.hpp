@@ -26,9 +26,6 @@ bool is_modelled_variant(const Measurement& row);
 // kernel.
 std::vector<std::string> unread_variant(const Measurement& row);
 
-// Whether context ranks exchange heads for sequences, as Ulysses does, in place of a ring.
-bool exchanges_heads(const Measurement& row);
-
 // Whether a row says that kernels are replayed from CUDA graphs.
 bool names_graphs(const Measurement& row);
 

@@ -14,6 +14,7 @@
 #include "studies/rows/recompute_operators.hpp"
 #include "studies/rows/recomputed_layers.hpp"
 #include "studies/rows/row_words.hpp"
+#include "studies/rows/stated_gradients.hpp"
 #include "studies/rows/stated_offload.hpp"
 
 namespace orrery::studies {
@@ -27,7 +28,7 @@ using plan::Recompute;
 // first table, of May 2023 and PyTorch 1.13.1 (scripts/train/benchmarking/sweep.sh).
 bool leaves_out_last_product(const Measurement& row, const FrameworkFacts& framework) {
   return framework.stops_recomputation && !framework.gpt_dropout && row.experts.value_or(0) == 0 &&
-         !row.overlap_says("mixed_precision=PURE");
+         !has_pure_precision(row);
 }
 
 std::string whole_layer(const Measurement& row, const FrameworkFacts& framework) {
@@ -146,7 +147,9 @@ tl::expected<StatedRecompute, std::string> stated_recompute(const Measurement& r
   if (row.recompute == "full") {
     const int first = layers_of_a_stage(detail);
     const auto [share, every] = first > 0 ? LayerShare() : share_of_layers(row, detail);
-    return StatedRecompute{whole_layer(row, framework), every, first, share};
+    std::string others = operators_but_kept(detail);
+    return StatedRecompute{others.empty() ? whole_layer(row, framework) : std::move(others), every,
+                           first, share};
   }
   if (row.recompute == "selective") {
     return selective(row, framework, detail);
@@ -194,7 +197,7 @@ std::vector<std::string> unread_recompute(const Measurement& row) {
                                 first, counted(first, "layer")));
   }
   if (full && first == 0 && layers.every == 1 && !names_parts_only(detail) &&
-      !recomputed_operators(detail).empty()) {
+      operators_but_kept(detail).empty() && !recomputed_operators(detail).empty()) {
     lines.push_back(
         fmt::format("recompute full, not \"{}\" alone", printable(row.recompute_detail, 60)));
   }
@@ -280,7 +283,7 @@ void spare_experts(const Measurement& row, plan::Plan& plan) {
   plan.blocks = std::move(runs);
 }
 
-void recompute_first_layers(plan::Plan& plan, int layers) {
+void recompute_first_layers(plan::Plan& plan, int layers, const std::string& operators) {
   std::vector<BlockRun> runs;
   std::size_t position = 0;
   for (const int blocks : plan.stage_blocks) {
@@ -289,7 +292,7 @@ void recompute_first_layers(plan::Plan& plan, int layers) {
       const auto block = static_cast<std::size_t>(plan.network.chain[position]);
       BlockRun run{1, plan.layout_of(static_cast<int>(position))};
       if (plan.network.blocks[block].kind == models::BlockKind::Layer && done++ < layers) {
-        run.layout.recompute = Recompute::Full;
+        plan::set_recompute(operators, "recompute", run.layout);
       }
       add_run(run, runs);
     }

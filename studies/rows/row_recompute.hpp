@@ -15,7 +15,7 @@ namespace orrery::studies {
 struct StatedRecompute {
   std::string operators;  // of a layer that recomputes, as plans spell it: "full", "norms+qkv"
   int every = 1;          // the layers that do: all, `share` of every second, third, ...
-  int first = 0;          // so many layers of each virtual stage, fully; 0: as `every` says
+  int first = 0;          // so many layers of each virtual stage; 0: as `every` says
   int share = 1;
 };
 
@@ -35,7 +35,7 @@ std::vector<plan::BlockRun> recomputed_runs(const StatedRecompute& stated, int l
 // core/transformer/transformer_layer.py): of a row that recomputes it, the others keep theirs.
 void spare_experts(const Measurement& row, plan::Plan& plan);
 
-// The first so many layers of every virtual stage recompute fully.
-void recompute_first_layers(plan::Plan& plan, int layers);
+// The first so many layers of every virtual stage recompute operators, spelt as plans do.
+void recompute_first_layers(plan::Plan& plan, int layers, const std::string& operators = "full");
 
 }  // namespace orrery::studies

@@ -108,12 +108,16 @@ std::optional<std::string> interleaving_of(std::string_view name) {
                                         : std::nullopt;
 }
 
-// "SlimPipe", "PipeDream 2BW": a schedule of the registry, whatever stands between its words; ""
-// where there is none.
+// "SlimPipe", "PipeDream 2BW", "Zero Bubble V-Min": a schedule of the registry, whatever stands
+// between its words and with its family's name before it; "" where there is none.
 std::string registered_schedule(std::string_view text) {
+  constexpr std::string_view kFamily = "zerobubble";
   const std::string key = letters_and_digits(text);
+  const std::string own = key.starts_with(kFamily) ? key.substr(kFamily.size()) : "";
+  const bool folds = own.starts_with('v');
   for (const sim::Schedule* known : sim::schedule_table()) {
-    if (letters_and_digits(known->name) == key) {
+    const std::string name = letters_and_digits(known->name);
+    if (name == key || (folds && name == own) || (!own.empty() && name == "zb" + own)) {
       return std::string(known->name);
     }
   }
@@ -168,79 +172,84 @@ std::string_view without_overlap(std::string_view cell) {
   return cell;
 }
 
+constexpr auto kScheduleNames = std::to_array<WordMeaning>({{"interleaved1f1b", "interleaved"},
+                                                            {"interleave", "interleaved"},
+                                                            {"interleaving", "interleaved"},
+                                                            {"1f1binterleaved", "interleaved"},
+                                                            {"interleavedpipeline", "interleaved"},
+                                                            {"virtualpipeline", "interleaved"},
+                                                            {"vpp", "interleaved"},
+                                                            {"depthfirst", "interleaved"},
+                                                            {"loopeddfs", "interleaved"},
+                                                            {"dfs", "interleaved"},
+                                                            {"1f1bi", "interleaved"},
+                                                            {"1f1bint", "interleaved"},
+                                                            {"vpp1f1b", "interleaved"},
+                                                            {"1f1bvpp", "interleaved"},
+                                                            {"circular", "interleaved"},
+                                                            {"pipedreamflush", "1f1b"},
+                                                            {"oneforwardonebackward", "1f1b"},
+                                                            {"1f1bflush", "1f1b"},
+                                                            {"noninterleaving", "1f1b"},
+                                                            {"withoutinterleaving", "1f1b"},
+                                                            {"bpipe", "1f1b"},
+                                                            {"noninterleaved", "1f1b"},
+                                                            {"noninterleaved1f1b", "1f1b"},
+                                                            {"1f1bnoninterleaved", "1f1b"},
+                                                            {"sync1f1b", "1f1b"},
+                                                            {"synchronous1f1b", "1f1b"},
+                                                            {"dapple", "1f1b"},
+                                                            {"afab", "gpipe"},
+                                                            {"fthenb", "gpipe"},
+                                                            {"filldrain", "gpipe"},
+                                                            {"gpipeflush", "gpipe"},
+                                                            {"allforwardallbackward", "gpipe"},
+                                                            {"bfs", "breadth-first"},
+                                                            {"loopedbfs", "breadth-first"},
+                                                            {"zerobubble", "zb-1p"},
+                                                            {"zbvzerobubble", "zb-v"},
+                                                            {"nopipeline", "none"}});
+
+// Of one name; "" where nobody knows it.
+std::string known_schedule(std::string_view text) {
+  const std::string key = letters_and_digits(text);
+  const auto* const one = std::ranges::find(kScheduleNames, key, &WordMeaning::first);
+  return one != kScheduleNames.end() ? std::string(one->second) : registered_schedule(text);
+}
+
+// "AFAB / GPipe": two names of one schedule.
+std::string agreed_schedule(std::string_view text) {
+  std::string agreed;
+  for (const std::string_view part : split(text, '/')) {
+    const std::string name = known_schedule(trim(part));
+    if (name.empty() || (!agreed.empty() && name != agreed)) {
+      return "";
+    }
+    agreed = name;
+  }
+  return agreed;
+}
+
 }  // namespace
 
 std::string schedule_name(std::string_view cell) {
-  constexpr auto kNames = std::to_array<WordMeaning>({{"interleaved1f1b", "interleaved"},
-                                                      {"interleave", "interleaved"},
-                                                      {"interleaving", "interleaved"},
-                                                      {"1f1binterleaved", "interleaved"},
-                                                      {"interleavedpipeline", "interleaved"},
-                                                      {"virtualpipeline", "interleaved"},
-                                                      {"vpp", "interleaved"},
-                                                      {"depthfirst", "interleaved"},
-                                                      {"loopeddfs", "interleaved"},
-                                                      {"dfs", "interleaved"},
-                                                      {"1f1bi", "interleaved"},
-                                                      {"1f1bint", "interleaved"},
-                                                      {"vpp1f1b", "interleaved"},
-                                                      {"1f1bvpp", "interleaved"},
-                                                      {"circular", "interleaved"},
-                                                      {"pipedreamflush", "1f1b"},
-                                                      {"oneforwardonebackward", "1f1b"},
-                                                      {"1f1bflush", "1f1b"},
-                                                      {"noninterleaving", "1f1b"},
-                                                      {"withoutinterleaving", "1f1b"},
-                                                      {"bpipe", "1f1b"},
-                                                      {"noninterleaved", "1f1b"},
-                                                      {"noninterleaved1f1b", "1f1b"},
-                                                      {"1f1bnoninterleaved", "1f1b"},
-                                                      {"sync1f1b", "1f1b"},
-                                                      {"synchronous1f1b", "1f1b"},
-                                                      {"dapple", "1f1b"},
-                                                      {"afab", "gpipe"},
-                                                      {"fthenb", "gpipe"},
-                                                      {"filldrain", "gpipe"},
-                                                      {"gpipeflush", "gpipe"},
-                                                      {"allforwardallbackward", "gpipe"},
-                                                      {"bfs", "breadth-first"},
-                                                      {"loopedbfs", "breadth-first"},
-                                                      {"breadthfirst", "breadth-first"},
-                                                      {"zerobubble", "zb-1p"},
-                                                      {"zerobubbleh1", "zb-h1"},
-                                                      {"zerobubbleh2", "zb-h2"},
-                                                      {"zerobubble1p", "zb-1p"},
-                                                      {"zerobubble2p", "zb-2p"},
-                                                      {"zbh1", "zb-h1"},
-                                                      {"zbh2", "zb-h2"},
-                                                      {"zb1p", "zb-1p"},
-                                                      {"zb2p", "zb-2p"},
-                                                      {"zbv", "zb-v"},
-                                                      {"zbvzerobubble", "zb-v"},
-                                                      {"zerobubblev", "zb-v"},
-                                                      {"vhalf", "v-half"},
-                                                      {"vmin", "v-min"},
-                                                      {"vzb", "v-zb"},
-                                                      {"dualpipe", "dualpipe"},
-                                                      {"dualpipev", "dualpipe-v"},
-                                                      {"nopipeline", "none"}});
   cell = without_plain_words(without_class_name(without_overlap(cell)));
-  std::string name = spelling(before_remark(cell), kNames);
-  // "Zero Bubble (ZB-H1)": the bracket says which.
-  const std::string detail = letters_and_digits(cell.substr(std::min(cell.size(), cell.find('('))));
-  const auto* const one = std::find_if(kNames.begin(), kNames.end(),
-                                       [&](const auto& known) { return known.first == detail; });
-  const std::string whole = letters_and_digits(before_remark(cell));
-  if (whole == "zerobubble" && one != kNames.end()) {
-    return std::string(one->second);
+  const std::string_view name = before_remark(cell);
+  // "Zero Bubble (ZB-H1)", "PP (1F1B)": where its words leave it open, the bracket says which.
+  const std::string in_bracket = known_schedule(cell.substr(std::min(cell.size(), cell.find('('))));
+  const std::string known = known_schedule(name);
+  const bool open = known.empty() || letters_and_digits(name) == "zerobubble";
+  if (open && !in_bracket.empty()) {
+    return in_bracket;
   }
-  if (whole == "pp" || whole == "pipeline") {  // "PP (1F1B)"
-    name = one != kNames.end() ? std::string(one->second) : detail;
+  if (!known.empty()) {
+    return known;
   }
-  if (std::string registered = registered_schedule(name); !registered.empty()) {
-    return registered;
+  if (const std::optional<std::string> chunks = interleaving_of(name)) {
+    return *chunks;
   }
-  return interleaving_of(name).value_or(name);
+  const std::string agreed = agreed_schedule(name);
+  return agreed.empty() ? to_lower(name) : agreed;
 }
 
 namespace {

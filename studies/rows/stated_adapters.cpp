@@ -124,8 +124,14 @@ Targets read_targets(std::string_view text, AdapterSpec& adapters) {
     return listed.contains(product) || says(text, fmt::format("{}_proj", product));
   };
   AdapterSpec named = adapters;
-  named.qkv = says(text, "qkv") || names("q");
-  named.o = says(text, "linear_proj") || names("o");
+  // Beside the names of q_proj and its like those of NeMo, torchtune, GPT-2, GPT-NeoX and Meta.
+  constexpr auto kJoined =
+      std::to_array<std::string_view>({"linear_qkv", "qkv", "query_key_value", "c_attn", "wqkv"});
+  constexpr auto kOutput = std::to_array<std::string_view>(
+      {"linear_proj", "output_proj", "qkv, proj", "qkv and proj", "wo"});
+  const bool joined = says_any(text, kJoined);
+  named.qkv = joined || names("q");
+  named.o = has_word(text, kOutput) || names("o");
   constexpr auto kMlp = std::to_array<std::string_view>(
       {"on mlp", "on the mlp", "on mlps", "mlp only", "on attention and mlp", "on ffn"});
   constexpr auto kAttention = std::to_array<std::string_view>(
@@ -141,8 +147,8 @@ Targets read_targets(std::string_view text, AdapterSpec& adapters) {
     adapters = named;
   }
   targets.any = targets.any || says_any(text, kAll);
-  targets.alike =
-      names("q") == names("k") && names("v") == names("k") && (!names("gate") || names("up"));
+  targets.alike = (joined || (names("q") == names("k") && names("v") == names("k"))) &&
+                  (!names("gate") || names("up"));
   return targets;
 }
 
@@ -154,7 +160,7 @@ struct AdapterReading {
 
 // LoraConfig of Hugging Face's PEFT (tuners/lora/config.py: r = 8; utils/constants.py: the
 // projections to queries and values).
-void take_defaults(const Targets& targets, AdapterReading& reading) {
+void take_defaults(Targets& targets, AdapterReading& reading) {
   constexpr std::int64_t kRank = 8;
   if (reading.adapters.rank == 0) {
     reading.adapters.rank = kRank;
@@ -165,9 +171,7 @@ void take_defaults(const Targets& targets, AdapterReading& reading) {
     reading.adapters.up = false;
     reading.adapters.down = false;
     reading.notes.emplace_back("adapters (LoRA) of queries and values, PEFT's default");
-  }
-  if (!targets.any || !targets.alike) {
-    reading.notes.emplace_back("adapters (LoRA) of some of queries, keys and values as of all");
+    targets.alike = false;
   }
 }
 
@@ -190,16 +194,17 @@ AdapterReading read_adapters(const Measurement& row, const FrameworkFacts& frame
   }
   const std::int64_t stated = rank_in(text);
   reading.adapters.rank = stated > 0 ? stated : framework.adapter_rank;
-  const Targets targets = read_targets(of_adapters(text), reading.adapters);
-  const bool has_default = framework.adapter_rank > 0;
+  Targets targets = read_targets(of_adapters(text), reading.adapters);
+  targets.any = targets.any || framework.adapter_rank > 0;
   if (!row.full) {
-    take_defaults({targets.any || has_default, targets.alike}, reading);
+    take_defaults(targets, reading);
   } else if (reading.adapters.rank == 0) {
     reading.refused = "the rank of its adapters (LoRA) is not stated";
-  } else if (!targets.any && !has_default) {
+  } else if (!targets.any) {
     reading.refused = "the products that have adapters (LoRA) are not stated";
-  } else if (!targets.alike) {
-    reading.refused = "adapters (LoRA) of some of the queries, keys and values are not modelled";
+  }
+  if (!targets.alike) {
+    reading.notes.emplace_back("adapters (LoRA) of some of queries, keys and values as of all");
   }
   return reading;
 }

@@ -147,4 +147,8 @@ std::optional<bool> stated_fp32_gradients(std::string_view text) {
   return stated;
 }
 
+bool has_pure_precision(const Measurement& row) {
+  return row.overlap_says("mixed_precision=pure") || row.overlap_says("mixed_precision: pure");
+}
+
 }  // namespace orrery::studies

@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <string_view>
 
 #include "base/text.hpp"
 #include "base/words.hpp"
+#include "studies/rows/denials.hpp"
 #include "studies/rows/row_words.hpp"
 #include "studies/rows/settings.hpp"
 #include "studies/rows/stated_mesh.hpp"
@@ -35,9 +37,9 @@ std::string groups_text(const Measurement& row) {
 // A count of ranks by one of its names; 0 where none is stated.
 int count_named(std::string_view remarks, SettingNames names) {
   constexpr double kMost = 40'000;  // a product of two is a number of GPUs, too
-  constexpr auto kNoRanks =
-      std::to_array<std::string_view>({"node", "replica", "cop", "island", "rack", "pod", "%", "gb",
-                                       "gib", "mb", "mib", "b ", "way repl", "group"});
+  constexpr auto kNoRanks = std::to_array<std::string_view>(
+      {"node", "replica", "cop", "island", "rack", "pod", "%", "gb", "gib", "mb", "mib", "b ",
+       "way repl", "group", "shard group", "sharding group"});
   const double number = number_set(remarks, names, kNoRanks).value_or(0);
   return number >= 1 && number <= kMost && number == std::floor(number) ? static_cast<int>(number)
                                                                         : 0;
@@ -51,6 +53,57 @@ bool speaks_of_groups(std::string_view remarks) {
   return says_any(remarks, kNames) || (has_word(remarks, kShard) && has_word(remarks, kReplicate));
 }
 
+// What is sharded beside states.
+constexpr auto kOfOthers =
+    std::to_array<std::string_view>({"expert", "tensor", "tp", "vocab", "embedding", "dataset",
+                                     "checkpoint", "sequence", "pipeline"});
+
+// The number right before one of the nouns: "64 gpu shard groups", "8 replicas", not "tensor 8-way
+// sharding"; 0 where none is.
+int count_before(std::string_view remarks, SettingNames nouns) {
+  const std::string said = asserted(remarks);
+  for (const std::string_view noun : nouns) {
+    const std::size_t at = find_word(said, noun);
+    const std::string_view before =
+        trim(std::string_view(said).substr(0, at == said.npos ? 0 : at));
+    const std::size_t digits = before.find_last_not_of("0123456789") + 1;
+    int count = 0;
+    const auto read = std::from_chars(before.data() + digits, before.data() + before.size(), count);
+    const std::string_view in_front = trim(before.substr(0, digits));
+    const std::string_view of = in_front.substr(in_front.find_last_of(' ') + 1);
+    if (read.ec == std::errc() && count > 0 && !is_among(of, kOfOthers)) {
+      return count;
+    }
+  }
+  return 0;
+}
+
+// "Shard groups of 64" are each a shard group of 64.
+std::string in_singular(std::string_view remarks) {
+  constexpr std::string_view kSeveral = "groups of";
+  std::string text(remarks);
+  for (std::size_t at = text.find(kSeveral); at != text.npos; at = text.find(kSeveral, at)) {
+    text.replace(at, kSeveral.size(), "group of");
+  }
+  return text;
+}
+
+// "ZeRO-1 states sharded over 8 ranks", "optimizer sharded in groups of 8": of states alone.
+int ranks_of_sharding(std::string_view remarks) {
+  constexpr auto kOver = std::to_array<std::string_view>(
+      {"sharded over", "sharding over", "sharded across", "sharding across", "sharded among",
+       "sharded in group", "sharded within group"});
+  constexpr auto kStates = std::to_array<std::string_view>(
+      {"zero", "fsdp", "hsdp", "optimizer", "optimiser", "state", "param", "gradient"});
+  for (const std::string& clause : asserted_clauses(remarks)) {
+    const int ranks = count_named(clause, kOver);
+    if (ranks > 1 && says_any(clause, kStates) && !has_word(clause, kOfOthers)) {
+      return ranks;
+    }
+  }
+  return 0;
+}
+
 // torchtitan's data_parallel_shard_degree, MaxText's ici_fsdp_parallelism (each over
 // dcn_fsdp_parallelism nodes), DeepSpeed's MiCS partitions and words for them.
 int stated_ranks(std::string_view remarks) {
@@ -61,12 +114,18 @@ int stated_ranks(std::string_view remarks) {
        "fsdp size",       "fsdp degree",    "hsdp",        "hybrid zero",         "mics",
        "mics shard size", "mics group"});
   constexpr auto kBare = std::to_array<std::string_view>({"shard"});
+  constexpr auto kCounted = std::to_array<std::string_view>(
+      {"gpu shard group", "gpu shard groups", "gpu sharding groups", "gpu fsdp groups",
+       "gpu hsdp groups", "rank shard groups", "way shard", "way sharding", "way fsdp"});
   constexpr auto kInSlice = std::to_array<std::string_view>({"ici fsdp parallelism"});
   constexpr auto kSlices = std::to_array<std::string_view>({"dcn fsdp parallelism"});
   if (const int in_slice = count_named(remarks, kInSlice); in_slice > 0) {
     return in_slice * std::max(1, count_named(remarks, kSlices));
   }
-  const int ranks = count_named(remarks, kGroups);
+  const std::string each = in_singular(remarks);
+  int ranks = count_named(each, kGroups);
+  ranks = ranks == 0 ? count_before(remarks, kCounted) : ranks;
+  ranks = ranks == 0 ? ranks_of_sharding(each) : ranks;
   return ranks == 0 && speaks_of_groups(remarks) ? count_named(remarks, kBare) : ranks;
 }
 
@@ -82,8 +141,12 @@ int stated_copies(std::string_view remarks) {
       {"dp replicate", "data parallel replicate", "replicate degree",
        "num distributed optimizer instances", "dcn data parallelism"});
   constexpr auto kBare = std::to_array<std::string_view>({"replicate"});
-  const int copies = count_named(remarks, kCopies);
-  return copies == 0 && speaks_of_groups(remarks) ? count_named(remarks, kBare) : copies;
+  constexpr auto kCounted =
+      std::to_array<std::string_view>({"replicas", "way replication", "way replicate",
+                                       "shard groups", "fsdp groups", "hsdp groups"});
+  int copies = count_named(remarks, kCopies);
+  copies = copies == 0 && speaks_of_groups(remarks) ? count_named(remarks, kBare) : copies;
+  return copies == 0 && speaks_of_groups(remarks) ? count_before(remarks, kCounted) : copies;
 }
 
 // "FSDP=8, DP=32", "FSDP 64 x DP 4": both sizes, of which the product is all ranks. A number behind
@@ -150,7 +213,7 @@ int state_shards(const Measurement& row) {
   if (const int ranks = ranks_beside_stage(row); ranks > 1) {
     return ranks;
   }
-  if (const int copies = stated_copies(remarks); copies > 1 && dp % copies == 0) {
+  if (const int copies = stated_copies(remarks); copies > 1 && copies < dp && dp % copies == 0) {
     return with_context(dp / copies, row);
   }
   if (const int ranks = ranks_beside_copies(remarks, dp); ranks > 1) {

@@ -62,13 +62,13 @@ Part part_of(std::string_view word) {
   return word.starts_with("shard") ? Part::Shards : copies ? Part::Copies : Part::Unsaid;
 }
 
-// "8-way shard", "2 groups of ...".
+// "8-way shard", "2 groups of ...", "2 shard groups".
 Part part_behind(std::string_view text) {
   text = trim(text);
   if (text.starts_with("way")) {
     text = trim(text.substr(3));
   }
-  return part_of(text);
+  return text.starts_with("shard group") ? Part::Copies : part_of(text);
 }
 
 // "sharded over 8", "replicate=2"; "groups of 8" counts what is in them.

@@ -38,8 +38,8 @@ bool apply_phrases(std::string_view clause, plan::Execution& execution) {
       {"param ag", "param gather", "param broadcast", "grad/param", "overlap_param",
        "overlap-param", "fsdp", "zero-3 prefetch", "dp overlap", "/dp", "distributed optimizer"});
   constexpr auto kTensor = std::to_array<std::string_view>(
-      {"tp gemm", "tp overlap", "tp comm", "tp_comm", "tp-comm", "async tp", "tp/", "userbuffers",
-       "tensor parallel comm", "tensor-parallel comm", "tensor parallel overlap",
+      {"tp gemm", "tp overlap", "tp comm", "tp_comm", "tp-comm", "async tp", "async tensor", "tp/",
+       "userbuffers", "tensor parallel comm", "tensor-parallel comm", "tensor parallel overlap",
        "tensor-parallel overlap"});
   constexpr auto kMessages =
       std::to_array<std::string_view>({"p2p", "pp overlap", "/pp", "pp comm", "pipeline comm",
@@ -64,7 +64,8 @@ bool apply_phrases(std::string_view clause, plan::Execution& execution) {
   // Megatron's batches of messages are what overlapping ones are not (batch_p2p_comm).
   const bool of_batches = plain.find("batch p2p") != plain.npos;
   constexpr auto kLoading = std::to_array<std::string_view>({"data pipeline", "input pipeline"});
-  const bool of_others = of_context || of_batches || says_any(plain, kLoading);
+  const bool cut = !named && with_signs_as(plain, "/", ' ').find("scatter gather") != plain.npos;
+  const bool of_others = of_context || of_batches || cut || says_any(plain, kLoading);
   set(says_any(clause, kMessages) && !of_others, execution.overlap_p2p);
   execution.overlap_p2p = execution.overlap_p2p && !(of_batches && on);
   known |= of_batches;
@@ -169,7 +170,7 @@ bool apply_sharded(std::string_view said, plan::Execution& execution) {
 }
 
 // "EP A2A overlap", "overlap_moe_expert_parallel_comm=True", "1F1B A2A", "expert all-to-all
-// exposed".
+// exposed", "EP: no".
 std::optional<bool> of_exchanges(std::string_view clause) {
   constexpr auto kExchanges = std::to_array<std::string_view>(
       {"a2a", "all to all", "alltoall", "all2all", "expert parallel", "ep", "dispatch"});
@@ -177,8 +178,10 @@ std::optional<bool> of_exchanges(std::string_view clause) {
       std::to_array<std::string_view>({"overlap", "hidden", "1f1b", "exposed"});
   constexpr auto kOthers =
       std::to_array<std::string_view>({"cp", "context", "ulysses", "shared", "sequence"});
-  const std::string plain = with_blanks(clause);
-  const bool named = has_word(plain, kExchanges) && says_any(plain, kBeside);
+  const std::string plain = with_signs_as(with_blanks(clause), "=:", ' ');
+  const std::string_view last = std::string_view(plain).substr(plain.find_last_of(' ') + 1);
+  const bool answered = truth_of(last).has_value() && !is_digit(last.front());
+  const bool named = has_word(plain, kExchanges) && (says_any(plain, kBeside) || answered);
   return named && !has_word(plain, kOthers) ? std::optional(!denies_overlap(clause)) : std::nullopt;
 }
 
@@ -262,7 +265,8 @@ bool apply_reading(std::string_view clause, const Reader& reader, plan::Executio
     set_everything(*everything, reader, execution);
     return true;
   }
-  return apply_clause(clause, reader, execution);
+  return apply_clause(clause, reader, execution) ||
+         (says_hidden(clause) && apply_clause(without_means(clause), reader, execution));
 }
 
 // What notes and variant say of overlap counts before the column's own words; clauses on what else

@@ -99,6 +99,64 @@ int layers_of_end(std::string_view remarks, std::string_view name) {
   return 0;
 }
 
+// "et*3|(tt|)*29|l" with every "*n" written out; "" where it is malformed or too long.
+std::string spelt_out(std::string_view layout) {
+  constexpr std::size_t kLongest = 4096;
+  std::string text;
+  std::size_t item = 0;             // where what a "*n" repeats begins
+  std::vector<std::size_t> opened;  // brackets
+  for (std::size_t at = 0; at < layout.size(); ++at) {
+    const char c = layout[at];
+    if (c == '(') {
+      opened.push_back(text.size());
+    } else if (c == ')') {
+      if (opened.empty()) {
+        return "";
+      }
+      item = opened.back();
+      opened.pop_back();
+    } else if (c == '*') {
+      std::size_t times = 0;
+      const auto read =
+          std::from_chars(layout.data() + at + 1, layout.data() + layout.size(), times);
+      const std::string repeated = text.substr(std::min(item, text.size()));
+      if (read.ec != std::errc() || times == 0 || times * repeated.size() > kLongest) {
+        return "";
+      }
+      for (std::size_t time = 1; time < times; ++time) {
+        text += repeated;
+      }
+      at = static_cast<std::size_t>(read.ptr - layout.data()) - 1;
+    } else {
+      item = text.size();
+      text += c;
+    }
+  }
+  return text.size() > kLongest || !opened.empty() ? "" : text;
+}
+
+// Megatron-Core's --pipeline-model-parallel-layout: E(mbedding), t(ransformer layers), L(oss) and
+// m (prediction of a second token, which plans leave out) of every virtual stage.
+std::vector<int> drawn_stages(std::string_view remarks, int count) {
+  const std::string plain = with_signs_as(remarks, ",;=:\"'`", ' ');
+  for (const std::string_view word : split(plain, ' ')) {
+    if (!word.starts_with('e') || word.find('|') == word.npos ||
+        word.find_first_not_of("etml|()*0123456789") != word.npos) {
+      continue;
+    }
+    const std::string layout = spelt_out(word);
+    std::vector<int> stages;
+    for (const std::string_view stage : split(layout, '|')) {
+      const auto second = std::ranges::count(stage, 'm');
+      stages.push_back(static_cast<int>(static_cast<std::ptrdiff_t>(stage.size()) - second));
+    }
+    if (static_cast<int>(stages.size()) == count && std::ranges::count(stages, 0) == 0) {
+      return stages;
+    }
+  }
+  return {};
+}
+
 // Layers of each device: as listed, or of first and last one with the others alike (Megatron-Core's
 // num_layers_in_first_pipeline_stage, decoder_first_pipeline_num_layers before).
 std::vector<int> layers_of_devices(const Measurement& row, int layers, int stages) {
@@ -139,7 +197,8 @@ Slots stated_slots(const Measurement& row) {
       {"one slot each", "hold one layer fewer", "hold one fewer layer", "hold one layer less",
        "holds one layer fewer", "hold one less layer", "have one less layer",
        "have one fewer layer", "have one layer less", "have one layer fewer", "one layer less",
-       "one layer fewer", "one fewer layer", "one less layer", "count as a layer each"});
+       "one layer fewer", "one fewer layer", "one less layer", "count as a layer each",
+       "one layer slot each", "one layer each"});
   const std::string remarks = remarks_on_stages(row);
   constexpr auto kWhat = std::to_array<std::string_view>({"stage", "slot", "embedding"});
   const std::vector<std::string> clauses = asserted_clauses(remarks);
@@ -192,7 +251,7 @@ std::vector<int> stated_stages(const Measurement& row, const Pipeline& pipeline)
   const int layers = pipeline.blocks - 2;
   const std::string remarks = remarks_on_stages(row);
   for (const std::vector<int>& stages :
-       {listed_layers(remarks, count),
+       {drawn_stages(remarks, count), listed_layers(remarks, count),
         in_chunks(listed_layers(remarks, pipeline.stages), pipeline.chunks),
         in_chunks(layers_of_devices(row, layers, pipeline.stages), pipeline.chunks)}) {
     if (std::vector<int> whole = with_ends(stages, pipeline.blocks); !whole.empty()) {

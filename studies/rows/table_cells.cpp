@@ -293,6 +293,10 @@ std::optional<bool> Cells::flag(std::string_view column, FlagWords words) const 
   if (word.ends_with(')')) {
     word = before_remark(word);  // "on (TP)"
   }
+  const std::string_view first = std::string_view(word).substr(0, word.find_first_of(" ,;:"));
+  if (first.size() > 1 && (is_one_of(first, kYes) || is_one_of(first, kNo))) {
+    word = first;  // "enabled with TP"
+  }
   if (is_one_of(word, kYes) || is_one_of(word, words.yes)) {
     return true;
   }

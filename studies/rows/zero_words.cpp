@@ -147,7 +147,8 @@ Stage stage_of_zero(std::string_view cell) {
   const std::string_view words = before_remark(cell);
   std::string key = key_of(words);
   if (const std::string_view bracket = cell.substr(std::min(cell.size(), cell.find('(')));
-      key == "none" && !letters_and_digits(bracket).empty()) {  // "None (DDP)"
+      (key == "none" || truth_of(key) == true) &&
+      !letters_and_digits(bracket).empty()) {  // "None (DDP)", "yes (dist. opt.)"
     key = letters_and_digits(bracket);
   }
   if (const Stage stage = numbered_in(key)) {
@@ -165,6 +166,9 @@ Stage stage_of_zero(std::string_view cell) {
   }
   if (const Stage stage = stage_of_parts(words)) {
     return stage;
+  }
+  if (with_blanks(words).starts_with("no ")) {  // "no ZeRO"
+    return 0;
   }
   return key == "zero" && cell.find("++") != cell.npos ? Stage(3) : std::nullopt;
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <mutex>
 
 #include "base/bytes.hpp"
@@ -11,8 +12,10 @@
 #include "base/limits.hpp"
 #include "base/parallel.hpp"
 #include "base/quantity_text.hpp"
+#include "base/worker_crew.hpp"
 #include "plan/document/plan_text.hpp"
 #include "search/tree/checkpoint.hpp"
+#include "search/tree/kept_costs.hpp"
 #include "search/tree/search.hpp"
 #include "studies/sweeps/member_errors.hpp"
 #include "studies/sweeps/sweep.hpp"
@@ -49,16 +52,21 @@ search::Problem problem_at(const Sweep& sweep, const std::vector<std::string>& v
 struct PointInputs {
   std::string all;     // a hash of what the search and its price follow from
   std::string search;  // without what decides no plan: the price, and where values came from
+  std::string costs;   // without what no cost of a block depends on: memory and batch, too
 };
 
 PointInputs inputs_of(const plan::Plan& base, const search::Constraints& constraints) {
   std::string shared;
+  std::string costs = fmt::format("{} {} ", base.sequence, to_text(base.precision));
   std::uint64_t of_cluster = 0;
   for (const search::InputHash& input : search::plan_hashes(base)) {
     if (input.name == "cluster") {
       of_cluster = input.hash;
-    } else {
-      shared += fmt::format("{:016x}", input.hash);
+      continue;
+    }
+    shared += fmt::format("{:016x}", input.hash);
+    if (input.name != "workload" && input.name != "memory reserve") {
+      costs += fmt::format("{:016x}", input.hash);
     }
   }
   for (const auto& schedule : constraints.documents()) {
@@ -66,11 +74,17 @@ PointInputs inputs_of(const plan::Plan& base, const search::Constraints& constra
   }
   Json cluster = base.cluster.document;
   cluster.set("overrides", Json());
-  if (Json* gpu = cluster.find("gpu"); gpu != nullptr && gpu->is_object()) {
+  Json* gpu = cluster.find("gpu");
+  const bool stated = gpu != nullptr && gpu->is_object();
+  if (stated) {
     gpu->set("price", Json());
   }
-  return {fmt::format("{:016x}", hash_of(fmt::format("{}{:016x}", shared, of_cluster))),
-          shared + cluster.dump(-1)};
+  const std::string searched = shared + cluster.dump(-1);
+  if (stated) {
+    gpu->set("memory", Json());
+  }
+  return {fmt::format("{:016x}", hash_of(fmt::format("{}{:016x}", shared, of_cluster))), searched,
+          costs + cluster.dump(-1)};
 }
 
 SweepPoint result_of(const search::Outcome& outcome) {
@@ -111,6 +125,7 @@ struct Shared {
     double usd_per_hour = 0;
   };
   plan::Plan base;
+  std::string costs;  // as of PointInputs
   std::vector<Point> points;
 };
 
@@ -130,15 +145,38 @@ std::vector<Shared> share(const Sweep& sweep, std::vector<SweepPoint>& points) {
       const double usd_per_hour = price * base.cluster.num_gpus();
       const auto [entry, added] = known.try_emplace(std::move(inputs.search), groups.size());
       if (added) {
-        groups.push_back({std::move(base), {}});
+        groups.push_back({std::move(base), std::move(inputs.costs), {}});
       }
       groups[entry->second].points.push_back({i, std::move(inputs.all), usd_per_hour});
     } catch (const Error& error) {
       points[i] = failed(error);
     }
   }
+  // Side by side: a thread then takes one after the other.
+  std::stable_sort(groups.begin(), groups.end(),
+                   [](const Shared& a, const Shared& b) { return a.costs < b.costs; });
   return groups;
 }
+
+// What a thread keeps from one search for the next with the same costs.
+class Costs {
+ public:
+  search::KeptCosts* of(const Shared& group) {
+    if (group.costs != costs_ || ++searches_ == kMostSearches) {
+      kept_.emplace();
+      costs_ = group.costs;
+      searches_ = 0;
+    }
+    return &*kept_;
+  }
+
+ private:
+  static constexpr int kMostSearches = 16;  // of other batches, which add costs of their own
+
+  std::string costs_;
+  int searches_ = 0;
+  std::optional<search::KeptCosts> kept_;
+};
 
 }  // namespace
 
@@ -156,14 +194,19 @@ void run_sweep(const Sweep& sweep, std::vector<SweepPoint>& points, int jobs,
   options.jobs = 1;
   options.time_limit = sweep.time_limit;
   options.top = 0;
-  parallel_for(groups.size(), jobs, [&](std::size_t index) {
+  options.interval_draws = 0;  // points have none
+  WorkerCrew<Costs> crew(thread_count(jobs),
+                         [](const Costs*) { return std::make_unique<Costs>(); });
+  crew.for_each(groups.size(), [&](Costs& costs, std::size_t index) {
     const Shared& group = groups[index];
     if (interrupted()) {
       return;
     }
     SweepPoint point;
     try {
-      const search::Outcome outcome = search::search(group.base, options);
+      search::Options own = options;
+      own.kept_costs = costs.of(group);
+      const search::Outcome outcome = search::search(group.base, own);
       if (outcome.interrupted) {
         return;
       }

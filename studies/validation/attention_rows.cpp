@@ -48,7 +48,18 @@ KernelPoint attention_point(std::string kind, const AttentionShape& shape,
           shape.dtype,
           std::move(predict),
           measured,
-          false};
+          false,
+          calibrate::AttentionSample{.batch = shape.batch,
+                                     .heads = shape.heads,
+                                     .kv_heads = shape.kv_heads,
+                                     .q_len = shape.q_len,
+                                     .kv_len = shape.kv_len,
+                                     .head_dim = shape.head_dim,
+                                     .value_head_dim = shape.value_head_dim,
+                                     .causal = shape.causal,
+                                     .window = shape.window,
+                                     .dtype = shape.dtype},
+          plan::CostClass::Attention};
 }
 
 tl::unexpected<std::string> not_modelled(std::string_view impl) {

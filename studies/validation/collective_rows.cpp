@@ -13,6 +13,7 @@
 #include "base/words.hpp"
 #include "calibrate/collective_row.hpp"
 #include "calibrate/fit/collective_logs.hpp"
+#include "calibrate/fit/own_collectives.hpp"
 #include "calibrate/gpu_names.hpp"
 #include "calibrate/reading_builder.hpp"
 #include "costmodel/collective_model.hpp"
@@ -73,6 +74,7 @@ struct Run {
 struct System {
   topologies::Cluster cluster;
   CollectiveModel model;
+  costmodel::Spreads spreads;
   GroupShape group;
   calibrate::LaunchMode launch = calibrate::LaunchMode::Unknown;
   std::string assumed;  // of the network; empty where the log states it
@@ -129,7 +131,11 @@ tl::expected<System, std::string> system_of(const Setup& setup, const std::strin
   const auto profile = costmodel::load_profile("", found->cluster.gpu);
   const CollectiveModel model(found->cluster, profile, facts.nccl);
   const bool open = found->group.nodes > 1 && facts.interconnect.empty();
-  return System{found->cluster, model, found->group, facts.launch,
+  return System{found->cluster,
+                model,
+                profile.spread,
+                found->group,
+                facts.launch,
                 open ? fmt::format("network of {}", found->cluster.node.name) : std::string()};
 }
 
@@ -182,8 +188,17 @@ RowResult predict_row(const CsvTable& table, std::size_t index, const std::strin
     if (!system->assumed.empty()) {
       result.assumed.push_back(system->assumed);
     }
-    result.predicted = time_of(*system, kind, Bytes(static_cast<double>(bytes))).value();
-    result.measured = microseconds(cells, "time_us").value();
+    const Seconds predicted = time_of(*system, kind, Bytes(static_cast<double>(bytes)));
+    const Seconds measured = microseconds(cells, "time_us");
+    if (const std::string why = calibrate::implausible_time(
+            {kind, Bytes(static_cast<double>(bytes)), system->group.ranks}, measured, predicted);
+        !why.empty()) {
+      result.skipped_because = fmt::format("{}:{}: {}", table.name(), table.line(index), why);
+      return result;
+    }
+    result.predicted = predicted.value();
+    set_interval(predicted, system->spreads, plan::class_of(kind, system->group), result);
+    result.measured = measured.value();
   }
   return result;
 }

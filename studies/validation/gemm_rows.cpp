@@ -42,6 +42,14 @@ KernelPoint gemm_point(std::string kind, const GemmShape& shape, Seconds measure
     point.subject += fmt::format(", {} groups", shape.groups);
   }
   point.dtype = shape.dtype;
+  point.shape = calibrate::GemmSample{.m = shape.m,
+                                      .n = shape.n,
+                                      .k = shape.k,
+                                      .groups = shape.groups,
+                                      .dtype = shape.dtype,
+                                      .output = unquantised(shape.dtype)};
+  point.cost_class =
+      shape.groups > 1 && !shape.batched ? plan::CostClass::GroupedGemm : plan::CostClass::Gemm;
   point.predict = [shape, &device] { return device.gemm(shape); };
   point.measured = measured;
   point.large = std::min({shape.m, shape.n, shape.k}) >= kLargeGemm;

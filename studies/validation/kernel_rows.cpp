@@ -14,6 +14,9 @@
 #include "base/parallel.hpp"
 #include "base/text.hpp"
 #include "base/words.hpp"
+#include "calibrate/ceilings.hpp"
+#include "calibrate/reading_builder.hpp"
+#include "plan/simulation/interval.hpp"
 #include "studies/rows/row_cluster.hpp"
 #include "studies/validation/kernel_cells.hpp"
 #include "studies/validation/kernel_rates.hpp"
@@ -87,6 +90,16 @@ std::string what_is_unmeasured(const Cells& cells, const KernelTable& kind) {
   return "";
 }
 
+// With file and line, as a fit refuses it; "" where nothing is wrong.
+std::string implausible_time(const Cells& cells, const KernelPoint& point,
+                             const topologies::Gpu& gpu) {
+  const std::string why = calibrate::implausible_time(
+      {.shape = point.shape, .time = calibrate::single_timing(point.measured)}, gpu);
+  return why.empty()
+             ? ""
+             : fmt::format("{}:{}: {}", cells.table().name(), cells.table().line(cells.row()), why);
+}
+
 void compare(const Cells& cells, const KernelTable& kind, const Device& models, RowResult& result) {
   const DeviceModel& device = models.burst;
   if (std::string open = what_is_unmeasured(cells, kind); !open.empty()) {
@@ -102,7 +115,9 @@ void compare(const Cells& cells, const KernelTable& kind, const Device& models, 
     result.skipped_because = point.error();
     return;
   }
-  if (std::string wrong = contradicted_time(cells); !wrong.empty()) {
+  std::string wrong = contradicted_time(cells);
+  wrong = wrong.empty() ? implausible_time(cells, *point, device.gpu()) : wrong;
+  if (!wrong.empty()) {
     result.skipped_because = std::move(wrong);
     return;
   }
@@ -117,7 +132,10 @@ void compare(const Cells& cells, const KernelTable& kind, const Device& models, 
   result.subject = fmt::format("{} on {}: {}", point->kind, device.gpu().name, point->subject);
   result.measured = point->measured.value();
   try {
-    result.predicted = point->predict().value();
+    const Seconds predicted = point->predict();
+    result.predicted = predicted.value();
+    set_interval(predicted, plan::spreads_of(device.profile(), point->dtype), point->cost_class,
+                 result);
   } catch (const Error& error) {
     result.skipped_because = error.what();
   }

@@ -8,6 +8,7 @@
 
 #include "base/limits.hpp"
 #include "base/text.hpp"
+#include "calibrate/shapes.hpp"
 #include "studies/validation/attention_rows.hpp"
 #include "studies/validation/gemm_rows.hpp"
 #include "studies/validation/kernel_cells.hpp"
@@ -40,7 +41,8 @@ Point cast(const Cells& cells, const DeviceModel& device) {
                      DType::Bf16,
                      [elements, scale, &device] { return device.cast(elements, scale); },
                      microseconds(cells, "time_us"),
-                     false};
+                     false,
+                     streamed_bytes(calibrate::rated_cast_bytes(op) * elements)};
 }
 
 // Adam over fp16 parameters with fp32 gradients, master copy and moments: 30 bytes a parameter.
@@ -51,7 +53,8 @@ Point optimizer_step(const Cells& cells, const DeviceModel& device) {
                      DType::Fp16,
                      streamed(device, Bytes(parameters * 30.0), MemoryKernel::Optimizer),
                      Seconds(cells.positive("optimizer_ms") / 1e3),
-                     false};
+                     false,
+                     streamed_bytes(parameters * 30.0)};
 }
 
 // A gigabyte read and written, at the rate of the table.
@@ -62,7 +65,8 @@ Point stream_copy(const Cells& cells, const DeviceModel& device) {
                      DType::Fp32,
                      streamed(device, bytes, MemoryKernel::Copy),
                      Seconds(bytes.value() / (cells.positive("scale_GBps") * 1e9)),
-                     false};
+                     false,
+                     streamed_bytes(bytes.value())};
 }
 
 // Experts run below what power allows, at any duration; attention as training calls it is another

@@ -11,7 +11,9 @@
 #include <vector>
 
 #include "base/csv.hpp"
+#include "calibrate/sample_shapes.hpp"
 #include "costmodel/device_model.hpp"
+#include "plan/block/kernels.hpp"
 #include "studies/rows/table_cells.hpp"
 
 namespace orrery::studies {
@@ -22,8 +24,15 @@ struct KernelPoint {
   DType dtype = DType::Bf16;
   std::function<Seconds()> predict;  // Error where the GPU cannot run it
   Seconds measured;
-  bool large = false;  // a GEMM with m, n, k >= 1024
+  bool large = false;                                         // a GEMM with m, n, k >= 1024
+  calibrate::Shape shape;                                     // of what a GPU's peaks bound
+  plan::CostClass cost_class = plan::CostClass::MemoryBound;  // whose errors it shares
 };
+
+// A kernel that moves so much in all.
+inline calibrate::Shape streamed_bytes(double bytes) {
+  return calibrate::MemorySample{.bytes_read = static_cast<std::int64_t>(bytes)};
+}
 
 // Or why the row cannot be compared; a malformed cell is an Error.
 using PointOf = tl::expected<KernelPoint, std::string> (*)(const Cells&,

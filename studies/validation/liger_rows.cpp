@@ -82,7 +82,8 @@ tl::expected<KernelPoint, std::string> liger_point(const Cells& cells,
                device.memory_bound(bytes, kernel) + read_again(again, device, kernel);
       },
       Seconds(cells.positive("time_us_p50") / 1e6),
-      false};
+      false,
+      *sample};
 }
 
 }  // namespace orrery::studies

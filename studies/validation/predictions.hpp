@@ -7,10 +7,17 @@
 #include <vector>
 
 #include "base/csv.hpp"
+#include "base/units.hpp"
+#include "costmodel/profile.hpp"
+#include "plan/block/kernels.hpp"
 #include "studies/rows/measurement.hpp"
 #include "studies/validation/validation.hpp"
 
 namespace orrery::studies {
+
+// The 80 % interval of a kernel or collective, as the intervals of iterations draw its errors.
+void set_interval(Seconds predicted, const costmodel::Spreads& spreads, plan::CostClass kind,
+                  RowResult& result);
 
 // One row on the calling thread; what cannot be simulated says why in `skipped_because`.
 RowResult predict_training_row(const Measurement& row, int interval_draws);

@@ -33,6 +33,21 @@ double weight_of(const RowResult& row, const Counts& counts) {
   return 1.0 / (counts.rows.at({row.source, row.config_id}) * counts.configs.at(row.source));
 }
 
+std::optional<double> coverage(const std::vector<RowResult>& rows, const Filter& filter) {
+  const Filter with_interval = [&](const RowResult& r) { return filter(r) && r.low && r.high; };
+  const Counts counts = count(rows, with_interval);
+  double inside = 0;
+  double total = 0;
+  for (const RowResult& row : rows) {
+    if (row.simulated() && with_interval(row)) {
+      const double weight = weight_of(row, counts);
+      inside += *row.low <= row.measured && row.measured <= *row.high ? weight : 0.0;
+      total += weight;
+    }
+  }
+  return total > 0 ? std::optional(inside / total) : std::nullopt;
+}
+
 ErrorSummary summarise_rows(const std::vector<RowResult>& rows, const Filter& filter) {
   ErrorSummary summary;
   const Counts counts = count(rows, filter);
@@ -60,6 +75,7 @@ ErrorSummary summarise_rows(const std::vector<RowResult>& rows, const Filter& fi
     summary.p90 = weighted_quantile(sizes, 0.9);
     summary.mean = weighted / total;
     summary.bias = weighted_quantile(errors, 0.5);
+    summary.coverage80 = coverage(rows, filter);
   }
   return summary;
 }
@@ -71,26 +87,8 @@ TimeAndMemory summarise_both(const std::vector<RowResult>& rows, const Filter& f
   return both;
 }
 
-std::optional<double> coverage(const std::vector<RowResult>& rows, const Filter& filter) {
-  const Filter with_interval = [&](const RowResult& r) {
-    return filter(r) && !r.memory && r.low && r.high;
-  };
-  const Counts counts = count(rows, with_interval);
-  double inside = 0;
-  double total = 0;
-  for (const RowResult& row : rows) {
-    if (row.simulated() && with_interval(row)) {
-      const double weight = weight_of(row, counts);
-      inside += *row.low <= row.measured && row.measured <= *row.high ? weight : 0.0;
-      total += weight;
-    }
-  }
-  return total > 0 ? std::optional(inside / total) : std::nullopt;
-}
-
 Judgement judge(const std::vector<RowResult>& rows, const Filter& filter) {
-  Judgement judgement{summarise_both(rows, filter), {}, {}, {}, {}};
-  judgement.coverage80 = coverage(rows, filter);
+  Judgement judgement{summarise_both(rows, filter), {}, {}, {}};
   std::vector<const RowResult*> chosen;
   for (const RowResult& row : rows) {
     if (filter(row)) {

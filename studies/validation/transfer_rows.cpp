@@ -22,9 +22,10 @@ using TransferPoint = tl::expected<KernelPoint, std::string>;
 constexpr double kLeastCopy = 1 << 20;
 
 KernelPoint transfer(std::string_view kind, Bytes bytes, double rate,
-                     std::function<Seconds()> predict) {
+                     std::function<Seconds()> predict, calibrate::Shape shape) {
   return {std::string(kind),  fmt::format("{:.4g} bytes", bytes.value()), DType::Fp32,
-          std::move(predict), Seconds(bytes.value() / (rate * 1e9)),      false};
+          std::move(predict), Seconds(bytes.value() / (rate * 1e9)),      false,
+          std::move(shape)};
 }
 
 std::function<Seconds()> streamed(const DeviceModel& device, Bytes bytes) {
@@ -68,7 +69,8 @@ TransferPoint host_copy_point(const Cells& cells, const DeviceModel& device) {
     return tl::unexpected(link.error());
   }
   const auto predict = [bytes, link = *link, &device] { return device.host_copy(bytes, link); };
-  return transfer("host-copy", bytes, cells.positive("GBps"), predict);
+  return transfer("host-copy", bytes, cells.positive("GBps"), predict,
+                  calibrate::HostCopySample{.bytes = static_cast<std::int64_t>(bytes.value())});
 }
 
 TransferPoint stream_point(const Cells& cells, const DeviceModel& device) {
@@ -78,7 +80,8 @@ TransferPoint stream_point(const Cells& cells, const DeviceModel& device) {
     return tl::unexpected(fmt::format("kernel \"{}\" is not modelled", printable(op, 40)));
   }
   const Bytes bytes(arrays * cells.positive("bytes"));
-  return transfer("stream", bytes, cells.positive("GBps"), streamed(device, bytes));
+  return transfer("stream", bytes, cells.positive("GBps"), streamed(device, bytes),
+                  streamed_bytes(bytes.value()));
 }
 
 // Of a set of eight times the cache next to nothing stays (AMD's caches still serve a fifth of one
@@ -89,7 +92,8 @@ TransferPoint read_point(const Cells& cells, const DeviceModel& device) {
   if (bytes.value() < kCaches * static_cast<double>(device.gpu().l2_cache.value())) {
     return tl::unexpected(std::string("reads from the cache are not modelled"));
   }
-  return transfer("read", bytes, cells.positive("GBps"), streamed(device, bytes));
+  return transfer("read", bytes, cells.positive("GBps"), streamed(device, bytes),
+                  streamed_bytes(bytes.value()));
 }
 
 }  // namespace orrery::studies

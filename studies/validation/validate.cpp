@@ -2,6 +2,7 @@
 #include <iterator>
 
 #include "base/error.hpp"
+#include "plan/simulation/interval.hpp"
 #include "studies/rows/table_cells.hpp"
 #include "studies/validation/predictions.hpp"
 #include "studies/validation/validation.hpp"
@@ -29,6 +30,13 @@ std::vector<RowResult> predict(const CsvTable& table, const std::string& source,
 }
 
 }  // namespace
+
+void set_interval(Seconds predicted, const costmodel::Spreads& spreads, plan::CostClass kind,
+                  RowResult& result) {
+  const plan::TimeInterval interval = plan::interval_of(spreads, kind, predicted);
+  result.low = interval.low.value();
+  result.high = interval.high.value();
+}
 
 Validation validate_files(const std::vector<std::string>& paths, const ValidateOptions& options) {
   std::vector<CsvTable> tables;  // all are read before any takes time

@@ -47,7 +47,8 @@ struct ErrorSummary {
   std::optional<double> median;
   std::optional<double> p90;
   std::optional<double> mean;
-  std::optional<double> bias;  // median of the signed error
+  std::optional<double> bias;        // median of the signed error
+  std::optional<double> coverage80;  // share of times inside their interval, weighted as errors are
   std::size_t simulated = 0;
   std::size_t skipped = 0;
 };
@@ -69,7 +70,6 @@ struct Ranking {
 
 // All that is said of a set of rows.
 struct Judgement : TimeAndMemory {
-  std::optional<double> coverage80;  // share of times inside their interval, weighted as errors are
   Ranking ranking;
   ErrorSummary ratio;     // of ratios between two runs of one network: their count in `simulated`
   ErrorSummary baseline;  // one constant FLOP/s per GPU type, fitted to these very rows

@@ -28,7 +28,7 @@ Json judgement_json(const Judgement& judgement) {
   Json json = Json::object();
   json.set("time", summary_json(judgement.time));
   json.set("memory", summary_json(judgement.memory));
-  json.set("coverage80", number_or_null(judgement.coverage80));
+  json.set("coverage80", number_or_null(judgement.time.coverage80));
   const Ranking& ranking = judgement.ranking;
   json.set("kendall_tau", number_or_null(ranking.tau));
   json.set("kendall_tau_median", number_or_null(ranking.tau_median));
@@ -81,6 +81,7 @@ Json to_json(const Validation& validation) {
   for (const auto& [name, summary] : validation.groups) {
     Json entry = Json::object();
     entry.set("time", summary_json(summary));
+    entry.set("coverage80", number_or_null(summary.coverage80));
     groups.set(name, std::move(entry));
   }
   json.set("groups", std::move(groups));

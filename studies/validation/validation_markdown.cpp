@@ -12,9 +12,10 @@ bool is_used(const ErrorSummary& summary) { return summary.simulated + summary.s
 void add_errors(std::string& text, const std::string& name, const std::string& quantity,
                 const ErrorSummary& summary) {
   if (is_used(summary)) {
-    text += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} |\n", name, quantity,
+    text += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} | {} |\n", name, quantity,
                         percent(summary.median), percent(summary.p90), percent(summary.mean),
-                        percent(summary.bias), summary.simulated, summary.skipped);
+                        percent(summary.bias), percent(summary.coverage80), summary.simulated,
+                        summary.skipped);
   }
 }
 
@@ -24,15 +25,15 @@ void add_both(std::string& text, const std::string& name, const TimeAndMemory& b
 }
 
 void add_judgement(std::string& text, const std::string& name, const Judgement& judgement) {
-  if (!judgement.coverage80 && judgement.baseline.simulated == 0) {
+  if (judgement.baseline.simulated == 0) {
     return;
   }
   const Ranking& ranking = judgement.ranking;
-  text += fmt::format(
-      "| {} | {} | {} | {} | {} | {} | {} | {} |\n", name, percent(judgement.coverage80),
-      ranking.tau ? fmt::format("{:.2f}", *ranking.tau) : "-", percent(ranking.regret_median),
-      percent(ranking.regret_worst), percent(judgement.ratio.median), percent(judgement.time.mean),
-      percent(judgement.baseline.mean));
+  text += fmt::format("| {} | {} | {} | {} | {} | {} | {} |\n", name,
+                      ranking.tau ? fmt::format("{:.2f}", *ranking.tau) : "-",
+                      percent(ranking.regret_median), percent(ranking.regret_worst),
+                      percent(judgement.ratio.median), percent(judgement.time.mean),
+                      percent(judgement.baseline.mean));
 }
 
 using Adder = void (*)(std::string&, const std::string&, const Judgement&);
@@ -50,8 +51,8 @@ void add_all(std::string& text, const Validation& validation, Adder add) {
 
 std::string to_markdown(const Validation& validation) {
   std::string errors =
-      "| rows | of | median | p90 | mean | bias | simulated | skipped |\n"
-      "|---|---|---|---|---|---|---|---|\n";
+      "| rows | of | median | p90 | mean | bias | in interval | simulated | skipped |\n"
+      "|---|---|---|---|---|---|---|---|---|\n";
   add_all(errors, validation, [](std::string& text, const std::string& name, const Judgement& all) {
     add_both(text, name, all);
   });
@@ -60,8 +61,8 @@ std::string to_markdown(const Validation& validation) {
   }
   add_errors(errors, "below 1 KiB", "time", validation.small_messages);
   std::string judged =
-      "\n| training runs | in interval | tau | regret | worst | ratio error | mean error | "
-      "baseline |\n|---|---|---|---|---|---|---|---|\n";
+      "\n| training runs | tau | regret | worst | ratio error | mean error | "
+      "baseline |\n|---|---|---|---|---|---|---|\n";
   const std::size_t header = judged.size();
   add_all(judged, validation, add_judgement);
   return judged.size() > header ? errors + judged : errors;

@@ -27,6 +27,7 @@ std::vector<std::string> cells_of(std::string name, std::string kind, const Erro
           percent(summary.p90),
           percent(summary.mean),
           percent(summary.bias),
+          percent(summary.coverage80),
           std::to_string(summary.simulated),
           std::to_string(summary.skipped)};
 }
@@ -50,6 +51,7 @@ std::string accuracy_table(const Validation& validation) {
                    {"p90", Align::Right},
                    {"mean", Align::Right},
                    {"bias", Align::Right},
+                   {"in interval", Align::Right},
                    {"simulated", Align::Right},
                    {"skipped", Align::Right}});
   for (const auto& [name, source] : validation.sources) {
@@ -76,7 +78,7 @@ std::string number(const std::optional<double>& value) {
 }
 
 bool says_more(const Judgement& judgement) {
-  return judgement.coverage80 || judgement.ranking.groups > 0 || judgement.ratio.simulated > 0 ||
+  return judgement.ranking.groups > 0 || judgement.ratio.simulated > 0 ||
          judgement.baseline.simulated > 0;
 }
 
@@ -85,15 +87,14 @@ void add_judgement(TextTable& table, const std::string& name, const Judgement& j
     return;
   }
   const Ranking& ranking = judgement.ranking;
-  table.add_row({name, percent(judgement.coverage80), number(ranking.tau),
-                 percent(ranking.regret_median), percent(ranking.regret_worst),
-                 std::to_string(ranking.groups), percent(judgement.ratio.median),
-                 percent(judgement.time.mean), percent(judgement.baseline.mean)});
+  table.add_row({name, number(ranking.tau), percent(ranking.regret_median),
+                 percent(ranking.regret_worst), std::to_string(ranking.groups),
+                 percent(judgement.ratio.median), percent(judgement.time.mean),
+                 percent(judgement.baseline.mean)});
 }
 
 std::string judgement_table(const Validation& validation) {
   TextTable table({{"training runs", Align::Left},
-                   {"in interval", Align::Right},
                    {"tau", Align::Right},
                    {"regret", Align::Right},
                    {"worst", Align::Right},

@@ -3,18 +3,23 @@
 . "$(dirname "$0")/lib.sh"
 
 llama() { rejects "$1" "$2" plan llama3-70b hgx-h100:8 --batch 512 --fix "$3"; }
-llama 2 'tp x pp = 8 x 5 = 40 does not divide the 64 GPUs' tp=8,pp=5
+llama 2 'tp x pp = 8 x 5 = 40 does not divide the 64 GPUs of hgx-h100:8 (pp = 4 would)' tp=8,pp=5
 llama 2 'tp x cp x dp x pp = 8 x 1 x 2 x 2 = 32, but hgx-h100:8 has 64 GPUs' tp=8,pp=2,dp=2,cp=1
-llama 2 'tp = 3 does not divide the 64 GPUs' tp=3
+llama 2 'tp = 3 does not divide the 64 GPUs of hgx-h100:8 (tp = 2 would)' tp=3
 expect 0 plan gpt3-125m hgx-h100:1 --batch 8 --fix pp=4,chunks=2,stages=even,schedule=interleaved -q -o uneven.json
 grep -q '"chunks": 2' uneven.json || fail 'chunks that do not divide the layers cannot be fixed'
 llama 2 'has no experts' ep=2
-llama 2 'does not divide the batch 512' micro_batch=7
+llama 2 'does not divide the batch 512 (micro_batch = 8 would)' micro_batch=7
+llama 2 '(tp = 2, pp = 4 would)' tp=3,pp=5
+llama 2 'dp x micro_batch = 8 x 96 = 768 does not divide the batch 512 (micro_batch = 64 would)' dp=8,micro_batch=96
+llama 2 'pp x chunks = 16 x 6 = 96 stages, but llama3-70b has 80 layers (at most 80 in all)' pp=16,chunks=6
 rejects 2 'but gpt3-125m has 12 layers' plan gpt3-125m hgx-h100:8 --batch 64 --fix pp=16
 # Degrees that follow from others are worked out.
-rejects 2 'tp x cp x pp = 1 x 1 x 1 = 1 on 8 GPUs leaves dp = 8 and each replica 1 sequence of the batch 8, which micro_batch = 8 does not divide' \
+rejects 2 'tp x cp x pp = 1 x 1 x 1 = 1 on 8 GPUs leaves dp = 8 and each replica 1 sequence of the batch 8, which micro_batch = 8 does not divide (micro_batch = 1 would)' \
   plan llama3-8b hgx-h100:1 --batch 8 --fix recompute=none,micro_batch=8,zero=1,tp=1,pp=1,cp=1
-rejects 2 'leaves dp = 4, which does not divide the batch 6' plan llama3-8b hgx-h100:1 --batch 6 --fix tp=2,pp=1,cp=1
+rejects 2 'leaves dp = 4, which does not divide the batch 6 (--batch 8 would' plan llama3-8b hgx-h100:1 --batch 6 --fix tp=2,pp=1,cp=1
+rejects 2 'leaves dp = 4, which does not divide the batch 6 (--batch 16 would' \
+  plan llama3-8b hgx-h100:1 --batch 6 --fix tp=2,pp=1,cp=1,micro_batch=4
 rejects 2 'one stage has one chunk, and interleaved has several on a device' \
   plan llama3-8b hgx-h100:1 --batch 64 --fix schedule=interleaved,pp=1
 # With the remainder and the nearest degree of the cluster.

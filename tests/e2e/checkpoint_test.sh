@@ -51,6 +51,22 @@ rejects 2 '--pareto' $search --resume frontier-state
 rejects 2 '--pareto' ${frontier/memory/gpus} --resume frontier-state
 rejects 2 'one search' $frontier --project-ranks 4
 
+# So does a search over several kinds of nodes.
+mixed="plan llama3-70b hgx-h100:2+dgx-a100:2 --batch 128 --seq 4096 --schedule 1f1b --json -q"
+expect 0 $mixed
+without_time stdout >whole-mixed
+killed_until_done mixed-state 0.05 1.25 $mixed
+without_time stdout >pieces-mixed
+same pieces-mixed whole-mixed "several kinds of nodes after $kills kills"
+rm -f mixed-state.tmp*
+expect 0 $mixed --resume mixed-state
+without_time stdout >again-mixed
+same again-mixed whole-mixed 'a finished search of several kinds of nodes'
+rejects 2 '--fix' $mixed --fix tp=2 --resume mixed-state
+rejects 2 '--space' $search --resume mixed-state
+rejects 2 '--space' $mixed --resume state
+rejects 2 'several kinds of nodes' $mixed --project-ranks 4
+
 # What the search would take on more ranks; the answer is the same.
 expect 0 $search --project-ranks 8
 grep -q '"ranks": 8' stdout || fail 'no projection on 8 ranks'

@@ -20,6 +20,30 @@ grep -q 'replicas' stdout || fail 'no table'
 expect 0 simulate found.json --report report.txt -q
 same stdout report.txt 'the report differs from what is printed'
 
+# Two equal pools are one cluster of one kind: parts of the time, memory and cost, too.
+cat >equal.json <<'END'
+{"schema": "orrery-mixed-cluster", "version": 1, "name": "equal",
+ "pools": [{"name": "a", "cluster": "hgx-h100:1"}, {"name": "b", "cluster": "hgx-h100:1"}]}
+END
+alike=tp=8,pp=2,dp=1,cp=1,micro_batch=1,schedule=1f1b,zero=0,recompute=none,sequence_parallel=true
+for cluster in equal.json hgx-h100:2; do
+  plan 0 $cluster --batch 32 -q --fix $alike -o equal_plan.json
+  sed 's/^  "stages": .*/  "stages": [6, 4],/' equal_plan.json >equal_cut.json
+  expect 0 simulate equal_cut.json --json
+  sed -n '/"iteration_time_s"/,/"synchronous"/p;/"cost_usd_per_trillion_tokens"/p' stdout >"said_of_$cluster"
+done
+same said_of_equal.json said_of_hgx-h100:2 'two equal pools are not one cluster'
+for member in compute_s exposed_communication_s bubble_s fits peak_memory_bytes memory_bytes cost_usd_per_trillion_tokens; do
+  grep -q "\"$member\"" said_of_equal.json || fail "no $member of a mixed cluster"
+done
+
+# The cost is that of the GPUs used, each at its price.
+plan 0 $mixed --batch 32 -q --fix tp=8,pp=2 -o both.json
+expect 0 simulate both.json
+grep -q '^cost .* 2.69 USD per h100-sxm5-80gb, 1.39 USD per a100-sxm4-80gb and hour' stdout ||
+  fail "no cost of both kinds: $(grep '^cost' stdout)"
+grep -q '^compute  ' stdout || fail 'not said where the time goes'
+
 # The network between the pools as a document; each pool has its memory.
 cat >two.json <<'END'
 {"schema": "orrery-mixed-cluster", "version": 1, "name": "two",

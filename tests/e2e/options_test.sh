@@ -125,12 +125,12 @@ rejects 4 nowhere.csv calibrate fit damaged.csv nowhere.csv --gpu h100-sxm5-80gb
 cat >mixed_samples.json <<'END'
 {"schema": "orrery-samples", "version": 1, "header": {"device": "A100", "gpu": "a100-sxm4-80gb"}, "samples": [
   {"kind": "gemm", "m": 4096, "n": 4096, "k": 4096, "dtype": "bf16", "layout": "tn", "output": "bf16", "time_s": 6e-4},
-  {"kind": "launch", "count": 100, "graph": false, "host_only": false, "time_s": 3e-4},
+  {"kind": "collective", "collective": "broadcast", "bytes": 1048576, "ranks": 8, "ranks_per_node": 8, "nodes": 1, "time_s": 3e-4},
   {"kind": "collective", "collective": "all-reduce", "bytes": 1048576, "ranks": 8, "ranks_per_node": 8, "nodes": 1, "time_s": 5e-5}]}
 END
 expect 0 calibrate fit mixed_samples.json --gpu a100-sxm4-80gb -o mixed.json
 cp mixed.json mixed_of_one.json
-grep -qx 'samples of kinds that are not fitted left out: 1 of launch' stdout ||
+grep -qx 'samples of kinds that are not fitted left out: 1 of broadcast' stdout ||
   fail "left out: $(cat stdout)"
 grep -q 'mixed_samples.json (2 samples)' mixed.json || fail 'the source counts what was not fitted'
 grep -q '^collectives one-node  *1 .* 1 log$' stdout || fail "collectives: $(cat stdout)"
@@ -138,8 +138,8 @@ grep -q '^attention-forward .*(as in a100-sxm4-80gb)$' stdout || fail "kept rows
 expect 0 calibrate fit mixed_samples.json damaged.csv --gpu h100-sxm5-80gb --partial -o mixed.json
 grep -qx 'samples of other GPUs left out (--also counts them): 3 of a100-sxm4-80gb' stdout ||
   fail "other GPUs: $(cat stdout)"
-sed -e '/"gemm"/d' -e '/"collective"/d' -e 's/"time_s": 3e-4},/"time_s": 3e-4}]}/' mixed_samples.json >neither.json
-rejects 2 'of a100-sxm4-80gb in the files (samples of kinds that are not fitted left out: 1 of launch)' calibrate fit neither.json --gpu a100-sxm4-80gb -o none.json
+sed -e '/"gemm"/d' -e '/"all-reduce"/d' -e 's/"time_s": 3e-4},/"time_s": 3e-4}]}/' mixed_samples.json >neither.json
+rejects 2 'of a100-sxm4-80gb in the files (samples of kinds that are not fitted left out: 1 of broadcast)' calibrate fit neither.json --gpu a100-sxm4-80gb -o none.json
 [ ! -e none.json ] || fail 'a profile of nothing'
 
 sed 's/"time_s": 6e-4/"time_s": -6e-4/' mixed_samples.json >negative.json
@@ -154,10 +154,10 @@ rejects 2 'a document of schema "orrery-profile"' calibrate fit mixed.json --gpu
 
 # Nothing to fit makes no profile; what comes twice counts once, which is said.
 rejects 2 'nothing to fit: no FILE and no --kernels-from' calibrate fit --gpu a100-sxm4-80gb -o none.json
-sed '/"gemm"\|"launch"/d; s/"nodes": 1/"nodes": 1, "in_place": true/' mixed_samples.json >in_place.json
+sed '/"gemm"\|"broadcast"/d; s/"nodes": 1/"nodes": 1, "in_place": true/' mixed_samples.json >in_place.json
 rejects 2 'out-of-place collectives of 1 KiB and above are fitted' calibrate fit in_place.json --gpu a100-sxm4-80gb -o none.json
 [ ! -e none.json ] || fail 'a profile of nothing'
-sed '/"gemm"\|"collective"/d; s/"launch".*/"memory", "class": "norm", "operation": "x", "bytes_read": 1000, "bytes_written": 1000, "dtype": "bf16", "time_s": 1e-5}]}/' mixed_samples.json >small.json
+sed '/"gemm"\|"all-reduce"/d; s/"collective".*/"memory", "class": "norm", "operation": "x", "bytes_read": 1000, "bytes_written": 1000, "dtype": "bf16", "time_s": 1e-5}]}/' mixed_samples.json >small.json
 rejects 2 'memory-bound kernels not fitted: 1 below four times the L2 cache' calibrate fit small.json --gpu a100-sxm4-80gb -o none.json
 [ ! -e none.json ] || fail 'a profile of nothing'
 sed '/"gemm"\|"launch"/d; s/5e-5/5e-2/' mixed_samples.json >milliseconds.json
@@ -222,6 +222,14 @@ tail -n 2 stdout | head -n 1 | grep -q '^8 draws (seed 1) compared the fastest 3
   fail "--robust on what it compared: $(tail -n 2 stdout)"
 tail -n 1 stdout | grep -q '^The slowest plan that wins a draw is .* slower than the best.$' ||
   fail "--robust on what wins: $(tail -n 1 stdout)"
+# Layouts by block are asked the same, by the same code; of those the plans that were met are drawn.
+expect 0 $tiny --space per-block --fix cp=1,pp=2 --robust --draws 8 --sensitivity -o /dev/null
+grep -q '^8 draws (seed 1) compared the fastest [0-9]* plans that the search met, ' stdout ||
+  fail "--robust per block: $(cat stdout)"
+grep -q '^What better hardware would save' stdout || fail "--sensitivity per block: $(cat stdout)"
+expect 0 $tiny --space per-block --fix cp=1,pp=2 --pareto memory -o /dev/null
+grep -q 'no plan that costs no more than a point is .*faster' stdout || fail "--pareto per block: $(cat stdout)"
+grep -q 'a sixteenth of a GPU apart: there may be points between' stdout || fail "budgets per block: $(cat stdout)"
 expect 0 $tiny --fix pp=1 -o plan.json
 for detail in passes kernels; do
   expect 0 simulate plan.json --trace $detail.json --trace-detail $detail

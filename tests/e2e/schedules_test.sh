@@ -55,6 +55,11 @@ fixes 'set stages to 2 and micro-batches to 4' "dualpipe --stages 1 --microbatch
   "dualpipe --stages 2 --microbatches 4"
 fixes 'set stages to 6, and leave iterations out' "chimera --stages 7 --microbatches 6 --iterations 3" \
   "chimera --stages 6 --microbatches 6"
+# Chunks that are left out are those that the other sizes ask for, whatever else is wrong.
+rejects 2 'set replicas to 1' schedule dip --stages 2 --microbatches 1 --slices 2 --replicas 4:4
+! grep -q chunks stderr || fail "chunks are not wrong: $(cat stderr)"
+rejects 2 'set rollbacks to 0' schedule dip --stages 2 --microbatches 7 --warm-up 3 --rollbacks 2
+! grep -q chunks stderr || fail "chunks are not wrong: $(cat stderr)"
 rejects 2 'slices must be at most' schedule terapipe --stages 4 --microbatches 1000 --slices 1000000
 
 # Lists of one chunk a device run without --chunks, as schedules without chunks.

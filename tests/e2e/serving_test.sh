@@ -50,6 +50,27 @@ serve 3 long.json --set position=rotary --fix tp=1,pp=1,token_budget=512,prefill
 grep -q 'the longest request has 16000005' stderr || fail "no reason: $(cat stderr)"
 grep -q 'tokens fit' stderr || fail "no nearest change: $(cat stderr)"
 
+# Parameters that no device holds come from the host, or the answer is that nothing fits.
+away() { expect "$1" plan llama2-13b p3-2xlarge:1 --serve corpus/requests.json --precision fp16 -q \
+  --fix "token_budget=512,max_requests=256,prefill=chunked,nano_batches=1$2" "${@:3}"; }
+away 0 '' -o away.json
+grep -q 'of 42 blocks on host, 2 at a time on the device' stdout || fail "no window: $(cat stdout)"
+grep -q 'waiting for copies' stdout || fail "no time of copies: $(cat stdout)"
+expect 0 simulate away.json --json
+grep -q '"host_parameters": [1-9]' stdout || fail "nothing on the host: $(cat stdout)"
+grep -q '"copies": [0-9.]*[1-9]' stdout || fail "no time of copies: $(cat stdout)"
+expect 0 show layout away.json
+grep -q 'on host' stdout || fail "no tier: $(cat stdout)"
+away 3 ',offload_parameters=device'
+grep -q 'no plan fits' stderr || fail "no reason: $(cat stderr)"
+away 2 ',offload_parameters=disk'
+grep -q 'have no disk' stderr || fail "no reason: $(cat stderr)"
+away 2 ',offload_parameters=host,gathers_in_flight=41'
+grep -q 'holds 41 blocks on the device, but stage 0 has' stderr || fail "no reason: $(cat stderr)"
+away 0 ',offload_parameters=host,offload_share=1,all_reduce=star' --json
+grep -q '"all_reduce": "star"' stdout || fail "all_reduce is lost: $(cat stdout)"
+grep -q '"serving.all_reduce"' stdout || fail "not named as without effect: $(cat stdout)"
+
 # Requests that cannot be read.
 wrong() {
   printf '%s' "$2" >wrong.json

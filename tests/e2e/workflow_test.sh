@@ -37,6 +37,13 @@ for key in plans pruned simulated lower_bound_s gap; do
   grep -q "\"$key\"" stdout || fail "plan --json has no $key"
 done
 
+# A trace that cannot be drawn is refused before the report.
+expect 0 plan llama3-8b hgx-h100:1 --batch 16 --fix pp=2,tp=4,schedule=chimera -o two-ways.json
+expect 2 simulate two-ways.json --trace t.json --trace-detail kernels
+grep -q 'passes or auto' stderr || fail 'no hint at what can be drawn'
+[ ! -s stdout ] && [ ! -e t.json ] || fail 'a refused trace leaves a report or a file'
+expect 0 simulate two-ways.json --trace t.json --trace-detail auto
+
 # Experts on two nodes: what tokens that travel once a node would gain, unless the choice is fixed.
 experts='plan deepseek-v2-lite hgx-h100:2 --batch 64 --seq 4096 --fix tp=1,cp=1,pp=1,ep=16,zero=1'
 expect 0 $experts
@@ -76,6 +83,10 @@ expect 0 plan llama3-8b hgx-h100:4 --batch 128 --fix pp=2,tp=2,zero=1,cp=1 --sch
 expect 0 export plan.json --to megatron --output script.sh
 grep -q -- '--tensor-model-parallel-size 2' script.sh || fail 'no tp in the launch script'
 expect 0 import script.sh --from megatron --cluster hgx-h100:4 -o imported.json
+! grep -q 'processes' stderr || fail 'import remarks on a script of the same size'
+expect 0 import script.sh --from megatron --cluster hgx-h100:8 -o larger.json
+grep -q 'script.sh starts 32 processes, hgx-h100:8 has 64 GPUs' stderr ||
+  fail 'import says nothing of a script of another size'
 expect 0 compare plan.json imported.json
 grep -q '^iteration' stdout || fail 'compare shows no iteration time'
 expect 0 compare plan.json imported.json --json

@@ -49,7 +49,7 @@ std::vector<Case> gemm_cases(const BenchmarkContext& context) {
         add(cases, gemm);
       }
     }
-    if (dtype == DType::Bf16 || dtype == DType::Fp16) {
+    if (has_16_bits(dtype)) {
       for (const GemmSample& gemm : edge_gemms(dtype, GemmLayout::TN)) {
         add(cases, gemm);
       }

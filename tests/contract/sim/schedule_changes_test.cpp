@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "sim/schedule.hpp"
+#include "tests/contract/sim/schedule_params.hpp"
 
 namespace orrery::sim {
 namespace {
@@ -186,6 +187,70 @@ TEST_P(ScheduleChanges, OfTooManyPassesMeetAllConstraints) {
   }
 }
 
+// As many micro-batches as stages ask for would be too many.
+TEST_P(ScheduleChanges, OfTooManyStagesMeetAllConstraints) {
+  for (const int m : {1, 7, 1000}) {
+    for (const int v : {1, 2}) {
+      const ScheduleParams params{5000, m, v, 0};
+      EXPECT_EQ(problem_of_message(*GetParam(), params), "") << sizes_text(params);
+    }
+  }
+}
+
+// Allowed but for one or two fields.
+ScheduleParams nearly_allowed(const Schedule& schedule) {
+  ScheduleParams params = allowed_params(schedule);
+  const ScheduleParams other = any_sizes();
+  for (int k = *rc::gen::inRange(1, 3); k > 0; --k) {
+    switch (*rc::gen::inRange(0, 8)) {
+      case 0:
+        params.stages = other.stages;
+        break;
+      case 1:
+        params.micro_batches = other.micro_batches;
+        break;
+      case 2:
+        params.chunks = other.chunks;
+        break;
+      case 3:
+        params.slices = other.slices;
+        break;
+      case 4:
+        params.warm_up = other.warm_up;
+        break;
+      case 5:
+        params.iterations = other.iterations;
+        break;
+      case 6:
+        params.replicas_of = other.replicas_of;
+        break;
+      default:
+        params.cap = other.cap;
+    }
+  }
+  return params;
+}
+
+// Where several changes are named, none of a single field does.
+TEST_P(ScheduleChanges, AreSeveralOnlyWhereOneIsNotEnough) {
+  const Schedule& schedule = *GetParam();
+  EXPECT_TRUE(rc::check([&] {
+    const ScheduleParams params = nearly_allowed(schedule);
+    const std::string message = refusal(schedule, params);
+    if (named_changes(message).size() < 2) {
+      return;
+    }
+    for (const auto& [field, set] : setters()) {
+      for (int value = 0; value <= 130; value += value < 20 ? 1 : 10) {
+        ScheduleParams changed = params;
+        set(changed, value);
+        RC_LOG() << field << " to " << value << " does: " << message;
+        RC_ASSERT(!schedule.check(changed).empty());
+      }
+    }
+  }));
+}
+
 // What a pattern of V takes grows with the square of the stages; v-cap makes ten at least.
 TEST(ScheduleChangesNamed, AreStagesOfPatternsThatAreSoonMade) {
   const auto told = [](const char* name, int stages, int micro_batches) {
@@ -218,17 +283,21 @@ TEST(ScheduleChangesNamed, AreTheFewest) {
   EXPECT_EQ(told("bitpipe", 3, 3, 2), "set stages to 4 and micro-batches to 4");
   EXPECT_EQ(told("dualpipe", 1, 1, 1), "set stages to 2 and micro-batches to 4");
   EXPECT_EQ(told("dualpipe", 1, 1, 3), "set chunks to 1, stages to 2 and micro-batches to 4");
+  EXPECT_EQ(told("diffusionpipe-cascaded", 15, 8, 2), "set stages to 16");
+  // Twice the stages would be too many micro-batches.
+  EXPECT_EQ(told("dualpipe-v", 4096, 5, 2), "set stages to 2");
+  EXPECT_EQ(told("chimera", 5000, 1, 1), "set stages to 2500 and micro-batches to 2500");
 }
 
-std::string schedule_name_of(const testing::TestParamInfo<const Schedule*>& schedule) {
-  std::string name(schedule.param->name);
-  std::replace(name.begin(), name.end(), '-', '_');
-  return "schedule_" + name;
+// A size is made smaller by no more than the other changes leave to it.
+TEST(ScheduleChangesNamed, LeaveAsMuchAsTheOthersLetThem) {
+  const std::string message = refusal(find_schedule("layerpipe", "test"), {5000, 2000, 1, 0, 2});
+  EXPECT_TRUE(message.ends_with(": set slices to 1 and stages to 1666")) << message;
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ScheduleChanges,
                          testing::ValuesIn(schedule_table().begin(), schedule_table().end()),
-                         schedule_name_of);
+                         schedule_test_name);
 
 }  // namespace
 }  // namespace orrery::sim

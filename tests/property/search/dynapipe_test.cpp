@@ -165,6 +165,44 @@ TEST(DynaPipe, ClustersEqualBruteForce) {
   }));
 }
 
+// Differencing is a heuristic: never below the best of all ways to deal, usually as good.
+TEST(DynaPipe, DealsNearlyAsEvenlyAsBruteForce) {
+  int equal = 0;
+  int all = 0;
+  EXPECT_TRUE(rc::check([&] {
+    const int parts = drawn(1, 3);
+    std::vector<double> values;
+    for (int i = drawn(1, 8); i > 0; --i) {
+      values.push_back(drawn(1, 30));
+    }
+    const auto fullest = [&](const std::vector<int>& set_of) {
+      std::vector<double> sums(static_cast<std::size_t>(parts), 0.0);
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        sums.at(static_cast<std::size_t>(set_of[i])) += values[i];
+      }
+      return *std::max_element(sums.begin(), sums.end());
+    };
+    double best = kNever;
+    std::vector<int> tried(values.size(), 0);
+    const std::function<void(std::size_t)> assign = [&](std::size_t i) {
+      if (i == values.size()) {
+        best = std::min(best, fullest(tried));
+        return;
+      }
+      for (tried[i] = 0; tried[i] < parts; ++tried[i]) {
+        assign(i + 1);
+      }
+    };
+    assign(0);
+    const double found = fullest(deal(values, parts));
+    RC_ASSERT(found >= best);
+    RC_ASSERT(found <= best * 4 / 3);
+    equal += found == best ? 1 : 0;
+    ++all;
+  }));
+  EXPECT_GE(equal, all * 3 / 4) << equal << " of " << all;
+}
+
 // What a device may do next: cycles of at most one forward and one backward, written anew, times by
 // plain recursion.
 double makespan_of(const Iteration& iteration, const std::vector<int>& order) {

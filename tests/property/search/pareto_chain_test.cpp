@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The layer-wise dynamic program against all choices of short chains.
-#include "search/pareto_chain.hpp"
+#include "search/problems/pareto_chain.hpp"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>

@@ -294,5 +294,27 @@ TEST(PlannerProperty, FlexSpBalancesMicroBatches) {
   }));
 }
 
+// What is left out of the search never makes it faster: greedy alone, groups of one degree in each
+// micro-batch, of one degree in all.
+TEST(PlannerProperty, FlexSpIsNoSlowerThanItsRestrictions) {
+  EXPECT_TRUE(rc::check([] {
+    const std::vector<double> lengths = random_lengths();
+    const TinyGroups tiny{evenly(1, 9), static_cast<double>(evenly(10, 80)), evenly(0, 30)};
+    const auto time = [&](const std::string& members) {
+      std::string problem = tiny.problem(lengths, 4);
+      problem.insert(problem.rfind('}'), members);
+      const Json answer = solve("flexsp", problem);
+      return answer.find("feasible") != nullptr ? kNever : number(answer, "time_s");
+    };
+    const double best = time("");
+    const double homogeneous = time(R"(, "homogeneous": true)");
+    RC_ASSERT(best <= time(R"(, "greedy": true)") * (1 + 1e-12));
+    RC_ASSERT(best <= homogeneous * (1 + 1e-12));
+    for (int degree = 1; tiny.gpus % degree == 0; degree *= 2) {
+      RC_ASSERT(homogeneous <= time(fmt::format(R"(, "degree": {})", degree)) * (1 + 1e-12));
+    }
+  }));
+}
+
 }  // namespace
 }  // namespace orrery::search

@@ -41,8 +41,8 @@ TierCase any_tier_case() {
   }
   const auto steps = pick(1, 30);
   for (std::int64_t step = 0; step < steps; ++step) {
-    TierStep next{static_cast<int>(pick(0, objects)), SimTime{pick(0, 20'000'000'000)}, {}};
-    if (pick(0, 3) == 0) {
+    TierStep next{static_cast<int>(pick(kNoObject, objects)), SimTime{pick(0, 20'000'000'000)}, {}};
+    if (next.object != kNoObject && pick(0, 3) == 0) {
       const std::int64_t bytes = pick(1, 500'000);
       next.stores.push_back({1, ByteCount(bytes)});
       one.stored += bytes;
@@ -65,6 +65,9 @@ TEST(TiersProperty, BytesAreConserved) {
     std::int64_t least = 0;
     std::int64_t most = 0;
     for (const TierStep& step : one.steps) {
+      if (step.object == kNoObject) {
+        continue;
+      }
       const auto slot = static_cast<std::size_t>(step.object);
       const std::int64_t bytes = one.objects[slot].resident.value();
       least += used[slot] ? 0 : bytes;

@@ -76,6 +76,31 @@ TEST(Ceilings, DropsTimesInAnotherUnit) {
   EXPECT_THAT(dropped(copy, 0.7e-6), testing::HasSubstr("the memory of a h100-sxm5-80gb moves no"));
   EXPECT_NE(dropped(copy, 700), "");
   EXPECT_EQ(dropped(copy, 0.7e-3), "");
+  // What fits in the cache knows no peak.
+  const MemorySample small = {.operation = "copy", .bytes_read = 1 << 16, .bytes_written = 1 << 16};
+  EXPECT_THAT(dropped(small, 3e-9), testing::HasSubstr("3e-09 s for one kernel"));
+  EXPECT_EQ(dropped(small, 3e-6), "");
+}
+
+TEST(Ceilings, DropsHostTimesInAnotherUnit) {
+  const topologies::Gpu gpu = topologies::load_gpu("h100-sxm5-80gb");
+  const auto dropped = [&](Shape shape, double seconds) {
+    return implausible_time(sample_of(std::move(shape), seconds), gpu);
+  };
+  const LaunchSample one = {.count = 1};
+  EXPECT_EQ(dropped(one, 7e-6), "");
+  EXPECT_THAT(dropped(one, 7e-3), testing::HasSubstr("0.007 s for one kernel"));
+  EXPECT_NE(dropped(one, 7e-9), "");
+  const LaunchSample many = {.count = 1000};
+  EXPECT_EQ(dropped(many, 7e-3), "");
+  EXPECT_NE(dropped(many, 7), "");
+  const HostCopySample copy = {.bytes = 1 << 30, .pinned = true};
+  EXPECT_EQ(dropped(copy, 0.02), "");
+  EXPECT_THAT(dropped(copy, 0.02e-3), testing::HasSubstr("a copy at 53.7 TB/s, but the memory"));
+  EXPECT_THAT(dropped(copy, 20e3), testing::HasSubstr("in another unit?"));
+  EXPECT_EQ(dropped(HostCopySample{.bytes = 8}, 3e-6), "");
+  EXPECT_NE(dropped(HostCopySample{.bytes = 8}, 3e-3), "");
+  EXPECT_EQ(dropped(CollectiveSample{}, 1e-12), "");
 }
 
 TEST(Ceilings, RatesByHand) {

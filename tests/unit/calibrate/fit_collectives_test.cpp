@@ -337,13 +337,22 @@ TEST(CollectiveFitTest, PublicLogsAreWithinTheBars) {
   }
   std::vector<double> left_out;
   std::vector<double> times_left_out;
+  std::size_t with_interval = 0;
+  std::size_t in_interval = 0;
   for (const LogError& error : log_errors(volta, {}, true, 1)) {
     left_out.insert(left_out.end(), error.left_out.begin(), error.left_out.end());
     EXPECT_EQ(error.times_left_out.size(), error.fitted.size()) << error.log->name;
+    with_interval += error.has_interval ? error.left_out.size() : 0;
+    in_interval += static_cast<std::size_t>(error.in_interval);
     times_left_out.insert(times_left_out.end(), error.times_left_out.begin(),
                           error.times_left_out.end());
   }
   EXPECT_LE(quantile_of(left_out, 0.5), 0.06);
+  // What the errors of the other logs say of a log that none of them knew.
+  ASSERT_GT(with_interval, 0U);
+  const double coverage = static_cast<double>(in_interval) / static_cast<double>(with_interval);
+  EXPECT_GT(coverage, 0.7);
+  EXPECT_LT(coverage, 0.9);
   // Easier than whole logs, harder than what was fitted.
   EXPECT_LE(quantile_of(times_left_out, 0.5), quantile_of(left_out, 0.5));
   EXPECT_GT(quantile_of(times_left_out, 0.5), 0);

@@ -81,6 +81,38 @@ TEST_F(NcclTestsJson, Documents) {
   EXPECT_THAT(refused(nccl_json("3", "9.5", "0.0", end).substr(0, 300)), HasSubstr("b.json"));
 }
 
+TEST_F(NcclTestsJson, WholeResultsOfADocumentThatIsCutOff) {
+  std::string text = nccl_json("3", "9.5", "0.0", R"(, "end_time": "y")");
+  text =
+      replaced(text, R"(}],
+"out_of_bounds")",
+               R"(}, {"size": 8192, "count": 2048, "type": "float", "out_of_place": {"time": 12}},
+ {"size": 16384, "count": 4096, "type": "float", "out_of_place": {"ti)");
+  const std::string path = write("cut.json", text.substr(0, text.rfind(R"({"ti)") + 4));
+  EXPECT_THAT(message_of(path), HasSubstr("cut.json"));
+  const Reading reading = read(path, true);
+  EXPECT_EQ(reading.files.front().samples.size(), 3U);
+  EXPECT_THAT(reading.remarks, testing::Contains(HasSubstr("; 2 whole results before it")));
+  EXPECT_THAT(reading.remarks, testing::Contains(HasSubstr("the run did not end")));
+  const std::string headless = write("head.json", text.substr(0, text.find("\"results\"")));
+  EXPECT_THAT(message_of(headless, true), HasSubstr("head.json"));
+}
+
+TEST_F(NcclTestsJson, PartialReadsTheOtherResults) {
+  const std::string more = R"(, {"size": 8192, "count": 2048, "type": "float",
+ "out_of_place": {"time": )";
+  std::string text = nccl_json("3", "9.5", "0.0", R"(, "end_time": "y")");
+  text = replaced(text, R"(}],
+"out_of_bounds")",
+                  "}" + more + "-3}}" + more + R"(12}}],
+"out_of_bounds")");
+  const std::string path = write("n.json", text);
+  EXPECT_THAT(message_of(path), HasSubstr("/results/1/out_of_place/time"));
+  const Reading reading = read(path, true);
+  EXPECT_EQ(reading.files.front().samples.size(), 3U);
+  EXPECT_THAT(reading.remarks, testing::Contains(HasSubstr("/results/1/out_of_place/time")));
+}
+
 TEST_F(NcclTestsJson, DocumentsOfSplitForcedAndShortenedRuns) {
   const std::string end = R"(, "errors": [], "end_time": "y")";
   std::string text = nccl_json("3", "9.5", "0.0", end);

@@ -45,6 +45,29 @@ TEST_F(NvbenchReader, States) {
   EXPECT_THAT(message_of(write("z.json", nvbench("1", "[]", "-1"))), HasSubstr("not possible"));
 }
 
+// Axes are lists of objects, too.
+TEST_F(NvbenchReader, WholeStatesOfAFileThatIsCutOff) {
+  std::string text = nvbench("1", "[]", "1e-05");
+  const std::string second =
+      R"({"name": "u", "device": 0, "axis_values": [{"name": "x", "value": "1"}, {)";
+  text = text.substr(0, text.find(R"({"name": "t")")) + second;
+  const std::string path = write("cut.json", text);
+  EXPECT_THAT(message_of(path), HasSubstr("cut.json"));
+  const Reading reading = read(path, true);
+  EXPECT_EQ(reading.files.front().samples.size(), 1U);
+  EXPECT_THAT(reading.remarks, testing::Contains(HasSubstr("; 1 whole state before it")));
+}
+
+TEST_F(NvbenchReader, PartialReadsTheOtherStates) {
+  std::string text = nvbench("1", "[]", "1e-05");
+  text.replace(text.find(R"("name": "t", "device": 0)"), 24, R"("name": "t", "device": -1)");
+  const std::string path = write("d.json", text);
+  EXPECT_THAT(message_of(path), HasSubstr("/benchmarks/0/states/1/device"));
+  const Reading reading = read(path, true);
+  EXPECT_EQ(reading.files.front().samples.size(), 1U);
+  EXPECT_THAT(reading.remarks, testing::Contains(HasSubstr("/benchmarks/0/states/1/device")));
+}
+
 std::string product_axes(const std::string& more) {
   return R"([{"name": "M", "value": "64"}, {"name": "N", "value": "32"},
  {"name": "K", "value": "16"}, )" +

@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <fstream>
 
 #include "base/error.hpp"
 #include "calibrate/copies.hpp"
@@ -106,7 +105,7 @@ TEST(Samples, EveryKindSurvivesAFile) {
   const std::string path =
       (std::filesystem::path(testing::TempDir()) / "samples_test.json").string();
   write_sample_file(path, file);
-  EXPECT_EQ(read_sample_file(path), file);
+  EXPECT_EQ(read_samples(read_json_file(path), path), file);
   std::filesystem::remove(path);
 }
 
@@ -228,33 +227,6 @@ TEST(Samples, SoundOnesOfADamagedDocument) {
   EXPECT_THAT(faults[0], HasSubstr("f.json: /samples/1/time_s"));
   EXPECT_THAT(faults[1], HasSubstr("f.json: /samples/2/kind"));
   EXPECT_THAT(message(text), HasSubstr("f.json: /samples/1/time_s"));
-}
-
-TEST(Samples, WholeOnesOfADocumentThatIsCutOff) {
-  SampleFile whole{{.device = "Test GPU", .libraries = {{"cuBLAS", "13 [a{\"]"}}},
-                   {gemm_of(8, 1e-5, "a{:1"), gemm_of(16, 2e-5, "b]\"")}};
-  whole.samples.push_back(gemm_of(32, 3e-5, "c"));
-  const std::string lines = sample_text(whole);
-  std::string line = lines;
-  std::erase(line, '\n');
-  const std::filesystem::path path = std::filesystem::path(testing::TempDir()) / "cut_off.json";
-  for (const std::string& text : {lines, line}) {
-    for (const std::size_t cut : {text.find("\"c\""), text.find("\"kind\"", text.find("b]"))}) {
-      std::ofstream(path) << text.substr(0, cut);
-      std::vector<std::string> faults;
-      const SampleFile file = read_sample_file(path.string(), &faults);
-      EXPECT_EQ(file.header, whole.header);
-      EXPECT_EQ(file.samples.size(), 2U);
-      ASSERT_EQ(faults.size(), 1U);
-      EXPECT_THAT(faults.front(), HasSubstr("cut_off.json:"));
-      EXPECT_THAT(faults.front(), HasSubstr("; 2 whole samples before it"));
-      EXPECT_THROW(read_sample_file(path.string()), Error);
-    }
-  }
-  std::ofstream(path) << lines.substr(0, lines.find("\"kind\""));
-  std::vector<std::string> faults;
-  EXPECT_THROW(read_sample_file(path.string(), &faults), Error);
-  std::filesystem::remove(path);
 }
 
 TEST(Copies, OfOneFileCountOnceWhateverItsName) {

@@ -307,6 +307,27 @@ TEST_F(TableReaders, PartialReadsTheRest) {
   EXPECT_EQ(reading.remarks.size(), 2U);
 }
 
+// Lines that are no rows cost themselves alone, and later ones keep their numbers.
+TEST_F(TableReaders, PartialLeavesOutBrokenLines) {
+  const std::string path =
+      write("b.csv",
+            "gpu,dtype,m,n,k,time_us\nB200,bf16,64,64,64,5\nB200,bf16,64\n"
+            "\"B200,bf16,64,64,64,6\nB200,bf16,64,64,128,6\nB200,bf16,64,64,256,0\n");
+  EXPECT_THAT(message_of(path), HasSubstr("b.csv:3: 3 cells"));
+  const Reading reading = read(path, true);
+  ASSERT_EQ(reading.files.size(), 1U);
+  ASSERT_EQ(reading.files.front().samples.size(), 2U);
+  EXPECT_EQ(reading.files.front().samples.back().source, "b.csv:5");
+  ASSERT_EQ(reading.remarks.size(), 3U);
+  EXPECT_THAT(reading.remarks[0], HasSubstr("b.csv:3: 3 cells"));
+  EXPECT_THAT(reading.remarks[1], HasSubstr("b.csv:4: quoted cell without an end"));
+  EXPECT_THAT(reading.remarks[2], HasSubstr("b.csv:6: time_us: 0"));
+  // The names of the columns are no row.
+  const std::string nameless =
+      write("h.csv", "gpu,dtype,m,n,k,time_us,\"\nB200,bf16,64,64,64,5,\n");
+  EXPECT_THAT(message_of(nameless, true), HasSubstr("h.csv:1"));
+}
+
 TEST(GpuNames, TranslateOnlyWhatIsCertain) {
   EXPECT_EQ(gpu_of("NVIDIA H100 80GB HBM3"), "h100-sxm5-80gb");
   EXPECT_EQ(gpu_of("NVIDIA A100-SXM4-40GB"), "a100-sxm4-40gb");

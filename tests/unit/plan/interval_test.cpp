@@ -38,11 +38,13 @@ TEST(CostFactorsTest, DistinctPartsDependOnTheOperation) {
   EXPECT_EQ(none.scaled_host(Seconds(1e-3)), Seconds(1e-3));
 }
 
+constexpr costmodel::Spreads kSpreads = {0.1, 0.2, 0.3, 0.4, 0.5, 0.25, 0.6};
+
 TEST(DrawTest, SharedPartsHaveTheStatedVariance) {
-  const auto draws = draw_factors({0.1, 0.2, 0.3, 0.4, 0.5, 0.25}, 256, 7);
+  const auto draws = draw_factors(kSpreads, 256, 7);
   ASSERT_EQ(draws.size(), 256U);
-  const double spreads[] = {0.1, 0.2, 0.3, 0.4, 0.5, 0.25};
-  const double sites[] = {kSiteSpreadGemm, kSiteSpreadAttention, 0, 0, 0, kSiteSpreadGemm};
+  const double spreads[] = {0.1, 0.2, 0.3, 0.4, 0.5, 0.25, 0.6};
+  const double sites[] = {kSiteSpreadGemm, kSiteSpreadAttention, 0, 0, 0, kSiteSpreadGemm, 0};
   for (std::size_t kind = 0; kind < kNumCostClasses; ++kind) {
     const bool is_experts = kind == static_cast<std::size_t>(CostClass::GroupedGemm);
     const double share = kind == 0 || is_experts ? kSharedVarianceGemm : kSharedVarianceOther;
@@ -58,7 +60,19 @@ TEST(DrawTest, SharedPartsHaveTheStatedVariance) {
     // Experts share their products' part, which is drawn by itself.
     EXPECT_NEAR(squares / 256, spreads[kind] * spreads[kind] * share + sites[kind] * sites[kind],
                 is_experts ? 3e-3 : 1e-12);
+    EXPECT_NEAR(deviation_of(kSpreads, static_cast<CostClass>(kind)),
+                std::hypot(spreads[kind], sites[kind]), 1e-12);
   }
+}
+
+TEST(IntervalTest, OfOneOperationIsThatOfItsClass) {
+  const TimeInterval exchange = interval_of(kSpreads, CostClass::AllToAll, Seconds(2));
+  EXPECT_NEAR(exchange.high.value(), 2 * std::exp(1.28155 * 0.6), 1e-4);
+  EXPECT_NEAR(exchange.low * exchange.high.value() / Seconds(1), 4, 1e-12);
+  costmodel::Spreads unmeasured = kSpreads;
+  unmeasured.all_to_all = 0;
+  EXPECT_EQ(deviation_of(unmeasured, CostClass::AllToAll),
+            deviation_of(unmeasured, CostClass::InterNode));
 }
 
 // A time that is one class alone: the interval is 1.28 standard deviations of the shared part down,

@@ -90,6 +90,19 @@ inline Plan serving_plan() {
   return plan;
 }
 
+// The parameters of its layers pass through a window.
+inline Plan streamed_plan() {
+  models::NetworkSpec spec = llama_spec();
+  spec.layers = 4;
+  Plan plan = plan_of(spec, "dgx-a100:1", 1, {.tp = 2});
+  plan.serving = serving_plan().serving;
+  plan.micro_batch = 1;
+  BlockPlan away = plan.blocks.front().layout;
+  away.offload.parameters = Tier::Host;
+  plan.blocks = {{1, plan.blocks.front().layout}, {4, away}, {1, plan.blocks.front().layout}};
+  return plan;
+}
+
 // Of four replicas, two of which share the experts.
 inline Plan serving_experts_plan(DType precision) {
   Plan plan = serving_plan();
@@ -113,6 +126,7 @@ inline std::map<std::string, Plan> plans_of_choices() {
       {"offloaded", offloaded_plan()},
       {"experts", expert_plan()},
       {"serving", serving_plan()},
+      {"streamed", streamed_plan()},
       {"served-experts", serving_experts_plan(DType::Bf16)},
       {"served-fp8", serving_experts_plan(DType::Fp8)},
       {"one", plan_of(tiny_spec(), "p3-2xlarge:1", 1, {})},

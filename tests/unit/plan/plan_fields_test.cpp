@@ -112,6 +112,7 @@ const std::map<std::string, std::vector<Json>>& choices() {
       {"prefix_hits", {0.5}},
       {"chunk", {16}},
       {"cache_block", {64}},
+      {"all_reduce", {"star", "ring"}},
       {"hidden_dropout", {0.0, 0.1}},
       {"attention_dropout", {0.0, 0.1}},
   };

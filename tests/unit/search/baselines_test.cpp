@@ -106,6 +106,17 @@ TEST(BaselinesTest, MegatronTakesTheSmallestModelParallelSizeThatFits) {
   EXPECT_EQ(tight.found->plan.pp, 1);
 }
 
+// What a limited search had no time for is said beside its choice.
+TEST(BaselinesTest, ATimeLimitIsNoted) {
+  Options options = one_thread();
+  const plan::Plan base = base_plan();
+  EXPECT_EQ(choose(named("dp+tp"), base, options).note, "");
+  options.time_limit = Seconds(1e-9);
+  const BaselineChoice cut = choose(named("dp+tp"), base, options);
+  EXPECT_TRUE(cut.found);
+  EXPECT_EQ(cut.note, "the time limit ended its search");
+}
+
 TEST(BaselinesTest, ContradictionsAreReasonsAndNotErrors) {
   Options options = one_thread();
   options.constraints.fix("tp=2");

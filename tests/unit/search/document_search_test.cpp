@@ -11,6 +11,7 @@
 
 #include "base/error.hpp"
 #include "base/files.hpp"
+#include "plan/stage/plan_schedule.hpp"
 #include "tests/unit/search/small_search.hpp"
 #include "tests/unit/sim/listed_document.hpp"
 
@@ -120,6 +121,31 @@ TEST(DocumentSearches, OneStageRunsWhatDoesLess) {
   const Outcome both = search(base, options);
   EXPECT_EQ(both.best->plan.schedule, "1f1b");
   EXPECT_LT(both.best->simulation.iteration_time, again);
+}
+
+// Sizes at which a document deadlocks are left out, without the advice that its error would have.
+TEST(DocumentSearches, SizesThatDeadlockAreLeftOut) {
+  const std::string file = testing::TempDir() + "deadlocks.json";
+  write_file_atomically(
+      file, kHead + std::string(R"("placement": "loop", "warm_up": {"per_later_device": 2}})"));
+  const plan::Plan base = base_plan({small_spec(8), "dgx-a100:1", {"node.gpus=4"}, 16, 512});
+  Options options;
+  options.jobs = 1;
+  options.constraints = fixed("cp=1");
+  options.constraints.choose_schedule(file);
+  const Outcome found = search(base, options);
+  ASSERT_TRUE(found.best);
+  EXPECT_EQ(found.best->plan.schedule, "mine");
+
+  plan::Plan deep = found.best->plan;
+  deep.dp = deep.blocks.front().layout.tp = 1;
+  deep.pp = 4;
+  deep.chunks = 2;
+  EXPECT_FALSE(plan::document_runs(deep));
+  EXPECT_THROW((void)plan::schedule_problem(deep, "schedule"), Error);
+  deep.chunks = 1;
+  EXPECT_TRUE(plan::document_runs(deep));
+  EXPECT_EQ(plan::schedule_problem(deep, "schedule"), "");
 }
 
 // What is wrong with lists whatever the plan is said before the search, not blamed on sizes.

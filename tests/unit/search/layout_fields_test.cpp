@@ -6,10 +6,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <map>
+#include <vector>
 
 #include "base/error.hpp"
 #include "plan/block/layout_check.hpp"
 #include "search/space/execution_flags.hpp"
+#include "search/space/known_layouts.hpp"
 #include "search/space/space.hpp"
 #include "tests/unit/models/specs.hpp"
 #include "tests/unit/search/small_search.hpp"
@@ -154,6 +158,80 @@ TEST(LayoutFields, MeshesComeBesideLayoutsThatAllExist) {
     }
   }
   EXPECT_GT(exchanging, 0);
+}
+
+// What is kept of layouts that were looked at is right where other degrees differ: a layout exists
+// in one group or another if and only if its plan has no bad layout, whatever was asked before.
+TEST(LayoutFields, ExistWhereTheirPlansDo) {
+  Constraints wide;
+  wide.fix("schedule=1f1b,chunks=1,zero=0,recompute=none");
+  wide.allow("meshes");
+  int exist = 0;
+  int bad = 0;
+  std::vector<models::NetworkSpec> specs = odd_specs();
+  specs.push_back(small_mixture());
+  for (const models::NetworkSpec& spec : specs) {
+    Shape shape;
+    shape.spec = spec;
+    shape.overrides = {"node.gpus=8"};
+    const plan::Plan base = base_plan(shape);
+    const Space all(base, wide);
+    std::map<std::array<int, 4>, std::vector<Member>> layouts;  // of any group of these degrees
+    const auto key = [](const Group& group) {
+      return std::array<int, 4>{group.tp, group.cp, group.ep, group.expert_tp};
+    };
+    for (const Group& group : all.groups()) {
+      std::vector<Member>& known = layouts[key(group)];
+      const std::vector<Member> members = all.members(group);
+      known.insert(known.end(), members.begin(), members.end());
+    }
+    for (const Group& group : all.groups()) {
+      if (all.num_schedules(group) == 0) {
+        continue;
+      }
+      plan::Plan plan = base;
+      for (const Member& member : layouts[key(group)]) {
+        all.configure(group, member, plan);
+        bool is_good = true;
+        try {
+          plan::check_layouts(plan, "member");
+        } catch (const Error&) {
+          is_good = false;
+        }
+        const std::vector<Member>& own = all.layouts(group);
+        const bool is_own = std::any_of(own.begin(), own.end(), [&](const Member& other) {
+          return other.mesh == member.mesh && other.tp_inner == member.tp_inner &&
+                 other.ep_inside == member.ep_inside && other.context == member.context &&
+                 other.ulysses_degree == member.ulysses_degree &&
+                 other.sequence_parallel == member.sequence_parallel;
+        });
+        EXPECT_EQ(is_own, is_good);
+        ++(is_good ? exist : bad);
+      }
+    }
+  }
+  EXPECT_GT(exist, 1000);
+  EXPECT_GT(bad, 100);
+}
+
+// Replicas and whole micro-batches beside them change nothing: they are not looked at again.
+TEST(LayoutFields, LayoutsAreLookedAtOnce) {
+  const plan::Plan base = base_plan();
+  KnownLayouts known(base);
+  plan::BlockPlan layout;
+  layout.tp = 4;
+  layout.tensor_parallel = plan::TensorMesh::TwoD;
+  EXPECT_TRUE(known.exists(layout, 2, 4));
+  const std::size_t checked = known.num_checked();
+  for (const int dp : {4, 8, 16}) {
+    for (const std::int64_t micro_batch : {4, 8, 12}) {
+      layout.recompute = plan::Recompute::Full;
+      EXPECT_TRUE(known.exists(layout, dp, micro_batch));
+    }
+  }
+  EXPECT_EQ(known.num_checked(), checked);
+  EXPECT_FALSE(known.exists(layout, 2, 1));  // rows cut samples
+  EXPECT_THAT(known.problem(layout, 2, 1), HasSubstr("batch"));
 }
 
 // The bound of a group must hold for its meshes: the best of the wide space is no slower, and no

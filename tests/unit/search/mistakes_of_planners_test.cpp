@@ -7,8 +7,8 @@
 
 #include "base/error.hpp"
 #include "plan/replay/memory_replay.hpp"
-#include "search/pareto_chain.hpp"
 #include "search/problems/galvatron_cost.hpp"
+#include "search/problems/pareto_chain.hpp"
 #include "tests/unit/search/small_search.hpp"
 
 namespace orrery::search {

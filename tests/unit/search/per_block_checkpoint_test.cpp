@@ -229,7 +229,7 @@ TEST(PerBlockCheckpoint, HostileContentsAreErrors) {
   const std::vector<std::string> all = all_checkpoints(base, small_options(), text);
   const Options options = [] {
     Options of_file = small_options();
-    of_file.begins_per_block = true;
+    of_file.space = SpaceKind::PerBlock;
     return of_file;
   }();
   const PerBlockSpace space(base, options.constraints);

@@ -153,18 +153,28 @@ TEST(PlannersTest, FlexSpSaysWhenNothingFits) {
   EXPECT_FALSE(answer.find("feasible")->as_bool());
 }
 
-// Three sequences of which a GPU holds one: each fits, but not all of them two micro-batches.
 TEST(PlannersTest, FlexSpNamesTheMicroBatchesThatItNeeds) {
-  const auto problem = [](int most) {
-    return fmt::format(R"({{"schema": "orrery-problem", "version": 1, "gpus": 1,
-        "sequences": [1000, 1000, 1000], "tokens_per_gpu": 1024, "per_token": "0.18 us",
-        "per_token_squared": "5 ps", "all_to_all_per_token": "2 MB", "all_to_all_bandwidth": [],
-        "max_micro_batches": {}}})",
-                       most);
+  const auto needed = [](const std::string& sequences, int most) {
+    const Json answer =
+        solve("flexsp", fmt::format(R"({{"schema": "orrery-problem", "version": 1, {},
+        "per_token": "0.18 us", "per_token_squared": "5 ps", "all_to_all_per_token": "2 MB",
+        "degree": 1, "max_micro_batches": {}}})",
+                                    sequences, most));
+    return answer.find("reason") == nullptr ? "" : answer.find("reason")->as_string();
   };
-  EXPECT_EQ(solve("flexsp", problem(2)).find("reason")->as_string(),
+  // A GPU holds one of them: each fits, but not all of them two micro-batches.
+  const std::string three = R"("gpus": 1, "sequences": [1000, 1000, 1000], "tokens_per_gpu": 1024,
+      "all_to_all_bandwidth": [])";
+  EXPECT_EQ(needed(three, 2),
             "the sequences do not fit 2 micro-batches: set \"max_micro_batches\" to 3");
-  EXPECT_NE(solve("flexsp", problem(3)).find("time_s"), nullptr);
+  EXPECT_EQ(needed(three, 3), "");
+  // Two micro-batches hold them, but one of these not as greedy fills it.
+  const std::string seven = R"("gpus": 2, "sequences": [9, 6, 4, 3, 3, 4, 8], "tokens_per_gpu": 10,
+      "all_to_all_bandwidth": ["1 GB/s"])";
+  EXPECT_EQ(needed(seven, 2), "");
+  EXPECT_EQ(needed(seven + R"(, "greedy": true)", 1),
+            "the sequences do not fit 1 micro-batches: set \"max_micro_batches\" to 3");
+  EXPECT_EQ(needed(seven + R"(, "greedy": true)", 3), "");
 }
 
 // V shape, F = 1 and B = 2 on p devices: the body takes what a device has to do, with p

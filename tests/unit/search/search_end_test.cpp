@@ -40,6 +40,34 @@ TEST(Search, TimeLimitLeavesAnHonestGap) {
   }
 }
 
+// Whoever stops before the plans are counted does not wait for that; nothing is claimed of the
+// rest.
+TEST(Search, EndsWhilePlansAreCounted) {
+  const plan::Plan base = base_plan({small_spec(8), "dgx-a100:2", {}, 64, 2048});
+  Options options;
+  options.jobs = 1;
+  options.constraints.allow("meshes");
+  options.most_work = 1;
+  const Outcome whole = search(base, options);
+  options.stop = [] { return true; };
+  const Outcome stopped = search(base, options);
+  EXPECT_GT(stopped.plans, 0);
+  EXPECT_LT(stopped.plans, whole.plans / 10);
+  EXPECT_TRUE(stopped.interrupted);
+  EXPECT_FALSE(stopped.best);
+  EXPECT_EQ(stopped.unexplored, stopped.plans);
+  EXPECT_EQ(stopped.gap_fraction, 1.0);
+  EXPECT_GT(stopped.lower_bound, Seconds(0));
+  EXPECT_LE(stopped.lower_bound, whole.best->simulation.iteration_time);
+  int asked = 0;  // half of the groups are counted, and not one node is looked at
+  options.stop = [&asked] { return ++asked > 40; };
+  const Outcome later = search(base, options);
+  EXPECT_GT(later.plans, stopped.plans);
+  EXPECT_LT(later.plans, whole.plans);
+  EXPECT_EQ(later.unexplored, later.plans);
+  EXPECT_LE(later.lower_bound, whole.best->simulation.iteration_time);
+}
+
 // A plan that takes longer than can be simulated is passed over, and does not end the search.
 TEST(Search, PlansBeyondSimulatedTimeArePassedOver) {
   plan::Plan base = base_plan({small_spec(4), "dgx-a100:1", {}, 64, 2048});

@@ -5,36 +5,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <memory>
-
 #include "base/error.hpp"
+#include "tests/unit/search/served_search.hpp"
 
 namespace orrery::search {
 namespace {
-
-plan::Plan served_base_plan(const std::string& network, const std::string& cluster) {
-  plan::Plan base;
-  base.network = models::load_network(network);
-  base.cluster = topologies::load_cluster(cluster);
-  base.profile = costmodel::load_profile("", base.cluster.gpu);
-  base.precision = DType::Fp16;
-  plan::Serving serving;
-  serving.requests.count = 60;
-  serving.requests.prompt = {400, 200, 2000};
-  serving.requests.output = {60, 30, 300};
-  base.sequence = plan::longest_request(plan::generate_requests(serving.requests));
-  base.serving = std::make_shared<const plan::Serving>(serving);
-  return base;
-}
-
-ServingSearch fixed_serving(const std::string& text, std::size_t top) {
-  ServingSearch search;
-  search.top = top;
-  if (!text.empty()) {
-    fix_serving(text, search.fixed);
-  }
-  return search;
-}
 
 TEST(ServingSearch, TheBestEqualsSimulatingEverything) {
   const plan::Plan base = served_base_plan("llama3-8b", "hgx-h100:1");
@@ -309,8 +284,9 @@ TEST(ServingSearch, TheFirstPlanIsWaitedFor) {
 }
 
 TEST(ServingSearch, NothingFits) {
-  const ServingOutcome outcome = search_serving(served_base_plan("llama3-405b", "dgx-a100:1"),
-                                                fixed_serving("token_budget=512", 1));
+  const ServingOutcome outcome =
+      search_serving(served_base_plan("llama3-405b", "dgx-a100:1"),
+                     fixed_serving("token_budget=512,offload_parameters=device", 1));
   EXPECT_TRUE(outcome.found.empty());
   EXPECT_EQ(outcome.infeasible, outcome.plans);
   EXPECT_THAT(outcome.closest, ::testing::HasSubstr("needs"));
@@ -348,6 +324,9 @@ TEST(ServingSearch, FixesAreChecked) {
   EXPECT_THAT(told("cache_block=4097"), ::testing::HasSubstr("out of range (1 to 4096)"));
   EXPECT_THAT(told("nano_batches=8"), ::testing::HasSubstr("no error"));
   EXPECT_THAT(told("prefill=whole"), ::testing::HasSubstr("chunked or separate"));
+  EXPECT_THAT(told("all_reduce=stars"), ::testing::HasSubstr("star"));
+  EXPECT_THAT(told("offload_parameters=tape"), ::testing::HasSubstr("tape"));
+  EXPECT_THAT(told("offload_share=1.5"), ::testing::HasSubstr("out of range"));
   EXPECT_THROW(
       search_serving(served_base_plan("llama3-8b", "hgx-h100:1"), fixed_serving("tp=3", 1)), Error);
   try {

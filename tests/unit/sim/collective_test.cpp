@@ -24,6 +24,13 @@ SimTime time_of(std::string_view name, int ranks, std::int64_t size, const Colle
   return collective_time(find_collective(name, ""), ranks, ByteCount(size), costs).time;
 }
 
+TEST(Collectives, WhatNeverEndsIsSaid) {
+  EXPECT_THROW(time_of("star-all-reduce", 4, kGiB, plain(1e-3)), BeyondSimulatedTime);
+  EXPECT_THROW(time_of("ring-all-reduce", 4, kGiB, plain(1e-3)), BeyondSimulatedTime);
+  // Each message takes 31 days, and each rank sends six.
+  EXPECT_THROW(time_of("ring-all-reduce", 4, kGiB, plain(100)), BeyondSimulatedTime);
+}
+
 TEST(Collectives, AnUnknownNameSuggestsTheNearest) {
   try {
     find_collective("ring-allreduce", "plan.json: /collective");

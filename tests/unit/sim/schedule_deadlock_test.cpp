@@ -109,5 +109,35 @@ TEST(ScheduleDeadlocks, DeadlocksOfListsNameTheMove) {
   EXPECT_EQ(deadlock_of(lists(backward + forward + last), params), kNoDeadlock);
 }
 
+// No move alone lets any pass run.
+TEST(ScheduleDeadlocks, ListsInReverseNameAllMoves) {
+  const auto pass = [](const char* kind) {
+    return fmt::format(R"({{"pass": "{}", "stage": 0, "micro_batch": 0}})", kind);
+  };
+  const auto lists = [](const std::string& a, const std::string& b, const std::string& c) {
+    return fmt::format(R"("passes": [[{}, {}, {}]])", a, b, c);
+  };
+  EXPECT_THAT(deadlock_of(lists(pass("W"), pass("B"), pass("F")), {}),
+              HasSubstr("(on device 0 list B of stage 0, micro-batch 0 before W of stage 0, "
+                        "micro-batch 0; then on device 0 list F of stage 0, micro-batch 0 before B "
+                        "of stage 0, micro-batch 0)"));
+  EXPECT_EQ(deadlock_of(lists(pass("F"), pass("B"), pass("W")), {}), kNoDeadlock);
+}
+
+// A block whose second pass needs what its first one gives, from another device.
+TEST(ScheduleDeadlocks, DeadlocksOfBlocksNameThePassThatIsJoined) {
+  const auto lists = [](const char* joined) {
+    return fmt::format(R"("passes": [
+        [{{"pass": "F", "stage": 0, "micro_batch": 0{}}}, {{"pass": "BW", "stage": 0, "micro_batch": 0}}],
+        [{{"pass": "F", "stage": 1, "micro_batch": 0}}, {{"pass": "BW", "stage": 1, "micro_batch": 0}}]])",
+                       joined);
+  };
+  const ScheduleParams params{2, 1, 1, 0};
+  EXPECT_THAT(deadlock_of(lists(R"(, "joined": true)"), params),
+              AllOf(HasSubstr("deadlock"),
+                    HasSubstr("(leave \"joined\" of F of stage 0, micro-batch 0 out)")));
+  EXPECT_EQ(deadlock_of(lists(""), params), kNoDeadlock);
+}
+
 }  // namespace
 }  // namespace orrery::sim

@@ -13,6 +13,7 @@ namespace orrery::studies {
 namespace {
 
 using testing::Changes;
+using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::predicted;
@@ -112,7 +113,18 @@ TEST(AdapterRows, SayWhyTheyAreSkipped) {
   EXPECT_THAT(skipped({{"variant", "LoRA"}}), HasSubstr("rank of its adapters"));
   EXPECT_THAT(skipped({{"notes", "LoRA rank 16"}}), HasSubstr("products that have adapters"));
   EXPECT_THAT(skipped({{"notes", "QLoRA rank 8"}}), HasSubstr("other than LoRA"));
-  EXPECT_THAT(skipped({{"notes", "LoRA rank 8 on q_proj and v_proj"}}), HasSubstr("queries"));
+}
+
+TEST(AdapterRows, OfSomeOfTheQueriesAreOfAll) {
+  const Changes some = {{"notes", "LoRA rank 8 on q_proj, v_proj and output_proj"}};
+  EXPECT_EQ(adapters(some), (models::AdapterSpec{.rank = 8, .up = false, .down = false}));
+  EXPECT_THAT(predicted(some).assumed,
+              Contains("adapters (LoRA) of some of queries, keys and values as of all"));
+  for (const char* notes : {"LoRA rank 8; target: attention (qkv, proj)",
+                            "LoRA rank 8, target_modules qkv_proj,o_proj"}) {
+    EXPECT_EQ(adapters({{"notes", notes}}), adapters(some)) << notes;
+    EXPECT_THAT(predicted({{"notes", notes}}).assumed, IsEmpty()) << notes;
+  }
 }
 
 }  // namespace

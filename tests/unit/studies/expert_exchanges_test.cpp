@@ -32,12 +32,12 @@ std::string schedule_of(const Changes& changes) {
 TEST(ExpertExchanges, AreHiddenWhereTheRowSaysSo) {
   for (const char* words :
        {"EP A2A overlap", "overlap_moe_expert_parallel_comm=True", "moe_a2a_overlap", "1F1B A2A",
-        "expert-parallel all-to-all overlapped"}) {
+        "expert-parallel all-to-all overlapped", "EP: yes"}) {
     EXPECT_EQ(schedule_of({{"overlap", words}}), kJoinedPasses) << words;
     EXPECT_TRUE(unread_overlap(row_of(mixture({{"overlap", words}}))).empty()) << words;
   }
   for (const char* words : {"", "none", "moe_a2a_overlap=False", "EP all-to-all exposed",
-                            "CP A2A overlap", "p2p overlap", "shared expert overlap"}) {
+                            "CP A2A overlap", "p2p overlap", "shared expert overlap", "EP: no"}) {
     EXPECT_EQ(schedule_of({{"overlap", words}}), "interleaved") << words;
   }
   EXPECT_EQ(schedule_of({{"notes", "overlap_moe_expert_parallel_comm True"}}), kJoinedPasses);

@@ -5,6 +5,7 @@
 #include "studies/rows/assumptions.hpp"
 #include "studies/rows/row_cluster.hpp"
 #include "studies/rows/row_plan.hpp"
+#include "studies/rows/stated_context.hpp"
 #include "tests/unit/studies/testing.hpp"
 
 namespace orrery::studies {

@@ -249,7 +249,14 @@ TEST(MetricTest, MetricsHoweverTheyAreSpelt) {
   EXPECT_EQ(named("max_memory_mib"), std::pair(std::string("peak_mem_gib"), 1.0 / 1024.0));
   EXPECT_EQ(named("total_mem_gib").first, "total_mem_gib");
   EXPECT_EQ(named("ktokens/s"), std::pair(std::string("tokens_per_s"), 1e3));
-  EXPECT_EQ(named("wps"), std::pair(std::string("tokens_per_s"), 1.0));
+  EXPECT_EQ(named("global wps"), std::pair(std::string("tokens_per_s"), 1.0));
+  EXPECT_EQ(named("tokens/s/H100").first, "tokens_per_s_per_gpu");
+  EXPECT_EQ(named("tokens per s per MI300X").first, "tokens_per_s_per_gpu");
+  EXPECT_EQ(named("tokens/s (H100)").first, "tokens/s (h100)");  // of one or of all
+  EXPECT_EQ(named("A100-hours per 1B tokens").first, "tokens_per_s_per_gpu");
+  EXPECT_EQ(named("aggregate petaFLOP/s"), std::pair(std::string("tflops"), 1e3));
+  EXPECT_EQ(named("fraction of peak"), std::pair(std::string("peak_share"), 1.0));
+  EXPECT_EQ(named("bwd time per layer (ms)").first, "layer_backward_ms");
   EXPECT_EQ(named("steps/min"), std::pair(std::string("iterations_per_s"), 1.0 / 60));
   EXPECT_EQ(named("train_step_timing in s"), std::pair(std::string("iteration_s"), 1.0));
   EXPECT_EQ(named("train_samples_per_second").first, "samples_per_s");

@@ -91,6 +91,11 @@ TEST(NetworkWordsTest, CountsOfAdapters) {
   EXPECT_EQ(topologies::parse_network("8 ConnectX-7 NICs of 400 Gb/s")->nics, 8);
   EXPECT_EQ(topologies::parse_network("8 \xC3\x97 400 Gb/s")->nics, 8);
   EXPECT_EQ(topologies::parse_network("8*400Gb")->nics, 8);
+  for (const char* joined : {"8x2x200 Gb/s", "OCI, 8 x 2 x 200 Gbps RoCE"}) {
+    EXPECT_EQ(topologies::parse_network(joined)->nics, 16) << joined;
+    EXPECT_EQ(topologies::parse_network(joined)->gigabits, 200) << joined;
+  }
+  EXPECT_EQ(topologies::parse_network("32x8x200 Gb/s")->nics, 0);  // of 32 nodes
   EXPECT_EQ(topologies::parse_network("8 rails of 400 Gb/s")->nics, 8);
   EXPECT_EQ(topologies::parse_network("p3.16xlarge, 25 Gb/s")->nics, 0);
   EXPECT_EQ(topologies::parse_network("p3.16xlarge, 25 Gb/s")->gigabits, 25);

@@ -60,6 +60,23 @@ TEST(OverlapWords, ExceptionsAndSingleKinds) {
   EXPECT_FALSE(of_overlap("no (p2p)").overlap_p2p);
 }
 
+// What stands at the end of a list is said of all of it; how something is done says nothing else.
+TEST(OverlapWords, ListsAndMeans) {
+  const plan::Execution none = of_overlap("TP, grad/param and p2p overlap disabled");
+  EXPECT_FALSE(none.stream_tp || none.overlap_grad_reduce || none.overlap_p2p);
+  const plan::Execution tensor = of_overlap("TP, no PP overlap");
+  EXPECT_TRUE(tensor.stream_tp);
+  EXPECT_FALSE(tensor.overlap_p2p);
+  EXPECT_TRUE(of_overlap("TP AG/RS overlap via TE UB (bulk)", "Megatron-LM").stream_tp);
+  EXPECT_FALSE(of_overlap("TP AG/RS overlap via TE UB (off)", "Megatron-LM").stream_tp);
+  const plan::Execution open = of_overlap("DP all-reduce (how is not stated)", "Megatron-LM");
+  EXPECT_EQ(open.overlap_grad_reduce, of_overlap("", "Megatron-LM").overlap_grad_reduce);
+  EXPECT_FALSE(
+      of_overlap("scatter-gather optimisation for pipeline p2p", "Megatron-LM").overlap_p2p);
+  EXPECT_TRUE(of_overlap("p2p overlap with scatter/gather", "Megatron-LM").overlap_p2p);
+  EXPECT_TRUE(of_overlap("async tensor parallel", "torchtitan").stream_tp);
+}
+
 // By the collectives' long and short names; alone they are those of data-parallel ranks where there
 // are no others.
 TEST(OverlapWords, CollectivesByAnyName) {

@@ -140,15 +140,15 @@ TEST(CoverageTest, IsTheShareInsideTheInterval) {
   }
   rows.push_back(run("no interval", 1, 7));
   const Validation validation = summarise(rows);
-  EXPECT_NEAR(*validation.overall.coverage80, 0.75, 1e-12);
-  EXPECT_NEAR(*validation.sources.at("s").full.coverage80, 0.75, 1e-12);
-  EXPECT_FALSE(validation.partial.coverage80.has_value());
+  EXPECT_NEAR(*validation.overall.time.coverage80, 0.75, 1e-12);
+  EXPECT_NEAR(*validation.sources.at("s").full.time.coverage80, 0.75, 1e-12);
+  EXPECT_FALSE(validation.partial.time.coverage80.has_value());
   const Json overall = *to_json(validation).find("overall");
   EXPECT_NEAR(overall.find("coverage80")->as_number(), 0.75, 1e-12);
   EXPECT_NE(overall.find("kendall_tau"), nullptr);
   EXPECT_NE(overall.find("regret")->find("worst"), nullptr);
   EXPECT_NE(overall.find("baseline")->find("mean_abs_error"), nullptr);
-  EXPECT_THAT(to_markdown(validation), ::testing::HasSubstr("| s | 75.0 % | "));
+  EXPECT_THAT(to_markdown(validation), ::testing::HasSubstr("| 75.0 % | 5 | 0 |"));
 }
 
 }  // namespace

@@ -41,6 +41,29 @@ TEST(RecomputeParts, CellsThatNameParts) {
   EXPECT_EQ(read_parts("activation checkpointing", "flash attention").operators, "full");
 }
 
+TEST(RecomputeParts, AllButWhatIsKept) {
+  const std::string others =
+      "norms+qkv+rotary+attention-output+mlp-up+mlp-activation+mlp-down+routing+residuals";
+  EXPECT_EQ(read_parts("full", "except attention").operators, others);
+  EXPECT_EQ(read_parts("selective", "checkpoint++ (attention outputs kept)").operators, others);
+  EXPECT_EQ(read_parts("full (all but core attention)", "").operators, others);
+  EXPECT_EQ(read_parts("full", "except last 2 layers").operators, "full");
+  EXPECT_EQ(read_parts("full", "saved 10 GB beside attention").operators, "full");
+  const StatedRecompute half = read_parts("full", "attention kept, 50% of layers");
+  EXPECT_EQ(half.operators, others);
+  EXPECT_EQ(half.every, 2);
+  const plan::Plan block =
+      row_plan(testing::row_of(
+                   {{"recompute", "full"}, {"recompute_detail", "block 6 layers, attention kept"}}))
+          .value();
+  EXPECT_EQ(plan::recompute_text(block.layout_of(1)), others);
+  EXPECT_THAT(
+      testing::predicted({{"recompute", "full"}, {"recompute_detail", "except attention"}}).assumed,
+      ::testing::Not(Contains(HasSubstr("alone"))));
+  EXPECT_EQ(read_parts("selective", "feed-forward only").operators,
+            "mlp-up+mlp-activation+mlp-down");
+}
+
 TEST(RecomputeParts, SharesOfLayers) {
   const StatedRecompute part = read_parts("selective", "mlp (50% of layers)");
   EXPECT_EQ(part.operators, "mlp-up+mlp-activation+mlp-down");
@@ -55,8 +78,8 @@ TEST(RecomputeParts, SharesOfLayers) {
 }
 
 TEST(RecomputeParts, SomeStagesAreRefused) {
-  for (const std::string cell :
-       {"full recompute except last stage", "full for first stage only", "full (only 2 stages)"}) {
+  for (const std::string cell : {"full recompute except last stage", "full for first stage only",
+                                 "full (only 2 stages)", "full on stage 0, none elsewhere"}) {
     const Measurement row = testing::row_of({{"recompute", cell}});
     EXPECT_FALSE(stated_recompute(row, framework_of(row).facts)) << cell;
   }

@@ -352,8 +352,10 @@ TEST(RowPlanTest, NotesMayStateTheStages) {
 }
 
 TEST(RowPlanTest, NvidiasContainersMultiplyInTf32) {
-  const Changes fp32 = {{"framework", "Megatron-DeepSpeed (Sailor fork)"}, {"precision", "fp32"}};
+  Changes fp32 = {{"framework", "Megatron-DeepSpeed (Sailor fork)"}, {"precision", "fp32"}};
   EXPECT_EQ(plan_of(fp32).precision, DType::Tf32);
+  fp32["gpu"] = "V100-32GB-SXM";  // has no TF32 to turn on
+  EXPECT_EQ(plan_of(fp32).precision, DType::Fp32);
   EXPECT_EQ(plan_of({{"precision", "fp32"}}).precision, DType::Fp32);
 }
 

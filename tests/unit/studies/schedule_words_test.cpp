@@ -23,6 +23,32 @@ TEST(ScheduleWords, ClassesOfTorch) {
   EXPECT_EQ(schedule("Zero-Bubble V"), "zb-v");
 }
 
+TEST(ScheduleWords, FamiliesBracketsAndSynonyms) {
+  EXPECT_EQ(schedule("Zero-bubble V-Min"), "v-min");
+  EXPECT_EQ(schedule("zero bubble 1p"), "zb-1p");
+  EXPECT_EQ(schedule("Zero Bubble (ZB-H1)"), "zb-h1");
+  EXPECT_EQ(schedule("zero-bubble 1F1B"), "zero-bubble 1f1b");
+  EXPECT_EQ(schedule("PP (GPipe)"), "gpipe");
+  EXPECT_EQ(schedule("AFAB / GPipe"), "gpipe");
+  EXPECT_EQ(schedule("GPipe / 1F1B"), "gpipe / 1f1b");  // of two rows
+}
+
+TEST(ScheduleWords, FoldsHaveTwoChunksWhereOneIsStated) {
+  for (const char* name : {"zb-v", "hanayo", "bitpipe"}) {
+    const Measurement row = row_of({{"schedule", name}, {"vpp", "1"}});
+    EXPECT_EQ(row_plan(row).value().chunks, 2) << name;
+  }
+  EXPECT_EQ(row_plan(row_of({{"schedule", "hanayo"}, {"vpp", "4"}})).value().chunks, 4);
+}
+
+TEST(ScheduleWords, SlicesOfASequence) {
+  const auto slices = [](const std::string& notes) {
+    return row_plan(row_of({{"schedule", "Seq1F1B"}, {"notes", notes}})).value().slices;
+  };
+  EXPECT_EQ(slices("sequence split into 4"), 4);
+  EXPECT_EQ(slices(""), 1);
+}
+
 // What no plan has stands in as the one with as many chunks.
 TEST(ScheduleWords, UnknownOnesKeepTheirChunks) {
   const auto assumed = [](const std::string& name, const std::string& vpp) {

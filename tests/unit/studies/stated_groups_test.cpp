@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include "studies/rows/row_plan.hpp"
+#include "studies/rows/stated_context.hpp"
 #include "studies/rows/stated_stages.hpp"
 #include "tests/unit/studies/testing.hpp"
 
@@ -49,7 +50,7 @@ TEST(StatedGroups, InsideANode) {
   }
   EXPECT_EQ(shards_of("ZeRO-1 within node", "1"), 8);
   EXPECT_EQ(shards_of("ZeRO-1 within node", "0"), 0);
-  EXPECT_EQ(shards_of("HSDP (2 replicas)"), 8);
+  EXPECT_EQ(shards_of("HSDP (2 replicas)"), 32);
   const Changes tensor = {{"gpus", "64"}, {"tp", "2"},         {"pp", "1"},
                           {"dp", "32"},   {"zero_stage", "3"}, {"notes", "HSDP"}};
   EXPECT_EQ(state_shards(row_of(tensor)), 4);
@@ -69,9 +70,8 @@ TEST(StatedGroups, SaysWhatIsNotRead) {
     return unread_groups(row_of({{"zero_stage", "3"}, {"notes", notes}}));
   };
   EXPECT_THAT(lines("ZeRO++ hpZ=8"), ElementsAre(HasSubstr("hpz=8")));
-  EXPECT_THAT(lines("optimizer states sharded over 8 ranks"),
-              ElementsAre("\"optimizer states sharded over 8 ranks\": groups of ranks as not "
-                          "stated"));
+  EXPECT_THAT(lines("shard groups: rows of 8 ranks"),
+              ElementsAre("\"shard groups: rows of 8 ranks\": groups of ranks as not stated"));
   EXPECT_THAT(lines("HSDP: shard group 2"), IsEmpty());
   EXPECT_THAT(lines("ZeRO-1 over all DP ranks"), IsEmpty());
 }
@@ -105,18 +105,31 @@ TEST(StatedStages, EndsOfTheirOwn) {
         "account_for_embedding_in_pipeline_split=True, account_for_loss_in_pipeline_split"}) {
     EXPECT_THAT(stages_stated(notes), ElementsAre(20, 20, 20, 20)) << notes;
   }
+  EXPECT_THAT(stages_stated("embedding and loss count as one layer slot each"),
+              ElementsAre(20, 20, 20, 20));
   EXPECT_THAT(stages_stated("account_for_embedding_in_pipeline_split", 81),
               ElementsAre(20, 20, 20, 21));
   EXPECT_THAT(stages_stated("account_for_loss_in_pipeline_split=False"), IsEmpty());
   EXPECT_THAT(stages_stated("one layer fewer than the published network"), IsEmpty());
 }
 
+// Megatron-Core's --pipeline-model-parallel-layout.
+TEST(StatedStages, DrawnByLetters) {
+  EXPECT_THAT(stages_stated("pipeline layout Et*18|(t*20|)*2t*20L"), ElementsAre(19, 20, 20, 21));
+  EXPECT_THAT(stages_stated("layout='E(tt)*9|t*20|t*20|(tttt)*5mL'"), ElementsAre(19, 20, 20, 21));
+  for (const char* notes :
+       {"layout Et*18|t*20|t*40L", "layout Et*17|(t*20|)*2t*20L", "layout Et*|(t|)*L",
+        "layout Et*18|)t*20|t*20|t*20L", "layout Et*99999999999|tL", "layout Ett|||L"}) {
+    EXPECT_THAT(stages_stated(notes), IsEmpty()) << notes;
+  }
+}
+
 TEST(StatedStages, SaysWhatIsNotRead) {
   const auto lines = [](const std::string& notes) {
     return unread_stages(row_of({{"pp", "2"}, {"notes", notes}}));
   };
-  EXPECT_THAT(lines("pipeline layout Et*11|t*13L"),
-              ElementsAre("\"pipeline layout et*11|t*13l\": layers of the stages as even"));
+  EXPECT_THAT(lines("pipeline layout Et*11|t*12L"),
+              ElementsAre("\"pipeline layout et*11|t*12l\": layers of the stages as even"));
   EXPECT_THAT(lines("layers per stage: 11/12"), ElementsAre(HasSubstr("as even")));
   EXPECT_THAT(lines("layers per stage: 11/13"), IsEmpty());
   EXPECT_THAT(lines("12 layers per stage"), IsEmpty());
@@ -148,6 +161,43 @@ TEST(StatedContext, VariantsThatAreReadAreNoPlainPlan) {
   }
   EXPECT_THAT(predicted({{"variant", "my method"}}).assumed,
               Contains("\"my method\" as the plain plan"));
+}
+
+TEST(StatedGroups, CountsBeforeTheirNoun) {
+  const auto shards = [](const std::string& notes) {
+    return state_shards(row_of({{"gpus", "512"},
+                                {"dp", "512"},
+                                {"tp", "1"},
+                                {"pp", "1"},
+                                {"zero_stage", "3"},
+                                {"notes", notes}}));
+  };
+  for (const char* notes :
+       {"HSDP with 64-GPU shard groups", "HSDP, shard groups of 64 GPUs", "HSDP with 8 replicas",
+        "8 replicas of 64-way FSDP", "ZeRO states sharded over 64 ranks",
+        "optimizer states sharded in groups of 64 ranks", "HSDP: 8 shard groups of 64"}) {
+    EXPECT_EQ(shards(notes), 64) << notes;
+  }
+  for (const char* notes :
+       {"experts sharded over 64 ranks", "dataset sharded over 64 ranks",
+        "8 replicas of the service", "weights sharded over 8 nodes", "tensor 8-way sharding",
+        "no 8-way sharding", "embedding parameters sharded over 8 ranks"}) {
+    EXPECT_EQ(shards(notes), 0) << notes;
+  }
+}
+
+// Groups that trade heads for tokens, joined by rings.
+TEST(StatedGroups, UlyssesAndRings) {
+  const auto heads = [](const Changes& changes) {
+    Changes row = {{"gpus", "16"}, {"tp", "1"}, {"pp", "1"}, {"dp", "1"}, {"cp", "16"}};
+    row.insert(changes.begin(), changes.end());
+    return row_plan(row_of(row)).value().blocks.front().layout.ulysses_degree;
+  };
+  EXPECT_EQ(heads({{"notes", "Ulysses 8 x ring 2"}}), 8);
+  EXPECT_EQ(heads({{"notes", "2D attention: head parallel 4, context parallel 4"}}), 4);
+  EXPECT_EQ(heads({{"notes", "ring attention"}}), 1);
+  EXPECT_EQ(heads({{"notes", "Ulysses: 4 heads a rank"}}), 1);
+  EXPECT_EQ(heads({{"notes", "Ulysses SP=16"}}), 1);  // all of them
 }
 
 }  // namespace

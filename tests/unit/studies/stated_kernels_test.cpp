@@ -60,6 +60,8 @@ TEST(StatedKernels, AnyRowMayStateThem) {
   EXPECT_EQ(noted(row, "routing imbalance 1.66").routing_imbalance, 1.66);
   EXPECT_EQ(noted(row, "no routing imbalance").routing_imbalance, 1.0);
   EXPECT_EQ(noted(row, "cuda_graph_scope=attn").graph_scope, plan::GraphScope::Attention);
+  EXPECT_EQ(noted(row, "CUDA graphs (moe_router, attn)").graph_scope, plan::GraphScope::Attention);
+  EXPECT_NE(noted(row, "CUDA graphs (no attention)").graph_scope, plan::GraphScope::Attention);
   EXPECT_EQ(noted(row, "CUDA graphs of router").graph_scope, plan::GraphScope::Router);
   Changes graphs = row;
   graphs["notes"] = "CUDA graphs";

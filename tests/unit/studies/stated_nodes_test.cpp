@@ -48,6 +48,13 @@ TEST(StatedNodes, OfV100s) {
   EXPECT_DOUBLE_EQ(cluster.gpu.peak_of(DType::Fp16).value(), 130e12);
 }
 
+// The module of a DGX-2 is another than that of a DGX-1, whatever "SXM" it is.
+TEST(StatedNodes, TellTheModuleOfTheirGpus) {
+  EXPECT_EQ(stated_gpu("V100-32GB-SXM (DGX-2)"), "v100-sxm3-32gb");
+  EXPECT_EQ(stated_gpu("V100-32GB-SXM"), "v100-sxm2-32gb");
+  EXPECT_EQ(stated_gpu("A100-80GB-SXM (p4d)"), "a100-sxm4-80gb");  // which carries 40 GB
+}
+
 TEST(StatedNodes, AreOfOneGpu) {
   EXPECT_EQ(stated_gpu("A100 and H100"), "");
   EXPECT_EQ(stated_gpu("A100 and A100"), "a100-sxm4-80gb");

@@ -128,8 +128,8 @@ TEST(ValidationTest, EveryOutputHasTheBias) {
   const Json json = to_json(validation);
   EXPECT_NEAR(json.find("overall")->find("time")->find("bias")->as_number(), -0.25, 1e-12);
   EXPECT_TRUE(json.find("overall")->find("memory")->find("bias")->is_null());
-  EXPECT_THAT(to_markdown(validation), HasSubstr("| mean | bias | simulated |"));
-  EXPECT_THAT(to_markdown(validation), HasSubstr("| 25.0 % | -25.0 % | 2 | 0 |"));
+  EXPECT_THAT(to_markdown(validation), HasSubstr("| mean | bias | in interval | simulated |"));
+  EXPECT_THAT(to_markdown(validation), HasSubstr("| 25.0 % | -25.0 % | - | 2 | 0 |"));
   EXPECT_THAT(to_text(validation, {}), HasSubstr("-25.0 %"));
 }
 

@@ -49,6 +49,29 @@ std::vector<SweepPoint> run(const Sweep& sweep, int jobs) {
 
 constexpr const char* kBatches = R"({"field": "batch", "values": [16, 32, 64]})";
 
+// Searches that follow each other on a thread keep the costs that they have in common: points come
+// out as they do alone. Memory, its reserve and batch leave costs as they are; rates do not.
+TEST(SweepTest, KeptCostsChangeNoPoint) {
+  const std::string axes = R"({"field": "gpu.memory", "values": ["30 GB", "50 GB", "80 GB"]},
+                              {"field": "batch", "values": [16, 48]},
+                              {"field": "memory_reserve", "values": ["1 GB", "6 GB"]},
+                              {"field": "gpu.hbm_bandwidth", "values": ["2 TB/s", "3 TB/s"]})";
+  const Sweep sweep = sweep_of(document(axes));
+  const std::vector<SweepPoint> together = run(sweep, 1);
+  ASSERT_EQ(together.size(), 24U);
+  std::set<std::string> layouts;
+  for (std::size_t i = 0; i < together.size(); ++i) {
+    Sweep alone = sweep;
+    alone.points = {sweep.points[i]};
+    const std::vector<SweepPoint> point = run(alone, 1);
+    Sweep same = sweep;
+    same.points = {sweep.points[i]};
+    EXPECT_EQ(sweep_csv(same, {together[i]}), sweep_csv(alone, point)) << i;
+    layouts.insert(together[i].layout);
+  }
+  EXPECT_GT(layouts.size(), 2U);
+}
+
 TEST(SweepTest, AGridIsEveryCombinationInOrder) {
   const Sweep sweep = sweep_of(document(R"({"field": "batch", "values": [16, 32]},
                            {"field": "gpu.memory", "from": "40 GB", "to": "80 GB", "count": 3})"));

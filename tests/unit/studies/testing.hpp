@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <string>
 #include <utility>
@@ -20,6 +22,20 @@ namespace orrery::testing {
 
 // Code in this namespace and around it says testing:: for Googletest's, too.
 using namespace ::testing;
+
+// Gone with its scope.
+class TemporaryFile {
+ public:
+  TemporaryFile(const std::string& name, const std::string& text)
+      : path_(std::filesystem::temp_directory_path() / ("orrery-studies-" + name)) {
+    std::ofstream(path_) << text;
+  }
+  ~TemporaryFile() { std::filesystem::remove(path_); }
+  std::string path() const { return path_.string(); }
+
+ private:
+  std::filesystem::path path_;
+};
 
 using Changes = std::map<std::string, std::string>;
 

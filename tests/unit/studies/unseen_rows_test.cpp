@@ -61,7 +61,6 @@ TEST(UnseenRows, UnknownFrameworksAreTakenAsARelative) {
   EXPECT_EQ(relative({{"framework", "Levanter (JAX)"}}), "MaxText");
   EXPECT_EQ(relative({{"framework", "EasyLM"}}), "MaxText");
   EXPECT_EQ(relative({{"framework", "llm-foundry 0.8"}}), "Composer");
-  EXPECT_EQ(relative({{"framework", "MCore"}}), "Megatron-Core");
   EXPECT_EQ(relative({{"framework", "GPT-NeoX"}, {"zero_stage", "1"}}), "Megatron-DeepSpeed");
   EXPECT_EQ(relative({{"framework", "DeepSpeed 0.14"}, {"zero_stage", "3"}}), "DeepSpeed ZeRO-3");
   EXPECT_EQ(relative({{"framework", "DeepSpeed 0.14"}, {"zero_stage", "1"}}), "Megatron-DeepSpeed");

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 
 #include "costmodel/device_model.hpp"
 #include "studies/validation/validation.hpp"
@@ -19,22 +18,10 @@ namespace fs = std::filesystem;
 using testing::csv_of;
 using ::testing::HasSubstr;
 using testing::message_of;
+using testing::TemporaryFile;
 
 const std::string kFacts = orrery::test_folder().string() + "/data/measurements/training_runs.csv";
 const fs::path kShared = orrery::shared_folder();
-
-class TemporaryFile {
- public:
-  TemporaryFile(const std::string& name, const std::string& text)
-      : path_(fs::temp_directory_path() / ("orrery-studies-" + name)) {
-    std::ofstream(path_) << text;
-  }
-  ~TemporaryFile() { fs::remove(path_); }
-  std::string path() const { return path_.string(); }
-
- private:
-  fs::path path_;
-};
 
 TEST(ValidateTest, PredictsEveryPublishedRun) {
   const Validation validation = validate_files({kFacts}, {});
@@ -60,8 +47,8 @@ TEST(ValidateTest, TimesCarryAnInterval) {
     ASSERT_EQ(row.low.has_value(), !row.memory) << row.id;
     EXPECT_TRUE(row.memory || (*row.low <= row.predicted && row.predicted <= *row.high)) << row.id;
   }
-  EXPECT_TRUE(validation.overall.coverage80.has_value());
-  EXPECT_FALSE(validate_files({kFacts}, {.interval_draws = 0}).overall.coverage80.has_value());
+  EXPECT_TRUE(validation.overall.time.coverage80.has_value());
+  EXPECT_FALSE(validate_files({kFacts}, {.interval_draws = 0}).overall.time.coverage80.has_value());
 }
 
 // A row of partial confidence is completed and says how; the same row with full confidence is not.

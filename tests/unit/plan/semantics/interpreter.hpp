@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Executes a block as the ranks of a mesh do: every operator on the parts a rank holds, between
 // them the conversions that layouts give (layout.hpp), forward and backward, weights from and to
-// the way they are stored. One rank is the serial program. Reductions can be dropped or doubled, to
-// show that each is needed once.
+// the way they are stored, and the update of parameters with the collectives of their states. One
+// rank is the serial program. Reductions can be dropped or doubled, to show that each is needed
+// once.
 #pragma once
 
 #include <limits>
@@ -14,15 +15,18 @@
 
 #include "plan/block/steps.hpp"
 #include "tests/unit/plan/semantics/rank_operators.hpp"
+#include "tests/unit/plan/semantics/rank_states.hpp"
 
 namespace orrery::plan::semantics {
 
 struct Sizes {
   int batch = 0;  // of all ranks together
   int sequence = 0;
+  int first = 0;  // of a larger batch, the sample that this one begins with
 };
 
-// A reduction to leave out or to make twice, by number in the order of execution; -1: none.
+// A reduction, or gather of parameters, to leave out or to make twice, by number in the order of
+// execution; -1: none.
 struct Fault {
   int reduction = -1;
   bool doubled = false;
@@ -33,30 +37,56 @@ using Traffic = std::map<std::tuple<bool, sim::CommKind, std::vector<Axis>>, std
 
 class Interpreter {
  public:
-  Interpreter(const Block& block, const BlockPlan& layout, int dp, Sizes sizes, Fault fault = {})
+  Interpreter(const Block& block, const BlockPlan& layout, int dp, Sizes sizes, Fault fault = {},
+              const Conditions& conditions = {})
       : block_(block),
         layout_(layout),
         mesh_(mesh_of(layout, dp)),
         rules_(rules_of(layout, true)),
         sizes_(sizes),
         fault_(fault),
-        collectives_(mesh_, [this](const auto& copy, Axis axis) { return owner_of(copy, axis); }),
+        places_of_(conditions.places_of),
+        collectives_(
+            mesh_, [this](const auto& copy, Axis axis) { return owner_of(copy, axis); },
+            conditions.experts_at),
         produced_(produced_layouts(block, rules_)),
         values_(block.tensors.size()),
         gradients_(block.tensors.size()),
         pending_(block.tensors.size()) {
     for (const Operator& op : block.operators) {
       assignments_.push_back(assign(block, op, rules_.of(op)));
+      for (const int weight : op.weights) {
+        states_.emplace(weight, State{{states_of(block, op, weight, rules_, mesh_, DType::Fp16),
+                                       layout, mesh_, conditions},
+                                      {},
+                                      {},
+                                      {},
+                                      {}});
+      }
     }
   }
 
-  // Inputs, weights and the gradient of the output are drawn from their names.
+  // Inputs, weights and the gradient of the output are drawn from their names, unless given.
   void run() {
     forward();
     backward();
+    reduce_gradients();
   }
   void forward();
   void backward();
+  // The end of a step: gradients of what passes ran are summed, then every rank updates what is its
+  // to update. The next forward gathers it.
+  void reduce_gradients();
+  void update();
+
+  void give_input(Spread input) { given_input_ = std::move(input); }
+  void give_output_gradient(Spread gradient) { given_gradient_ = std::move(gradient); }
+  const Spread& output() const { return values_[slot_of(block_.output)]; }
+  const Spread& input_gradient() const { return gradients_[slot_of(block_.input)]; }
+  // Of another micro-batch, to those of this one.
+  void add_gradients_of(const Interpreter& other);
+  // The global shape of what the block hands on.
+  Part whole_output() const { return whole(block_.output); }
 
   const Mesh& mesh() const { return mesh_; }
   int num_reductions() const { return reductions_; }
@@ -70,33 +100,46 @@ class Interpreter {
   // What backward() differentiates: the output times its gradient, or the loss.
   double objective() const;
   double weight_gradient(int weight, Eigen::Index element) const {
-    return weight_gradients_.at(weight).front().data[element];
+    return states_.at(weight).gradient.front().data[element];
   }
   // For finite differences.
   void nudge(int weight, Eigen::Index element, double by) { nudges_[weight] = {element, by}; }
 
-  // The largest difference of outputs, input gradients and weight gradients from a run on one rank.
+  // Of two errors; one that is not a number stays.
+  static double larger(double a, double b) {
+    return std::isnan(a) || std::isnan(b) ? std::nan("") : std::max(a, b);
+  }
+  // The largest difference of outputs, input gradients, weight gradients and parameters from a run
+  // on one rank; of the last two, what ranks update.
   double distance(const Interpreter& serial) const {
-    const auto result = [](const Interpreter& from) {
-      std::map<int, Spread> all;
-      for (const auto& [weight, gradient] : from.weight_gradients_) {
-        all[weight] = gradient;
-      }
-      int key = -1;
-      for (const int tensor : from.results()) {
-        all[key--] = from.values_[slot_of(tensor)];
-      }
-      if (from.block_.input >= 0) {
-        all[key] = from.gradients_[slot_of(from.block_.input)];
-      }
-      return all;
-    };
-    const std::map<int, Spread> expected = result(serial);
+    double largest = larger(distance_of_values(serial), distance_of_states(serial));
+    if (block_.input >= 0) {
+      const std::size_t slot = slot_of(block_.input);
+      largest = larger(difference(gradients_[slot], serial.gradients_[slot]), largest);
+    }
+    return largest;
+  }
+  double distance_of_values(const Interpreter& serial) const {
     double largest = 0;
-    for (const auto& [tensor, spread] : result(*this)) {
-      for (const Part& part : spread) {
-        // The difference first, so that one that is not a number stays.
-        largest = std::max(difference(part, expected.at(tensor).front()), largest);
+    for (const int tensor : results()) {
+      const std::size_t slot = slot_of(tensor);
+      largest = larger(difference(values_[slot], serial.values_[slot]), largest);
+    }
+    return largest;
+  }
+  double distance_of_states(const Interpreter& serial) const {
+    double largest = 0;
+    for (const auto& [weight, state] : states_) {
+      const State& expected = serial.states_.at(weight);
+      for (const auto of : {&State::gradient, &State::parameters}) {
+        for (std::size_t rank = 0; rank < (state.*of).size(); ++rank) {
+          const Part& part = (state.*of)[rank];
+          largest = larger(difference(part, (expected.*of).front(),
+                                      [&](Eigen::Index element) {
+                                        return state.program.owns(rank, element, part.size());
+                                      }),
+                           largest);
+        }
       }
     }
     return largest;
@@ -104,8 +147,15 @@ class Interpreter {
 
  private:
   struct Effect {
-    bool before;  // something is summed
+    bool before;  // something is summed, or read
     bool after;   // the sum is not zero
+  };
+  struct State {
+    WeightStates program;
+    Spread parameters;  // as they last
+    Spread whole;       // as a pass reads them
+    Spread gradient;
+    Spread momentum;
   };
   static double largest_of(const Spread& spread) {
     double largest = 0;
@@ -123,19 +173,37 @@ class Interpreter {
   }
   Extents extents() const { return {sizes_.batch, sizes_.sequence}; }
 
-  static double difference(const Part& part, const Part& expected) {
+  // Of the elements that count.
+  template <typename Counts>
+  static double difference(const Part& part, const Part& expected, const Counts& counts) {
     double largest = 0;
     const Reader reader(expected);
     for_each(part, [&](Eigen::Index position, const std::vector<int>& global) {
+      if (!counts(position)) {
+        return;
+      }
       const double error = reader.holds(global) ? std::abs(part.data[position] - reader.at(global))
                                                 : std::numeric_limits<double>::infinity();
-      largest = std::isnan(error) ? error : std::max(largest, error);
+      largest = larger(largest, error);
     });
+    return largest;
+  }
+  static double difference(const Spread& spread, const Spread& expected) {
+    double largest = 0;
+    for (const Part& part : spread) {
+      largest =
+          larger(difference(part, expected.front(), [](Eigen::Index) { return true; }), largest);
+    }
     return largest;
   }
 
   // Experts are cut like the weights of grouped products: by the outermost axis first.
   int owner_of(const std::vector<int>& copy, Axis axis) const {
+    if (axis == Axis::Expert && !places_of_.empty()) {
+      const std::vector<int>& places =
+          places_of_[slot_of(expert_of(copy, static_cast<int>(block_.experts)))];
+      return places[slot_of(copy[0] + copy[1]) % places.size()];
+    }
     int inner = static_cast<int>(block_.experts);
     for (auto outer = kAxes.rbegin(); outer != kAxes.rend(); ++outer) {
       const std::vector<Var>& preferred = rules_.other.preference[static_cast<std::size_t>(*outer)];
@@ -157,7 +225,7 @@ class Interpreter {
     for (const models::Dim& dim : described.dims) {
       vars.push_back(dim.var);
       Indices all(static_cast<std::size_t>(local_extent(dim, Layout(), Mesh(), extents())));
-      std::iota(all.begin(), all.end(), 0);
+      std::iota(all.begin(), all.end(), dim.var == Var::Batch ? sizes_.first : 0);
       index.push_back(std::move(all));
     }
     Part part = part_of(std::move(vars), std::move(index));
@@ -178,23 +246,43 @@ class Interpreter {
     return part;
   }
 
-  void reduce(Spread& spread, Axis axis, int neighbours = 0) {
-    const auto apply = [&](Spread& to) {
-      collectives_.reduce(to, axis, neighbours, takes_largest_);
-    };
-    if (mesh_.of(axis) > 1 && static_cast<int>(effects_.size()) == reductions_) {
+  // Counts what is applied to a tensor, or leaves it out or repeats it where that is the fault.
+  // `read`: anybody reads the result.
+  enum class Twice : std::uint8_t { Same, Other };
+  template <typename Apply>
+  void apply(Spread& spread, Twice twice, bool read, const Apply& applied) {
+    if (static_cast<int>(effects_.size()) == reductions_) {
       Spread reduced = spread;
-      apply(reduced);
-      const bool grows = !sums_to_zero_ && !takes_largest_;
-      effects_.push_back({largest_of(spread) > 1e-9, grows && largest_of(reduced) > 1e-9});
+      applied(reduced);
+      effects_.push_back({read, twice == Twice::Other && largest_of(reduced) > 1e-9});
     }
-    const bool faulty = mesh_.of(axis) > 1 && reductions_ == fault_.reduction;
-    reductions_ += mesh_.of(axis) > 1 ? 1 : 0;
+    const bool faulty = reductions_++ == fault_.reduction;
     if (!faulty || fault_.doubled) {
-      apply(spread);
+      applied(spread);
     }
     if (faulty && fault_.doubled) {
-      apply(spread);
+      applied(spread);
+    }
+  }
+  template <typename Reduce>
+  void sum(Spread& spread, const Reduce& reduce) {
+    apply(spread, sums_to_zero_ || takes_largest_ ? Twice::Same : Twice::Other,
+          largest_of(spread) > 1e-9, reduce);
+  }
+
+  // Faults concern what runs for the first time.
+  template <typename Run>
+  void repeat(const Run& run) {
+    const Fault fault = std::exchange(fault_, Fault());
+    const int reductions = reductions_;
+    run();
+    fault_ = fault;
+    reductions_ = reductions;
+  }
+
+  void reduce(Spread& spread, Axis axis) {
+    if (mesh_.of(axis) > 1) {
+      sum(spread, [&](Spread& to) { collectives_.reduce(to, axis, takes_largest_); });
     }
   }
 
@@ -235,6 +323,12 @@ class Interpreter {
   void backward_norm(std::size_t index, const Spread& dy, const std::vector<Spread>& weights);
   std::vector<Spread> inputs_of(std::size_t index, bool forward);
   std::vector<Spread> weights_of(std::size_t index, bool forward);
+  // A weight as the block stores it, before anything was updated.
+  Spread stored_at_first(std::size_t index, int weight) const;
+  // Of one expert, by the ranks that hold it.
+  void add_copies(Spread& gradient, int expert);
+  // Puts the parameters of all weights together for a pass.
+  void gather_parameters(bool forward);
   void statistics(std::vector<RowSums>& sums, std::size_t index, bool forward);
   Part shape_of(int tensor, const std::vector<Part>& inputs,
                 const std::vector<Part>& weights) const;
@@ -246,6 +340,8 @@ class Interpreter {
   // of what was scattered.
   std::vector<Spread> bias_outputs(std::size_t index) const;
   void finish_gradient(int tensor);
+  // Of attention, as its output's gradient is: the merged context and the sums of all keys.
+  std::pair<Spread, Spread> attention_results(int output);
   void give_gradient(std::size_t index, std::size_t position, Spread spread);
   void give_weight_gradient(std::size_t index, int weight, Spread spread);
 
@@ -255,6 +351,7 @@ class Interpreter {
   BlockRules rules_;
   Sizes sizes_;
   Fault fault_;
+  std::vector<std::vector<int>> places_of_;  // of each expert; empty: cut evenly
   Collectives collectives_;
   std::vector<Layout> produced_;
   std::vector<Assignment> assignments_;
@@ -262,7 +359,10 @@ class Interpreter {
   std::vector<Spread> gradients_;  // as gradient_of(produced)
   // Contributions of the consumers so far, those of one layout added up.
   std::vector<std::vector<std::pair<Layout, Spread>>> pending_;
-  std::map<int, Spread> weight_gradients_;
+  std::map<int, Spread> softmax_sums_;  // of attention, by its output and as produced
+  std::map<int, State> states_;
+  Spread given_input_;
+  Spread given_gradient_;
   std::map<std::size_t, std::vector<Normalised>> norms_;
   std::map<int, std::pair<Eigen::Index, double>> nudges_;
   bool takes_largest_ = false;  // instead of sums

@@ -42,15 +42,12 @@ inline void Interpreter::finish_gradient(int tensor) {
   pending_[slot].clear();
 }
 
-// Scattered by the block where the weight is stored sharded, summed at the end of the step where
-// the gradient is partial otherwise, or where others hold the same heads.
+// Scattered by the block where the weight is stored sharded.
 inline void Interpreter::give_weight_gradient(std::size_t index, int weight, Spread spread) {
   const Operator& op = block_.operators[index];
   const models::Tensor& tensor = tensor_of(weight);
-  const AxisRules& rules = rules_.of(op);
   const Layout used = required_input(op, tensor, 0, assignments_[index]);
-  const Layout stored = stored_weight(op, tensor, assignments_[index], rules);
-  sums_to_zero_ = tensor.name == "b_k";
+  const Layout stored = stored_weight(op, tensor, assignments_[index], rules_.of(op));
   for (auto axis = kAxes.rbegin(); axis != kAxes.rend(); ++axis) {
     if (used[*axis].is_replicated() && stored[*axis].is_sharded()) {
       reduce(spread, *axis);
@@ -58,21 +55,7 @@ inline void Interpreter::give_weight_gradient(std::size_t index, int weight, Spr
     }
   }
   count(tensor, stored, used, false, sim::CommKind::ReduceScatter);
-  const auto summed =
-      summed_axes(op, tensor, assignments_[index], rules, read_layout(block_, op, weight, rules_));
-  for (const Axis axis : kAxes) {
-    if (summed[static_cast<std::size_t>(axis)]) {
-      reduce(spread, axis);
-    }
-  }
-  const Copies copies = copies_of_heads(tensor, stored, mesh_);
-  for (const Axis axis : kAxes) {
-    if (const int ranks = copies[static_cast<std::size_t>(axis)]; ranks > 1) {
-      reduce(spread, axis, ranks);
-    }
-  }
-  sums_to_zero_ = false;
-  weight_gradients_[weight] = std::move(spread);
+  states_.at(weight).gradient = std::move(spread);
 }
 
 inline void Interpreter::backward_norm(std::size_t index, const Spread& dy,
@@ -228,6 +211,16 @@ inline std::vector<Spread> Interpreter::bias_outputs(std::size_t index) const {
   return own;
 }
 
+inline std::pair<Spread, Spread> Interpreter::attention_results(int output) {
+  const Layout& from = produced_[slot_of(output)];
+  std::pair<Spread, Spread> results = {values_[slot_of(output)], softmax_sums_.at(output)};
+  repeat([&] {
+    convert_value(results.first, output, gradient_of(from));
+    convert(results.second, from, gradient_of(from));
+  });
+  return results;
+}
+
 inline void Interpreter::backward_operator(std::size_t index) {
   const Operator& op = block_.operators[index];
   for (const int output : op.outputs) {
@@ -249,6 +242,8 @@ inline void Interpreter::backward_operator(std::size_t index) {
   }
   const int experts = static_cast<int>(block_.experts);
   const std::vector<Spread> biased = bias_outputs(index);
+  const auto attended =
+      op.kind == OpKind::Attention ? attention_results(op.outputs[0]) : std::pair<Spread, Spread>();
   std::vector<Spread> dx(inputs.size());
   std::vector<Spread> dw(weights.size());
   for (std::size_t rank = 0; rank < static_cast<std::size_t>(mesh_.num_ranks()); ++rank) {
@@ -284,8 +279,9 @@ inline void Interpreter::backward_operator(std::size_t index) {
       case OpKind::Attention: {
         AttentionGradients gradients{result.dx[0], result.dx[1], result.dx[2],
                                      used.empty() ? Part() : result.dw[0]};
-        attend(in[0], in[1], in[2], block_.attention.causal, nullptr, &dy[0], &gradients,
-               used.empty() ? nullptr : used.data());
+        attend_backward(
+            {in[0], in[1], in[2], block_.attention.causal, used.empty() ? nullptr : used.data()},
+            {&attended.first[rank], &attended.second[rank], &dy[0]}, gradients);
         result.dx = {gradients.q, gradients.k, gradients.v};
         if (!used.empty()) {
           result.dw = {gradients.table};
@@ -352,9 +348,13 @@ inline void Interpreter::backward_operator(std::size_t index) {
 }
 
 inline void Interpreter::backward() {
+  gather_parameters(false);
+  std::fill(gradients_.begin(), gradients_.end(), Spread());
   if (block_.output >= 0) {
     const std::size_t slot = slot_of(block_.output);
-    Spread gradient = collectives_.distribute(whole(block_.output), stream_layout(rules_));
+    Spread gradient = !given_gradient_.empty()
+                          ? given_gradient_
+                          : collectives_.distribute(whole(block_.output), stream_layout(rules_));
     const Layout to = gradient_of(produced_[slot]);
     convert(gradient, stream_layout(rules_), to, true);
     count(block_.tensors[slot], stream_layout(rules_), to, false);

@@ -4,7 +4,7 @@
 
 #include <limits>
 
-#include "tests/unit/plan/semantics/interpreter.hpp"
+#include "tests/unit/plan/semantics/interpreter_states.hpp"
 
 namespace orrery::plan::semantics {
 
@@ -14,16 +14,17 @@ inline int target_of(int batch, int position, int vocab) {
 
 inline std::vector<Spread> Interpreter::inputs_of(std::size_t index, bool forward) {
   const Operator& op = block_.operators[index];
-  const Fault fault = fault_;
-  const int reductions = reductions_;
-  fault_.reduction = forward ? fault.reduction : -1;  // faults concern what runs for the first time
   std::vector<Spread> inputs;
   for (std::size_t position = 0; position < op.inputs.size(); ++position) {
     const std::size_t slot = slot_of(op.inputs[position]);
     const Layout to =
         required_input(op, block_.tensors[slot], static_cast<int>(position), assignments_[index]);
     inputs.push_back(values_[slot]);
-    convert_value(inputs.back(), op.inputs[position], to);
+    if (forward) {
+      convert_value(inputs.back(), op.inputs[position], to);
+    } else {
+      repeat([&] { convert_value(inputs.back(), op.inputs[position], to); });
+    }
     const bool product = models::is_gemm(op) && models::gives_weight_gradient(block_, op);
     const bool again = op.kind == OpKind::Attention || (product && !layout_.keep_gathered);
     // Converted once per layout forward; of a backward's inputs only the gathered ones again.
@@ -42,8 +43,6 @@ inline std::vector<Spread> Interpreter::inputs_of(std::size_t index, bool forwar
       count(block_.tensors[slot], kept_layout(produced_[slot], to), to, false);
     }
   }
-  fault_ = fault;
-  reductions_ = forward ? reductions_ : reductions;
   return inputs;
 }
 
@@ -54,11 +53,7 @@ inline std::vector<Spread> Interpreter::weights_of(std::size_t index, bool forwa
     const models::Tensor& tensor = tensor_of(weight);
     const Layout used = required_input(op, tensor, 0, assignments_[index]);
     const Layout stored = stored_weight(op, tensor, assignments_[index], rules_.of(op));
-    // Axes that cut heads around attention alone cut what the others leave of them.
-    const Layout elsewhere = required_input(op, tensor, 0, assign(block_, op, rules_.other));
-    weights.push_back(collectives_.distribute(whole(weight), elsewhere));
-    collectives_.slice_new(weights.back(), elsewhere, used);
-    collectives_.slice_new(weights.back(), used, stored);
+    weights.push_back(states_.at(weight).whole);
     convert(weights.back(), stored, used);
     const bool product = models::is_gemm(op) && models::gives_input_gradient(block_, op);
     if (forward || (product && !layout_.keep_gathered)) {
@@ -90,8 +85,9 @@ inline Part Interpreter::shape_of(int tensor, const std::vector<Part>& inputs,
   return part;
 }
 
-// As frameworks do: a product adds its bias itself where its output is no partial sum; else it is
-// added to what the reduction leaves on a rank.
+// Sums where ranks have parts of what is summed over, of a softmax those of its exponentials with
+// them. As frameworks do: a product adds its bias itself where its output is no partial sum; else
+// it is added to what the reduction leaves on a rank.
 inline bool Interpreter::is_summed_later(int tensor) const {
   return std::any_of(kAxes.begin(), kAxes.end(), [&](Axis axis) {
     return mesh_.of(axis) > 1 && produced_[slot_of(tensor)][axis].is_partial();
@@ -112,6 +108,14 @@ inline void Interpreter::convert_value(Spread& spread, int tensor, const Layout&
     summed.set(axis, from[axis].is_sharded() ? from[axis] : to[axis]);
   }
   convert(spread, from, summed);
+  if (const auto found = softmax_sums_.find(tensor);
+      found != softmax_sums_.end() && is_summed_later(tensor)) {
+    Spread sums = found->second;
+    convert(sums, from, summed);
+    for (std::size_t rank = 0; rank < spread.size(); ++rank) {
+      divide_rows(sums[rank], spread[rank]);
+    }
+  }
   for (std::size_t index = 0; index < block_.operators.size(); ++index) {
     const Operator& op = block_.operators[index];
     const auto output = std::find(op.outputs.begin(), op.outputs.end(), tensor);
@@ -119,8 +123,7 @@ inline void Interpreter::convert_value(Spread& spread, int tensor, const Layout&
       continue;
     }
     const auto place = op.outputs.size() + static_cast<std::size_t>(output - op.outputs.begin());
-    const Layout held = required_input(op, tensor_of(op.weights[place]), 0, assignments_[index]);
-    const Spread bias = collectives_.distribute(whole(op.weights[place]), held);
+    const Spread& bias = states_.at(op.weights[place]).whole;  // never stored otherwise
     for (std::size_t rank = 0; rank < spread.size(); ++rank) {
       add_bias(bias[rank], spread[rank]);
     }
@@ -308,8 +311,12 @@ inline void Interpreter::forward_operator(std::size_t index) {
         add_products(op, experts, adds_biases(op), in, used, out);
         break;
       case OpKind::Attention:
-        attend(in[0], in[1], in[2], block_.attention.causal, &out[0], nullptr, nullptr,
-               used.empty() ? nullptr : used.data());
+        softmax_sums_[op.outputs[0]].push_back(rows_of_heads(out[0]));
+        attend({in[0], in[1], in[2], block_.attention.causal, used.empty() ? nullptr : used.data()},
+               {&out[0], &softmax_sums_[op.outputs[0]].back()});
+        if (!is_summed_later(op.outputs[0])) {
+          divide_rows(softmax_sums_[op.outputs[0]].back(), out[0]);
+        }
         break;
       case OpKind::Embedding: {
         const Reader table(used[0]);
@@ -348,6 +355,8 @@ inline void Interpreter::forward_operator(std::size_t index) {
 }
 
 inline void Interpreter::forward() {
+  gather_parameters(true);
+  softmax_sums_.clear();
   for (std::size_t tensor = 0; tensor < block_.tensors.size(); ++tensor) {
     const bool weight = block_.tensors[tensor].kind == models::TensorKind::Weight;
     const bool made =
@@ -359,6 +368,9 @@ inline void Interpreter::forward() {
     if (!weight && !made) {
       values_[tensor] = collectives_.distribute(whole(static_cast<int>(tensor)), produced_[tensor]);
     }
+  }
+  if (!given_input_.empty()) {
+    values_[slot_of(block_.input)] = given_input_;
   }
   for (std::size_t index = 0; index < block_.operators.size(); ++index) {
     forward_operator(index);

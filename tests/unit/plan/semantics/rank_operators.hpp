@@ -98,79 +98,138 @@ inline std::vector<int> bias_at(const Part& table, int query, int key, int head)
   return {(key - query + rows) % rows, head};
 }
 
-// Scores, softmax over all keys up to the query, context; with gradients when `d_context` is given.
-// `table`: of relative positions.
+// Scores and softmax over all keys held up to the query. Forward gives the context before it is
+// divided by the sums of the exponentials, and those: ranks with parts of the keys add up both.
+// Backward reads the quotient and the sums of all keys, as fused kernels do.
+struct AttentionOperands {
+  const Part& q;
+  const Part& k;
+  const Part& v;
+  bool causal = true;
+  const Part* table = nullptr;  // of relative positions
+};
+struct AttentionForward {
+  Part* context;
+  Part* sums;
+};
+struct AttentionBackward {
+  const Part* context;
+  const Part* sums;
+  const Part* d_context;
+};
 struct AttentionGradients {
   Part q, k, v;
   Part table = {};
 };
-inline void attend(const Part& q, const Part& k, const Part& v, bool causal, Part* context,
-                   const Part* d_context, AttentionGradients* gradients,
-                   const Part* table = nullptr) {
-  const Reader read_q(q);
-  const Reader read_k(k);
-  const Reader read_v(v);
-  const Reader read_table(table != nullptr ? *table : q);
-  const Reader place(context != nullptr ? *context : q);
-  const Reader read_d(d_context != nullptr ? *d_context : q);
-  const int share = static_cast<int>(q.index[2].size() / k.index[2].size());
-  for (const int b : q.index[0]) {
-    for (std::size_t head = 0; head < q.index[2].size(); ++head) {
-      const int h = q.index[2][head];
-      const int kv = k.index[2][head / static_cast<std::size_t>(share)];
-      for (const int s : q.index[1]) {
-        std::vector<int> keys;
-        std::vector<double> weight;
-        double sum = 0;
-        for (const int t : k.index[1]) {
-          if (causal && t > s) {
-            continue;
-          }
-          double score = table != nullptr ? read_table.at(bias_at(*table, s, t, h)) : 0.0;
-          for (const int d : q.index[3]) {
-            score += read_q.at({b, s, h, d}) * read_k.at({b, t, kv, d});
-          }
-          keys.push_back(t);
-          weight.push_back(std::exp(score));
-          sum += weight.back();
-        }
-        for (double& value : weight) {
-          value /= sum;
-        }
-        if (context != nullptr) {
-          for (const int d : v.index[3]) {
-            for (std::size_t key = 0; key < keys.size(); ++key) {
-              context->data[place.place({b, s, h, d})] +=
-                  weight[key] * read_v.at({b, keys[key], kv, d});
-            }
-          }
-        }
-        if (d_context == nullptr) {
-          continue;
-        }
-        std::vector<double> slope(keys.size(), 0.0);
-        double mean = 0;
-        for (std::size_t key = 0; key < keys.size(); ++key) {
-          for (const int d : v.index[3]) {
-            const double dc = read_d.at({b, s, h, d});
-            slope[key] += dc * read_v.at({b, keys[key], kv, d});
-            gradients->v.data[read_v.place({b, keys[key], kv, d})] += weight[key] * dc;
-          }
-          mean += weight[key] * slope[key];
-        }
-        for (std::size_t key = 0; key < keys.size(); ++key) {
-          const double ds = weight[key] * (slope[key] - mean);
-          if (table != nullptr) {
-            gradients->table.data[read_table.place(bias_at(*table, s, keys[key], h))] += ds;
-          }
-          for (const int d : q.index[3]) {
-            gradients->q.data[read_q.place({b, s, h, d})] += ds * read_k.at({b, keys[key], kv, d});
-            gradients->k.data[read_k.place({b, keys[key], kv, d})] += ds * read_q.at({b, s, h, d});
-          }
-        }
+
+// One query of one head.
+class AttentionRow {
+ public:
+  AttentionRow(const AttentionOperands& in, const std::vector<Reader>& readers,
+               const std::vector<int>& query)
+      : in_(in), q_(readers[0]), k_(readers[1]), v_(readers[2]), query_(query) {
+    const Indices& heads = in.q.index[2];
+    const auto own = std::find(heads.begin(), heads.end(), query[2]) - heads.begin();
+    kv_ = in.k.index[2][static_cast<std::size_t>(own) / (heads.size() / in.k.index[2].size())];
+    for (const int t : in.k.index[1]) {
+      if (in.causal && t > query[1]) {
+        continue;
+      }
+      double score = in.table != nullptr
+                         ? Reader(*in.table).at(bias_at(*in.table, query[1], t, query[2]))
+                         : 0.0;
+      for (const int d : in.q.index[3]) {
+        score += q_.at(query_at(d)) * k_.at(key_at(t, d));
+      }
+      keys_.push_back(t);
+      weights_.push_back(std::exp(score));
+    }
+  }
+
+  void forward(const AttentionForward& out, const Reader& context, const Reader& sums) const {
+    for (std::size_t key = 0; key < keys_.size(); ++key) {
+      out.sums->data[sums.place(query_)] += weights_[key];
+      for (const int d : in_.v.index[3]) {
+        out.context->data[context.place(query_at(d))] +=
+            weights_[key] * v_.at(key_at(keys_[key], d));
       }
     }
   }
+
+  void backward(const Reader& context, const Reader& sums, const Reader& d_context,
+                AttentionGradients& gradients) const {
+    double mean = 0;
+    for (const int d : in_.v.index[3]) {
+      mean += d_context.at(query_at(d)) * context.at(query_at(d));
+    }
+    for (std::size_t key = 0; key < keys_.size(); ++key) {
+      const double weight = weights_[key] / sums.at(query_);
+      double slope = 0;
+      for (const int d : in_.v.index[3]) {
+        const std::vector<int> at = key_at(keys_[key], d);
+        slope += d_context.at(query_at(d)) * v_.at(at);
+        gradients.v.data[v_.place(at)] += weight * d_context.at(query_at(d));
+      }
+      const double ds = weight * (slope - mean);
+      if (in_.table != nullptr) {
+        gradients.table.data[Reader(*in_.table)
+                                 .place(bias_at(*in_.table, query_[1], keys_[key], query_[2]))] +=
+            ds;
+      }
+      for (const int d : in_.q.index[3]) {
+        const std::vector<int> at = key_at(keys_[key], d);
+        gradients.q.data[q_.place(query_at(d))] += ds * k_.at(at);
+        gradients.k.data[k_.place(at)] += ds * q_.at(query_at(d));
+      }
+    }
+  }
+
+ private:
+  std::vector<int> query_at(int d) const { return {query_[0], query_[1], query_[2], d}; }
+  std::vector<int> key_at(int t, int d) const { return {query_[0], t, kv_, d}; }
+
+  const AttentionOperands& in_;
+  const Reader& q_;
+  const Reader& k_;
+  const Reader& v_;
+  std::vector<int> query_;  // batch, position, head
+  int kv_ = 0;
+  std::vector<int> keys_;
+  std::vector<double> weights_;
+};
+
+// Of a context, without the width of its heads.
+inline Part rows_of_heads(const Part& q) {
+  Part rows = part_of({q.vars.begin(), q.vars.begin() + 3}, {q.index.begin(), q.index.begin() + 3});
+  rows.dims.assign(q.dims.begin(), q.dims.begin() + 3);
+  return rows;
+}
+
+inline void divide_rows(const Part& sums, Part& context) {
+  const Reader reader(sums);
+  for_each(context, [&](Eigen::Index position, const std::vector<int>& at) {
+    context.data[position] /= reader.at({at[0], at[1], at[2]});
+  });
+}
+
+inline void attend(const AttentionOperands& in, const AttentionForward& out) {
+  const std::vector<Reader> readers = {Reader(in.q), Reader(in.k), Reader(in.v)};
+  const Reader context(*out.context);
+  const Reader sums(*out.sums);
+  for_each(*out.sums, [&](Eigen::Index, const std::vector<int>& query) {
+    AttentionRow(in, readers, query).forward(out, context, sums);
+  });
+}
+
+inline void attend_backward(const AttentionOperands& in, const AttentionBackward& saved,
+                            AttentionGradients& gradients) {
+  const std::vector<Reader> readers = {Reader(in.q), Reader(in.k), Reader(in.v)};
+  const Reader context(*saved.context);
+  const Reader sums(*saved.sums);
+  const Reader d_context(*saved.d_context);
+  for_each(*saved.sums, [&](Eigen::Index, const std::vector<int>& query) {
+    AttentionRow(in, readers, query).backward(context, sums, d_context, gradients);
+  });
 }
 
 // Sums that a norm needs of every row: of x and x^2 forward, of dy g and dy g x_hat backward.

@@ -116,7 +116,9 @@ using OwnerOf = std::function<int(const std::vector<int>&, Axis)>;
 
 class Collectives {
  public:
-  Collectives(const Mesh& mesh, OwnerOf owner) : mesh_(mesh), owner_(std::move(owner)) {}
+  // `experts_at`: by place of the expert axis; empty: cut evenly.
+  Collectives(const Mesh& mesh, OwnerOf owner, std::vector<Indices> experts_at = {})
+      : mesh_(mesh), owner_(std::move(owner)), experts_at_(std::move(experts_at)) {}
 
   int ranks() const { return mesh_.num_ranks(); }
   int place(int rank, Axis axis) const { return rank / mesh_.stride(axis) % mesh_.of(axis); }
@@ -178,15 +180,13 @@ class Collectives {
     }
   }
 
-  // Sums, or the largest, of all ranks of an axis or of so many next to one another.
-  void reduce(Spread& spread, Axis axis, int neighbours = 0, bool largest = false) const {
+  // Sums, or the largest, of all ranks of an axis.
+  void reduce(Spread& spread, Axis axis, bool largest = false) const {
     const Spread before = spread;
     for (std::size_t rank = 0; rank < spread.size(); ++rank) {
-      const int mine = place(static_cast<int>(rank), axis);
       Eigen::ArrayXd& data = spread[rank].data;
       for (const std::size_t member : members(rank, axis)) {
-        const int other = place(static_cast<int>(member), axis);
-        if (member == rank || (neighbours > 0 && other / neighbours != mine / neighbours)) {
+        if (member == rank) {
           continue;
         }
         const Eigen::ArrayXd& theirs = before[member].data;
@@ -223,7 +223,11 @@ class Collectives {
     const auto held = static_cast<std::int64_t>(list.size());
     const ShareRange range = shared ? share_range(mesh_.shares, mine, part.dims.at(slot), held)
                                     : even_range(part.vars[slot], held, mine, mesh_.of(axis));
-    list = Indices(list.begin() + range.begin, list.begin() + range.end);
+    if (axis == Axis::Expert && part.vars[slot] == Var::Expert && !experts_at_.empty()) {
+      list = experts_at_[static_cast<std::size_t>(mine)];
+    } else {
+      list = Indices(list.begin() + range.begin, list.begin() + range.end);
+    }
     part.data = Eigen::ArrayXd::Zero(part.size());
     const Reader reader(before);
     for_each(part, [&](Eigen::Index position, const std::vector<int>& global) {
@@ -252,6 +256,7 @@ class Collectives {
 
   Mesh mesh_;
   OwnerOf owner_;
+  std::vector<Indices> experts_at_;
 };
 
 }  // namespace orrery::plan::semantics

@@ -144,6 +144,9 @@ std::vector<Case> cases() {
          layout.sequence_parallel = true;
          layout.keep_gathered = true;
        })},
+      {"keys_in_parts", variables(1, {}, 4, {Var::KeySeq})},
+      {"keys_in_parts_tensor_tokens",
+       variables(2, {Var::Head, Var::Ffn, Var::Vocab}, 2, {Var::KeySeq, Var::Seq})},
       {"ulysses", context(ContextParallel::Ulysses, 4)},
       {"ulysses_tensor", context(ContextParallel::Ulysses, 2, 2)},
       {"mix", context(ContextParallel::Mix, 4, 1, 2)},
@@ -366,6 +369,22 @@ TEST(SerialProgram, GradientsAreDerivatives) {
               << block.name << " " << op.name;
         }
       }
+    }
+  }
+}
+
+// Whole keys on every rank would give the same numbers, each rank's sums as large.
+TEST(Semantics, RanksHoldPartsOfTheKeys) {
+  const models::Network network = tiny_gpt();
+  const Block& block = network.blocks[static_cast<std::size_t>(network.chain[1])];
+  const BlockRules rules = rules_of(variables(1, {}, 4, {Var::KeySeq}), true);
+  for (const Operator& op : block.operators) {
+    if (op.kind == OpKind::Attention) {
+      const Assignment assigned = assign(block, op, rules.of(op));
+      const auto& keys = block.tensors[static_cast<std::size_t>(op.inputs[1])];
+      const auto& context = block.tensors[static_cast<std::size_t>(op.outputs[0])];
+      EXPECT_EQ(required_input(op, keys, 1, assigned)[Axis::Context], Placement::sharded(Var::Seq));
+      EXPECT_TRUE(produced_output(op, context, assigned)[Axis::Context].is_partial());
     }
   }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "search/pareto_chain.hpp"
+#include "search/problems/pareto_chain.hpp"
 
 #include <algorithm>
 #include <functional>
