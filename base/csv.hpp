@@ -15,7 +15,6 @@ class CsvTable {
   const std::vector<std::string>& header() const { return header_; }
   std::size_t num_rows() const { return rows_.size(); }
   // Columns are found by their names in lower case where the header has capitals, too.
-  // Columns are found by their names in lower case where the header has capitals, too.
   bool has_column(std::string_view name) const;
   // Error for a column that is not among these, with the nearest of them.
   void expect_columns(std::span<const std::string_view> known) const;

@@ -104,7 +104,7 @@ std::vector<int> in_flight(const ScheduleParams& params) {
   int later = 0;
   for (std::size_t i = replicas.size(); i-- > 0;) {
     later += replicas[i];
-    held[i] = replicas[i] == 1 ? later : (later + replicas[i] - 1) / replicas[i];
+    held[i] = (later + replicas[i] - 1) / replicas[i];
   }
   return held;
 }
