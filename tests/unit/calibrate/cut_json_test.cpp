@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "tests/unit/calibrate/gemm_samples.hpp"
 #include "tests/unit/calibrate/reader_files.hpp"
 
 namespace orrery::calibrate {
@@ -16,15 +17,6 @@ using testing::HasSubstr;
 
 class CutSamples : public ReaderFiles {
  protected:
-  static Sample gemm_of(std::int64_t m, double seconds, const std::string& source) {
-    const Seconds time(seconds);
-    return {.shape = GemmSample{.m = m, .n = 8, .k = 8},
-            .time = {.median = time, .p25 = time, .p75 = time, .repetitions = 1},
-            .implementation = "",
-            .source = source,
-            .flags = {}};
-  }
-
   // Brackets and quotes inside strings are none.
   SampleFile whole_{{.device = "Test GPU", .libraries = {{"cuBLAS", "13 [a{\"]"}}},
                     {gemm_of(8, 1e-5, "a{:1"), gemm_of(16, 2e-5, "b]\""), gemm_of(32, 3e-5, "c")}};

@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "calibrate/copies.hpp"
+#include "tests/unit/calibrate/gemm_samples.hpp"
 
 namespace orrery::calibrate {
 namespace {
@@ -200,15 +201,6 @@ TEST(Samples, NamesAgreeWithOtherRooms) {
                 HasSubstr("\"collective\": \"" +
                           std::string(sim::to_text(static_cast<sim::CommKind>(kind))) + "\""));
   }
-}
-
-Sample gemm_of(std::int64_t m, double seconds, const std::string& source) {
-  const Seconds time(seconds);
-  return {.shape = GemmSample{.m = m, .n = 8, .k = 8},
-          .time = {.median = time, .p25 = time, .p75 = time, .repetitions = 1},
-          .implementation = "",
-          .source = source,
-          .flags = {}};
 }
 
 Reading reading_of(std::vector<Sample> samples) {

@@ -29,6 +29,16 @@ inline MixedPlan mixed_plan(const std::string& cluster = "hgx-h100:1+dgx-a100:1"
   return plan;
 }
 
+// small_plan() of a schedule, with two chunks where it needs them, and a ZeRO stage.
+inline Plan small_plan_of(const std::string& schedule, int zero) {
+  Plan plan = small_plan();
+  plan.schedule = schedule;
+  plan.chunks = schedule == "interleaved" || schedule == "zb-v" ? 2 : 1;
+  plan.stage_blocks = even_stages(plan.network, plan.pp * plan.chunks);
+  plan.blocks.front().layout.zero_stage = zero;
+  return plan;
+}
+
 // The same plan on one kind of nodes.
 inline MixedPlan as_mixed(const Plan& plan) {
   auto machine = std::make_shared<MixedMachine>();

@@ -20,11 +20,7 @@ using ::testing::HasSubstr;
 TEST(MixedPlan, OnOneKindOfNodesItIsThePlainSimulation) {
   for (const char* schedule : {"1f1b", "gpipe", "interleaved", "zb-h1", "zb-v", "crosspipe"}) {
     for (const int zero : {0, 1, 2, 3}) {
-      Plan plan = small_plan();
-      plan.schedule = schedule;
-      plan.chunks = plan.schedule == "interleaved" || plan.schedule == "zb-v" ? 2 : 1;
-      plan.stage_blocks = even_stages(plan.network, plan.pp * plan.chunks);
-      plan.blocks.front().layout.zero_stage = zero;
+      const Plan plan = small_plan_of(schedule, zero);
       check_plan(plan, "plan");
       const Simulation plain = simulate(plan);
       MixedSimulator simulator(as_mixed(plan));

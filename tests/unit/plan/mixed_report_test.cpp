@@ -56,11 +56,7 @@ void expect_same_report(const Simulation& mixed, const Simulation& plain) {
 TEST(MixedReport, OfTwoEqualPoolsIsThePlainOne) {
   for (const char* schedule : {"1f1b", "gpipe", "interleaved", "zb-h1", "zb-v"}) {
     for (const int zero : {0, 1, 2, 3}) {
-      Plan plan = small_plan();
-      plan.schedule = schedule;
-      plan.chunks = plan.schedule == "interleaved" || plan.schedule == "zb-v" ? 2 : 1;
-      plan.stage_blocks = even_stages(plan.network, plan.pp * plan.chunks);
-      plan.blocks.front().layout.zero_stage = zero;
+      Plan plan = small_plan_of(schedule, zero);
       plan.blocks.front().layout.recompute = zero == 1 ? Recompute::Full : Recompute::None;
       SCOPED_TRACE(plan.schedule + ", zero " + std::to_string(zero));
       const MixedPlan mixed = on_two_equal_pools(plan);
