@@ -74,7 +74,9 @@ HostLink link_of(const topologies::Gpu& gpu) {
 constexpr std::int64_t kLeastCopy = 4096;
 // Copies that take a hundred times the latency, so that the link's rate shows.
 constexpr double kLargeCopy = 16 << 20;
+// Two parameters, and two left over to tell their error.
 constexpr std::size_t kFewestSizes = 4;
+// A choice: what clocks and rounded rates may add to a link.
 constexpr double kClockTolerance = 1.02;
 
 // Pinned and one way, by size; a size is in one fold, whichever way it went.

@@ -16,6 +16,8 @@ using costmodel::GroupShape;
 using sim::CommKind;
 using topologies::Cluster;
 
+// A choice: between NCCL's constants for networks (14 us at most a hop, src/graph/tuning.cc) and
+// the milliseconds of the home networks that TPI-LLM runs on.
 constexpr Seconds kSlowToStart{1e-4};
 constexpr double kSumPasses = 3;  // two terms read, their sum written
 
