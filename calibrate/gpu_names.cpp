@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "calibrate/gpu_names.hpp"
 
+#include <algorithm>
 #include <array>
+#include <span>
 
 #include "base/text.hpp"
+#include "base/words.hpp"
 #include "topologies/documents.hpp"
 #include "topologies/words.hpp"
 
@@ -54,6 +57,22 @@ constexpr std::array<UsualNode, 15> kUsualNodes = {{{"a100-sxm4-40gb", "dgx-a100
                                                     {"mi300x", "mi300x-8"},
                                                     {"v100-sxm3-32gb", "dgx-2"}}};
 
+// EFA is the network of one cloud: its nodes of a GPU.
+constexpr auto kEfa = std::to_array<std::string_view>({"efa", "efav2", "efav3"});
+constexpr std::array<UsualNode, 6> kNodesWithEfa = {{{"v100-sxm2-32gb", "p3dn"},
+                                                     {"a100-sxm4-40gb", "p4d"},
+                                                     {"a100-sxm4-80gb", "p4de"},
+                                                     {"h100-sxm5-80gb", "p5"},
+                                                     {"h200-sxm5-141gb", "p5e"},
+                                                     {"b200-sxm-180gb", "p6-b200"}}};
+
+// "" where none of the nodes has the GPU.
+std::string node_among(std::span<const UsualNode> nodes, std::string_view gpu) {
+  const auto found = std::find_if(nodes.begin(), nodes.end(),
+                                  [&](const UsualNode& usual) { return usual.gpu == gpu; });
+  return found != nodes.end() ? std::string(found->node) : "";
+}
+
 }  // namespace
 
 std::string gpu_of(std::string_view text) { return topologies::find_gpu_name(std::string(text)); }
@@ -72,12 +91,9 @@ std::string node_of(std::string_view gpu, std::string_view fabric) {
       return std::string(entry.node);
     }
   }
-  for (const UsualNode& usual : kUsualNodes) {
-    if (usual.gpu == gpu) {
-      return std::string(usual.node);
-    }
-  }
-  return gpu.starts_with("v100-sxm2") ? "dgx-1v" : "";
+  std::string node = has_word(words, kEfa) ? node_among(kNodesWithEfa, gpu) : "";
+  node = node.empty() ? node_among(kUsualNodes, gpu) : node;
+  return node.empty() && gpu.starts_with("v100-sxm2") ? "dgx-1v" : node;
 }
 
 }  // namespace orrery::calibrate

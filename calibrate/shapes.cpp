@@ -106,6 +106,11 @@ std::vector<GemmSample> edge_gemms(DType dtype, GemmLayout layout) {
   return gemms;
 }
 
+bool has_layout(DType dtype, GemmLayout layout, int capability) {
+  const bool any_layout = capability >= 100 && capability < 120;
+  return dtype != DType::Fp8 || layout == GemmLayout::TN || any_layout;
+}
+
 std::vector<AttentionSample> usual_attention(DType dtype, const ShapeLimits& limits) {
   struct Head {
     std::int64_t heads, kv_heads, dim, value_dim;

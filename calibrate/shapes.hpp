@@ -29,6 +29,11 @@ std::vector<GemmSample> space_filling_gemms(int count, DType dtype, GemmLayout l
 // Pairs (m, m + 1) at tile edges with n = k = 4,096.
 std::vector<GemmSample> edge_gemms(DType dtype, GemmLayout layout);
 
+// Whether cuBLASLt multiplies such operands on a chip of this compute capability (90 for 9.0): fp8
+// in the layout TN alone on Ada, Hopper and GeForce Blackwell (cuBLAS documentation, 8-bit
+// floating point of cublasLtMatmul).
+bool has_layout(DType dtype, GemmLayout layout, int capability);
+
 double gemm_flops(const GemmSample& gemm);
 // Bytes an element that AIConfigurator's tables count in the rate of a cast to fp8, which leaves
 // out the second read and the write of "amax_scale"; 0 for other operations.

@@ -230,6 +230,9 @@ nccl::Group CollectiveModel::nccl_group(const GroupShape& group) const {
   result.intra_bandwidth = intra_bandwidth(group.ranks_per_node, group.gpu_stride);
   result.intra_channels = intra_channels_[at];
   if (group.nodes > 1) {
+    const topologies::ScaleOut& out = cluster_.node.scale_out;
+    result.low_latency = out.low_latency;
+    result.low_latency_128 = result.low_latency_128 && out.low_latency_128;
     const double nics = inter_bandwidth(group);
     const FabricUse fabric = fabric_use(group.nodes, group.node_stride, false);
     result.inter_bandwidth = nics * fabric.share;
@@ -267,12 +270,11 @@ CollectiveChoice CollectiveModel::formula(CommKind kind, Bytes size, const Group
                    kind == CommKind::ReduceScatter || kind == CommKind::Broadcast,
                "not a collective");
   const nccl::Group ranks = nccl_group(group);
-  const bool low_latency = group.nodes == 1 || cluster_.node.scale_out.low_latency;
   CollectiveChoice best;
   for (const Algorithm algorithm : kAlgorithms) {
     for (const Protocol protocol : kProtocols) {
       const nccl::Cost cost = nccl::cost(ranks, kind, algorithm, protocol, size.value());
-      if (cost.bandwidth <= 0 || (protocol == Protocol::LowLatency && !low_latency)) {
+      if (cost.bandwidth <= 0) {
         continue;
       }
       const bool simple = protocol == Protocol::Simple;

@@ -319,7 +319,8 @@ double pat_loop(const Group& group, CommKind kind, double bytes) {
 double usual_intra_latency(bool nvlink) { return kRingHop[nvlink ? 0 : 1][0]; }
 
 Cost cost(const Group& group, CommKind kind, Algorithm algorithm, Protocol protocol, double bytes) {
-  if (protocol == Protocol::LowLatency128 && !group.low_latency_128) {
+  if ((protocol == Protocol::LowLatency && !group.low_latency) ||
+      (protocol == Protocol::LowLatency128 && !group.low_latency_128)) {
     return {};
   }
   switch (algorithm) {

@@ -26,9 +26,10 @@ struct Group {
   int per_node = 1;
   int nodes = 1;
   Generation generation = Generation::Ampere;
-  bool nvlink = true;       // else PCIe latencies
-  bool plain_tree = false;  // no NVSwitch: trees use the unbalanced pattern
-  bool low_latency_128 = true;
+  bool nvlink = true;           // else PCIe latencies
+  bool plain_tree = false;      // no NVSwitch: trees use the unbalanced pattern
+  bool low_latency = true;      // LL is there ...
+  bool low_latency_128 = true;  // ... and LL128
   int intra_channels = 0;
   double intra_bandwidth = 0;  // ring inside the node
   int inter_channels = 0;

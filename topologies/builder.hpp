@@ -18,7 +18,8 @@ enum class Traffic;  // the same
 enum class BuilderKind { Node, Fabric };
 
 // How a fabric narrows: groups of nodes below one leaf and below one pod, and the share of a NIC's
-// bandwidth that is left above each when every node sends upwards.
+// bandwidth that is left above each when every node sends upwards: what a pod leaves includes what
+// its leaves hold back.
 struct FabricScale {
   int leaf_nodes = 1;
   int pod_nodes = 1;

@@ -148,14 +148,10 @@ constexpr std::string_view kLinkPath = "node.scale_up.bandwidth_per_gpu";
 constexpr auto kRingKeys =
     std::to_array<std::string_view>({"nccl_bandwidth", "nccl_socket_bandwidth"});
 
-std::string_view path_of(std::string_view override_text) {
-  return trim(override_text.substr(0, override_text.find('=')));
-}
-
 bool states_rings(const std::vector<std::string>& overrides) {
   return std::any_of(overrides.begin(), overrides.end(), [](const std::string& text) {
     return std::any_of(kRingKeys.begin(), kRingKeys.end(), [&](std::string_view key) {
-      return path_of(text) == "node.scale_up." + std::string(key);
+      return overridden_path(text) == "node.scale_up." + std::string(key);
     });
   });
 }
@@ -200,7 +196,7 @@ void apply(Json& document, const std::string& text, const std::string& where) {
   if (equals == std::string::npos) {
     bad_input("--set", fmt::format("\"{}\" has no \"=\"", shown), "path=value");
   }
-  const std::string_view path = trim(std::string_view(text).substr(0, equals));
+  const std::string_view path = overridden_path(text);
   const std::string_view head = split(path, '.').front();
   if (!is_among(head, kRoots)) {
     const std::vector<std::string> roots(kRoots.begin(), kRoots.end());
@@ -278,7 +274,7 @@ namespace {
 
 bool states(const std::vector<std::string>& overrides, std::string_view path) {
   return std::any_of(overrides.begin(), overrides.end(),
-                     [&](const std::string& text) { return path_of(text) == path; });
+                     [&](const std::string& text) { return overridden_path(text) == path; });
 }
 
 }  // namespace
@@ -288,11 +284,12 @@ void apply_overrides(Json& document, const std::vector<std::string>& overrides,
   const bool rings_follow = !states_rings(overrides);
   const NodeParts usual = node_parts(document);
   for (const std::string& override_text : overrides) {
-    const bool links = rings_follow && path_of(override_text) == kLinkPath;
+    const bool links = rings_follow && overridden_path(override_text) == kLinkPath;
     const double before = links ? link_bandwidth(document, where) : 0;
     const std::int64_t gpus_before = node_parts(document).gpus;
     apply(document, override_text, where);
-    if (path_of(override_text) == "node.gpus" && !states(overrides, "node.scale_out.nics")) {
+    if (overridden_path(override_text) == "node.gpus" &&
+        !states(overrides, "node.scale_out.nics")) {
       scale_nics(document, gpus_before);
     }
     if (links) {

@@ -81,7 +81,8 @@ struct ScaleOut {
   Seconds plugin_latency;             // what the network plug-in declares to NCCL, 0 for IB verbs
   Seconds latency;                    // NIC to NIC through one switch
   bool in_network_reduction = false;  // SHARP plug-in
-  bool low_latency = true;            // NCCL is free to choose its protocol LL
+  bool low_latency = true;            // NCCL is free to choose its protocol LL ...
+  bool low_latency_128 = true;        // ... and LL128
 };
 
 struct Node {

@@ -149,6 +149,7 @@ ScaleOut read_scale_out(const JsonReader& value) {
   }
   out.in_network_reduction = object.boolean_or("in_network_reduction", false);
   out.low_latency = object.boolean_or("low_latency", true);
+  out.low_latency_128 = object.boolean_or("low_latency_128", true);
   object.finish();
   return out;
 }

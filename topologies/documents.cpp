@@ -28,9 +28,9 @@ constexpr auto kNodeOptional =
 constexpr auto kScaleUpOptional = std::to_array<std::string_view>(
     {"links_per_gpu", "nccl_socket_bandwidth", "nccl_gpus", "in_switch_reduction", "mesh",
      "switches", "boards", "board_links"});
-constexpr auto kScaleOutOptional =
-    std::to_array<std::string_view>({"nics", "nic_bandwidth", "efficiency", "plugin_latency",
-                                     "latency", "in_network_reduction", "low_latency"});
+constexpr auto kScaleOutOptional = std::to_array<std::string_view>(
+    {"nics", "nic_bandwidth", "efficiency", "plugin_latency", "latency", "in_network_reduction",
+     "low_latency", "low_latency_128"});
 constexpr auto kHostOptional = std::to_array<std::string_view>(
     {"socket_bandwidth", "gpus_per_pcie_switch", "disk", "disk_bandwidth"});
 constexpr auto kFabricOptional = std::to_array<std::string_view>(
@@ -283,6 +283,10 @@ void complete(Json& cluster, const std::string& where) {
     add_absent(node->find("scale_out"), kScaleOutOptional);
     add_absent(node->find("host"), kHostOptional);
   }
+}
+
+std::string_view overridden_path(std::string_view override_text) {
+  return trim(override_text.substr(0, override_text.find('=')));
 }
 
 }  // namespace orrery::topologies

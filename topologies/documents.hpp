@@ -50,6 +50,9 @@ std::string find_node_name(const std::string& name);
 
 void complete(Json& cluster, const std::string& where);
 
+// "gpu.power_watts" of "gpu.power_watts = 300".
+std::string_view overridden_path(std::string_view override_text);
+
 // What --set does to a cluster's document, in order: NCCL's rings follow the links, NICs the GPUs,
 // unless they are set themselves. Applying the same list twice changes nothing.
 void apply_overrides(Json& document, const std::vector<std::string>& overrides,

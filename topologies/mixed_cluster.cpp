@@ -335,6 +335,7 @@ Cluster network_across(const MixedCluster& cluster, const std::vector<int>& pool
     out.in_network_reduction =
         out.in_network_reduction && pool_at(pool).node.scale_out.in_network_reduction;
     out.low_latency = out.low_latency && pool_at(pool).node.scale_out.low_latency;
+    out.low_latency_128 = out.low_latency_128 && pool_at(pool).node.scale_out.low_latency_128;
   }
   if (gpus_per_node < across.node.gpus) {
     out.nics = std::max(1, out.nics * gpus_per_node / across.node.gpus);

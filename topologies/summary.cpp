@@ -23,8 +23,11 @@ void check(const Cluster& cluster, const NodeGroup& group) {
                "node group outside the cluster");
 }
 
-// Members in one block of `block` nodes, all groups alike; at least one.
-double members_in(const NodeGroup& group, int block) {
+// Members in one block of `block` nodes, all groups alike; at least one, all in the only block.
+double members_in(const Cluster& cluster, const NodeGroup& group, int block) {
+  if (block >= cluster.num_nodes) {
+    return group.count;
+  }
   return std::clamp(static_cast<double>(block) / group.stride, 1.0,
                     static_cast<double>(group.count));
 }
@@ -79,7 +82,7 @@ double ring_switches(const Cluster& cluster, const NodeGroup& group) {
   double mean = hop_after(1);
   double narrower = mean;
   for (const int block : {scale.leaf_nodes, scale.pod_nodes}) {
-    const double members = members_in(group, block);
+    const double members = members_in(cluster, group, block);
     if (members > 1 && members < group.count) {
       mean += (hop_after(members) - narrower) / members;
       narrower = hop_after(members);
@@ -118,11 +121,11 @@ double uplink_share(const Cluster& cluster, const NodeGroup& group, Traffic traf
     return builder.share(cluster, group, traffic);
   }
   const FabricScale scale = builder.scale(cluster);
-  const double leaf = members_in(group, scale.leaf_nodes);
-  const double pod = members_in(group, scale.pod_nodes);
+  const double leaf = members_in(cluster, group, scale.leaf_nodes);
+  const double pod = members_in(cluster, group, scale.pod_nodes);
   const double count = group.count;
   return std::min(share_above(leaf, count, scale.leaf_share, traffic),
-                  share_above(pod, count, scale.leaf_share * scale.pod_share, traffic));
+                  share_above(pod, count, scale.pod_share, traffic));
 }
 
 }  // namespace orrery::topologies

@@ -194,7 +194,7 @@ struct LtGemm::State {
 };
 
 // The transpose C^T[n, m] = B^T[n, k] A^T[k, m]: the weight is the first operand.
-LtGemm::LtGemm(const GemmSample& gemm) : state_(std::make_unique<State>(gemm)) {
+LtGemm::LtGemm(const GemmSample& gemm, Sums sums) : state_(std::make_unique<State>(gemm)) {
   State& state = *state_;
   const cublasComputeType_t compute =
       gemm.dtype == DType::Tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
@@ -205,8 +205,7 @@ LtGemm::LtGemm(const GemmSample& gemm) : state_(std::make_unique<State>(gemm)) {
   const cublasOperation_t second = second_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
   state.set(CUBLASLT_MATMUL_DESC_TRANSA, first);
   state.set(CUBLASLT_MATMUL_DESC_TRANSB, second);
-  if (gemm.dtype == DType::Fp8) {
-    // What fp8 recipes use in the forward pass.
+  if (gemm.dtype == DType::Fp8 && sums == Sums::Fast) {
     state.set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, std::int8_t{1});
   }
   state.layout_a = state.layout(gemm.dtype, gemm.n, gemm.k, first_transposed, gemm.groups);

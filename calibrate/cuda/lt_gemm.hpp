@@ -14,8 +14,11 @@ namespace orrery::calibrate::cuda {
 
 class LtGemm {
  public:
+  // Of products in fp8: in the few bits of the fast sums, as recipes run the forward pass, or
+  // promoted to fp32 on the way, as they run the backward pass.
+  enum class Sums { Fast, Promoted };
   // Allocates operands of random contents. Unsupported when the library has no kernel for it.
-  explicit LtGemm(const GemmSample& gemm);
+  explicit LtGemm(const GemmSample& gemm, Sums sums = Sums::Fast);
   ~LtGemm();
   void enqueue(Stream stream) const;
 

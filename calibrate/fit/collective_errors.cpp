@@ -106,9 +106,11 @@ double deviation_of_logs(const std::vector<const LogError*>& errors) {
 // logs have one difference.
 constexpr std::size_t kFewLogs = 3;
 
-// Exchanges between nodes count as other collectives there.
+// Exchanges between nodes count as other collectives there, and so do broadcasts.
 std::string spread_group(const CollectiveLog& log) {
-  return inside_node(log.fabric) ? error_group(log) : "several-nodes";
+  return !inside_node(log.fabric)         ? "several-nodes"
+         : log.kind == CommKind::AllToAll ? "all-to-all"
+                                          : "one-node";
 }
 
 void count_in_interval(const std::vector<std::vector<double>>& ratios,
@@ -176,9 +178,14 @@ std::vector<LogError> log_errors(std::span<const CollectiveLog> logs, const Resi
 }
 
 std::string error_group(const CollectiveLog& log) {
-  return log.kind == CommKind::AllToAll ? "all-to-all"
-         : inside_node(log.fabric)      ? "one-node"
-                                        : "several-nodes";
+  const bool inside = inside_node(log.fabric);
+  if (log.kind == CommKind::AllToAll) {
+    return inside ? "all-to-all" : "all-to-all-several-nodes";
+  }
+  if (log.kind == CommKind::Broadcast) {
+    return "broadcast";
+  }
+  return inside ? "one-node" : "several-nodes";
 }
 
 double quantile_of(std::vector<double> values, double share) {

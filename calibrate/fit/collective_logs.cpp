@@ -54,8 +54,7 @@ bool adds_bytes(const Sample& sample, const CollectiveSample& shape) {
 }
 
 bool usable(const CollectiveSample& sample) {
-  return is_fitted(sample.kind) && !sample.in_place && !sample.beside &&
-         sample.bytes >= kSmallestFitted && sample.ranks >= 2;
+  return !sample.in_place && !sample.beside && sample.bytes >= kSmallestFitted && sample.ranks >= 2;
 }
 
 // Times that say nothing of what plans ask for, by reason; empty where they do.
@@ -129,11 +128,6 @@ CollectiveLog finished(Collected&& collected) {
 
 }  // namespace
 
-bool is_fitted(CommKind kind) {
-  return kind == CommKind::AllReduce || kind == CommKind::AllGather ||
-         kind == CommKind::ReduceScatter || kind == CommKind::AllToAll;
-}
-
 std::string family_of(const topologies::Gpu& gpu, const topologies::ScaleUp& links) {
   return gpu.architecture + (links.wiring == topologies::Wiring::Host ? "-pcie" : "");
 }
@@ -196,7 +190,8 @@ CollectiveLogs collect_logs(std::span<const SampleFile> files) {
   }
   tell_left_out(left_out, result.remarks);
   for (auto& [key, collected] : by_key) {
-    result.logs.push_back(finished(std::move(collected)));
+    CollectiveLog log = finished(std::move(collected));
+    (log.kind == CommKind::SendReceive ? result.peers : result.logs).push_back(std::move(log));
   }
   return result;
 }

@@ -40,10 +40,10 @@ struct CollectiveLog {
 
 struct CollectiveLogs {
   std::vector<CollectiveLog> logs;   // by name
+  std::vector<CollectiveLog> peers;  // likewise, of messages: send_receive.hpp
   std::vector<std::string> remarks;  // what was left out and why, and what logs leave open
 };
 
-bool is_fitted(sim::CommKind kind);
 CollectiveLogs collect_logs(std::span<const SampleFile> files);
 
 // The architecture, and "-pcie" where no links of their own join the GPUs of a node.

@@ -11,6 +11,8 @@
 
 #include "base/error.hpp"
 #include "base/files.hpp"
+#include "base/text.hpp"
+#include "calibrate/fit/collective_sections.hpp"
 #include "calibrate/gpu_names.hpp"
 #include "calibrate/statistics.hpp"
 
@@ -43,31 +45,37 @@ struct Told {
 };
 
 // The logs that a section was fitted to.
+std::vector<const CollectiveLog*> logs_of(const FamilyFit& fit, const std::string& section) {
+  for (const Section factors : kSections) {
+    if (to_text(factors) == section) {
+      return logs_of_factors(fit.logs(), factors);
+    }
+  }
+  std::vector<const CollectiveLog*> logs;
+  std::copy_if(fit.logs().begin(), fit.logs().end(), std::back_inserter(logs),
+               [&](const CollectiveLog* log) {
+                 return section == "collectives" ||
+                        (log->kind == sim::CommKind::AllToAll &&
+                         inside_node(log->fabric) == (section == "all_to_all_intra"));
+               });
+  return logs;
+}
+
 Told told(const FamilyFit& fit, const std::string& section, const std::string& gpu) {
   Told result;
-  for (const CollectiveLog* log : fit.logs()) {
-    const bool exchange = log->kind == sim::CommKind::AllToAll;
-    const bool inside = inside_node(log->fabric);
-    const bool efa = log->fabric == costmodel::FabricClass::Efa;
-    const bool counts = section == "collectives"         ? true
-                        : section == "intra_node"        ? inside && !exchange
-                        : section == "inter_node"        ? !inside && !exchange && !efa
-                        : section == "inter_node_plugin" ? efa && !exchange
-                        : section == "all_to_all_intra"  ? inside && exchange
-                                                         : !inside && exchange;
-    if (counts) {
-      result.logs.insert(without_ending(log->name));
-      result.gpus.insert(log->gpu);
-      result.own += log->gpu == gpu ? 1 : 0;
-    }
+  for (const CollectiveLog* log : logs_of(fit, section)) {
+    result.logs.insert(without_ending(log->name));
+    result.gpus.insert(log->gpu);
+    result.own += log->gpu == gpu ? 1 : 0;
   }
   return result;
 }
 
 std::string source_of(const FamilyFit& fit, const std::string& section, const std::string& gpu) {
   const Told logs = told(fit, section, gpu);
-  const std::string whose = fmt::format("{} logs of nccl-tests ({}), {} of them of this GPU",
-                                        logs.logs.size(), joined(logs.gpus), logs.own);
+  const std::string whose = fmt::format("{} of nccl-tests ({}), {} of them of this GPU",
+                                        counted(static_cast<std::int64_t>(logs.logs.size()), "log"),
+                                        joined(logs.gpus), logs.own);
   if (section == "collectives") {
     return fmt::format("residuals by kriging over {}: {}", whose, joined(logs.logs));
   }

@@ -96,7 +96,7 @@ std::vector<const CollectiveLog*> logs_of_factors(const std::vector<const Collec
   std::vector<const CollectiveLog*> wide;
   std::vector<const CollectiveLog*> all;
   for (const CollectiveLog* log : logs) {
-    if (section_of(log->fabric) != section || log->kind == CommKind::AllToAll) {
+    if (section_of(log->fabric) != section || stands_alone(log->kind)) {
       continue;
     }
     all.push_back(log);
@@ -106,6 +106,8 @@ std::vector<const CollectiveLog*> logs_of_factors(const std::vector<const Collec
   }
   return wide.empty() ? all : wide;
 }
+
+std::size_t fewest_logs(Section section) { return to_text(section).empty() ? 2 : 1; }
 
 ResidualPoint point_of(const CollectiveLog& log) {
   ResidualPoint point;

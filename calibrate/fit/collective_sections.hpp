@@ -30,6 +30,10 @@ costmodel::CollectiveParameters rounded(const costmodel::CollectiveParameters& e
 std::vector<const CollectiveLog*> logs_of_factors(const std::vector<const CollectiveLog*>& logs,
                                                   Section section);
 
+// How many of these it takes: a single log of a kind of network that profiles need not have factors
+// of tells its cloud from other networks, not that kind, whose factors stay those of verbs.
+std::size_t fewest_logs(Section section);
+
 // Without size and value.
 ResidualPoint point_of(const CollectiveLog& log);
 

@@ -88,7 +88,7 @@ std::map<FabricClass, Grid> grids_of(const std::vector<const CollectiveLog*>& lo
     }
     Grid& grid = grids[log->fabric];
     grid.layouts.emplace(log->system.group.ranks_per_node, log->system.group.nodes);
-    if (log->kind == CommKind::AllToAll) {
+    if (stands_alone(log->kind)) {
       grid.kinds.insert(log->kind);
     } else {
       grid.kinds.insert({CommKind::AllReduce, CommKind::AllGather, CommKind::ReduceScatter});
@@ -122,12 +122,12 @@ FamilyFit::FamilyFit(std::vector<const CollectiveLog*> logs, const Profile& star
 void FamilyFit::fit_factors() {
   for (const Section section : kSections) {
     const std::vector<const CollectiveLog*> fitted = logs_of_factors(logs_, section);
+    if (fitted.size() < fewest_logs(section)) {
+      continue;
+    }
     std::vector<CollectiveModel> models;
     for (const CollectiveLog* log : fitted) {
       models.emplace_back(log->system.cluster, base_);
-    }
-    if (fitted.empty()) {
-      continue;
     }
     std::vector<LogOfModel> pairs;
     for (std::size_t i = 0; i < fitted.size(); ++i) {
@@ -220,8 +220,8 @@ std::vector<std::string> FamilyFit::sections() const {
   for (const CollectiveLog* log : logs_) {
     if (log->kind == CommKind::AllToAll) {
       sections.insert(inside_node(log->fabric) ? "all_to_all_intra" : "all_to_all_inter");
-    } else if (const std::string_view name = to_text(section_of(log->fabric)); !name.empty()) {
-      sections.emplace(name);
+    } else if (!stands_alone(log->kind) && !to_text(section_of(log->fabric)).empty()) {
+      sections.emplace(to_text(section_of(log->fabric)));
     }
   }
   return {sections.begin(), sections.end()};

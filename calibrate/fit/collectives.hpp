@@ -77,7 +77,7 @@ FamilyFit fit_family(std::span<const CollectiveLog> logs, const std::string& fam
 // `jobs` threads; in the order of the logs.
 std::vector<LogError> log_errors(std::span<const CollectiveLog> logs, const ResidualPriors& prior,
                                  bool leave_out, int jobs);
-// "all-to-all", "one-node", "several-nodes"
+// "all-to-all" (of one node), "all-to-all-several-nodes", "broadcast", "one-node", "several-nodes"
 std::string error_group(const CollectiveLog& log);
 // Of the logs of one family, by group.
 std::vector<costmodel::CollectiveError> summed_up(std::span<const LogError> errors,

@@ -28,7 +28,7 @@ double kind_correlation(CommKind a, CommKind b, const KrigingPrior& prior) {
   if (a == b) {
     return 1;
   }
-  if (a == CommKind::AllToAll || b == CommKind::AllToAll) {
+  if (stands_alone(a) || stands_alone(b)) {
     return 0;
   }
   return moves_parts(a) && moves_parts(b) ? prior.gather_scatter : prior.gather_reduce;
@@ -83,6 +83,10 @@ struct Covariance {
 };
 
 }  // namespace
+
+bool stands_alone(CommKind kind) {
+  return kind == CommKind::AllToAll || kind == CommKind::Broadcast;
+}
 
 struct Kriging::Solution {
   Covariance covariance;

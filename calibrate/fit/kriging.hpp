@@ -2,8 +2,8 @@
 // Residuals of collective times at layouts, collectives and versions nobody measured, from those
 // that were: Gaussian-process regression (kriging) with a covariance made of parts that say who
 // resembles whom. Each part falls with the distance in log2(bytes) (Matern 1/2 and 3/2) and in
-// log2(ranks) and log2(nodes); gathers resemble scatters more than all-reduces, all-to-alls nothing
-// else.
+// log2(ranks) and log2(nodes); gathers resemble scatters more than all-reduces, all-to-alls and
+// broadcasts nothing else.
 //
 //   residual = family(kind, ranks, bytes) + gpu(...) + version(...) + log(bytes) + noise
 //
@@ -31,6 +31,10 @@ struct ResidualPoint {
   double log2_bytes = 0;
   double value = 0;  // ln(measured / formula)
 };
+
+// Collectives that no other kind tells of: exchanges, which NCCL's tuner does not know, and
+// broadcasts, which hand one buffer on from rank to rank.
+bool stands_alone(sim::CommKind kind);
 
 // Standard deviations of the parts and the reach of their correlation. Chosen by the error on whole
 // logs left out, over all families together (docs/fidelity.md says what that flatters, and what

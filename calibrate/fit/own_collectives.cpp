@@ -31,8 +31,6 @@ using costmodel::ResidualCurve;
 using costmodel::ResidualQuery;
 using sim::CommKind;
 
-bool is_exchange(CommKind kind) { return kind == CommKind::AllToAll; }
-
 // What a log asks of the factors once the residuals of the profile have had their say.
 CollectiveLog without_residuals(const CollectiveLog& log, const CollectiveModel& model) {
   CollectiveLog plain = log;
@@ -129,13 +127,13 @@ struct CurveGrid {
 
 using CurveGrids = std::map<std::pair<FabricClass, CommKind>, CurveGrid>;
 
-// Networks of one set of factors tell of each other, and so do all collectives but exchanges.
+// Networks of one set of factors tell of each other, and so do collectives that do not stand alone.
 CurveGrids grids_of(const std::vector<const CollectiveLog*>& logs,
                     const CollectiveResiduals& known) {
   CurveGrids grids;
   for (const CollectiveLog* log : logs) {
     const std::vector<CommKind> kinds =
-        is_exchange(log->kind)
+        stands_alone(log->kind)
             ? std::vector{log->kind}
             : std::vector{CommKind::AllReduce, CommKind::AllGather, CommKind::ReduceScatter};
     const double first = std::log2(log->times.front().size.value());
@@ -149,7 +147,7 @@ CurveGrids grids_of(const std::vector<const CollectiveLog*>& logs,
   for (const ResidualCurve& curve : known.curves()) {
     const auto same = [&](const CollectiveLog* log) {
       return section_of(log->fabric) == section_of(curve.fabric) &&
-             is_exchange(log->kind) == is_exchange(curve.kind);
+             (log->kind == curve.kind || (!stands_alone(log->kind) && !stands_alone(curve.kind)));
     };
     if (std::any_of(logs.begin(), logs.end(), same)) {
       grids[{curve.fabric, curve.kind}].add(
@@ -282,15 +280,15 @@ void widen_spreads(std::span<const CollectiveLog> logs, const std::vector<LeftOu
     errors[point.kernel].push_back(std::abs(point.predicted / point.measured - 1));
   }
   const bool any_exchange = std::any_of(logs.begin(), logs.end(), [](const CollectiveLog& log) {
-    return is_exchange(log.kind) && inside_node(log.fabric);
+    return log.kind == CommKind::AllToAll && inside_node(log.fabric);
   });
   if (any_exchange && spreads.all_to_all == 0) {
     spreads.all_to_all = spreads.inter_node_collective;  // what it stands for
   }
   for (const CollectiveLog& log : logs) {
-    double& spread = !inside_node(log.fabric) ? spreads.inter_node_collective
-                     : is_exchange(log.kind)  ? spreads.all_to_all
-                                              : spreads.intra_node_collective;
+    double& spread = !inside_node(log.fabric)         ? spreads.inter_node_collective
+                     : log.kind == CommKind::AllToAll ? spreads.all_to_all
+                                                      : spreads.intra_node_collective;
     const double own = rounded(deviation_of_errors(errors[error_group(log)]), 1e3);
     spread = std::max(spread, own);
   }
@@ -317,8 +315,9 @@ std::vector<std::string> drop_impossible(std::vector<CollectiveLog>& logs, const
   for (CollectiveLog& log : logs) {
     const CollectiveModel model(log.system.cluster, base, log.nccl);
     std::erase_if(log.times, [&](const MeasuredTime& measured) {
-      const Seconds expected = with_launch(log.launch, log.system.group.ranks,
-                                           model.time(log.kind, measured.size, log.system.group));
+      const Seconds expected =
+          with_launch(log.launch, log.system.group.ranks,
+                      model.choose(log.kind, measured.size, log.system.group).time);
       const std::string why = implausible_time({log.kind, measured.size, log.system.group.ranks},
                                                measured.time, expected);
       if (why.empty()) {
@@ -347,7 +346,7 @@ OwnCollectives fit_own_collectives(std::span<const CollectiveLog> logs, const Pr
 std::vector<std::string> sections_of(std::span<const CollectiveLog> logs) {
   std::set<std::string> sections = {"collectives"};
   for (const CollectiveLog& log : logs) {
-    const std::string_view name = is_exchange(log.kind) ? "" : to_text(section_of(log.fabric));
+    const std::string_view name = stands_alone(log.kind) ? "" : to_text(section_of(log.fabric));
     if (!name.empty()) {
       sections.emplace(name);
     }

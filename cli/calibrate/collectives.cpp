@@ -136,6 +136,10 @@ int run_collectives(const CollectiveOptions& options) {
   }
   const calibrate::CollectiveLogs collected = calibrate::collect_logs(samples);
   note_all(collected.remarks, options.common);
+  for (const calibrate::CollectiveLog& log : collected.peers) {
+    note_all({log.name + ": left out: messages, which `orrery calibrate fit` fits"},
+             options.common);
+  }
   if (collected.logs.empty()) {
     bad_input(options.files.front(), "no collective of 1 KiB or more to fit",
               "give logs of nccl-tests or a table of collective times");

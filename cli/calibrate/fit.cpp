@@ -19,6 +19,7 @@
 #include "calibrate/fit/plot.hpp"
 #include "calibrate/fit/relative_attention.hpp"
 #include "calibrate/fit/relative_gemm.hpp"
+#include "calibrate/fit/send_receive.hpp"
 #include "cli/calibrate/fit_samples.hpp"
 #include "cli/command/command.hpp"
 #include "cli/command/command_line.hpp"
@@ -142,7 +143,7 @@ std::vector<std::string> refusals(const FitSamples& samples, const KernelFit& fi
       })) {
     lines.push_back(fmt::format("no samples of memory: as in {}", base.name));
   }
-  if (fit.profile.collectives == base.collectives) {
+  if (samples.collectives.logs.empty()) {
     lines.push_back(fmt::format("no samples of collectives: as in {}", base.name));
   }
   lines.emplace_back(
@@ -232,6 +233,17 @@ std::string take_kernels(const FitCommandOptions& options, const topologies::Gpu
                                  costmodel::kSpreadWidening);
 }
 
+void add_messages(const FitSamples& samples, KernelFit& fit) {
+  calibrate::SendReceiveFit own =
+      calibrate::fit_send_receive(samples.collectives.peers, fit.profile);
+  fit.profile = std::move(own.profile);
+  if (own.is_moved) {
+    fit.sections.insert("send_receive");
+  }
+  fit.remarks.insert(fit.remarks.end(), own.remarks.begin(), own.remarks.end());
+  fit.left_out.insert(fit.left_out.end(), own.left_out.begin(), own.left_out.end());
+}
+
 void add_collectives(const FitSamples& samples, KernelFit& fit) {
   if (samples.collectives.logs.empty()) {
     return;
@@ -255,6 +267,7 @@ KernelFit fit_all(const FitCommandOptions& options, const topologies::Gpu& gpu, 
   if (!samples.wanted.empty()) {
     fit = calibrate::fit_kernels(gpu, base, samples.wanted, source, options.seed);
   }
+  add_messages(samples, fit);
   add_collectives(samples, fit);
   if (options.kernels_from.empty() && fit.left_out.empty() && fit.sections.empty() &&
       may_be_unused(samples)) {
@@ -299,8 +312,9 @@ int run_fit(const FitCommandOptions& options) {
                 inputs);
   const Profile base = costmodel::load_profile(options.base, gpu);
   FitSamples samples = read_fit_samples(options, gpu);
-  note_all(calibrate::drop_impossible(samples.collectives.logs, base, options.partial),
-           options.common);
+  for (auto* logs : {&samples.collectives.logs, &samples.collectives.peers}) {
+    note_all(calibrate::drop_impossible(*logs, base, options.partial), options.common);
+  }
   std::string relative;
   KernelFit fit = fit_all(options, gpu, base, samples, relative);
   write_fit(options, gpu, fit);

@@ -19,7 +19,7 @@ namespace {
 
 using calibrate::Sample;
 
-// "3 of broadcast, 2 of send-receive"
+// "3 of all-reduce beside a GEMM, 2 of all-to-all beside a GEMM"
 std::string counts_text(const std::map<std::string, int>& counts) {
   std::string text;
   for (const auto& [name, count] : counts) {
@@ -37,8 +37,8 @@ void take(const calibrate::SampleFile& file, const std::string& path, const std:
   }
   for (const Sample& sample : file.samples) {
     const auto* collective = std::get_if<calibrate::CollectiveSample>(&sample.shape);
-    if (collective != nullptr && !calibrate::is_fitted(collective->kind)) {
-      ++samples.unfitted[std::string(sim::to_text(collective->kind))];
+    if (collective != nullptr && collective->beside) {
+      ++samples.unfitted[fmt::format("{} beside a GEMM", sim::to_text(collective->kind))];
       continue;
     }
     ++samples.used[path.substr(path.find_last_of('/') + 1)];
@@ -140,7 +140,8 @@ FitSamples read_fit_samples(const FitCommandOptions& options, const topologies::
     }
   }
   samples.collectives = calibrate::collect_logs(samples.on_networks);
-  if (samples.wanted.empty() && samples.collectives.logs.empty() && !options.files.empty()) {
+  if (samples.wanted.empty() && samples.collectives.logs.empty() &&
+      samples.collectives.peers.empty() && !options.files.empty()) {
     std::vector<std::string> found = left_out(samples);
     found.insert(found.end(), samples.useless.begin(), samples.useless.end());
     bad_input("calibrate fit",

@@ -106,7 +106,8 @@ FabricScale scale(const Cluster& cluster) {
   FabricScale result;
   result.leaf_nodes = nodes(shape.per_router());
   result.pod_nodes = nodes(shape.per_router() * shape.routers);
-  result.leaf_share = std::min(1.0, static_cast<double>(shape.routers - 1 + shape.global) / ports);
+  const std::int64_t used = shape.routers - 1 + (shape.groups > 1 ? shape.global : 0);
+  result.leaf_share = std::min(1.0, static_cast<double>(used) / ports);
   result.pod_share = std::min(1.0, static_cast<double>(shape.global) / ports);
   return result;
 }

@@ -21,13 +21,11 @@ FabricScale scale(const Cluster& cluster) {
   if (shape.levels == 1) {
     return result;
   }
-  const double down = static_cast<double>(shape.per_leaf) * shape.width;
-  result.leaf_share = std::min(1.0, shape.uplinks / down);
+  result.leaf_share = 1.0 / cluster.fabric.oversubscription;
   if (shape.levels == 3) {
     const std::int64_t pod = std::int64_t{shape.per_leaf} * shape.leaves_per_pod;
-    const double up = static_cast<double>(shape.spines_per_pod) * shape.spine_uplinks;
     result.pod_nodes = static_cast<int>(std::min<std::int64_t>(pod, cluster.num_nodes));
-    result.pod_share = std::min(1.0, up / (down * shape.leaves_per_pod));
+    result.pod_share = result.leaf_share / cluster.fabric.core_oversubscription;
   }
   return result;
 }

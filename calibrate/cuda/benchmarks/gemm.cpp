@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Single GEMMs: space-filling shapes and tile edges in the three layouts of training, and the exact
-// shapes of the networks asked for.
+// Single GEMMs: space-filling shapes and tile edges in the layouts of training that the library
+// has (gemm_transposed.cpp: the others), and the exact shapes of the networks asked for.
 #include <algorithm>
 #include <memory>
 
@@ -20,11 +20,11 @@ std::vector<GemmLayout> layouts_of(DType dtype) {
   return {GemmLayout::TN};
 }
 
-void add(std::vector<Case>& cases, const GemmSample& gemm) {
+void add(std::vector<Case>& cases, const BenchmarkContext& context, const GemmSample& gemm) {
   const bool known = std::any_of(cases.begin(), cases.end(), [&](const Case& item) {
     return std::get<GemmSample>(item.shape) == gemm;
   });
-  if (known) {
+  if (known || !has_layout(gemm.dtype, gemm.layout, context.device.capability)) {
     return;
   }
   cases.push_back(make_case(gemm, "cublasLt", [gemm] {
@@ -38,7 +38,7 @@ std::vector<Case> gemm_cases(const BenchmarkContext& context) {
   for (const NetworkRequest& request : context.networks) {
     for (const GemmSample& gemm : network_gemms(request)) {
       if (gemm.groups == 1 && context.wants(gemm.dtype)) {
-        add(cases, gemm);
+        add(cases, context, gemm);
       }
     }
   }
@@ -46,12 +46,12 @@ std::vector<Case> gemm_cases(const BenchmarkContext& context) {
     for (const GemmLayout layout : layouts_of(dtype)) {
       for (const GemmSample& gemm :
            space_filling_gemms(kShapes, dtype, layout, context.limits(dtype))) {
-        add(cases, gemm);
+        add(cases, context, gemm);
       }
     }
     if (has_16_bits(dtype)) {
       for (const GemmSample& gemm : edge_gemms(dtype, GemmLayout::TN)) {
-        add(cases, gemm);
+        add(cases, context, gemm);
       }
     }
   }

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuDNN checks shapes, strides and types of every operation when it is described; that needs the
-// library, but no device.
+// library, but no device. Neither do lists of cases.
 #include <gtest/gtest.h>
 
+#include <map>
+
 #ifdef ORRERY_HAS_CUDNN
+#include "calibrate/cuda/benchmark.hpp"
 #include "calibrate/cuda/cudnn_attention.hpp"
 
 namespace orrery::calibrate::cuda {
@@ -53,6 +56,37 @@ TEST(CudnnAttention, OtherTypesAreUnsupported) {
   shape.dtype = DType::Fp32;
   CudnnGraph graph;
   EXPECT_THROW(describe_attention(graph, shape, {}), Unsupported);
+}
+
+// Hopper multiplies fp8 in one layout: the gradients run on transposed copies, whose cast is timed
+// apart. Blackwell multiplies in all three.
+TEST(CudaBenchmarks, GradientsInFp8RunWhereTheLibraryHasTheirLayout) {
+  const auto cases_of = [](int capability) {
+    BenchmarkContext context;
+    context.device.capability = capability;
+    context.dtypes = {DType::Fp8};
+    context.limits = [](DType) { return ShapeLimits{}; };
+    std::map<std::string_view, std::map<GemmLayout, int>> counts;
+    for (const Benchmark* benchmark : benchmark_table()) {
+      for (const Case& item : benchmark->cases(context)) {
+        if (const auto* gemm = std::get_if<GemmSample>(&item.shape); gemm && gemm->groups == 1) {
+          ++counts[benchmark->name][gemm->layout];
+        } else if (benchmark->name == "cast-transpose") {
+          ++counts[benchmark->name][GemmLayout::TN];
+        }
+      }
+    }
+    return counts;
+  };
+  auto hopper = cases_of(90);
+  EXPECT_EQ(hopper["gemm"].size(), 1U);
+  EXPECT_GE(hopper["gemm-transposed"][GemmLayout::NN], 40);
+  EXPECT_GE(hopper["gemm-transposed"][GemmLayout::NT], 40);
+  EXPECT_EQ(hopper["gemm-transposed"][GemmLayout::TN], 0);
+  EXPECT_GE(hopper["cast-transpose"][GemmLayout::TN], 6);
+  auto blackwell = cases_of(100);
+  EXPECT_EQ(blackwell["gemm"].size(), 3U);
+  EXPECT_TRUE(blackwell["gemm-transposed"].empty());
 }
 
 }  // namespace

@@ -46,6 +46,21 @@ TEST(LogSystemTest, ReadsTheNetwork) {
   EXPECT_FALSE(log_system({"Abacus-3000", "", "", 1, 8}).has_value());
 }
 
+// EFA is the network of one cloud, whose nodes say what NCCL may choose among.
+TEST(LogSystemTest, EfaIsThatOfItsNodes) {
+  const auto network = [](const char* gpu, const char* words) {
+    return log_system({gpu, "", words, 2, 8})->cluster.node.scale_out;
+  };
+  const topologies::ScaleOut older = network("A100-SXM4-80GB", "4x 100Gb/s EFA");
+  EXPECT_EQ(costmodel::fabric_class(older), FabricClass::Efa);
+  EXPECT_FALSE(older.low_latency_128);
+  const topologies::ScaleOut newer = network("H100-80GB-SXM", "32x 100Gb/s EFAv2");
+  EXPECT_EQ(costmodel::fabric_class(newer), FabricClass::Efa);
+  EXPECT_TRUE(newer.low_latency_128);
+  EXPECT_EQ(costmodel::fabric_class(network("H100-80GB-SXM", "8x 400Gb/s IB, default settings")),
+            FabricClass::InfiniBand);
+}
+
 TEST(LogSystemTest, TraysOfADomainAreOneNode) {
   const auto trays = log_system({"GB200", "", "one NVL72 rack", 2, 4});
   ASSERT_TRUE(trays.has_value());
@@ -297,6 +312,27 @@ TEST(CollectiveFitTest, NetworksTellWhatTheirRelativesDo) {
   EXPECT_GT(at_step(FabricClass::Roce), 0.5 * at_step(FabricClass::InfiniBand));
   EXPECT_LT(at_step(FabricClass::Roce), at_step(FabricClass::InfiniBand));
   EXPECT_EQ(at_step(FabricClass::Sharp), 0.0);
+}
+
+// One log of a network that profiles need no factors of does not tell the network from its cloud.
+TEST(CollectiveFitTest, RareNetworksTakeTwoLogsToHaveFactors) {
+  const auto fabrics_of = [](int count) {
+    CollectiveLog log;
+    log.system = *log_system({"H100-80GB-SXM", "", "8x 400Gb/s IB with SHARP", 2, 8});
+    log.gpu = log.system.cluster.gpu.name;
+    log.family = "hopper";
+    log.fabric = FabricClass::Sharp;
+    for (double bytes = 1024; bytes < 2e9; bytes *= 4) {
+      log.times.push_back({Bytes(bytes), Seconds(60e-6 + bytes / 5e10)});
+    }
+    const std::vector<CollectiveLog> logs(static_cast<std::size_t>(count), log);
+    costmodel::Profile profile = costmodel::load_profile("", log.system.cluster.gpu);
+    fit_family(logs, log.family, {}).apply(profile, log.gpu);
+    EXPECT_FALSE(profile.collectives.residuals.empty());
+    return profile.collectives.fabrics.size();
+  };
+  EXPECT_EQ(fabrics_of(1), 0U);
+  EXPECT_EQ(fabrics_of(2), 1U);
 }
 
 // Lines of one log, each with the time of one size.

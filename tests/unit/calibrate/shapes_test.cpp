@@ -152,5 +152,16 @@ TEST(Shapes, SizesAreEven) {
                                        1 << 28, 1 << 30}));
 }
 
+TEST(Layouts, Fp8HasOneOnChipsWithoutTheOthers) {
+  for (const GemmLayout layout : {GemmLayout::TN, GemmLayout::NN, GemmLayout::NT}) {
+    for (const int capability : {89, 90, 100, 103, 120}) {
+      EXPECT_TRUE(has_layout(DType::Bf16, layout, capability));
+      const bool data_centre = capability == 100 || capability == 103;
+      EXPECT_EQ(has_layout(DType::Fp8, layout, capability),
+                layout == GemmLayout::TN || data_centre);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace orrery::calibrate

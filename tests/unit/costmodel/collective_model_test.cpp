@@ -97,6 +97,24 @@ TEST(CollectiveModelTest, NetworksMayLeaveLowLatencyOut) {
   EXPECT_EQ(protocol("hgx-h200:2", 16), Protocol::LowLatency);
 }
 
+// LL128 needs messages in the order of 128 bytes, which EFA has on p5 and not on p4d.
+TEST(CollectiveModelTest, NetworksWithoutOrderHaveNoLl128) {
+  const auto has_ll128 = [](const char* name, int ranks) {
+    const CollectiveModel model = raw_model_of(name);
+    bool found = false;
+    for (double bytes = 1024; bytes < 1e9; bytes *= 2) {
+      const CollectiveChoice choice =
+          model.choose(CommKind::AllReduce, Bytes(bytes), make_group(ranks, 1, 8));
+      found = found || choice.protocol == Protocol::LowLatency128;
+    }
+    return found;
+  };
+  EXPECT_FALSE(has_ll128("p4d:2", 16));
+  EXPECT_TRUE(has_ll128("p4d:2", 8));
+  EXPECT_TRUE(has_ll128("p5:2", 16));
+  EXPECT_TRUE(has_ll128("dgx-a100:2", 16));
+}
+
 TEST(CollectiveModelTest, RawA100RingReaches240) {
   const CollectiveModel model = raw_model_of("dgx-a100:1");
   EXPECT_NEAR(all_reduce_bus(model, 64 * kGibibyte, make_group(8, 1, 8)), 240, 1);

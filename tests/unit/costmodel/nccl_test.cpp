@@ -214,6 +214,9 @@ TEST(NcclTest, Availability) {
   EXPECT_TRUE(has(two, CommKind::AllReduce, Algorithm::CollNet, Protocol::Simple));
   two.low_latency_128 = false;
   EXPECT_FALSE(has(two, CommKind::AllReduce, Algorithm::Ring, Protocol::LowLatency128));
+  EXPECT_TRUE(has(two, CommKind::AllReduce, Algorithm::Ring, Protocol::LowLatency));
+  two.low_latency = false;
+  EXPECT_FALSE(has(two, CommKind::AllReduce, Algorithm::Ring, Protocol::LowLatency));
 }
 
 TEST(NcclTest, SizeCorrectionEqualsTheTableAtPowersOfTwo) {

@@ -67,6 +67,17 @@ TEST(MixedCluster, TheWeakestNodeCounts) {
   EXPECT_EQ(part.node.scale_out.nics, 2);
 }
 
+// NCCL chooses among the protocols that all nodes of a group have.
+TEST(MixedCluster, ProtocolsAreThoseOfAllNodes) {
+  const auto has_both = [](const char* text) {
+    const ScaleOut out = network_across(load_mixed_cluster(text), {0, 1}, 8).node.scale_out;
+    return std::pair(out.low_latency, out.low_latency_128);
+  };
+  EXPECT_EQ(has_both("v100-pcie-8:1+p4d:1"), std::pair(true, false));
+  EXPECT_EQ(has_both("p4d:1+v100-pcie-8:1"), std::pair(true, false));
+  EXPECT_EQ(has_both("v100-pcie-8:1+a3-ultra:1"), std::pair(false, true));
+}
+
 TEST(MixedCluster, WhatIsWrongIsSaid) {
   EXPECT_THAT(message_of([] { load_mixed_cluster("hgx-h100:1+hgx-h100:2"); }),
               HasSubstr("two pools are called \"hgx-h100\""));

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "topologies/graph.hpp"
+
 namespace orrery::topologies {
 namespace {
 
@@ -49,9 +51,87 @@ TEST(Summary, OversubscriptionHurtsWhatCrosses) {
 TEST(Summary, PodsOfTheMetaClusterAreSevenToOne) {
   const Cluster cluster = load_cluster("meta-24k-roce");
   EXPECT_EQ(uplink_share(cluster, {0, 384, 1}, Traffic::AllToAll), 1.0);
-  // 384 cables down and 54 up at every spine.
-  EXPECT_EQ(uplink_share(cluster, {0, 8, 384}, Traffic::Ring), 54.0 / 384);
+  EXPECT_EQ(uplink_share(cluster, {0, 8, 384}, Traffic::Ring), 1.0 / 7);
   EXPECT_EQ(uplink_share(cluster, {0, 3072, 1}, Traffic::Ring), 1.0);
+}
+
+// Hosts of one NIC.
+Cluster hosts_on(const std::vector<std::string>& fabric) {
+  std::vector<std::string> set = {"node.gpus=1", "node.scale_out.nics=1",
+                                  "node.scale_up.builder=pcie", "node.host.sockets=1"};
+  set.insert(set.end(), fabric.begin(), fabric.end());
+  return load_cluster("hgx-h100", set);
+}
+
+// What a group keeps where `up` cables leave blocks that hold `members` of it and `nics` in all.
+double kept(const NodeGroup& group, int members, double up, double nics, Traffic traffic) {
+  const double crossing =
+      traffic == Traffic::Ring ? 1.0 / members : (group.count - members) / (group.count - 1.0);
+  return std::min(1.0, up / nics / crossing);
+}
+
+TEST(Summary, EveryLayerKeepsWhatItsCablesCarry) {
+  constexpr int kHosts = 192;  // 3 pods of 8 leaves of 8
+  for (const int leaf : {1, 2, 4}) {
+    for (const int core : {1, 2}) {
+      const Cluster cluster =
+          hosts_on({"nodes=192", "fabric.builder=fat-tree", "fabric.radix=16",
+                    "fabric.nodes_per_leaf=8", "fabric.leaves_per_pod=8", "fabric.levels=3",
+                    "fabric.oversubscription=" + std::to_string(leaf),
+                    "fabric.core_oversubscription=" + std::to_string(core)});
+      const Graph graph = build_graph(cluster);
+      const auto leaf_up =
+          static_cast<double>(graph.count_cables(VertexKind::Leaf, VertexKind::Spine));
+      const auto pod_up =
+          static_cast<double>(graph.count_cables(VertexKind::Spine, VertexKind::Core));
+      EXPECT_EQ(pod_up * core, leaf_up);
+      for (const Traffic traffic : {Traffic::Ring, Traffic::AllToAll}) {
+        for (const int stride : {1, 2, 8}) {
+          const NodeGroup group{0, kHosts / stride, stride};
+          EXPECT_NEAR(uplink_share(cluster, group, traffic),
+                      std::min(kept(group, 8 / stride, leaf_up, kHosts, traffic),
+                               kept(group, 64 / stride, pod_up, kHosts, traffic)),
+                      1e-12)
+              << leaf << ":" << core << ", every " << stride;
+        }
+      }
+    }
+  }
+}
+
+TEST(Summary, GroupsOfADragonflyKeepTheirGlobalLinks) {
+  constexpr int kHosts = 96;  // 3 groups of 4 routers of 8
+  const Cluster cluster =
+      hosts_on({"nodes=96", "fabric.builder=dragonfly", "fabric.dimensions=[4,2,8]"});
+  const double local = 3 * (4 * 3 / 2);  // cables; both ends of each leave a router
+  const double all =
+      static_cast<double>(build_graph(cluster).count_cables(VertexKind::Leaf, VertexKind::Leaf));
+  for (const Traffic traffic : {Traffic::Ring, Traffic::AllToAll}) {
+    const NodeGroup group{0, kHosts, 1};
+    EXPECT_NEAR(uplink_share(cluster, group, traffic),
+                std::min(kept(group, 8, 2 * all, kHosts, traffic),
+                         kept(group, 32, 2 * (all - local), kHosts, traffic)),
+                1e-12);
+  }
+  // In the only group there is nothing that its global links could carry.
+  const Cluster one =
+      hosts_on({"nodes=32", "fabric.builder=dragonfly", "fabric.dimensions=[4,2,8]"});
+  EXPECT_EQ(uplink_share(one, {0, 4, 8}, Traffic::Ring), 3.0 / 8);
+  EXPECT_EQ(uplink_share(one, {0, 2, 20}, Traffic::Ring), 3.0 / 8);
+}
+
+// Cables are whole, shares are not: a what-if on the ratio moves by as much as it says.
+TEST(Summary, OversubscriptionIsNotRoundedToCables) {
+  double before = 1;
+  for (const double ratio : {1.5, 2.0, 2.2, 3.0, 5.0, 7.0, 16.0, 1024.0}) {
+    const Cluster cluster = load_cluster(
+        "hgx-h100:8",
+        {"fabric.nodes_per_leaf=2", "fabric.oversubscription=" + std::to_string(ratio)});
+    const double share = uplink_share(cluster, {0, 8, 1}, Traffic::AllToAll);
+    EXPECT_NEAR(share, 1 / ratio * 7 / 6, 1e-12);
+    EXPECT_LT(share, before);
+    before = share;
+  }
 }
 
 TEST(Summary, WithinAGroup) {

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// What profiles say of the logs behind their collective sections.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include "calibrate/fit/collective_profiles.hpp"
+
+namespace orrery::calibrate {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A section's source counts the logs of its factors, not those of networks with others.
+TEST(CollectiveProfilesTest, SourcesCountTheLogsOfASection) {
+  const auto log_on = [](const char* network, int ranks_per_node) {
+    CollectiveLog log;
+    log.system = *log_system({"H100-80GB-SXM", "", network, 2, ranks_per_node});
+    log.name = fmt::format("{} {}", network, ranks_per_node);
+    log.gpu = log.system.cluster.gpu.name;
+    log.family = "hopper";
+    log.fabric = costmodel::fabric_class(log.system.cluster.node.scale_out);
+    log.times.push_back({Bytes(1 << 20), Seconds(100e-6)});
+    return log;
+  };
+  const std::vector<CollectiveLog> logs = {log_on("8x 400Gb/s IB", 8), log_on("8x 400Gb/s IB", 1),
+                                           log_on("8x 400Gb/s IB with SHARP", 8)};
+  const topologies::Gpu& gpu = logs.front().system.cluster.gpu;
+  const Json document = with_collectives(costmodel::to_json(costmodel::load_profile("", gpu)),
+                                         "a test", fit_family(logs, "hopper", {}), {}, "hopper");
+  const Json& sources = *document.find("sources");
+  EXPECT_THAT(sources.find("inter_node")->as_string(), HasSubstr("on 1 log of"));
+  EXPECT_THAT(sources.find("collectives")->as_string(), HasSubstr("over 3 logs of"));
+}
+
+}  // namespace
+}  // namespace orrery::calibrate
