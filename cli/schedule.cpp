@@ -365,7 +365,7 @@ int run_schedule(const ScheduleOptions& given) {
   std::string text;
   if (drawn.run.has_spans) {
     sim::PictureOptions picture{.width = files.width, .color = wants_color(options.output)};
-    picture.time_divisor = static_cast<double>(drawn.run.scale);
+    picture.time_divisor = drawn.run.scale;
     picture.order = &drawn.order;
     picture.lists = names;
     text = sim::schedule_picture(drawn.run.result, picture) + "\n";

@@ -30,7 +30,12 @@ void check_spans(const PicturedRun& run) {
 }
 
 traces::Trace trace_of(const PicturedRun& run) {
-  return traces::trace_of(*run.order, *run.result, {.time_divisor = run.scale});
+  if (run.scale < 1) {
+    bad_input("schedule " + run.name, "a trace ends within 104 days",
+              "shorter passes: milliseconds for seconds");
+  }
+  return traces::trace_of(*run.order, *run.result,
+                          {.time_divisor = static_cast<std::int64_t>(run.scale)});
 }
 
 }  // namespace
@@ -41,11 +46,10 @@ void write_pictures(const PicturedRun& run, const PictureFiles& files,
     check_spans(run);
   }
   if (!files.svg.empty()) {
-    write_result(
-        files.svg,
-        sim::schedule_svg(*run.order, *run.result, run.title, static_cast<double>(run.scale),
-                          list_names(run.name, *run.order)),
-        output);
+    write_result(files.svg,
+                 sim::schedule_svg(*run.order, *run.result, run.title, run.scale,
+                                   list_names(run.name, *run.order)),
+                 output);
   }
   if (!files.trace.empty()) {
     write_result(files.trace, traces::chrome_trace_text(trace_of(run)), output);
@@ -62,7 +66,7 @@ void write_comparison(const std::vector<PicturedRun>& runs, const std::string& t
     panels.push_back({.order = run.order,
                       .result = run.result,
                       .title = run.title,
-                      .time_divisor = static_cast<double>(run.scale),
+                      .time_divisor = run.scale,
                       .synchronous = run.synchronous,
                       .lists = list_names(run.name, *run.order)});
   }

@@ -24,7 +24,7 @@ struct PicturedRun {
   const sim::PipelineOrder* order = nullptr;
   const sim::PipelineResult* result = nullptr;  // with spans
   std::string title;
-  std::int64_t scale = 1;
+  double scale = 1;
   bool synchronous = true;
 };
 

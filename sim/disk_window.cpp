@@ -16,18 +16,20 @@ std::vector<Seconds> window_ends(const WindowedRun& run) {
   std::vector<Seconds> ends;
   ends.reserve(total);
   std::vector<Seconds> loaded(run.devices.size());
+  std::vector<std::vector<Seconds>> computed(run.devices.size());
   for (std::size_t x = 0; x < total; ++x) {
     const std::size_t block = x % blocks;
     const bool loads = !resident || x < blocks;
-    const Seconds room = x >= window ? ends[x - window] : Seconds();
     const Seconds before = x > 0 ? ends[x - 1] : Seconds();
     Seconds done;
     for (std::size_t device = 0; device < run.devices.size(); ++device) {
       const WindowBlock& own = run.devices[device][block];
       if (loads) {
+        const Seconds room = x >= window ? computed[device][x - window] : Seconds();
         loaded[device] = std::max(loaded[device], room) + own.load;
       }
-      done = std::max(done, std::max(before, loaded[device]) + own.compute);
+      computed[device].push_back(std::max(before, loaded[device]) + own.compute);
+      done = std::max(done, computed[device].back());
     }
     ends.push_back(done + run.reduce[block]);
   }

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Devices that run one sequence of blocks together and hold only a window of it in memory: a loader
 // on each reads the next blocks from disk while fewer than `window` are resident, a block leaves
-// memory when it is done (TPI-LLM, arXiv 2410.00531, section 3.3). The sequence repeats for every
-// token; all devices meet at the reduction behind each block:
+// memory when its device has computed it, before the reduction (TPI-LLM, arXiv 2410.00531, section
+// 3.3; its src/tpi_llm/models/llama/modeling_llama.py). The sequence repeats for every token; all
+// devices meet at the reduction behind each block:
 //
-//   loaded_d(x) = max(loaded_d(x - 1), end(x - window)) + load_d(x)
-//   end(x)      = max over d of (max(end(x - 1), loaded_d(x)) + compute_d(x)) + reduce(x)
+//   loaded_d(x)   = max(loaded_d(x - 1), computed_d(x - window)) + load_d(x)
+//   computed_d(x) = max(end(x - 1), loaded_d(x)) + compute_d(x)
+//   end(x)        = max over d of computed_d(x) + reduce(x)
 //
 // A window of the whole sequence loads it once. Exact, O(blocks x devices).
 #pragma once

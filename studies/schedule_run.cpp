@@ -11,7 +11,7 @@ namespace orrery::studies {
 ScheduleMeasures measure_schedule(const sim::PipelineOrder& order, bool synchronous,
                                   const ScheduleRun& run) {
   ScheduleMeasures measures;
-  const auto scale = static_cast<double>(run.scale);
+  const double scale = run.scale;
   measures.iterations = std::max(1, order.iterations);
   measures.makespan = to_seconds(run.result.makespan).value() / scale;
   measures.bubble_fraction = sim::bubble_fraction(order, run.result);
@@ -37,14 +37,10 @@ ScheduleMeasures measure_schedule(const sim::PipelineOrder& order, bool synchron
   return measures;
 }
 
-ScheduleRun run_schedule(const sim::PipelineOrder& order, bool synchronous,
-                         const sim::PassTimes& share, bool with_spans) {
-  const auto [costs, scale] = sim::share_costs(order, share);
-  return run_schedule(order, synchronous, costs, scale, with_spans);
-}
+namespace {
 
-ScheduleRun run_schedule(const sim::PipelineOrder& order, bool synchronous,
-                         const sim::PipelineCosts& costs, std::int64_t scale, bool with_spans) {
+ScheduleRun run_scaled(const sim::PipelineOrder& order, bool synchronous,
+                       const sim::PipelineCosts& costs, double scale, bool with_spans) {
   ScheduleRun run;
   run.scale = scale;
   run.has_spans = (with_spans || !synchronous || order.iterations > 1) &&
@@ -53,6 +49,29 @@ ScheduleRun run_schedule(const sim::PipelineOrder& order, bool synchronous,
       order, costs, {.steady_state = !run.has_spans, .record_spans = run.has_spans});
   run.measures = measure_schedule(order, synchronous, run);
   return run;
+}
+
+}  // namespace
+
+ScheduleRun run_schedule(const sim::PipelineOrder& order, bool synchronous, sim::PassTimes share,
+                         bool with_spans) {
+  double shrunk = 1;
+  sim::ShareCosts given = sim::share_costs(order, share);
+  while (sim::longest_run(order, given.costs) > sim::kLongestRun) {
+    for (SimTime* time : {&share.forward, &share.input_grad, &share.weight_grad, &share.send,
+                          &share.whole, &share.prediction}) {
+      time->ps /= 10;
+    }
+    shrunk *= 10;
+    given = sim::share_costs(order, share);
+  }
+  return run_scaled(order, synchronous, given.costs, static_cast<double>(given.scale) / shrunk,
+                    with_spans);
+}
+
+ScheduleRun run_schedule(const sim::PipelineOrder& order, bool synchronous,
+                         const sim::PipelineCosts& costs, std::int64_t scale, bool with_spans) {
+  return run_scaled(order, synchronous, costs, static_cast<double>(scale), with_spans);
 }
 
 Json::Object to_json(const ScheduleMeasures& measures, bool synchronous) {

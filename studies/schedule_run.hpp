@@ -45,7 +45,7 @@ struct ScheduleMeasures {
 
 struct ScheduleRun {
   sim::PipelineResult result;
-  std::int64_t scale = 1;  // times in `result` are so many times longer
+  double scale = 1;  // times in `result` are so many times longer
   bool has_spans = false;
   ScheduleMeasures measures;
 };
@@ -55,8 +55,9 @@ inline constexpr std::int64_t kMaxPassesWithSpans = 200'000;
 
 // Asynchronous schedules record their spans in any case, as long as they are few enough to keep:
 // the steady period is read from them.
-ScheduleRun run_schedule(const sim::PipelineOrder& order, bool synchronous,
-                         const sim::PassTimes& share, bool with_spans);
+// Units of a share's times are arbitrary: smaller where the run would leave the range of times.
+ScheduleRun run_schedule(const sim::PipelineOrder& order, bool synchronous, sim::PassTimes share,
+                         bool with_spans);
 // The same with costs of its own for every stage, `scale` times longer than they are.
 ScheduleRun run_schedule(const sim::PipelineOrder& order, bool synchronous,
                          const sim::PipelineCosts& costs, std::int64_t scale, bool with_spans);

@@ -4,14 +4,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
+#include <iterator>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "sim/orders/document_lists.hpp"
+#include "sim/orders/list_run.hpp"
 #include "sim/pipeline/pass_inputs.hpp"
 #include "sim/pipeline/pipeline.hpp"
 #include "sim/pipeline/share_costs.hpp"
@@ -20,200 +21,8 @@ namespace orrery::sim {
 namespace {
 
 constexpr const char* kGeneral = "list what is waited for earlier";
-constexpr std::size_t kMostTried = 64;  // moves, one instead of another
-constexpr int kMostMoves = 4;           // one after another
-// Passes of all lists that are tried either way: about two seconds.
-constexpr std::int64_t kMostPasses = 20'000'000;
-
-// Passes joined with each other: [begin, end) of a device's list.
-struct Block {
-  std::size_t begin = 0;
-  std::size_t end = 0;
-};
-
-// A block of a device moves to before another one, or after it.
-struct Move {
-  std::size_t device = 0;
-  Block block;
-  Block other;
-  bool before = true;
-};
-
-// Lists as far as they run.
-class Runner {
- public:
-  explicit Runner(const PipelineOrder& order)
-      : order_(order),
-        inputs_(order),
-        units_(static_cast<std::size_t>(order.micro_batches)),
-        position_(order.passes.size(), 0) {
-    const std::size_t passes = static_cast<std::size_t>(order.num_virtual_stages) * units_;
-    done_.fill(std::vector<bool>(passes, false));
-    listed_.fill(std::vector<bool>(passes, false));
-    for (const auto& list : order.passes) {
-      for (const Pass& pass : list) {
-        mark(listed_, pass);
-      }
-    }
-    for (bool progress = true; progress;) {
-      progress = false;
-      for (std::size_t d = 0; d < order.passes.size(); ++d) {
-        while (run_block(d)) {
-          progress = true;
-        }
-      }
-    }
-  }
-
-  std::size_t passes_done() const {
-    std::size_t done = 0;
-    for (const std::size_t position : position_) {
-      done += position;
-    }
-    return done;
-  }
-
-  // Device and place of every pass of a stuck block that is joined with the next.
-  std::vector<std::pair<std::size_t, std::size_t>> joined_and_stuck() const {
-    std::vector<std::pair<std::size_t, std::size_t>> joined;
-    for (std::size_t d = 0; d < position_.size(); ++d) {
-      for (std::size_t k = position_[d]; k < order_.passes[d].size() && order_.passes[d][k].joined;
-           ++k) {
-        joined.emplace_back(d, k);
-      }
-    }
-    return joined;
-  }
-
-  // What would let a stuck device go on: what it waits for, earlier, or what stands in front of
-  // that, later.
-  std::vector<Move> moves() const {
-    std::vector<Move> moves;
-    for (std::size_t d = 0; d < position_.size() && moves.size() < kMostTried; ++d) {
-      if (position_[d] == order_.passes[d].size()) {
-        continue;
-      }
-      const Block block = block_at(d, position_[d]);
-      for (std::size_t k = block.begin; k < block.end; ++k) {
-        const auto missing = missing_input(order_.passes[d][k]);
-        if (const auto move = missing ? earlier(*missing) : std::nullopt) {
-          moves.push_back(*move);
-          moves.push_back({move->device, move->other, move->block, false});
-        }
-      }
-    }
-    return moves;
-  }
-
- private:
-  using Lanes = std::array<std::vector<bool>, kNumLanes>;
-
-  std::size_t index(std::size_t stage, std::size_t unit) const { return stage * units_ + unit; }
-  void mark(Lanes& lanes, const Pass& pass) const {
-    lanes[static_cast<std::size_t>(lane_of(pass.kind))]
-         [index(pass.virtual_stage, pass.micro_batch)] = true;
-    if (pass.kind == PassKind::Backward) {
-      lanes[static_cast<std::size_t>(Lane::WeightGrad)]
-           [index(pass.virtual_stage, pass.micro_batch)] = true;
-    }
-  }
-
-  Block block_at(std::size_t device, std::size_t at) const {
-    const std::vector<Pass>& list = order_.passes[device];
-    Block block{at, at};
-    while (block.begin > 0 && list[block.begin - 1].joined) {
-      --block.begin;
-    }
-    while (block.end + 1 < list.size() && list[block.end].joined) {
-      ++block.end;
-    }
-    ++block.end;
-    return block;
-  }
-
-  // Also of its own device, unlike PassInputs.
-  std::optional<PassInput> missing_input(const Pass& pass) const {
-    std::optional<PassInput> missing;
-    const auto need = [&](const PassInput& input) {
-      const auto lane = static_cast<std::size_t>(input.lane);
-      if (!missing && listed_[lane][index(input.virtual_stage, input.unit)] &&
-          !done_[lane][index(input.virtual_stage, input.unit)]) {
-        missing = input;
-      }
-    };
-    const std::uint16_t stage = pass.virtual_stage;
-    const std::uint32_t unit = pass.micro_batch;
-    const Lane lane = lane_of(pass.kind);
-    const auto slices = static_cast<std::uint32_t>(order_.slices);
-    if (lane == Lane::WeightGrad) {
-      need({Lane::Gradient, stage, unit, kNeighbour});
-    }
-    if (lane == Lane::Gradient || lane == Lane::Recompute) {
-      need({Lane::Forward, stage, unit, kNeighbour});
-    }
-    if (lane == Lane::Gradient) {
-      need({Lane::Recompute, stage, unit, kNeighbour});
-      if (unit % slices + 1 < slices) {
-        need({Lane::Gradient, stage, unit + 1, kNeighbour});
-      }
-    }
-    if (lane == Lane::Forward && unit % slices > 0) {
-      need({Lane::Forward, stage, unit - 1, kNeighbour});
-    }
-    inputs_.for_each(pass, need);
-    return missing;
-  }
-
-  std::optional<Move> earlier(const PassInput& input) const {
-    const std::size_t device = device_of(order_, input.lane, input.virtual_stage);
-    const std::vector<Pass>& list = order_.passes[device];
-    for (std::size_t k = position_[device]; k < list.size(); ++k) {
-      const Lane lane = lane_of(list[k].kind);
-      const bool whole = list[k].kind == PassKind::Backward && input.lane == Lane::WeightGrad;
-      if (list[k].virtual_stage == input.virtual_stage && list[k].micro_batch == input.unit &&
-          (lane == input.lane || whole)) {
-        const Block block = block_at(device, k);
-        const Block head = block_at(device, position_[device]);
-        return block.begin > head.begin ? std::optional(Move{device, block, head}) : std::nullopt;
-      }
-    }
-    return std::nullopt;
-  }
-
-  bool run_block(std::size_t device) {
-    const std::vector<Pass>& list = order_.passes[device];
-    if (position_[device] == list.size()) {
-      return false;
-    }
-    const Block block = block_at(device, position_[device]);
-    for (std::size_t k = block.begin; k < block.end; ++k) {
-      if (missing_input(list[k])) {
-        return false;
-      }
-    }
-    for (; position_[device] < block.end; ++position_[device]) {
-      mark(done_, list[position_[device]]);
-    }
-    return true;
-  }
-
-  const PipelineOrder& order_;
-  PassInputs inputs_;
-  std::size_t units_;
-  std::vector<std::size_t> position_;
-  Lanes done_;
-  Lanes listed_;
-};
-
-void make(const Move& move, PipelineOrder& order) {
-  const auto list = order.passes[move.device].begin();
-  const auto at = [&](std::size_t k) { return list + static_cast<std::ptrdiff_t>(k); };
-  if (move.before) {  // the other one is in front of it
-    std::rotate(at(move.other.begin), at(move.block.begin), at(move.block.end));
-  } else {
-    std::rotate(at(move.block.begin), at(move.block.end), at(move.other.end));
-  }
-}
+constexpr int kMostChanges = 6;
+constexpr std::int64_t kPassesTried = 100'000'000;  // of all lists that are tried: some seconds
 
 std::string pass_text(const PipelineOrder& order, const Pass& pass) {
   const std::vector<Chain> chains = chains_of(order);
@@ -232,68 +41,250 @@ std::string pass_text(const PipelineOrder& order, const Pass& pass) {
   return order.slices == 1 ? text : text + fmt::format(", slice {}", number % order.slices);
 }
 
-std::string move_text(const PipelineOrder& order, const Move& move) {
-  const std::vector<Pass>& list = order.passes[move.device];
-  const Pass& other = list[move.before ? move.other.begin : move.other.end - 1];
-  const bool several = move.block.end - move.block.begin > 1;
-  return fmt::format("on device {} list {}{} {} {}", move.device,
-                     pass_text(order, list[move.block.begin]),
-                     several ? " with all that it is joined with" : "",
-                     move.before ? "before" : "after", pass_text(order, other));
-}
+// The fewest changes after which lists run, if few are enough: blocks move, or passes join others
+// or none.
+class FewestChanges {
+ public:
+  // Only if `all`, passes may join others.
+  FewestChanges(PipelineOrder order, bool all) : order_(std::move(order)), all_(all) {}
 
-// The passes of blocks that are stuck, of which one alone need not be joined with the next.
-std::string joined_advice(const PipelineOrder& order, std::int64_t left) {
-  for (const auto& [device, at] : Runner(order).joined_and_stuck()) {
-    PipelineOrder tried = order;
-    tried.passes[device][at].joined = false;
-    if (left-- > 0 && check_order(tried, tried.micro_batches).empty()) {
-      return fmt::format("leave \"joined\" of {} out", pass_text(order, order.passes[device][at]));
-    }
-  }
-  return "";
-}
-
-// Moves of passes, one after another, after which the lists run.
-std::string moves_advice(const PipelineOrder& order, std::int64_t left) {
-  PipelineOrder moved = order;
-  std::string text;
-  for (int k = 0; k < kMostMoves; ++k) {
-    std::optional<Move> best;
-    std::size_t most = 0;
-    for (const Move& move : Runner(moved).moves()) {
-      if (left-- <= 0) {
-        return "";
-      }
-      PipelineOrder tried = moved;
-      make(move, tried);
-      const std::size_t done = Runner(tried).passes_done();
-      if (!best || done > most) {
-        most = done;
-        best = move;
+  // At most so many; how many it takes, or 0.
+  int search(int most) {
+    for (int changes = 1; changes <= most && left_ > 0; ++changes) {
+      if (find(changes)) {
+        return changes;
       }
     }
-    if (!best) {
-      break;
-    }
-    text += (text.empty() ? "" : "; then ") + move_text(moved, *best);
-    make(*best, moved);
-    if (check_order(moved, moved.micro_batches).empty()) {
-      return text;
-    }
+    return 0;
   }
-  return "";
-}
+
+  // Those that were found.
+  std::string text() const {
+    std::vector<std::string> texts = texts_;
+    for (std::size_t k = 0; k < moves_.size(); ++k) {
+      texts.push_back(text_of(k));
+    }
+    return fmt::format("{}", fmt::join(texts, "; then "));
+  }
+
+ private:
+  // At most so many more.
+  bool find(int more) {
+    const ListRun run(order_, moves_, left_);
+    if (left_ <= 0) {
+      return false;
+    }
+    if (run.is_complete()) {
+      ran_ = run.ran();
+      return runs();
+    }
+    if (more == 0) {
+      return false;
+    }
+    const ListRun::Circle circle = run.circle();
+    return std::any_of(circle.moves.begin(), circle.moves.end(),
+                       [&](const Move& move) { return move_block(move, more - 1); }) ||
+           any_pass_of(circle, [&](const Block& block,
+                                   std::size_t at) { return move_pass(block, at, more - 1); }) ||
+           any_pass_of(circle, [&](const Block& block, std::size_t at) {
+             return leave_joined_out(block.device, at, more - 1);
+           });
+  }
+
+  // Whether lists in the order that was found do.
+  bool runs() const {
+    PipelineOrder moved = order_;
+    for (std::size_t d = 0; d < ran_.size(); ++d) {
+      moved.passes[d].clear();
+      for (const Block& block : ran_[d]) {
+        const auto list = order_.passes[d].begin();
+        moved.passes[d].insert(moved.passes[d].end(),
+                               list + static_cast<std::ptrdiff_t>(block.begin),
+                               list + static_cast<std::ptrdiff_t>(block.end));
+      }
+    }
+    return check_order(moved, moved.micro_batches).empty();
+  }
+
+  template <typename Try>
+  bool any_pass_of(const ListRun::Circle& circle, Try try_pass) const {
+    return std::any_of(circle.blocks.begin(), circle.blocks.end(), [&](const Block& block) {
+      for (std::size_t at = block.begin; at < block.end && left_ > 0; ++at) {
+        if (try_pass(block, at)) {
+          return true;
+        }
+      }
+      return false;
+    });
+  }
+
+  bool move_block(const Move& move, int more) {
+    moves_.push_back(move);
+    const bool found = find(more);
+    if (!found) {
+      moves_.pop_back();
+    }
+    return found;
+  }
+
+  // A pass takes along that it is joined with the next one, and lets those beside it meet.
+  bool move_pass(const Block& block, std::size_t at, int more) {
+    const std::size_t device = block.device;
+    const std::vector<Pass>& list = order_.passes[device];
+    if (!list[at].joined && block.begin < at && list_alone(block, more)) {
+      return true;
+    }
+    // One that lets others be joined with this one, to move with it.
+    if (block.begin == at && at > 0) {
+      const Block before = block_at(order_, device, at - 1);
+      if (before.end - before.begin > 1 && list_alone(before, more)) {
+        return true;
+      }
+    }
+    left_ -= all_ ? std::ssize(list) : 0;
+    for (std::size_t other = 0; all_ && other < list.size() && left_ > 0; ++other) {
+      const bool is_first = other == 0 || !list[other - 1].joined;
+      const bool goes = list[at].joined ? is_first && other != block.begin : list[other].joined;
+      const bool comes = list[at].joined && !list[other].joined;
+      if ((goes && list_beside(device, at, other, more)) ||
+          (comes && list_beside(device, other, at, more))) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  // The last pass of a block leaves it.
+  bool list_alone(const Block& block, int more) {
+    return try_list(
+        block.device,
+        [&](std::vector<Pass>& list) {
+          if (!relocate(list, block.device, block.end - 1, block.begin)) {
+            return false;
+          }
+          // Named first: others may move together with those it leaves.
+          moves_.insert(moves_.begin(), {{block.device, block.begin, block.begin + 1}, false});
+          return true;
+        },
+        more);
+  }
+
+  // A joined pass in front of a block, another one in a block after a joined one.
+  bool list_beside(std::size_t device, std::size_t from, std::size_t other, int more) {
+    return try_list(
+        device,
+        [&](std::vector<Pass>& list) {
+          const bool joined = list[from].joined;
+          texts_.push_back(place_text(device, list[from], "", joined, list[other]));
+          return relocate(list, device, from, joined ? other : other + 1);
+        },
+        more);
+  }
+
+  bool leave_joined_out(std::size_t device, std::size_t at, int more) {
+    return order_.passes[device][at].joined &&
+           try_list(
+               device,
+               [&](std::vector<Pass>& list) {
+                 texts_.push_back(
+                     fmt::format("leave \"joined\" of {} out", pass_text(order_, list[at])));
+                 list[at].joined = false;
+                 return true;
+               },
+               more);
+  }
+
+  // Whether it is found after a change of a list, which leaves blocks that move as they are.
+  template <typename Change>
+  bool try_list(std::size_t device, Change change, int more) {
+    std::vector<Pass>& list = order_.passes[device];
+    left_ -= std::ssize(list) + order_.num_virtual_stages;  // copied, and named
+    const std::vector<Pass> list_before = list;
+    const std::vector<Move> moves_before = moves_;
+    const std::vector<std::string> texts_before = texts_;
+    const bool changed = change(list) && !list.back().joined;
+    const bool whole = changed && std::all_of(moves_.begin(), moves_.end(), [&](const Move& move) {
+                         return move.block == block_at(order_, move.block.device, move.block.begin);
+                       });
+    if (whole && find(more)) {
+      return true;
+    }
+    list = list_before;
+    moves_ = moves_before;
+    texts_ = texts_before;
+    return false;
+  }
+
+  // To stand before what is at `to`; not out of a block that moves.
+  bool relocate(std::vector<Pass>& list, std::size_t device, std::size_t from, std::size_t to) {
+    for (Move& move : moves_) {
+      Block& block = move.block;
+      if (block.device != device) {
+        continue;
+      }
+      if (block.begin <= from && from < block.end) {
+        return false;
+      }
+      const std::size_t left = from < block.begin ? 1 : 0;
+      const std::size_t come = to <= block.begin ? 1 : 0;
+      block = {device, block.begin + come - left, block.end + come - left};
+    }
+    const auto begin = list.begin();
+    const auto at = [&](std::size_t k) { return begin + static_cast<std::ptrdiff_t>(k); };
+    if (from < to) {
+      std::rotate(at(from), at(from + 1), at(to));
+    } else {
+      std::rotate(at(to), at(from), at(from + 1));
+    }
+    return true;
+  }
+
+  std::string place_text(std::size_t device, const Pass& pass, const char* with, bool before,
+                         const Pass& other) const {
+    return fmt::format("on device {} list {}{} {} {}", device, pass_text(order_, pass), with,
+                       before ? "before" : "after", pass_text(order_, other));
+  }
+
+  // Of a move, beside a block that does not move after it.
+  std::string text_of(std::size_t k) const {
+    const Block& block = moves_[k].block;
+    const auto moves_after = [&](const Block& other) {
+      return std::any_of(moves_.begin() + static_cast<std::ptrdiff_t>(k) + 1, moves_.end(),
+                         [&](const Move& move) { return move.block == other; });
+    };
+    const std::vector<Block>& ran = ran_[block.device];
+    const auto at = std::find(ran.begin(), ran.end(), block);
+    const auto next = std::find_if_not(at + 1, ran.end(), moves_after);
+    const auto before = std::find_if_not(std::make_reverse_iterator(at), ran.rend(), moves_after);
+    const bool is_after = next == ran.end() || (moves_[k].later && before != ran.rend());
+    const std::vector<Pass>& list = order_.passes[block.device];
+    const char* with = block.end - block.begin > 1 ? " with all that it is joined with" : "";
+    return place_text(block.device, list[block.begin], with, !is_after,
+                      list[is_after ? before->end - 1 : next->begin]);
+  }
+
+  PipelineOrder order_;
+  bool all_;
+  std::int64_t left_ = kPassesTried;
+  std::vector<std::string> texts_;       // of changes to order_
+  std::vector<Move> moves_;              // after these
+  std::vector<std::vector<Block>> ran_;  // by device
+};
 
 }  // namespace
 
 std::string list_advice(const PipelineOrder& order) {
-  const std::int64_t lists = kMostPasses / std::max<std::int64_t>(num_passes(order), 1);
-  std::string advice = moves_advice(order, lists);
-  if (advice.empty()) {
-    advice = joined_advice(order, lists);
+  FewestChanges some(order, false);
+  const int enough = some.search(kMostChanges);
+  const bool joins = std::any_of(order.passes.begin(), order.passes.end(), [](const auto& list) {
+    return std::any_of(list.begin(), list.end(), [](const Pass& pass) { return pass.joined; });
+  });
+  // Passes can go beside many others: only where that may take fewer changes.
+  FewestChanges all(order, true);
+  if (joins && all.search(enough > 0 ? enough : kMostChanges) > 0) {
+    return all.text();
   }
-  return advice.empty() ? kGeneral : advice;
+  return enough > 0 ? some.text() : kGeneral;
 }
 
 }  // namespace orrery::sim

@@ -8,10 +8,10 @@
 
 namespace orrery::sim {
 
-// Of complete lists that check_order refuses: the pass that is to stand before or after which other
-// one on which device, or several, so that they run; found by trying what stuck devices wait for.
-// Where no moves do, the pass that is not to be joined with the next. In general terms where that
-// is not enough, or would take many seconds.
+// Of complete lists that check_order refuses: the fewest changes after which they run. A pass, or
+// one with all that it is joined with, stands elsewhere, before or after which other one, or is not
+// joined with the next. Of long lists perhaps some more changes, or general terms, where finding
+// fewer would take seconds.
 std::string list_advice(const PipelineOrder& order);
 
 }  // namespace orrery::sim

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -17,59 +16,73 @@ namespace orrery::sim {
 namespace {
 
 // Flags of the heuristic.
-constexpr unsigned kOvershoot = 4;  // warm-up forwards may end after the first gradient arrives
+constexpr unsigned kIdleFirst = 4;       // no warm-up forward that would delay the first gradient
 constexpr unsigned kPreferBackward = 2;  // leave out a forward that would delay the next backward
 constexpr unsigned kFillMore = 1;        // fill a gap with a weight gradient even if it delays
 constexpr unsigned kAllFlags = 7;
 
 class Heuristic {
  public:
-  Heuristic(const ScheduleParams& params, std::int64_t cap, unsigned flags)
-      : params_(params),
+  // `lists` at their beginning.
+  Heuristic(ListBuilder& lists, const ScheduleParams& params, std::int64_t cap, unsigned flags)
+      : m_(params.micro_batches),
         cap_(cap),
         flags_(flags),
+        decides_all_(params.decides_all),
         wanted_(static_cast<std::size_t>(params.stages), 0),
         exceeds_(static_cast<std::size_t>(params.stages), 0),
         margins_(static_cast<std::size_t>(params.stages), std::numeric_limits<std::int64_t>::max()),
-        lists_(empty_order(params, loop_placement(params), 3), params, true),
-        repetition_(lists_, ListRepetition::Puts::ByList) {}
+        lists_(lists),
+        repetition_(lists_, ListRepetition::Puts::ByList) {
+    for (int i = 0; i < params.stages; ++i) {
+      const auto stage = static_cast<std::size_t>(i);
+      const PassTimes& times = params.times_of(stage);
+      stages_.push_back({.forward = times.forward.ps,
+                         .input_grad = times.input_grad.ps,
+                         .weight_grad = times.weight_grad.ps,
+                         .send = times.send.ps,
+                         .activation = params.activation_of(stage),
+                         .weight_grad_activation = params.weight_grad_activation_of(stage)});
+    }
+  }
 
-  // Nothing when no device could end up with a span below `shortest`.
-  std::optional<ListBuilder> run(std::int64_t shortest) {
+  // Whether the lists are complete: not when no device could end up with a span below `shortest`.
+  bool run(std::int64_t shortest) {
     warm_up();
-    for (int j = 1; j < params_.micro_batches; ++j) {
+    for (int j = 1; j < m_; ++j) {
       j += skipped(j);
-      if (!params_.decides_all && least_span() >= shortest) {
-        return std::nullopt;
+      if (!decides_all_ && least_span() >= shortest) {
+        return false;
       }
       add_forwards();
-      for (int i = params_.stages - 1; i >= 0; --i) {
-        prepare(lists_.next(Lane::Gradient, i), i);
-        while (i == 0 && done(Lane::Forward, 0) == params_.micro_batches && owes_weight_grad(0)) {
-          put_weight_grad(0);
-        }
+      for (int i = last(); i >= 0; --i) {
         put(Lane::Gradient, i);
       }
     }
-    for (int i = 0; i < params_.stages; ++i) {
-      while (owes_weight_grad(i)) {
-        put_weight_grad(i);
-      }
+    for (int i = 0; i <= last(); ++i) {
+      put_weight_grads(i);
     }
-    return std::move(lists_);
+    return true;
   }
   // Flags that were set and have changed something; without the others the run is the same.
   unsigned mattered() const { return mattered_; }
 
  private:
+  struct Stage {
+    std::int64_t forward = 0;  // how long each takes
+    std::int64_t input_grad = 0;
+    std::int64_t weight_grad = 0;
+    std::int64_t send = 0;
+    std::int64_t activation = 0;
+    std::int64_t weight_grad_activation = 0;  // the part that is left after the input gradient
+    std::int64_t work() const { return forward + input_grad + weight_grad; }
+  };
+
   // All work, and the idle time so far, of the device with most.
   std::int64_t least_span() const {
     std::int64_t span = 0;
-    for (int i = 0; i < params_.stages; ++i) {
-      const PassTimes& of = times(i);
-      const SimTime work = (of.forward + of.input_grad + of.weight_grad) *
-                           static_cast<std::int64_t>(params_.micro_batches);
-      span = std::max(span, work.ps + lists_.bubble(i));
+    for (int i = 0; i <= last(); ++i) {
+      span = std::max(span, at(i).work() * m_ + lists_.bubble(i));
     }
     return span;
   }
@@ -101,110 +114,124 @@ class Heuristic {
   }
 
   bool has(unsigned flag) const { return (flags_ & flag) != 0; }
+  const Stage& at(int i) const { return stages_[static_cast<std::size_t>(i)]; }
+  int last() const { return static_cast<int>(stages_.size()) - 1; }
   int done(Lane lane, int i) const { return lists_.done(lane, i); }
-  void put(Lane lane, int i) { lists_.put(lists_.next(lane, i)); }
-  void put_weight_grad(int i) { lists_.put(lists_.next(Lane::WeightGrad, i), lists_.free(i)); }
   bool owes_weight_grad(int i) const { return done(Lane::WeightGrad, i) < done(Lane::Gradient, i); }
-  const PassTimes& times(int i) const { return params_.times_of(static_cast<std::size_t>(i)); }
-  std::int64_t activation(int i) const {
-    return params_.activation_of(static_cast<std::size_t>(i));
+  void put_weight_grad(int i) {
+    lists_.put_next(ListBuilder::number(Lane::WeightGrad, i), static_cast<std::size_t>(i),
+                    lists_.free(i));
   }
-  std::int64_t send(int i) const { return times(i).send.ps; }
+  void put_weight_grads(int i) {
+    while (owes_weight_grad(i)) {
+      put_weight_grad(i);
+    }
+  }
 
   // One forward everywhere, more while the first gradient is on its way, then the first gradients.
   void warm_up() {
-    const int p = params_.stages;
-    std::vector<int> extra(static_cast<std::size_t>(p), 0);
-    for (int i = 0; i < p; ++i) {
-      put(Lane::Forward, i);
+    const auto put_first = [this](Lane lane, int i) {
+      const std::size_t number = ListBuilder::number(lane, i);
+      lists_.put_next(number, std::max(lists_.next_arrival(number), lists_.free(i)));
+    };
+    for (int i = 0; i <= last(); ++i) {
+      put_first(Lane::Forward, i);
     }
-    std::int64_t gradient = lists_.free(p - 1) + times(p - 1).input_grad.ps;
-    for (int i = p - 2; i >= 0; --i) {
-      const std::int64_t arrives = gradient + send(i);
-      const std::int64_t forward = times(i).forward.ps;
-      std::int64_t at = lists_.free(i);
-      int& more = extra[static_cast<std::size_t>(i)];
-      while (1 + more < params_.micro_batches && (2 + more) * activation(i) <= cap_) {
-        const bool ends = at + forward <= arrives;
-        mattered_ |= has(kOvershoot) && ends != (at < arrives) ? kOvershoot : 0U;
-        if (has(kOvershoot) ? !ends : at >= arrives) {
-          break;
-        }
-        at += forward;
-        ++more;
-      }
-      gradient = std::max(at, arrives) + times(i).input_grad.ps;
-    }
-    for (int i = 0; i < p; ++i) {
-      int& more = extra[static_cast<std::size_t>(i)];
-      if (i > 0) {  // fewer than the stage before, unless that has all
-        const int before = extra[static_cast<std::size_t>(i - 1)];
-        more = std::clamp(more, 0,
-                          before + 1 == params_.micro_batches ? before : std::max(0, before - 1));
-      }
-      for (int k = 0; k < more; ++k) {
-        put(Lane::Forward, i);
+    const std::vector<int> extra = extra_forwards(has(kIdleFirst));
+    mattered_ |= has(kIdleFirst) && extra != extra_forwards(false) ? kIdleFirst : 0U;
+    for (int i = 0; i <= last(); ++i) {
+      for (int k = 0; k < extra[static_cast<std::size_t>(i)]; ++k) {
+        put_first(Lane::Forward, i);
       }
     }
-    for (int i = p - 1; i >= 0; --i) {
-      put(Lane::Gradient, i);
+    for (int i = last(); i >= 0; --i) {
+      put_first(Lane::Gradient, i);
     }
   }
 
+  // Forwards of each device while its first gradient is on its way.
+  std::vector<int> extra_forwards(bool idle_first) const {
+    std::vector<int> extra(stages_.size(), 0);
+    std::int64_t gradient = lists_.free(last()) + stages_.back().input_grad;
+    for (int i = last() - 1; i >= 0; --i) {
+      const std::int64_t arrives = gradient + at(i).send;
+      std::int64_t free = lists_.free(i);
+      int& more = extra[static_cast<std::size_t>(i)];
+      while (1 + more < m_ && (2 + more) * at(i).activation <= cap_ &&
+             (idle_first ? free + at(i).forward <= arrives : free < arrives)) {
+        free += at(i).forward;
+        ++more;
+      }
+      gradient = std::max(free, arrives) + at(i).input_grad;
+    }
+    for (std::size_t i = 1; i < extra.size(); ++i) {  // unless the stage before has all, fewer
+      const int before = extra[i - 1];
+      extra[i] = std::clamp(extra[i], 0, before + 1 == m_ ? before : std::max(0, before - 1));
+    }
+    return extra;
+  }
+
   void add_forwards() {
-    const int p = params_.stages;
     bool next = true;
-    for (int i = p - 1; i >= 0; --i) {  // no stage runs ahead of the next one's forward
+    for (int i = last(); i >= 0; --i) {  // no stage runs ahead of the next one's forward
       next = next && wants_forward(i);
       wanted_[static_cast<std::size_t>(i)] = next ? 1 : 0;
     }
-    for (int i = 0; i < p; ++i) {
+    for (int i = 0; i <= last(); ++i) {
       if (wanted_[static_cast<std::size_t>(i)] != 0) {
-        prepare(lists_.next(Lane::Forward, i), i);
         put(Lane::Forward, i);
       }
     }
   }
 
   bool wants_forward(int i) {
-    if (done(Lane::Forward, i) >= params_.micro_batches) {
+    if (done(Lane::Forward, i) >= m_) {
       return false;
     }
-    if (!has(kPreferBackward) || i + 1 == params_.stages ||
+    if (!has(kPreferBackward) || i == last() ||
         done(Lane::Forward, i) < done(Lane::Forward, i + 1) + 2) {
       return true;
     }
-    const std::int64_t at = lists_.free(i);
+    const std::int64_t free = lists_.free(i);
     const std::int64_t gradient =
-        lists_.free(i + 1) + times(i + 1).forward.ps + times(i + 1).input_grad.ps + send(i);
+        lists_.free(i + 1) + at(i + 1).forward + at(i + 1).input_grad + at(i).send;
     repetition_.show_arrival(i, true, gradient);
-    if (at >= gradient) {
+    if (free >= gradient) {
       mattered_ |= kPreferBackward;
       return false;
     }
-    std::int64_t memory = lists_.memory(i) + activation(i);
-    std::int64_t cost = times(i).forward.ps;
+    std::int64_t memory = lists_.memory(i) + at(i).activation;
+    std::int64_t cost = at(i).forward;
     for (int w = done(Lane::WeightGrad, i); memory > cap_ && w < done(Lane::Gradient, i); ++w) {
-      memory -= params_.weight_grad_activation_of(static_cast<std::size_t>(i));
-      cost += times(i).weight_grad.ps;
+      memory -= at(i).weight_grad_activation;
+      cost += at(i).weight_grad;
     }
-    const bool wants = at + cost <= gradient || exceeds(gradient - at, i);
+    const bool wants = free + cost <= gradient || exceeds(gradient - free, i);
     mattered_ |= wants ? 0U : kPreferBackward;
     return wants;
   }
 
-  // Weight gradients before a pass: for memory, in the gap until its input arrives, and one more.
-  void prepare(const Pass& pass, int i) {
-    while (lists_.memory(i) + lists_.memory_change(pass) > cap_ && owes_weight_grad(i)) {
+  // The next pass of a lane, after the weight gradients that come before it.
+  void put(Lane lane, int i) {
+    const std::size_t number = ListBuilder::number(lane, i);
+    const std::int64_t arrives = lists_.next_arrival(number);
+    const std::int64_t brings = lane == Lane::Forward ? at(i).activation : 0;
+    while (lists_.memory(i) + brings > cap_ && owes_weight_grad(i)) {
       put_weight_grad(i);
     }
-    const bool from_neighbour = pass.kind == PassKind::Forward ? i > 0 : i + 1 < params_.stages;
-    if (!from_neighbour) {
-      return;
+    if (lane == Lane::Forward ? i > 0 : i < last()) {
+      repetition_.show_arrival(i, lane != Lane::Forward, arrives);
+      fill_gap(i, arrives);
     }
-    const std::int64_t arrives = *lists_.arrival(pass);
-    repetition_.show_arrival(i, pass.kind != PassKind::Forward, arrives);
-    while (owes_weight_grad(i) && lists_.free(i) + times(i).weight_grad.ps <= arrives) {
+    if (lane == Lane::Gradient && i == 0 && done(Lane::Forward, 0) == m_) {
+      put_weight_grads(0);
+    }
+    lists_.put_next(number, static_cast<std::size_t>(i), std::max(arrives, lists_.free(i)));
+  }
+
+  // Weight gradients until the input of a pass arrives, and one more.
+  void fill_gap(int i, std::int64_t arrives) {
+    while (owes_weight_grad(i) && lists_.free(i) + at(i).weight_grad <= arrives) {
       put_weight_grad(i);
     }
     const std::int64_t gap = arrives - lists_.free(i);
@@ -218,14 +245,16 @@ class Heuristic {
     }
   }
 
-  const ScheduleParams& params_;
+  int m_;
   std::int64_t cap_;
   unsigned flags_;
+  bool decides_all_;
   unsigned mattered_ = 0;
+  std::vector<Stage> stages_;
   std::vector<char> wanted_;           // forwards, by device
   std::vector<char> exceeds_;          // by device, since the last mark: a gap the allowance
   std::vector<std::int64_t> margins_;  // by device, since then: least that a gap fell short of it
-  ListBuilder lists_;
+  ListBuilder& lists_;
   ListRepetition repetition_;
 };
 
@@ -265,25 +294,32 @@ std::string check_automatic(const ScheduleParams& params) {
 }
 
 PipelineOrder automatic_zero_bubble(const ScheduleParams& params, std::int64_t cap) {
-  std::optional<ListBuilder> best;
+  const auto bare = [&params] {
+    return ListBuilder(empty_order(params, loop_placement(params), 3), params, true,
+                       ListBuilder::Asks::Next);
+  };
+  ListBuilder best = bare();
+  ListBuilder lists = bare();
   std::vector<std::pair<unsigned, unsigned>> runs;  // flags, and those that mattered
+  std::int64_t shortest = std::numeric_limits<std::int64_t>::max();
   const std::int64_t least = params.decides_all ? 0 : least_longest_span(params, cap);
-  for (unsigned flags = kAllFlags + 1; flags-- > 0 && (!best || best->longest_span() > least);) {
+  for (unsigned flags = kAllFlags + 1; flags-- > 0 && shortest > least;) {
     const bool known = std::any_of(runs.begin(), runs.end(), [flags](const auto& run) {
       return (run.first & flags) == flags && (run.first & ~flags & run.second) == 0;
     });
     if (known && !params.decides_all) {
       continue;
     }
-    Heuristic heuristic(params, cap, flags);
-    std::optional<ListBuilder> lists =
-        heuristic.run(best ? best->longest_span() : std::numeric_limits<std::int64_t>::max());
+    lists.restart();
+    Heuristic heuristic(lists, params, cap, flags);
+    const bool is_complete = heuristic.run(shortest);
     runs.emplace_back(flags, heuristic.mattered());  // of one that ended early: until then
-    if (lists && (!best || lists->longest_span() < best->longest_span())) {
-      best = std::move(lists);
+    if (is_complete && lists.longest_span() < shortest) {
+      shortest = lists.longest_span();
+      std::swap(best, lists);
     }
   }
-  return best->take();
+  return best.take();
 }
 
 std::int64_t cap_of(const ScheduleParams& params, double own) {

@@ -106,7 +106,9 @@ class PassInputs {
     for (std::uint32_t k = begin + first - 1; k < end; ++k) {
       const EdgeInput& input = edge_inputs_[k];
       const auto [from, to] = units_of(input, stages_[s].units, pass.micro_batch);
-      for (std::int64_t unit = from; unit < to; ++unit) {
+      // The last one first: with it the others are mostly there, so that a pass that waits asks
+      // once.
+      for (std::int64_t unit = to - 1; unit >= from; --unit) {
         if (!visit(
                 PassInput{input.lane, input.stage, static_cast<std::uint32_t>(unit), input.edge})) {
           return k - begin + 1;

@@ -215,7 +215,7 @@ class Checker {
     }
     awaited.reset();
     inputs_.for_each(pass, [&](const PassInput& input) {
-      if (!is_done(input)) {
+      if (!is_done(input) && (!awaited || awaited->edge != input.edge)) {
         awaited = input;
       }
     });
@@ -310,7 +310,8 @@ class Checker {
   std::size_t units_;
   std::vector<Listed> listed_;
   std::array<std::vector<bool>, kNumLanes> done_;
-  // What the next block of each device waits for: of several the last one, which mostly comes last.
+  // What the next block of each device waits for: of several edges the last one's last unit, which
+  // mostly comes last.
   std::vector<std::optional<PassInput>> awaited_;
 };
 

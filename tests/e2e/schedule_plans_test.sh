@@ -57,6 +57,11 @@ for name in $("$program" list schedules --json | sed -n 's/^ *"name": "\(.*\)",*
 done
 [ -n "${name:-}" ] || fail "no schedules are listed"
 
+# Sizes in JSON are whole bytes, whatever the mean rank holds.
+expect 0 simulate tables.json --json
+sed -n '/^  "peak_memory_bytes"/,/^  "layout"/p' stdout | grep -q '[0-9][.e][0-9+]' &&
+  fail "parts of bytes: $(cat stdout)"
+
 # Sequences of different length in a pipeline, under every schedule that runs them.
 expect 0 plan $tiny hgx-h100:1 -q -o packed.json --schedule dynapipe --lengths lengths.json \
   --fix tp=1,pp=4,zero=0,recompute=none

@@ -138,6 +138,11 @@ done
 rejects 2 '3200000 passes are too many for a picture or a trace, which have 200000 at most (set --microbatches to 12500 or fewer)' \
   schedule 1f1b --stages 8 --microbatches 200000 --svg large.svg
 expect 0 schedule 1f1b --stages 8 --microbatches 12500 --trace large.json --quiet
+# Runs of more than 104 days, of which the times are in a larger unit inside.
+fixes 'set micro-batches to 260416' "1f1b --stages 64 --microbatches 1000000" \
+  "1f1b --stages 64 --microbatches 260416"
+rejects 2 'a trace ends within 104 days' \
+  schedule 1f1b --stages 4 --microbatches 5000 --forward 1000 --trace long.json
 rejects 2 '(set --microbatches to 3125 or fewer)' schedule seq1f1b --stages 8 --microbatches 4000 --slices 4 --svg large.svg
 
 # Chunks in a comparison are those of the schedules that have some.
