@@ -133,8 +133,11 @@ int run_simulate(const SimulateOptions& options) {
   const plan::Plan plan = plan::read_plan(document.json, document.where);
   note_idle_fields(plan, options.output);
   if (plan.serving) {
-    refuse_trace(options, "serving plans");
-    return simulate_serving_plan(plan, document.where, options.report_path, options.output);
+    if (options.trace_detail != SimulateOptions().trace_detail) {
+      bad_input("--trace-detail", "the trace of a serving plan shows its requests");
+    }
+    return simulate_serving_plan(plan, document.where, options.report_path, options.trace_path,
+                                 options.output);
   }
   return simulate_training(plan, document.where, options, detail);
 }

@@ -84,8 +84,18 @@ std::string tensor_mesh_text(const BlockPlan& layout) {
   return text;
 }
 
+int expert_tensor_ranks(const BlockPlan& layout) {
+  return layout.expert_tp == 0 ? layout.tp : layout.expert_tp;
+}
+
+bool splits_tensor_ranks(const BlockPlan& layout) {
+  return layout.tensor_parallel == TensorMesh::OneD && layout.ep > 1 && layout.expert_tp > 1 &&
+         layout.expert_tp < layout.tp;
+}
+
 int expert_ranks_inside(const BlockPlan& layout) {
-  return (layout.expert_tp == 1 ? layout.tp : 1) * (layout.expert_cp == 1 ? layout.cp : 1);
+  const int tensor = std::max(1, layout.tp / expert_tensor_ranks(layout));
+  return tensor * (layout.expert_cp == 1 ? layout.cp : 1);
 }
 
 int expert_replicas(const BlockPlan& layout) {
@@ -101,7 +111,8 @@ bool balances_causal(const BlockPlan& layout) {
 
 std::int64_t expert_span(const BlockPlan& layout) {
   const Mesh mesh = mesh_of(layout, expert_replicas(layout));
-  const std::int64_t tensor = layout.expert_tp == 1 ? mesh.span(kTensorAxes) : 1;
+  const bool over_tensor = expert_tensor_ranks(layout) < layout.tp;
+  const std::int64_t tensor = over_tensor ? mesh.span(kTensorAxes) : 1;
   const std::int64_t context = layout.expert_cp == 1 ? mesh.span(kContextAxes) : 1;
   return std::max({mesh.span({{Axis::Expert}}), tensor, context});
 }
@@ -126,7 +137,11 @@ Mesh mesh_of(const BlockPlan& layout, int dp) {
     shard = std::gcd(std::max(1, layout.shard_degree / (layout.cp * expert_axis)), data);
   }
   const int heads = layout.context == ContextParallel::Mix ? layout.ulysses_degree : 1;
-  const TensorFactors tensor = tensor_factors(layout);
+  TensorFactors tensor = tensor_factors(layout);
+  if (splits_tensor_ranks(layout)) {
+    tensor.columns = layout.expert_tp;
+    tensor.rows = layout.tp / layout.expert_tp;
+  }
   Mesh mesh;
   mesh.size = {tensor.columns,    tensor.rows, tensor.depth, heads,
                layout.cp / heads, expert_axis, shard,        data / shard};
@@ -155,6 +170,11 @@ void columns_only(const BlockPlan& layout, const std::vector<Var>& widths, AxisR
   tensor.insert(tensor.end(), widths.begin(), widths.end());
   if (layout.sequence_parallel) {
     tensor.push_back(Var::Seq);
+  }
+  if (splits_tensor_ranks(layout)) {
+    std::vector<Var> spread = {Var::Expert};
+    spread.insert(spread.end(), tensor.begin(), tensor.end());
+    at(rules, Axis::TensorRow) = std::move(spread);
   }
 }
 

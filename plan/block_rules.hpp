@@ -30,8 +30,14 @@ std::string tensor_mesh_text(const BlockPlan& layout);
 // mesh is larger than a node, or than a socket of a node without links of its own.
 bool tensor_order_matters(const BlockPlan& layout, const topologies::Node& node);
 
-// Ranks of one replica that experts are spread over before any other replica has some: 1, or tp
-// (expert_tp = 1), or cp (expert_cp = 1), or both.
+// Tensor-parallel ranks that cut each expert: all, or expert_tp of them, while whole experts are
+// spread over the others.
+int expert_tensor_ranks(const BlockPlan& layout);
+// Whether the experts' mesh cuts the tensor-parallel ranks into two axes: expert_tp of them, which
+// are neighbours, and on the axis of rows those that experts are spread over.
+bool splits_tensor_ranks(const BlockPlan& layout);
+// Ranks of one replica that experts are spread over before any other replica has some: 1, or those
+// of tp that do not cut the same expert, or cp (expert_cp = 1), or both.
 int expert_ranks_inside(const BlockPlan& layout);
 // Replicas that a layer's experts are spread over: 1 where each has all of them.
 int expert_replicas(const BlockPlan& layout);

@@ -12,7 +12,7 @@ namespace orrery::plan {
 bool splits_kv_heads(const models::NetworkSpec& spec, std::int64_t ranks);
 
 // Whether so many tensor-parallel ranks hold as much of every head, width and adapter each. Experts
-// are cut, too, or stay whole (`expert_tp` = 1).
+// are cut, too, or not by all of them (`expert_tp`).
 bool cuts_evenly(const models::NetworkSpec& spec, std::int64_t ranks, bool whole_experts = false);
 
 // Whether Ulysses over so many ranks (tp x cp) leaves each of them as many heads, an encoder's,

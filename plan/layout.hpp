@@ -170,6 +170,10 @@ struct Conversion {
   Layout after;
 };
 std::vector<Conversion> conversions(const Layout& from, const Layout& to);
+// Whether the axis cuts a dimension before the conversion gathers any: a slice does, and a scatter
+// of what another axis gathers. Other scatters choose their parts with the exchanges behind them,
+// so that where several axes begin to cut one dimension the outermost cuts it first.
+bool cuts_before_gathers(const Layout& from, const Layout& to, Axis axis);
 // Whether one of them is over several ranks of a mesh.
 bool communicates(const Layout& from, const Layout& to, const Mesh& mesh);
 

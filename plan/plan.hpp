@@ -2,7 +2,7 @@
 // A Plan: every decision about one training run, complete and self-contained (docs/plan.md).
 // It embeds its network, cluster and profile, so that simulating it needs no other file and gives
 // the searched time bit for bit. Degrees multiply: gpus = tp x cp x dp x pp; the expert-parallel
-// degree divides the data ranks, times tp with expert_tp = 1 and cp with expert_cp = 1.
+// degree divides the data ranks, times tp / expert_tp and cp with expert_cp = 1.
 // Rank order, fastest first: tp, cp, ep (the inner part of dp), dp, pp; ep_inside moves ep.
 #pragma once
 
@@ -68,7 +68,8 @@ struct BlockPlan {
   int tp = 1;
   int cp = 1;
   int ep = 1;
-  int expert_tp = 0;  // 0: as tp; 1: experts are spread over the tensor-parallel ranks, too
+  // Tensor-parallel ranks that cut each expert, 0: all; the others have other experts.
+  int expert_tp = 0;
   bool sequence_parallel = false;
   ContextParallel context = ContextParallel::Ring;
   std::int8_t expert_cp = 0;  // 1: experts are spread over the context-parallel ranks, too; else 0

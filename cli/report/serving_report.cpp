@@ -11,6 +11,7 @@
 #include "base/text.hpp"
 #include "cli/command/command.hpp"
 #include "cli/command/idle_note.hpp"
+#include "cli/report/serving_trace.hpp"
 #include "plan/block_rules.hpp"
 
 namespace orrery::cli {
@@ -204,8 +205,15 @@ Json serving_json(const plan::Plan& plan, const ServingSimulation& simulation) {
 }
 
 int simulate_serving_plan(const plan::Plan& plan, const std::string& where,
-                          const std::string& report_path, const OutputOptions& output) {
-  const ServingSimulation simulation = in_file(where, [&] { return plan::simulate_serving(plan); });
+                          const std::string& report_path, const std::string& trace_path,
+                          const OutputOptions& output) {
+  ServingTrace trace;
+  plan::ServedObserver observe;
+  if (!trace_path.empty()) {
+    observe = [&](int replica, const plan::ServedRequest& served) { trace.add(replica, served); };
+  }
+  const ServingSimulation simulation =
+      in_file(where, [&] { return plan::simulate_serving(plan, observe); });
   const std::string text = serving_text(plan, simulation);
   if (output.json) {
     print_json(serving_json(plan, simulation));
@@ -214,6 +222,9 @@ int simulate_serving_plan(const plan::Plan& plan, const std::string& where,
   }
   if (!report_path.empty()) {
     write_result(report_path, text, output);
+  }
+  if (!trace_path.empty() && !simulation.does_not_fit) {
+    write_result(trace_path, traces::chrome_trace_text(trace.trace()), output);
   }
   if (simulation.does_not_fit) {
     note(fmt::format("orrery: this plan does not fit: {}; {}", *simulation.does_not_fit,

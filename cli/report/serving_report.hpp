@@ -18,8 +18,9 @@ Json serving_json(const plan::Plan& plan, const plan::ServingSimulation& simulat
 // "tp 4, pp 1, dp 2, 2,048 tokens, 1,024 requests, chunked prefill"
 std::string serving_layout_text(const plan::Plan& plan);
 
-// Simulates, prints and returns the exit code.
+// Simulates, prints, writes what has a path and returns the exit code.
 int simulate_serving_plan(const plan::Plan& plan, const std::string& where,
-                          const std::string& report_path, const OutputOptions& output);
+                          const std::string& report_path, const std::string& trace_path,
+                          const OutputOptions& output);
 
 }  // namespace orrery::cli

@@ -172,8 +172,9 @@ BlockCosts::Key BlockCosts::key_of(int block, const BlockPlan& layout, std::int6
     }
   }
   // Without experts the ranks that share those of other blocks are data ranks like all others,
-  // unless they stand between the ranks of a group.
-  if (described.experts == 0 && layout.ep_inside == ExpertsInside::Data) {
+  // unless they stand between the ranks of a group or cut those of tp into two axes.
+  if (described.experts == 0 && layout.ep_inside == ExpertsInside::Data &&
+      !splits_tensor_ranks(layout)) {
     key.layout.ep = 1;
     key.layout.expert_tp = 0;
     key.layout.expert_cp = 0;

@@ -30,22 +30,21 @@ Mesh mesh_of_pairs(const Mesh& mesh) {
 class Cuts {
  public:
   explicit Cuts(const Mesh& mesh) : mesh_(&mesh) {}
-  Cuts(const Layout& layout, const Mesh& mesh) : mesh_(&mesh) { add_new(Layout(), layout); }
+  Cuts(const Layout& layout, const Mesh& mesh) : mesh_(&mesh) { cut_new(Layout(), layout, true); }
 
-  // By the steps of conversions(): slices, reductions and gathers, exchanges of all axes at once.
-  void convert(const Layout& from, const Layout& to) {
-    add_new(from, to);
+  // By the steps of conversions(). Of what one of them cuts a gradient takes the parts of its
+  // `value`, where the rank has them; else the outermost axis cuts first.
+  void convert(const Layout& from, const Layout& to, const Cuts* value = nullptr) {
+    cut_new(from, to, true);
     for (const Conversion& step : conversions(from, to)) {
       if (from[step.axis].is_sharded()) {
         gather(step.axis, from[step.axis].var());
-      } else {
-        slice(step.axis, to);
       }
     }
-    for (auto axis = kAxes.rbegin(); axis != kAxes.rend(); ++axis) {
-      if (from[*axis].is_sharded() && from[*axis] != to[*axis]) {
-        slice(*axis, to);
-      }
+    const std::map<Var, Parts> gathered = parts_;
+    cut_new(from, to, false);
+    if (value != nullptr) {
+      cut_as(*value, from, to, gathered);
     }
   }
 
@@ -81,12 +80,40 @@ class Cuts {
     return static_cast<int>(rank) / mesh_->stride(axis) % mesh_->of(axis);
   }
 
-  void add_new(const Layout& from, const Layout& to) {
+  void cut_new(const Layout& from, const Layout& to, bool before_gathers) {
     for (auto axis = kAxes.rbegin(); axis != kAxes.rend(); ++axis) {
-      if (from[*axis].is_replicated()) {
+      const bool is_new = from[*axis] != to[*axis];
+      if (is_new && cuts_before_gathers(from, to, *axis) == before_gathers) {
         slice(*axis, to);
       }
     }
+  }
+
+  void cut_as(const Cuts& value, const Layout& from, const Layout& to,
+              const std::map<Var, Parts>& gathered) {
+    for (const Axis axis : kAxes) {
+      const Placement cut = to[axis];
+      const bool is_new = from[axis] != cut && !cuts_before_gathers(from, to, axis);
+      const auto theirs =
+          is_new && cut.is_sharded() ? value.parts_.find(cut.var()) : value.parts_.end();
+      if (theirs == value.parts_.end()) {
+        continue;
+      }
+      const auto whole = gathered.find(cut.var());
+      if (whole == gathered.end() || includes_all(whole->second, theirs->second)) {
+        parts_[cut.var()] = theirs->second;
+      }
+    }
+  }
+
+  static bool includes_all(const Parts& whole, const Parts& parts) {
+    for (std::size_t rank = 0; rank < whole.size(); ++rank) {
+      if (!std::includes(whole[rank].begin(), whole[rank].end(), parts[rank].begin(),
+                         parts[rank].end())) {
+        return false;
+      }
+    }
+    return true;
   }
 
   void slice(Axis axis, const Layout& to) {
@@ -174,7 +201,7 @@ class CutCheck {
       all.join(read);
       if (models::has_backward(block_, op) && !value.frozen) {
         read.convert(produced_gradient(op, value, static_cast<int>(position), assignment),
-                     gradient_of(produced_[slot]));
+                     gradient_of(produced_[slot]), &cuts_[slot]);
         note(read.conflict(cuts_[slot]), op.name, tensor);
       }
     }

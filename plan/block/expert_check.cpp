@@ -2,7 +2,7 @@
 // Whether the experts of a block divide among the ranks that its layout spreads them over.
 #include <fmt/format.h>
 
-#include <string_view>
+#include <string>
 
 #include "base/error.hpp"
 #include "plan/block/layout_check.hpp"
@@ -13,9 +13,12 @@ namespace orrery::plan {
 namespace {
 
 // The axes inside a replica that experts are spread over.
-std::string_view axes_inside(const BlockPlan& layout) {
-  const bool tp = layout.expert_tp == 1;
-  return tp && layout.expert_cp == 1 ? "tp x cp" : tp ? "tp" : "cp";
+std::string axes_inside(const BlockPlan& layout) {
+  const bool cp = layout.expert_cp == 1;
+  if (expert_tensor_ranks(layout) == layout.tp) {
+    return "cp";
+  }
+  return fmt::format("tp{}{}", layout.expert_tp > 1 ? " / expert_tp" : "", cp ? " x cp" : "");
 }
 
 // Other replicas have experts only when all ranks of one have.
@@ -29,25 +32,35 @@ void check_ranks(const BlockPlan& layout, std::int64_t replicas, const std::stri
                           layout.expert_cp == 1 ? "expert_cp" : "expert_tp"));
   }
   if (replicas * inside % layout.ep != 0) {
-    const bool over_tp = layout.expert_tp == 1;
+    const bool over_tp = expert_tensor_ranks(layout) < layout.tp;
     const bool over_cp = layout.expert_cp == 1;
     const std::string ranks =
         over_tp || over_cp ? fmt::format("dp x {}", axes_inside(layout)) : "dp";
     bad_input(
         where,
         fmt::format("{} = {} is not divisible by ep = {}", ranks, replicas * inside, layout.ep),
-        !over_tp   ? "expert_tp = 1 spreads experts over the tp ranks, too"
-        : !over_cp ? "expert_cp = 1 spreads experts over the cp ranks, too"
-                   : "");
+        expert_tensor_ranks(layout) > 1 ? "expert_tp = 1 spreads experts over all ranks of tp"
+        : layout.cp > 1 && !over_cp     ? "expert_cp = 1 spreads experts over the cp ranks, too"
+                                        : fmt::format("a divisor of {}", replicas * inside));
   }
 }
 
 }  // namespace
 
 void check_experts(const Plan& plan, const BlockPlan& layout, const std::string& where) {
-  if (layout.expert_tp != 0 && layout.expert_tp != 1 && layout.expert_tp != layout.tp) {
-    bad_input(where, fmt::format("expert_tp is {}; it must be 0 or {} (as tp) or 1",
+  if (layout.expert_tp < 0 || (layout.expert_tp > 0 && layout.tp % layout.expert_tp != 0)) {
+    bad_input(where, fmt::format("expert_tp is {}; it must be 0 (as tp) or a divisor of tp = {}",
                                  layout.expert_tp, layout.tp));
+  }
+  if (splits_tensor_ranks(layout) && !layout.tensor_shares.empty()) {
+    bad_input(where, fmt::format("expert_tp = {} with tensor_shares", layout.expert_tp),
+              fmt::format("0 or {} (as tp), or 1: shares are of all ranks of tp", layout.tp));
+  }
+  if (splits_tensor_ranks(layout) && plan.serving) {
+    bad_input(
+        where,
+        fmt::format("expert_tp = {} in a serving plan with tp = {}", layout.expert_tp, layout.tp),
+        fmt::format("0 or {} (as tp), or 1", layout.tp));
   }
   const models::MoeSpec& moe = plan.network.spec.moe;
   if (moe.experts == 0) {
@@ -67,12 +80,14 @@ void check_experts(const Plan& plan, const BlockPlan& layout, const std::string&
   const BlockPlan& first = plan.blocks.front().layout;
   const std::int64_t ranks = std::int64_t{first.tp} * first.cp * plan.dp;
   check_ranks(layout, ranks / (std::int64_t{layout.tp} * layout.cp), where);
-  const bool cuts_widths = layout.expert_tp != 1 && layout.tensor_shares.empty();
-  if (cuts_widths && moe.ffn_hidden % layout.tp != 0) {
-    bad_input(
-        where,
-        fmt::format("moe.ffn_hidden = {} is not divisible by tp = {}", moe.ffn_hidden, layout.tp),
-        "expert_tp = 1 keeps experts whole");
+  const int cut = expert_tensor_ranks(layout);
+  if (layout.tensor_shares.empty() && moe.ffn_hidden % cut != 0) {
+    bad_input(where,
+              fmt::format("moe.ffn_hidden = {} is not divisible by {} = {}", moe.ffn_hidden,
+                          cut == layout.tp ? "tp" : "expert_tp", cut),
+              fmt::format("axis tp cuts the width of tensor \"w_expert_up\" of every layer evenly, "
+                          "here with remainder {}; expert_tp = 1 keeps experts whole",
+                          moe.ffn_hidden % cut));
   }
 }
 

@@ -118,10 +118,13 @@ GemmExtents gemm_extents(const Block& block, const Operator& op, const Assignmen
     gemm.imbalance = static_cast<double>(gemm.m) / even;
   }
   if (context.sequence_parallel && context.execution.fp8_gathers) {
-    // What is gathered in fp8 was cast before.
-    const auto& sharded = assignment[static_cast<std::size_t>(Axis::Tensor)];
-    const bool sums = sharded && is_reduced(op, *sharded);
-    (sums ? gemm.cast_gradient : gemm.cast_input) /= context.mesh.of(Axis::Tensor);
+    // What is gathered in fp8 was cast before: not tokens, of experts or latents, that stay cut.
+    for (const Axis axis : kTensorAxes) {
+      const auto& sharded = assignment[static_cast<std::size_t>(axis)];
+      const bool sums = sharded && is_reduced(op, *sharded);
+      const bool gathers = sums || input_layout[axis].is_replicated();
+      (sums ? gemm.cast_gradient : gemm.cast_input) /= gathers ? context.mesh.of(axis) : 1;
+    }
   }
   set_fused(block, op, context, gemm);
   return gemm;

@@ -70,10 +70,10 @@ void check_tensor_mesh(const BlockPlan& layout, const std::string& where) {
                                  "stream already",
                                  name));
   }
-  if (layout.expert_tp == 1 && layout.tp > 1) {
-    bad_input(where, fmt::format("expert_tp = 1 spreads experts over a row of ranks, not over a "
+  if (expert_tensor_ranks(layout) < layout.tp) {
+    bad_input(where, fmt::format("expert_tp = {} spreads experts over a row of ranks, not over a "
                                  "{} mesh",
-                                 name));
+                                 layout.expert_tp, name));
   }
 }
 

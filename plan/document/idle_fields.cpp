@@ -361,6 +361,9 @@ std::vector<IdleField> idle_fields(const Plan& plan) {
   for (IdleField& field : idle_serving_fields(uses)) {
     idle.push_back(std::move(field));
   }
+  for (IdleField& field : idle_hardware_fields(plan)) {
+    idle.push_back(std::move(field));
+  }
   const auto add = [&](std::string field, std::string_view needs) {
     idle.push_back({std::move(field), std::string(needs)});
   };
@@ -378,12 +381,14 @@ std::vector<IdleField> idle_fields(const Plan& plan) {
   return idle;
 }
 
-std::string idle_fields_text(const Plan& plan) {
+std::string idle_text(const std::vector<IdleField>& fields) {
   std::string text;
-  for (const IdleField& idle : idle_fields(plan)) {
+  for (const IdleField& idle : fields) {
     text += fmt::format("{}{} (needs {})", text.empty() ? "" : ", ", idle.field, idle.needs);
   }
   return text;
 }
+
+std::string idle_fields_text(const Plan& plan) { return idle_text(idle_fields(plan)); }
 
 }  // namespace orrery::plan

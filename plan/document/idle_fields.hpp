@@ -21,10 +21,12 @@ struct IdleField {
 };
 
 std::vector<IdleField> idle_fields(const Plan& plan);
-// Those of the layouts of blocks alone, and of what serves.
+// Those of the layouts of blocks alone, of what serves, and of the hardware that --set changed.
 std::vector<IdleField> idle_layout_fields(const Plan& plan);
 std::vector<IdleField> idle_serving_fields(const PlanUses& uses);
+std::vector<IdleField> idle_hardware_fields(const Plan& plan);
 // "execution.eager_ring (needs ...), ..."; empty when there are none.
+std::string idle_text(const std::vector<IdleField>& fields);
 std::string idle_fields_text(const Plan& plan);
 
 }  // namespace orrery::plan

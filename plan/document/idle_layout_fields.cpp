@@ -28,7 +28,7 @@ constexpr std::array kLayoutRules = {
         "tp_inner", [](const BlockPlan& b) { return b.tp_inner != TensorAxis::Columns; },
         [](const BlockPlan& b, const Plan& p) { return tensor_order_matters(b, p.cluster.node); },
         "a tensor mesh over several nodes, or sockets without links of their own"},
-    LayoutRule{"expert_tp", [](const BlockPlan& b) { return b.expert_tp == 1; },
+    LayoutRule{"expert_tp", [](const BlockPlan& b) { return b.expert_tp > 0; },
                [](const BlockPlan& b, const Plan& p) {
                  return b.tp > 1 && p.network.spec.moe.experts > 0;
                },

@@ -32,6 +32,9 @@ std::string choices_text(const BlockPlan& layout) {
   if (layout.cp > 1 && layout.context == ContextParallel::Mix) {
     text += fmt::format(" (ulysses {})", layout.ulysses_degree);
   }
+  if (splits_tensor_ranks(layout)) {
+    text += fmt::format(", experts cut by {}", layout.expert_tp);
+  }
   if (reorders_experts(layout)) {
     text += fmt::format(", experts inside {}", to_text(layout.ep_inside));
   }

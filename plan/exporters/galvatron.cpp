@@ -148,9 +148,8 @@ std::string write(const Plan& plan) {
                }));
   if (plan.network.spec.moe.experts > 0) {
     document.set("ep_sizes_enc", join(layers, [](const BlockPlan& layout) { return layout.ep; }));
-    document.set("tp_of_ep_sizes_enc", join(layers, [](const BlockPlan& layout) {
-                   return layout.expert_tp == 0 ? layout.tp : layout.expert_tp;
-                 }));
+    document.set("tp_of_ep_sizes_enc",
+                 join(layers, [](const BlockPlan& layout) { return expert_tensor_ranks(layout); }));
   }
   document.set("global_bsz", plan.batch);
   document.set("chunks", plan.num_micro_batches());

@@ -146,7 +146,7 @@ class MegatronExport {
     if (layout_.ep > 1) {
       add("--expert-model-parallel-size", text_of(layout_.ep));
     }
-    if (layout_.expert_tp != 0 && layout_.expert_tp != layout_.tp) {
+    if (expert_tensor_ranks(layout_) != layout_.tp) {
       add("--expert-tensor-parallel-size", text_of(layout_.expert_tp));
     }
     add_if(layout_.sequence_parallel, "--sequence-parallel");

@@ -120,7 +120,7 @@ void check_experts(const Plan& plan) {
   if (plan.network.spec.moe.experts == 0) {
     return;
   }
-  const bool as_tensor = layout.expert_tp == 0 || layout.expert_tp == layout.tp;
+  const bool as_tensor = expert_tensor_ranks(layout) == layout.tp;
   require(as_tensor || (layout.ep > 1 && layout.expert_tp == 1),
           layout.ep > 1
               ? "experts that tensor parallelism cuts into other parts than the rest"

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "plan/block_rules.hpp"
 #include "plan/dispatchers.hpp"
 
 namespace orrery::plan {
@@ -42,8 +43,7 @@ std::optional<MegatronConflict> conflict_of_flex_dispatcher(const Plan& plan) {
                             search};
   };
   const BlockPlan& layout = plan.blocks.front().layout;
-  const int expert_tp = layout.expert_tp == 0 ? layout.tp : layout.expert_tp;
-  if (expert_tp * layout.ep == 1) {
+  if (expert_tensor_ranks(layout) * layout.ep == 1) {
     return conflict("with experts on a rank alone (it needs tp x ep > 1)",
                     "search with --forbid ep=1 or --fix deduplicated_dispatch=false");
   }

@@ -193,7 +193,7 @@ class Checker {
     for (const BlockRun& run : plan_.shape.blocks) {
       // Tokens go from each rank to those of its place, if all ranks of a replica have the same
       // experts.
-      const bool all_ranks = run.layout.expert_tp == 0 || run.layout.expert_tp == run.layout.tp;
+      const bool all_ranks = expert_tensor_ranks(run.layout) == run.layout.tp;
       if (expert_replicas(run.layout) > 1 && has_team(device) && !all_ranks) {
         fail(fmt::format("expert_tp = {} with ep = {}, but stage {} has tensor-parallel ranks on "
                          "different pools",

@@ -16,6 +16,8 @@ using sim::CommKind;
 
 constexpr Bytes kDenseParameter(16);  // itself, its gradient, two moments
 constexpr double kGradientBytes = 4;
+// A sample's: a multiplication and an addition in the forward pass and for each of two gradients.
+constexpr double kFlopsPerWeight = 6;
 
 }  // namespace
 
@@ -199,6 +201,7 @@ void RecommenderModel::add_product(double in, double out) {
   dense_.forward += gemm(rows, n, k);
   dense_.backward += gemm(rows, k, n) + gemm(k, n, rows);
   dense_.parameters += in * out + out;
+  dense_.flops += kFlopsPerWeight * samples_ * in * out;
   activations_ += in;
 }
 
@@ -227,6 +230,7 @@ void RecommenderModel::add_dense() {
                                         .batched = true});
     dense_.forward += pairs;
     dense_.backward += pairs * 2.0;
+    dense_.flops += kFlopsPerWeight * samples_ * features * features * width;
     width += features * (features - 1) / 2;
   } else {
     width = joined;

@@ -35,6 +35,7 @@ struct TableShare {
 
 struct DenseCost {
   double parameters = 0;
+  double flops = 0;  // of a step on all ranks: products and pairs, forward and backward
   Bytes bytes;
   Seconds forward;
   Seconds backward;

@@ -133,6 +133,7 @@ class Recommendation {
     }
     const DenseCost& dense = model_.dense();
     cost_.dense_parameters = dense.parameters;
+    cost_.dense_flops = dense.flops;
     cost_.dense_bytes = dense.bytes;
     cost_.dense_forward = dense.forward;
     cost_.dense_backward = dense.backward;

@@ -118,6 +118,7 @@ struct RecommenderCost {
   std::vector<TableExchange> exchanges;
   std::vector<TableLoad> ranks;
   double dense_parameters = 0;
+  double dense_flops = 0;  // of a step on all ranks
   Bytes dense_bytes;       // parameters, gradients, optimizer and activations of a rank
   double unique_rows = 0;  // that a step touches, of all tables
   double lookups = 0;

@@ -55,6 +55,7 @@ struct BatchEngine {
   // From stage to stage + 1 and, behind the last one, sampled tokens back to the first.
   std::function<SimTime(int stage, const Iteration&)> transfer;
   SimTime give_up = SimTime::max();  // nobody asks for runs in which a request ends later
+  std::function<bool()> stop;        // asked now and then: nor for this one
 };
 
 struct ServedRequest {
@@ -84,7 +85,7 @@ struct BatchRun {
   bool lacked_requests = false;
   bool lacked_cache = false;
   std::int64_t kv_wanted = 0;
-  bool gave_up = false;  // a request ends after BatchEngine::give_up: the rest is not known
+  bool gave_up = false;  // BatchEngine::give_up or its stop came first: the rest is not known
 };
 
 // Sees every iteration as it is formed, with the KV tokens then held.

@@ -13,6 +13,7 @@ namespace {
 
 // Simulated time ends after 106 days; this is half of it.
 constexpr SimTime kLongest{std::int64_t{1} << 62};
+constexpr std::uint64_t kLookEvery = 256;  // steps, of some microseconds each
 
 SimTime later(SimTime time, SimTime takes) {
   if (takes > kLongest || time > kLongest - takes) {
@@ -67,6 +68,13 @@ void ServingEngine::run() {
   }
 }
 
+// Once and for all.
+bool ServingEngine::gives_up(SimTime now) {
+  gave_up_ = gave_up_ || now > engine_.give_up ||
+             (engine_.stop && ++steps_ % kLookEvery == 0 && engine_.stop());
+  return gave_up_;
+}
+
 // The next iteration, or the next wait; false where nothing begins before `until`.
 bool ServingEngine::step(SimTime until) {
   const auto group =
@@ -80,8 +88,7 @@ bool ServingEngine::step(SimTime until) {
   if (!unfinished()) {
     return false;
   }
-  if (now > engine_.give_up) {
-    gave_up_ = true;
+  if (gives_up(now)) {
     return false;
   }
   const auto index = static_cast<int>(group - groups_.begin());

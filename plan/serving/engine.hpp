@@ -44,6 +44,7 @@ class ServingEngine {
   bool unfinished() const;
   bool is_running(int group) const;
   bool step(SimTime until);
+  bool gives_up(SimTime now);
   void complete_until(SimTime now);
   void execute(int group, const std::vector<Iteration>& iterations, SimTime now);
   SimTime time_of(int stage, const std::vector<Iteration>& iterations) const;
@@ -56,6 +57,7 @@ class ServingEngine {
   std::vector<SimTime> free_;  // per stage
   std::deque<ServingReplica> replicas_;
   std::int64_t formed_ = 0;
+  std::uint64_t steps_ = 0;
   bool gave_up_ = false;
 };
 

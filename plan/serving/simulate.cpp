@@ -233,19 +233,6 @@ Seconds serving_bound(const Plan& plan, ServingModel& model, const std::vector<R
   return bound;
 }
 
-ServingSimulation simulate_serving(const Plan& plan) {
-  ORRERY_CHECK(plan.serving, "not a serving plan");
-  ServingModel model(plan);
-  return simulate_serving(plan, model, generate_requests(plan.serving->requests));
-}
-
-ServingSimulation simulate_serving(const Plan& plan, ServingModel& model,
-                                   const std::vector<Request>& requests) {
-  return *simulate_serving_within(Seconds(std::numeric_limits<double>::infinity()), plan, model,
-                                  requests)
-              .simulation;
-}
-
 std::optional<ServingRun> serving_run_like(const ServingRun& run, const Plan& plan,
                                            ServingModel& model) {
   std::vector<ServingMemory> memory = model.memory();
@@ -259,8 +246,16 @@ std::optional<ServingRun> serving_run_like(const ServingRun& run, const Plan& pl
   return like;
 }
 
-ServingRun simulate_serving_within(Seconds limit, const Plan& plan, ServingModel& model,
-                                   const std::vector<Request>& requests) {
+namespace {
+
+struct Asked {
+  Seconds limit{std::numeric_limits<double>::infinity()};
+  std::function<bool()> stop{};
+  ServedObserver observe{};
+};
+
+ServingRun run_serving(const Plan& plan, ServingModel& model, const std::vector<Request>& requests,
+                       const Asked& asked) {
   ServingRun done;
   ServingSimulation result;
   result.requests = static_cast<std::int64_t>(requests.size());
@@ -291,10 +286,12 @@ ServingRun simulate_serving_within(Seconds limit, const Plan& plan, ServingModel
   engine.transfer = [&](int stage, const Iteration& iteration) {
     return to_sim_time(model.transfer(stage, iteration));
   };
-  if (limit < kLongestLimit) {
-    engine.give_up = to_sim_time(limit) + SimTime{1};  // rounded
+  if (asked.limit < kLongestLimit) {
+    engine.give_up = to_sim_time(asked.limit) + SimTime{1};  // rounded
   }
+  engine.stop = asked.stop;
   Totals totals;
+  int replica = 0;
   for (const BatchRun& run : run_routed(requests, plan.serving->options, engine, plan.dp)) {
     if (run.gave_up) {
       return {};
@@ -303,6 +300,12 @@ ServingRun simulate_serving_within(Seconds limit, const Plan& plan, ServingModel
     done.lacked_cache = done.lacked_cache || run.lacked_cache;
     done.kv_wanted = std::max(done.kv_wanted, run.kv_wanted);
     add_run(run, result, totals);  // without requests it may have been busy with the experts' part
+    for (const ServedRequest& served : run.requests) {
+      if (asked.observe) {
+        asked.observe(replica, served);
+      }
+    }
+    ++replica;
   }
   finish(plan, std::move(totals), result);
   const double peak = plan.cluster.gpu.peak_of(plan.precision).value();
@@ -310,6 +313,26 @@ ServingRun simulate_serving_within(Seconds limit, const Plan& plan, ServingModel
       peak / (2.0 * static_cast<double>(models::num_active_parameters(plan.network)));
   done.simulation = std::move(result);
   return done;
+}
+
+}  // namespace
+
+ServingSimulation simulate_serving(const Plan& plan, const ServedObserver& observe) {
+  ORRERY_CHECK(plan.serving, "not a serving plan");
+  ServingModel model(plan);
+  const std::vector<Request> requests = generate_requests(plan.serving->requests);
+  return *run_serving(plan, model, requests, {.observe = observe}).simulation;
+}
+
+ServingSimulation simulate_serving(const Plan& plan, ServingModel& model,
+                                   const std::vector<Request>& requests) {
+  return *run_serving(plan, model, requests, {}).simulation;
+}
+
+ServingRun simulate_serving_within(Seconds limit, const Plan& plan, ServingModel& model,
+                                   const std::vector<Request>& requests,
+                                   const std::function<bool()>& stop) {
+  return run_serving(plan, model, requests, {.limit = limit, .stop = stop});
 }
 
 }  // namespace orrery::plan

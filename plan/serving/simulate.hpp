@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -55,7 +56,10 @@ struct ServingSimulation {
   std::string nearest;
 };
 
-ServingSimulation simulate_serving(const Plan& plan);
+// Sees every request when it has been served, and the replica that did.
+using ServedObserver = std::function<void(int replica, const ServedRequest&)>;
+
+ServingSimulation simulate_serving(const Plan& plan, const ServedObserver& observe = {});
 // With a model made for this plan, and the requests that its workload makes.
 ServingSimulation simulate_serving(const Plan& plan, ServingModel& model,
                                    const std::vector<Request>& requests);
@@ -67,8 +71,10 @@ struct ServingRun {
   bool lacked_cache = false;
   std::int64_t kv_wanted = 0;
 };
+// The same where `stop`, which is asked now and then, says so.
 ServingRun simulate_serving_within(Seconds limit, const Plan& plan, ServingModel& model,
-                                   const std::vector<Request>& requests);
+                                   const std::vector<Request>& requests,
+                                   const std::function<bool()>& stop = {});
 // The run of a plan that differs in a larger `max_requests` alone, where that is known to be the
 // same: it came to its end, and no request waited for max_requests or the cache, nor would for the
 // cache that is left.

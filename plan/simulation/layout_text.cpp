@@ -60,13 +60,16 @@ std::string layout_text(const BlockPlan& layout) {
     text += fmt::format(", cp {} ({})", layout.cp, to_text(layout.context));
   }
   if (layout.ep > 1) {
-    const bool tp = layout.expert_tp == 1 && layout.tp > 1;
+    const bool tp = expert_tensor_ranks(layout) < layout.tp;
     const bool cp = layout.expert_cp == 1 && layout.cp > 1;
     text += fmt::format(", ep {}{}", layout.ep,
                         tp && cp ? " (also over tp and cp)"
                         : tp     ? " (also over tp)"
                         : cp     ? " (also over cp)"
                                  : "");
+    text += splits_tensor_ranks(layout)
+                ? fmt::format(", each cut by {} ranks of tp", layout.expert_tp)
+                : "";
     text += reorders_experts(layout) ? fmt::format(" inside {}", to_text(layout.ep_inside)) : "";
   }
   if (layout.zero_stage > 0) {

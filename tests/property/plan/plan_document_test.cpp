@@ -78,7 +78,7 @@ Plan any_plan() {
   layout.zero_stage = *rc::gen::inRange(0, 4);
   int replicas = 1;  // that experts are spread over
   if (plan.network.spec.moe.experts > 0) {
-    layout.expert_tp = layout.tp > 1 && coin() ? 1 : 0;
+    layout.expert_tp = layout.tp > 1 && coin() ? pick({1, layout.tp % 4 == 0 ? 2 : 1}) : 0;
     if (coin()) {
       layout.expert_cp = layout.cp > 1 ? 1 : 0;
       const int inside = expert_ranks_inside(layout);

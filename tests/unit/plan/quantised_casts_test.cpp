@@ -102,6 +102,29 @@ TEST(QuantisedCastsTest, WithSequenceParallelismInputsAreTransposedInTheBackward
               1e-9);
 }
 
+// Of two copies of every token that experts get, those which the ranks that cut an expert gather
+// have been cast by half of them each; what experts are spread over gathers nothing. Products of
+// Blackwell read the cast in any layout.
+TEST(QuantisedCastsTest, ExpertsCastWhatTheyDoNotGather) {
+  for (const int cut : {1, 2, 4}) {
+    Plan plan = fp8_llama(4, "dgx-b200:1");
+    plan.network.spec.moe = {.experts = 8, .top_k = 2, .ffn_hidden = 1024};
+    plan.network = models::build_network(plan.network.spec, "test");
+    BlockPlan& layout = plan.blocks.front().layout;
+    layout.ep = 4 / cut;
+    layout.expert_tp = cut;
+    const double copies = 2 * stream(plan) * cut / 4;
+    const double gathered = time_of(plan, "experts_up", true);
+    ASSERT_GT(gathered, 0);
+    plan.execution.fp8_gathers = false;
+    EXPECT_NEAR(time_of(plan, "experts_up", true) - gathered,
+                seconds(plan, 3 * copies, MemoryKernel::Cast) -
+                    seconds(plan, 3 * copies / cut, MemoryKernel::Cast),
+                1e-9)
+        << cut;
+  }
+}
+
 TEST(QuantisedCastsTest, WeightsAreCastForEveryMicroBatchWhereThePlanSaysSo) {
   Plan plan = fp8_llama();
   const double weights = width(plan) * static_cast<double>(plan.network.spec.hidden);

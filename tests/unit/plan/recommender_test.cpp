@@ -53,6 +53,16 @@ constexpr double kBatch = 16384;
 constexpr double kWidths = 32 * 128;  // T D
 constexpr double kTableRanks = 16;
 
+// Weights of products, without biases, and the pairs of the interaction, each twice, forward and
+// for two gradients.
+TEST(Recommender, CountsProductsAndPairs) {
+  const Recommender network = network_of(tables_of(TableSharding::Table));
+  const double pairs = 33 * 33 * 128;
+  const double weights =
+      13 * 512 + 512 * 256 + 256 * 128 + (128 + 33 * 32 / 2) * 1024 + 1024 * 512 + 512;
+  EXPECT_EQ(simulate_recommender(network).dense_flops, 6 * kBatch * (weights + pairs));
+}
+
 // A rank sends (W - 1) / W^2 B T D elements all-to-all, its buffer holds B T D / W; by rows W times
 // as much in a reduce-scatter, whose buffer is the whole result.
 TEST(Recommender, VolumesOfPooledRows) {

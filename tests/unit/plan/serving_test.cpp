@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <limits>
 
 #include "base/error.hpp"
 #include "tests/unit/plan/serving_fixture.hpp"
@@ -152,6 +153,79 @@ TEST(ServingSimulation, PlanDocumentsReproduceTheResult) {
   ASSERT_TRUE(again.serving);
   EXPECT_EQ(*again.serving, *plan.serving);
   EXPECT_EQ(to_json(simulate_serving(again)).dump(), to_json(simulate_serving(plan)).dump());
+}
+
+// What the observer sees is what is counted: nearest-rank percentiles, and Little's law: requests
+// in the system over time, counted event by event, are arrivals a second times mean latency.
+TEST(ServingSimulation, PercentilesAreThoseOfTheRequests) {
+  Plan plan = served_plan("llama3-8b", "hgx-h100:1", 2);
+  plan = with(plan, [](Serving& serving) {
+    serving.requests.arrivals = Arrivals::Poisson;
+    serving.requests.requests_per_second = 50;
+  });
+  std::vector<double> latencies;
+  std::vector<std::pair<SimTime, int>> events;
+  std::array<std::int64_t, 4> of_replica{};
+  const ServingSimulation simulation =
+      simulate_serving(plan, [&](int replica, const ServedRequest& served) {
+        EXPECT_LE(served.request.arrival, served.admitted);
+        EXPECT_LT(served.admitted, served.first_token);
+        EXPECT_LE(served.first_token, served.finished);
+        latencies.push_back(to_seconds(served.finished - served.request.arrival).value());
+        events.emplace_back(served.request.arrival, 1);
+        events.emplace_back(served.finished, -1);
+        ++of_replica.at(static_cast<std::size_t>(replica));
+      });
+  ASSERT_EQ(static_cast<std::int64_t>(latencies.size()), simulation.requests);
+  EXPECT_THAT(of_replica, ::testing::Each(simulation.requests / 4));  // in turn
+  std::sort(events.begin(), events.end());
+  double request_seconds = 0;
+  int inside = 0;
+  SimTime last;
+  for (const auto& [time, change] : events) {
+    request_seconds += inside * to_seconds(time - last).value();
+    inside += change;
+    last = time;
+  }
+  EXPECT_EQ(to_seconds(last), simulation.makespan);
+  EXPECT_NEAR(request_seconds / simulation.makespan.value(),
+              simulation.requests_per_second * simulation.latency.mean.value(), 1e-9);
+  std::sort(latencies.begin(), latencies.end());
+  const auto nearest_rank = [&](double share) {
+    const double rank = std::ceil(share * static_cast<double>(latencies.size()));
+    return Seconds(latencies[static_cast<std::size_t>(rank) - 1]);
+  };
+  EXPECT_EQ(simulation.latency.p50, nearest_rank(0.5));
+  EXPECT_EQ(simulation.latency.p90, nearest_rank(0.9));
+  EXPECT_EQ(simulation.latency.p99, nearest_rank(0.99));
+}
+
+// Whichever replica is then under way.
+TEST(ServingSimulation, StopsWithoutHalfAResult) {
+  for (const Routing routing : {Routing::InTurn, Routing::LeastLoaded}) {
+    const Plan plan = with(served_plan("llama3-8b", "hgx-h100:1", 2), [&](Serving& serving) {
+      serving.options.routing = routing;
+      serving.requests.count = 400;
+      serving.requests.arrivals = Arrivals::Poisson;
+      serving.requests.requests_per_second = 50;
+    });
+    ServingModel model(plan);
+    const std::vector<Request> requests = generate_requests(plan.serving->requests);
+    int asked = 0;
+    const auto stopped_after = [&](int times) {
+      asked = 0;
+      return simulate_serving_within(Seconds(1e9), plan, model, requests,
+                                     [&asked, times] { return ++asked > times; });
+    };
+    const ServingRun whole = stopped_after(std::numeric_limits<int>::max());
+    ASSERT_TRUE(whole.simulation);
+    EXPECT_EQ(to_json(*whole.simulation).dump(), to_json(simulate_serving(plan)).dump());
+    ASSERT_GT(asked, plan.dp);
+    for (const int times : {0, asked / 2, asked - 1}) {
+      EXPECT_FALSE(stopped_after(times).simulation) << times;
+      EXPECT_LE(asked, times + plan.dp);  // each replica once more
+    }
+  }
 }
 
 TEST(ServingSimulation, CountsTokensAndOrdersPercentiles) {

@@ -4,6 +4,7 @@
 #include "plan/block/relayout.hpp"
 #include "plan/simulation/simulate.hpp"
 #include "plan/stage/conversions.hpp"
+#include "tests/unit/plan/pipeline_fixture.hpp"
 #include "tests/unit/plan/plan_fixture.hpp"
 
 namespace orrery::plan {

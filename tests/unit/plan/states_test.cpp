@@ -248,7 +248,7 @@ TEST_F(Volumes, ShardedParametersMoveHalfAsMuchAgain) {
   }
 }
 
-// DeepSpeed's bf16 optimizer, InternEvo: states are sharded, gradients are not scattered.
+// DeepSpeed's stage 1, InternEvo: states are sharded, gradients are not scattered.
 TEST_F(Volumes, SumsOfWholeGradientsMoveAsMuchAsWithoutShards) {
   Plan plan = plan_;
   plan.execution.allreduce_gradients = true;

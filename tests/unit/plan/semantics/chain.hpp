@@ -96,12 +96,16 @@ class Relayouting {
 };
 
 // What goes wrong: the `conversion`th collective between two layouts is left out, or the gradients
-// of one block and micro-batch are added so many times.
+// of one block and micro-batch (or slice of one) are added so many times, or those of the copies of
+// the model are, or a block's second slices do not know the first ones, forward or backward.
 struct ChainFault {
   int conversion = -1;
   int position = -1;
   int micro_batch = -1;
   int times = 1;
+  int copies_times = 1;
+  int alone_forward = -1;  // positions
+  int alone_backward = -1;
 };
 
 class ChainProgram {
@@ -116,14 +120,28 @@ class ChainProgram {
         fault_(fault),
         runs_(layouts_.size()) {
     for (std::size_t position = 0; position < layouts_.size(); ++position) {
-      sums_.push_back(interpreter(position, sizes));
       runs_[position].resize(static_cast<std::size_t>(micro_batches));
+    }
+  }
+
+  // The sequences of every micro-batch in slices of so many tokens.
+  void cut_into(std::vector<int> slices) {
+    slices_ = std::move(slices);
+    for (auto& runs : runs_) {
+      runs.resize(runs.size() * slices_.size());
     }
   }
 
   // Every device in the order of its list, as soon as what a pass needs is there; `stages`: blocks
   // of each virtual stage. False: some pass never can start.
   bool run(const sim::PipelineOrder& order, const std::vector<int>& stages) {
+    chains_ = sim::chains_of(order);
+    sums_.clear();
+    for (std::size_t copy = 0; copy < chains_.size(); ++copy) {
+      for (std::size_t position = 0; position < layouts_.size(); ++position) {
+        sums_.push_back(interpreter(position, sizes_));
+      }
+    }
     std::vector<std::size_t> next(order.passes.size(), 0);
     bool moves = true;
     while (moves) {
@@ -144,6 +162,7 @@ class ChainProgram {
     for (const auto& sum : sums_) {
       sum->reduce_gradients();
     }
+    add_copies();
     return true;
   }
 
@@ -155,11 +174,16 @@ class ChainProgram {
       largest = Interpreter::larger(
           largest, run.program->distance_of_values(*serial.runs_.back().front().program));
     }
-    for (std::size_t position = 0; position < sums_.size(); ++position) {
-      largest = Interpreter::larger(largest,
-                                    sums_[position]->distance_of_states(*serial.sums_[position]));
+    for (std::size_t sum = 0; sum < sums_.size(); ++sum) {
+      const std::size_t position = sum % layouts_.size();
+      largest =
+          Interpreter::larger(largest, sums_[sum]->distance_of_states(*serial.sums_[position]));
     }
     return largest;
+  }
+  // Of a block of one copy of the model.
+  const Interpreter& sum_of(std::size_t position, std::size_t copy = 0) const {
+    return *sums_[copy * layouts_.size() + position];
   }
 
  private:
@@ -194,36 +218,66 @@ class ChainProgram {
     return Relayouting::run(a, b, shape, spread, skip < count ? skip : -1);
   }
 
+  // Both copies of the model add up what they have of a parameter.
+  void add_copies() {
+    const std::size_t copies = chains_.size();
+    for (std::size_t position = 0; copies == 2 && position < layouts_.size(); ++position) {
+      Interpreter& one = *sums_[position];
+      Interpreter& other = *sums_[layouts_.size() + position];
+      for (int times = 0; times < fault_.copies_times; ++times) {
+        const std::unique_ptr<Interpreter> before = interpreter(position, sizes_);
+        before->add_gradients_of(one);
+        one.add_gradients_of(other);
+        other.add_gradients_of(*before);
+      }
+    }
+  }
+
   bool run_pass(const sim::Pass& pass, const std::vector<int>& stages) {
+    std::size_t copy = 0;
+    while (pass.virtual_stage >= chains_[copy].first + chains_[copy].stages) {
+      ++copy;
+    }
+    const auto own = static_cast<std::size_t>(pass.virtual_stage - chains_[copy].first);
     std::size_t first = 0;
-    for (std::size_t stage = 0; stage < pass.virtual_stage; ++stage) {
+    for (std::size_t stage = 0; stage < own; ++stage) {
       first += static_cast<std::size_t>(stages[stage]);
     }
-    const std::size_t end = first + static_cast<std::size_t>(stages[pass.virtual_stage]);
-    const std::size_t unit = pass.micro_batch;
+    const std::size_t end = first + static_cast<std::size_t>(stages[own]);
+    const auto unit = static_cast<std::size_t>(chains_[copy].number_of(pass.micro_batch));
     switch (pass.kind) {
       case sim::PassKind::Forward:
         return forward(first, end, unit);
       case sim::PassKind::InputGrad:
         return backward(first, end, unit);
       case sim::PassKind::Backward:
-        return backward(first, end, unit) && add_gradients(first, end, unit);
+        return backward(first, end, unit) && add_gradients(first, end, unit, copy);
       case sim::PassKind::WeightGrad:
-        return add_gradients(first, end, unit);
+        return add_gradients(first, end, unit, copy);
       default:
         return false;
     }
   }
 
   bool forward(std::size_t first, std::size_t end, std::size_t unit) {
-    if (first > 0 && !runs_[first - 1][unit].forward) {
+    const std::size_t slice = unit % slices_.size();
+    if ((first > 0 && !runs_[first - 1][unit].forward) ||
+        (slice > 0 && !runs_[first][unit - 1].forward)) {
       return false;
     }
     for (std::size_t position = first; position < end; ++position) {
       Run& run = runs_[position][unit];
       Sizes sizes = sizes_;
-      sizes.first = static_cast<int>(unit) * sizes.batch;
+      sizes.first = static_cast<int>(unit / slices_.size()) * sizes.batch;
+      if (slices_.front() > 0) {
+        sizes.token =
+            std::accumulate(slices_.begin(), slices_.begin() + static_cast<int>(slice), 0);
+        sizes.sequence = slices_[slice];
+      }
       run.program = interpreter(position, sizes);
+      if (fault_.alone_forward != static_cast<int>(position)) {
+        run.program->follow(earlier_slices(position, unit));
+      }
       if (position > 0) {
         const Interpreter& before = *runs_[position - 1][unit].program;
         run.program->give_input(
@@ -236,7 +290,9 @@ class ChainProgram {
   }
 
   bool backward(std::size_t first, std::size_t end, std::size_t unit) {
-    if (!runs_[first][unit].forward || (end < runs_.size() && !runs_[end][unit].backward)) {
+    const bool last = (unit + 1) % slices_.size() == 0;
+    if (!runs_[first][unit].forward || (end < runs_.size() && !runs_[end][unit].backward) ||
+        (!last && !runs_[first][unit + 1].backward)) {
       return false;
     }
     for (std::size_t position = end; position-- > first;) {
@@ -246,13 +302,24 @@ class ChainProgram {
             convert(runs_[position + 1][unit].program->input_gradient(), position + 1, position,
                     run.program->whole_output()));
       }
+      if (fault_.alone_backward == static_cast<int>(position)) {
+        run.program->forget_later();
+      }
       run.program->backward();
       run.backward = true;
     }
     return true;
   }
 
-  bool add_gradients(std::size_t first, std::size_t end, std::size_t unit) {
+  std::vector<Interpreter*> earlier_slices(std::size_t position, std::size_t unit) {
+    std::vector<Interpreter*> earlier;
+    for (std::size_t slice = unit - unit % slices_.size(); slice < unit; ++slice) {
+      earlier.push_back(runs_[position][slice].program.get());
+    }
+    return earlier;
+  }
+
+  bool add_gradients(std::size_t first, std::size_t end, std::size_t unit, std::size_t copy) {
     if (!runs_[first][unit].backward) {
       return false;
     }
@@ -260,7 +327,7 @@ class ChainProgram {
       const bool faulty = static_cast<int>(position) == fault_.position &&
                           static_cast<int>(unit) == fault_.micro_batch;
       for (int times = 0; times < (faulty ? fault_.times : 1); ++times) {
-        sums_[position]->add_gradients_of(*runs_[position][unit].program);
+        sums_[copy * layouts_.size() + position]->add_gradients_of(*runs_[position][unit].program);
       }
     }
     return true;
@@ -271,8 +338,10 @@ class ChainProgram {
   int ranks_;
   Sizes sizes_;
   ChainFault fault_;
-  std::vector<std::vector<Run>> runs_;              // by position and micro-batch
-  std::vector<std::unique_ptr<Interpreter>> sums_;  // of gradients, by position
+  std::vector<int> slices_ = {0};  // tokens of each; 0: whole sequences
+  std::vector<sim::Chain> chains_;
+  std::vector<std::vector<Run>> runs_;              // by position and micro-batch, or its slices
+  std::vector<std::unique_ptr<Interpreter>> sums_;  // of gradients, by copy and position
   int conversions_ = 0;
 };
 

@@ -23,6 +23,7 @@ struct Sizes {
   int batch = 0;  // of all ranks together
   int sequence = 0;
   int first = 0;  // of a larger batch, the sample that this one begins with
+  int token = 0;  // of a longer sequence, the token that each of this one begins with
 };
 
 // A reduction, or gather of parameters, to leave out or to make twice, by number in the order of
@@ -83,10 +84,16 @@ class Interpreter {
   void give_output_gradient(Spread gradient) { given_gradient_ = std::move(gradient); }
   const Spread& output() const { return values_[slot_of(block_.output)]; }
   const Spread& input_gradient() const { return gradients_[slot_of(block_.input)]; }
+  // Attention reads the keys and values of these slices of the same sequences, too, and adds to
+  // their gradients, before the earlier ones run backward.
+  void follow(std::vector<Interpreter*> earlier) { earlier_ = std::move(earlier); }
+  void forget_later() { given_by_later_.clear(); }
   // Of another micro-batch, to those of this one.
   void add_gradients_of(const Interpreter& other);
   // The global shape of what the block hands on.
   Part whole_output() const { return whole(block_.output); }
+
+  const Spread& weight_gradients(int weight) const { return states_.at(weight).gradient; }
 
   const Mesh& mesh() const { return mesh_; }
   int num_reductions() const { return reductions_; }
@@ -225,7 +232,10 @@ class Interpreter {
     for (const models::Dim& dim : described.dims) {
       vars.push_back(dim.var);
       Indices all(static_cast<std::size_t>(local_extent(dim, Layout(), Mesh(), extents())));
-      std::iota(all.begin(), all.end(), dim.var == Var::Batch ? sizes_.first : 0);
+      const int first = dim.var == Var::Batch ? sizes_.first
+                        : dim.var == Var::Seq ? sizes_.token
+                                              : 0;
+      std::iota(all.begin(), all.end(), first);
       index.push_back(std::move(all));
     }
     Part part = part_of(std::move(vars), std::move(index));
@@ -286,27 +296,11 @@ class Interpreter {
     }
   }
 
-  void convert(Spread& spread, const Layout& from, const Layout& to, bool gradient = false) {
-    collectives_.slice_new(spread, from, to);
-    for (const Conversion& step : conversions(from, to)) {
-      const Placement source = from[step.axis];
-      const Placement target = to[step.axis];
-      if (source.is_partial()) {
-        reduce(spread, step.axis);
-      } else {
-        collectives_.gather(spread, step.axis, source.var(), gradient);
-      }
-      if (target.is_sharded() && step.kind != sim::CommKind::AllToAll) {
-        collectives_.slice(spread, step.axis, target.var());
-      }
-    }
-    // Exchanges over several axes are one, which cuts the outermost axis first.
-    for (auto axis = kAxes.rbegin(); axis != kAxes.rend(); ++axis) {
-      if (from[*axis].is_sharded() && to[*axis].is_sharded() && from[*axis] != to[*axis]) {
-        collectives_.slice(spread, *axis, to[*axis].var());
-      }
-    }
-  }
+  // `value`: what the result is the gradient of, which has the same parts.
+  void convert(Spread& spread, const Layout& from, const Layout& to, bool gradient = false,
+               const Spread* value = nullptr);
+  void cut_new(Spread& spread, const Layout& from, const Layout& to, bool before_gathers,
+               const Spread* value) const;
 
   // Enters a conversion of the block, as its steps should have it.
   void count(const models::Tensor& tensor, const Layout& from, const Layout& to, bool forward,
@@ -333,6 +327,7 @@ class Interpreter {
   Part shape_of(int tensor, const std::vector<Part>& inputs,
                 const std::vector<Part>& weights) const;
   bool is_summed_later(int tensor) const;
+  bool changes_when_summed(int tensor) const;
   std::vector<bool> adds_biases(const Operator& op) const;
   // From where a tensor is produced, with its bias between sums and gathers.
   void convert_value(Spread& spread, int tensor, const Layout& to);
@@ -343,6 +338,9 @@ class Interpreter {
   // Of attention, as its output's gradient is: the merged context and the sums of all keys.
   std::pair<Spread, Spread> attention_results(int output);
   void give_gradient(std::size_t index, std::size_t position, Spread spread);
+  bool reads_earlier(const Operator& op, std::size_t position) const;
+  Spread with_earlier(std::size_t slot) const;
+  void give_slices(std::size_t index, std::size_t position, Spread spread);
   void give_weight_gradient(std::size_t index, int weight, Spread spread);
 
   const Block& block_;
@@ -361,6 +359,8 @@ class Interpreter {
   std::vector<std::vector<std::pair<Layout, Spread>>> pending_;
   std::map<int, Spread> softmax_sums_;  // of attention, by its output and as produced
   std::map<int, State> states_;
+  std::vector<Interpreter*> earlier_;
+  std::map<std::size_t, Spread> given_by_later_;  // gradients, by tensor
   Spread given_input_;
   Spread given_gradient_;
   std::map<std::size_t, std::vector<Normalised>> norms_;

@@ -10,6 +10,10 @@ namespace orrery::plan::semantics {
 inline void Interpreter::give_gradient(std::size_t index, std::size_t position, Spread spread) {
   const Operator& op = block_.operators[index];
   const std::size_t slot = slot_of(op.inputs[position]);
+  if (reads_earlier(op, position)) {
+    give_slices(index, position, std::move(spread));
+    return;
+  }
   const Layout layout =
       produced_gradient(op, block_.tensors[slot], static_cast<int>(position), assignments_[index]);
   for (auto& [known, sum] : pending_[slot]) {
@@ -27,9 +31,13 @@ inline void Interpreter::give_gradient(std::size_t index, std::size_t position, 
 
 inline void Interpreter::finish_gradient(int tensor) {
   const std::size_t slot = slot_of(tensor);
+  if (const auto later = given_by_later_.find(slot); later != given_by_later_.end()) {
+    pending_[slot].emplace_back(gradient_of(produced_[slot]), std::move(later->second));
+    given_by_later_.erase(later);
+  }
   for (auto& [layout, spread] : pending_[slot]) {
     const Layout to = gradient_of(produced_[slot]);
-    convert(spread, layout, to, true);
+    convert(spread, layout, to, true, &values_[slot]);
     count(block_.tensors[slot], layout, to, false);
     if (gradients_[slot].empty()) {
       gradients_[slot] = std::move(spread);

@@ -4,7 +4,7 @@
 
 #include <limits>
 
-#include "tests/unit/plan/semantics/interpreter_states.hpp"
+#include "tests/unit/plan/semantics/interpreter_slices.hpp"
 
 namespace orrery::plan::semantics {
 
@@ -19,7 +19,7 @@ inline std::vector<Spread> Interpreter::inputs_of(std::size_t index, bool forwar
     const std::size_t slot = slot_of(op.inputs[position]);
     const Layout to =
         required_input(op, block_.tensors[slot], static_cast<int>(position), assignments_[index]);
-    inputs.push_back(values_[slot]);
+    inputs.push_back(reads_earlier(op, position) ? with_earlier(slot) : values_[slot]);
     if (forward) {
       convert_value(inputs.back(), op.inputs[position], to);
     } else {
@@ -83,52 +83,6 @@ inline Part Interpreter::shape_of(int tensor, const std::vector<Part>& inputs,
   }
   part.data = Eigen::ArrayXd::Zero(part.size());
   return part;
-}
-
-// Sums where ranks have parts of what is summed over, of a softmax those of its exponentials with
-// them. As frameworks do: a product adds its bias itself where its output is no partial sum; else
-// it is added to what the reduction leaves on a rank.
-inline bool Interpreter::is_summed_later(int tensor) const {
-  return std::any_of(kAxes.begin(), kAxes.end(), [&](Axis axis) {
-    return mesh_.of(axis) > 1 && produced_[slot_of(tensor)][axis].is_partial();
-  });
-}
-
-inline void add_bias(const Part& bias, Part& part) {
-  const Reader reader(bias);
-  for_each(part, [&](Eigen::Index position, const std::vector<int>& global) {
-    part.data[position] += reader.at(columns_at(global, bias));
-  });
-}
-
-inline void Interpreter::convert_value(Spread& spread, int tensor, const Layout& to) {
-  const Layout& from = produced_[slot_of(tensor)];
-  Layout summed = to;
-  for (const Axis axis : kAxes) {
-    summed.set(axis, from[axis].is_sharded() ? from[axis] : to[axis]);
-  }
-  convert(spread, from, summed);
-  if (const auto found = softmax_sums_.find(tensor);
-      found != softmax_sums_.end() && is_summed_later(tensor)) {
-    Spread sums = found->second;
-    convert(sums, from, summed);
-    for (std::size_t rank = 0; rank < spread.size(); ++rank) {
-      divide_rows(sums[rank], spread[rank]);
-    }
-  }
-  for (std::size_t index = 0; index < block_.operators.size(); ++index) {
-    const Operator& op = block_.operators[index];
-    const auto output = std::find(op.outputs.begin(), op.outputs.end(), tensor);
-    if (output == op.outputs.end() || !has_biases(op) || !is_summed_later(tensor)) {
-      continue;
-    }
-    const auto place = op.outputs.size() + static_cast<std::size_t>(output - op.outputs.begin());
-    const Spread& bias = states_.at(op.weights[place]).whole;  // never stored otherwise
-    for (std::size_t rank = 0; rank < spread.size(); ++rank) {
-      add_bias(bias[rank], spread[rank]);
-    }
-  }
-  convert(spread, summed, to);
 }
 
 inline void Interpreter::statistics(std::vector<RowSums>& sums, std::size_t index, bool forward) {

@@ -149,6 +149,15 @@ class Collectives {
     }
   }
 
+  // As another tensor of the same dimension is.
+  void cut_as(Spread& spread, const Spread& other, Var var) const {
+    for (std::size_t rank = 0; rank < spread.size(); ++rank) {
+      const auto dim = static_cast<std::size_t>(dim_for(spread[rank], var));
+      const auto theirs = static_cast<std::size_t>(dim_for(other[rank], var));
+      keep_indices(spread[rank], dim, other[rank].index[theirs]);
+    }
+  }
+
   // Of heads that several ranks have, values are the same; gradients are added.
   void gather(Spread& spread, Axis axis, Var var, bool gradient = false) const {
     if (var == Var::Choice) {
@@ -215,19 +224,23 @@ class Collectives {
   // Where shares divide the dimension, by the rule of plans; else, where it does not divide, the
   // first ranks have one more than the others.
   void cut(Part& part, int dim, int mine, Axis axis) const {
-    const Part before = part;
     const auto slot = static_cast<std::size_t>(dim);
-    Indices& list = part.index[slot];
+    const Indices& list = part.index[slot];
     const bool shared =
         axis == Axis::Tensor && !mesh_.shares.empty() && is_cut_by_shares(part.vars[slot]);
     const auto held = static_cast<std::int64_t>(list.size());
     const ShareRange range = shared ? share_range(mesh_.shares, mine, part.dims.at(slot), held)
                                     : even_range(part.vars[slot], held, mine, mesh_.of(axis));
     if (axis == Axis::Expert && part.vars[slot] == Var::Expert && !experts_at_.empty()) {
-      list = experts_at_[static_cast<std::size_t>(mine)];
+      keep_indices(part, slot, experts_at_[static_cast<std::size_t>(mine)]);
     } else {
-      list = Indices(list.begin() + range.begin, list.begin() + range.end);
+      keep_indices(part, slot, Indices(list.begin() + range.begin, list.begin() + range.end));
     }
+  }
+
+  static void keep_indices(Part& part, std::size_t dim, Indices kept) {
+    const Part before = part;
+    part.index[dim] = std::move(kept);
     part.data = Eigen::ArrayXd::Zero(part.size());
     const Reader reader(before);
     for_each(part, [&](Eigen::Index position, const std::vector<int>& global) {

@@ -54,10 +54,10 @@ BlockPlan mesh(TensorMesh kind, int tp) {
   return layout;
 }
 
-BlockPlan folded_experts(int ep, int tp) {
+BlockPlan folded_experts(int ep, int tp, int expert_tp = 1) {
   BlockPlan layout = line(tp, tp > 1);
   layout.ep = ep;
-  layout.expert_tp = 1;
+  layout.expert_tp = expert_tp;
   return layout;
 }
 
@@ -80,6 +80,7 @@ std::vector<Switch> switches() {
           {"square_and_line", {mesh(TensorMesh::TwoD, 4), line(4, true)}},
           {"cube_and_square", {mesh(TensorMesh::ThreeD, 8), mesh(TensorMesh::TwoD, 4), {}}},
           {"cube_and_slices", {mesh(TensorMesh::ThreeD, 8), mesh(TensorMesh::TwoAndHalfD, 8)}},
+          {"half_folded_experts", {folded_experts(4, 4, 2), line(2, true)}, 8, true},
           {"folded_experts", {folded_experts(4, 2), line(4, true)}, 4, true}};
 }
 
@@ -115,6 +116,22 @@ TEST_P(LayoutSwitch, EqualsTheSerialResultAndNeedsEveryConversion) {
 
 INSTANTIATE_TEST_SUITE_P(Layouts, LayoutSwitch, testing::ValuesIn(switches()),
                          [](const auto& instance) { return instance.param.name; });
+
+// The two axes that experts make of the tensor-parallel ranks cut the stream as one does.
+TEST(LayoutSwitch, HalfFoldedExpertsLeaveTheStreamAsItIs) {
+  for (const bool sequence : {false, true}) {
+    BlockPlan halves = folded_experts(4, 4, 2);
+    halves.sequence_parallel = sequence;
+    const BlockPlan whole = line(4, sequence);
+    const auto stream = [](const BlockPlan& layout) {
+      return stream_layout(rules_of(layout, true));
+    };
+    for (const auto& [from, to] : {std::pair(halves, whole), std::pair(whole, halves)}) {
+      EXPECT_TRUE(
+          stream_conversions(mesh_of(from, 2), stream(from), mesh_of(to, 2), stream(to)).empty());
+    }
+  }
+}
 
 struct PipelineCase {
   std::string schedule;

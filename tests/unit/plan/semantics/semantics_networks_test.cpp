@@ -83,6 +83,11 @@ std::vector<Arrangement> arrangements() {
       {"data", {}, 4},
       {"tensor_sequence", line(2, true, 1, Ring), 2},
       {"tensor_4", line(4, true, 1, Ring)},
+      {"half_of_tensor", with([&](BlockPlan& layout) {
+         layout = line(4, true, 1, Ring);
+         layout.ep = 2;
+         layout.expert_tp = 2;
+       })},
       {"ring", line(1, false, 4, Ring)},
       {"gather", line(2, true, 2, AllGather)},
       {"ulysses_tensor", line(2, true, 2, Ulysses)},
@@ -100,31 +105,19 @@ void PrintTo(const Arrangement& arrangement, std::ostream* out) { *out << arrang
 
 class LayerSemantics : public testing::TestWithParam<KindAndArrangement> {};
 
-// But where a layout cuts tokens in several orders, as a cube does with latents, that no rank cuts:
-// there the check of plans says so.
-TEST_P(LayerSemantics, EqualsTheSerialResultOrIsRefused) {
+TEST_P(LayerSemantics, EqualsTheSerialResult) {
   const auto& [kind, arrangement] = GetParam();
   const BlockPlan& layout = arrangement.layout;
   const models::Network network = models::build_network(kind.spec, "test");
   const Mesh mesh = mesh_of(layout, arrangement.dp);
   for (const Block& block : network.blocks) {
-    const auto conflict = find_cut_conflict(block, rules_of(layout, true), mesh);
-    EXPECT_EQ(conflict.has_value(), layout.tensor_parallel == TensorMesh::ThreeD &&
-                                        block.kind == models::BlockKind::Layer &&
-                                        kind.spec.mla.kv_lora_rank > 0)
-        << block.name;
+    EXPECT_FALSE(find_cut_conflict(block, rules_of(layout, true), mesh)) << block.name;
     Interpreter serial(block, BlockPlan(), 1, {8, 4});
     serial.run();
     Interpreter sharded(block, layout, arrangement.dp, {8, 4});
     EXPECT_GT(sharded.mesh().num_ranks(), 1);
-    bool equal = true;
-    try {
-      sharded.run();
-      equal = sharded.distance(serial) < 1e-9;
-    } catch (const std::out_of_range&) {  // a rank reads what it does not hold
-      equal = false;
-    }
-    EXPECT_EQ(equal, !conflict) << block.name;
+    sharded.run();
+    EXPECT_LT(sharded.distance(serial), 1e-9) << block.name;
   }
 }
 
@@ -179,27 +172,33 @@ TEST(RelativePositions, GradientsAreDerivatives) {
   EXPECT_EQ(tables, 2);
 }
 
-// What a plan is told whose layers have latents.
-TEST(LatentLayers, AreRefusedInACube) {
+// What a plan is told whose ranks would work on each other's tokens.
+TEST(AdaptersOfExperts, AreRefusedOverHalfOfTensor) {
   Plan plan;
-  plan.network = models::build_network(kinds().front().spec, "test");
+  models::NetworkSpec spec = tiny(models::Family::Llama);
+  spec.moe = {.experts = 4, .top_k = 2, .ffn_hidden = 4};
+  spec.adapters = {.rank = 4};
+  plan.network = models::build_network(spec, "test");
   plan.cluster = topologies::load_cluster("dgx-a100:1");
   plan.profile = costmodel::load_profile("", plan.cluster.gpu);
   plan.sequence = 4;
   plan.batch = plan.micro_batch = 8;
   plan.stage_blocks = even_stages(plan.network, 1);
   BlockPlan layout;
-  layout.tp = 8;
-  layout.tensor_parallel = TensorMesh::TwoAndHalfD;
+  layout.tp = 4;
+  layout.sequence_parallel = true;
+  layout.ep = 4;
+  plan.dp = 4;
   plan.blocks = {{static_cast<int>(plan.network.chain.size()), layout}};
   EXPECT_NO_THROW(check_layouts(plan, "plan"));
-  plan.blocks.front().layout.tensor_parallel = TensorMesh::ThreeD;
+  plan.blocks.front().layout.expert_tp = 2;
   try {
     check_layouts(plan, "plan");
     FAIL() << "accepted";
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("the axes of a 3d mesh cut dimension batch"),
-              std::string::npos)
+    EXPECT_NE(
+        std::string(error.what()).find("the two axes that expert_tp makes of tp cut dimension seq"),
+        std::string::npos)
         << error.what();
   }
 }

@@ -49,6 +49,12 @@ StateCase with_experts(StateCase one, int ep) {
   return one;
 }
 
+StateCase over_half_of_tensor(StateCase one, int ep) {
+  one = with_experts(with_tensor(std::move(one), 4), ep);
+  one.layout.expert_tp = 2;
+  return one;
+}
+
 StateCase with_execution(StateCase one, int gpus_per_node,
                          const std::function<void(Execution&)>& set) {
   one.conditions.gpus_per_node = gpus_per_node;
@@ -79,6 +85,8 @@ std::vector<StateCase> state_cases() {
           with_context(zero("stage_3_ulysses", 3, 2), ContextParallel::Ulysses, 2),
           with_experts(zero("stage_1_experts", 1), 2),
           with_experts(zero("stage_3_experts", 3), 2),
+          over_half_of_tensor(zero("stage_2_experts_over_half_of_tensor", 2, 2), 2),
+          over_half_of_tensor(zero("stage_3_experts_over_half_of_tensor_and_data", 3, 4), 4),
           with_execution(zero("two_levels", 3), 2, two_levels),
           with_execution(with_tensor(zero("two_levels_tensor", 3, 4), 2), 4, two_levels)};
 }

@@ -6,35 +6,11 @@
 // steps that are costed.
 #include <gtest/gtest.h>
 
-#include "plan/block/cut_order.hpp"
-#include "tests/unit/plan/semantics/interpreter_backward.hpp"
-#include "tests/unit/plan/semantics/tiny_networks.hpp"
+#include "tests/unit/plan/semantics/tiny_layouts.hpp"
 #include "tests/unit/plan/volume_fixture.hpp"
 
 namespace orrery::plan::semantics {
 namespace {
-
-constexpr double kTolerance = 1e-9;
-
-models::Network tiny_gpt() { return models::build_network(tiny(), "test"); }
-
-models::Network tiny_llama(bool experts) {
-  models::NetworkSpec spec = tiny(models::Family::Llama);
-  if (experts) {
-    spec.moe.experts = 4;
-    spec.moe.top_k = 2;
-    spec.moe.ffn_hidden = 4;
-    spec.moe.shared_ffn_hidden = 4;
-  }
-  return models::build_network(spec, "test");
-}
-
-// Adapters of all products of `spec` with rank 4, everything else frozen.
-models::Network adapted(models::NetworkSpec spec, bool shared = false) {
-  spec.name = "adapted " + spec.name;
-  spec.adapters = {.rank = 4, .shared_by_experts = shared};
-  return models::build_network(spec, "test");
-}
 
 struct Case {
   std::string name;
@@ -44,77 +20,6 @@ struct Case {
   bool adapters = false;
   bool shared_adapters = false;  // by the experts
 };
-
-BlockPlan layout_of(const std::function<void(BlockPlan&)>& set) {
-  BlockPlan layout;
-  set(layout);
-  return layout;
-}
-
-BlockPlan tensor_mesh(TensorMesh kind, int tp, int depth = 0, bool keep = false) {
-  return layout_of([&](BlockPlan& layout) {
-    layout.tp = tp;
-    layout.tensor_parallel = kind;
-    layout.tp_depth = depth;
-    layout.keep_gathered = keep;
-  });
-}
-
-BlockPlan with_inner(TensorAxis inner, BlockPlan layout) {
-  layout.tp_inner = inner;
-  return layout;
-}
-
-BlockPlan context(ContextParallel kind, int cp, int tp = 1, int ulysses = 1) {
-  return layout_of([&](BlockPlan& layout) {
-    layout.cp = cp;
-    layout.tp = tp;
-    layout.context = kind;
-    layout.ulysses_degree = ulysses;
-  });
-}
-
-BlockPlan tensor(int tp, bool sequence_parallel) {
-  return layout_of([&](BlockPlan& layout) {
-    layout.tp = tp;
-    layout.sequence_parallel = sequence_parallel;
-  });
-}
-
-BlockPlan expert(int ep, int tp, int expert_tp, bool sequence_parallel = false) {
-  return layout_of([&](BlockPlan& layout) {
-    layout.ep = ep;
-    layout.tp = tp;
-    layout.expert_tp = expert_tp;
-    layout.sequence_parallel = sequence_parallel;
-  });
-}
-
-// Experts over the context ranks (and the tensor-parallel ones) before other replicas.
-BlockPlan folded(int ep, int cp, ContextParallel kind, int tp = 1, int ulysses = 1) {
-  BlockPlan layout = context(kind, cp, tp, ulysses);
-  layout.ep = ep;
-  layout.expert_cp = 1;
-  layout.expert_tp = tp > 1 ? 1 : 0;
-  layout.sequence_parallel = tp > 1;
-  return layout;
-}
-
-BlockPlan with_experts_inside(ExpertsInside inside, BlockPlan layout) {
-  layout.ep_inside = inside;
-  return layout;
-}
-
-// Tofu and hand-written maps: every axis any one variable.
-BlockPlan variables(int tp, const std::vector<Var>& first, int cp, const std::vector<Var>& second) {
-  return layout_of([&](BlockPlan& layout) {
-    layout.tp = tp;
-    layout.cp = cp;
-    layout.context = ContextParallel::AllGather;
-    layout.variables[static_cast<std::size_t>(Axis::Tensor)] = VarList(first);
-    layout.variables[static_cast<std::size_t>(Axis::Context)] = VarList(second);
-  });
-}
 
 std::vector<Case> cases() {
   const auto hsdp = layout_of([](BlockPlan& layout) {
@@ -155,6 +60,17 @@ std::vector<Case> cases() {
       {"experts_tensor_sequence", expert(2, 2, 0, true), 2, true},
       {"experts_over_tensor", expert(2, 2, 1, true), 2, true},
       {"experts_over_both", expert(4, 2, 1, true), 2, true},
+      {"experts_over_half_of_tensor", expert(2, 4, 2, true), 1, true},
+      {"experts_over_half_of_tensor_and_data", expert(4, 4, 2, true), 2, true},
+      {"experts_over_half_of_tensor_whole_tokens", expert(2, 4, 2), 2, true},
+      {"experts_over_half_of_tensor_and_context", layout_of([](BlockPlan& layout) {
+         layout = folded(4, 2, ContextParallel::AllGather, 4);
+         layout.expert_tp = 2;
+         layout.sequence_parallel = false;
+       }),
+       1, true},
+      {"experts_over_half_of_tensor_inside_tensor",
+       with_experts_inside(ExpertsInside::Tensor, expert(4, 4, 2, true)), 2, true},
       {"experts_over_context", folded(2, 2, ContextParallel::AllGather), 1, true},
       {"experts_over_context_and_data", folded(4, 2, ContextParallel::AllGather), 4, true},
       {"experts_over_ring", folded(4, 4, ContextParallel::Ring), 1, true},
@@ -216,12 +132,6 @@ std::vector<models::Network> networks_of(const Case& c) {
     return {tiny_llama(true)};
   }
   return {tiny_gpt(), tiny_llama(false)};
-}
-
-Interpreter serial_run(const Block& block) {
-  Interpreter serial(block, BlockPlan(), 1, {8, 4});
-  serial.run();
-  return serial;
 }
 
 class Semantics : public testing::TestWithParam<Case> {};
@@ -295,55 +205,6 @@ TEST_P(Semantics, MovesTheBytesThatAreCosted) {
 
 INSTANTIATE_TEST_SUITE_P(Layouts, Semantics, testing::ValuesIn(cases()),
                          [](const auto& instance) { return instance.param.name; });
-
-// Where a hand-written map cuts a dimension in one order here and in another there, ranks would
-// work on each other's tokens: the check of plans knows these maps, and no others.
-TEST(CutOrder, IsOneWhereverTheResultIsTheSerialOne) {
-  const std::vector<std::vector<Var>> lists = {{Var::Seq},
-                                               {Var::Hidden, Var::Seq},
-                                               {Var::Head, Var::Ffn, Var::Seq},
-                                               {Var::Ffn, Var::Seq},
-                                               {Var::Rank, Var::Seq},
-                                               {Var::Batch},
-                                               {Var::Hidden, Var::Batch},
-                                               {Var::Head, Var::Ffn, Var::Rank, Var::Batch}};
-  int conflicts = 0;
-  for (const models::Network& network : {tiny_llama(false), adapted(tiny_llama(false).spec)}) {
-    const Block& block = network.blocks[static_cast<std::size_t>(network.chain[2])];
-    const Interpreter serial = serial_run(block);
-    for (const std::vector<Var>& first : lists) {
-      for (const std::vector<Var>& second : lists) {
-        const BlockPlan layout = variables(2, first, 2, second);
-        Interpreter sharded(block, layout, 1, {8, 4});
-        bool equal = true;
-        try {
-          sharded.run();
-          equal = sharded.distance(serial) < kTolerance;
-        } catch (const std::out_of_range&) {  // a rank reads what it does not hold
-          equal = false;
-        }
-        const auto conflict = find_cut_conflict(block, rules_of(layout, true), sharded.mesh());
-        EXPECT_EQ(!conflict, equal)
-            << network.spec.name << " tp " << to_text(first.front()) << " +" << first.size()
-            << ", cp " << to_text(second.front()) << " +" << second.size();
-        conflicts += conflict ? 1 : 0;
-      }
-    }
-  }
-  EXPECT_GT(conflicts, 0);
-}
-
-// The same of tensor meshes.
-TEST(CutOrder, IsOneOnMeshes) {
-  for (const models::Network& network : {tiny_llama(false), adapted(tiny_llama(false).spec)}) {
-    const Block& block = network.blocks[static_cast<std::size_t>(network.chain[2])];
-    for (const TensorMesh kind : {TensorMesh::TwoD, TensorMesh::TwoAndHalfD, TensorMesh::ThreeD}) {
-      const BlockPlan layout = tensor_mesh(kind, kind == TensorMesh::TwoD ? 4 : 8);
-      const auto conflict = find_cut_conflict(block, rules_of(layout, true), mesh_of(layout, 2));
-      EXPECT_FALSE(conflict) << to_text(kind);
-    }
-  }
-}
 
 // The serial program itself: gradients are those of the objective.
 TEST(SerialProgram, GradientsAreDerivatives) {
