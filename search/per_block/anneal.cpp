@@ -17,7 +17,7 @@ constexpr std::int64_t kMostSwept = 130'000'000;  // passes of them together
 constexpr int kAskedEvery = 50;                   // neighbours, whether to stop
 // How much slower than the last plan the next one may be: so much of its time at first, at the end
 // nothing.
-constexpr double kHeat = 7e-5;
+constexpr double kHeat = 2e-5;
 constexpr std::size_t kLongestRun = 8;  // positions that are changed together
 
 // Neighbours of a draft, drawn alike on every machine.

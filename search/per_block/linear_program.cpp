@@ -134,13 +134,23 @@ void LinearProgram::place(int index) {
   placed_.push_back(index);
 }
 
+std::vector<double> LinearProgram::values() const {
+  std::vector<double> values;
+  values.reserve(variables_.size());
+  for (const Variable& variable : variables_) {
+    const int column = variable.column;
+    values.push_back(column > 0 ? glp_get_col_prim(solver_->problem, column) : 0.0);
+  }
+  return values;
+}
+
 bool LinearProgram::wake_rows() {
+  const std::vector<double> here = values();
   const auto is_met = [&](int index) {
     const Row& row = rows_[static_cast<std::size_t>(index)];
     double value = 0;
     for (const auto& [variable, coefficient] : row.terms) {
-      const int column = variables_[static_cast<std::size_t>(variable)].column;
-      value += column > 0 ? coefficient * glp_get_col_prim(solver_->problem, column) : 0.0;
+      value += coefficient * here[static_cast<std::size_t>(variable)];
     }
     return value >= row.low - kMissed;
   };
@@ -381,10 +391,7 @@ LinearProgram::Answer LinearProgram::solve() {
       break;
     }
   }
-  for (const Variable& variable : variables_) {
-    answer.values.push_back(
-        variable.column > 0 ? glp_get_col_prim(solver_->problem, variable.column) : 0.0);
-  }
+  answer.values = values();
   const double missed = answer.values[static_cast<std::size_t>(missing_)];
   answer.solved = solver_->solved && missed <= kMissed;
   return answer;

@@ -90,6 +90,7 @@ class LinearProgram {
   };
   struct Solver;
   bool optimise(bool after_rows);
+  std::vector<double> values() const;  // of the variables at the solver's solution
   std::vector<double> prices() const;
   // Of the prices; `reduced` is what each variable costs at them.
   double bound_of(const std::vector<double>& prices, std::vector<double>& reduced) const;

@@ -16,6 +16,18 @@ constexpr std::size_t kPathsAtOnce = 3;  // paths of a set that are added after 
 
 }  // namespace
 
+std::vector<std::size_t> able_to_hold(std::vector<std::size_t> stages, int layers,
+                                      const std::vector<StageRange>& known) {
+  for (const StageRange& range : known) {
+    if (range.of == StageRange::Of::Each && range.most < layers) {
+      std::erase_if(stages, [&](std::size_t stage) {
+        return std::binary_search(range.stages.begin(), range.stages.end(), stage);
+      });
+    }
+  }
+  return stages;
+}
+
 // Where nothing else is known, one of all stages that may have as many layers as the mean, rounded
 // up, has.
 void PipelineProgram::add_peaks() {
@@ -26,21 +38,29 @@ void PipelineProgram::add_peaks() {
   }
   const int mean = (layers + static_cast<int>(stages_) - 1) / static_cast<int>(stages_);
   bool is_known = false;  // that a stage has as many as the mean, at least
-  std::vector<std::size_t> all(stages_);
-  std::iota(all.begin(), all.end(), std::size_t{0});
   for (const StageRange& range : ranges_) {
-    if (range.of == StageRange::Of::One) {
-      add_peak(range.stages, range.least);
+    if (range.of == StageRange::Of::One && !follows(range)) {
+      add_peak(able_to_hold(range.stages, range.least, ranges_), range.least);
       is_known = is_known || range.least >= mean;
-    } else if (range.of == StageRange::Of::Each && range.most < mean) {
-      std::erase_if(all, [&](std::size_t stage) {
-        return std::find(range.stages.begin(), range.stages.end(), stage) != range.stages.end();
-      });
     }
   }
+  std::vector<std::size_t> all(stages_);
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  all = able_to_hold(std::move(all), mean, ranges_);
   if (!is_known && mean > 0 && !all.empty()) {
     add_peak(all, mean);
   }
+}
+
+// Whether one of fewer of its stages is known to have as many layers: paths through these are no
+// shorter.
+bool PipelineProgram::follows(const StageRange& range) const {
+  return std::any_of(ranges_.begin(), ranges_.end(), [&](const StageRange& other) {
+    return other.of == StageRange::Of::One && other.least >= range.least &&
+           other.stages.size() < range.stages.size() &&
+           std::includes(range.stages.begin(), range.stages.end(), other.stages.begin(),
+                         other.stages.end());
+  });
 }
 
 void PipelineProgram::add_peak(const std::vector<std::size_t>& stages, int layers) {
@@ -60,6 +80,9 @@ void PipelineProgram::add_peak(const std::vector<std::size_t>& stages, int layer
     }
   }
   program_.add_row(all, layers);
+  if (stages.empty()) {
+    return;  // no plan is in such a part
+  }
   const auto pass = [&](double BlockChoice::*part, double BlockChoice::*beside) {
     const int variable = program_.add_variable(1.0, 0.0);
     raise(variable, own, part, beside);

@@ -47,6 +47,10 @@ struct StageRange {
   }
 };
 
+// Those of `stages` of which it is not known that they have fewer layers.
+std::vector<std::size_t> able_to_hold(std::vector<std::size_t> stages, int layers,
+                                      const std::vector<StageRange>& known);
+
 class PeakPaths;
 
 // What the lists of a pipeline say, where they do not depend on times.
@@ -143,6 +147,7 @@ class PipelineProgram {
     int gradient = 0;
     int weight_grad = -1;  // -1: of the gradient
   };
+  bool follows(const StageRange& range) const;
   void add_peak(const std::vector<std::size_t>& stages, int layers);
   void raise(int variable, const std::map<std::pair<std::size_t, std::size_t>, int>& own,
              double BlockChoice::*part, double BlockChoice::*beside);

@@ -12,7 +12,8 @@ namespace orrery::search {
 
 namespace {
 
-// Of the fastest strategies of a layer: their transfers are taken for references.
+// Unlike transfers of the fastest strategies of a layer that are taken for references: where those
+// of the strategies in use are not among them, a row says little or nothing.
 constexpr std::size_t kReferences = 6;
 
 }  // namespace
@@ -47,7 +48,8 @@ void PipelineProgram::add_sends() {
     }
     const std::vector<BlockChoice>& choices = costs_.choices[layer];
     std::set<double> references;
-    for (std::size_t index = 0; index < std::min(kReferences, choices.size()); ++index) {
+    for (std::size_t index = 0; index < choices.size() && references.size() < kReferences;
+         ++index) {
       references.insert(send_of(choices[index], stage));
     }
     if (references.empty() || *references.rbegin() <= 0) {

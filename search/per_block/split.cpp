@@ -50,7 +50,18 @@ std::vector<Stages> stages_of_devices(const Pipeline& pipeline, std::size_t stag
       held.push_back(index % stages);
     }
   }
+  for (Stages& held : devices) {
+    std::sort(held.begin(), held.end());
+  }
   return devices;
+}
+
+std::vector<Stages> single_stages(std::size_t stages) {
+  std::vector<Stages> each;
+  for (std::size_t stage = 0; stage < stages; ++stage) {
+    each.push_back({stage});
+  }
+  return each;
 }
 
 // Of neighbours in `groups`, those whose blocks together are farthest from a whole number, and of
@@ -94,6 +105,16 @@ std::vector<StageRange> with(std::vector<StageRange> known, StageRange range) {
   }
   known.push_back(std::move(range));
   return known;
+}
+
+// Whether none of a chunk's stages has as many layers, or one has.
+bool knows_peak(const std::vector<StageRange>& known, const Stages& chunk, int layers) {
+  return able_to_hold(chunk, layers, known).empty() ||
+         std::any_of(known.begin(), known.end(), [&](const StageRange& range) {
+           const Stages able = able_to_hold(range.stages, range.least, known);
+           return range.of == StageRange::Of::One &&
+                  std::includes(chunk.begin(), chunk.end(), able.begin(), able.end());
+         });
 }
 
 // By which strategies are told apart.
@@ -161,17 +182,42 @@ double blocks_of(const Shares& shares, const MeshCosts& costs, const Stages& sta
 
 }  // namespace
 
+std::vector<std::vector<StageRange>> split_chunks(const Shares& shares, const Pipeline& pipeline,
+                                                  const std::vector<StageRange>& known) {
+  const auto peak = std::find_if(known.begin(), known.end(), [](const StageRange& range) {
+    return range.of == StageRange::Of::One;
+  });
+  if (peak == known.end()) {
+    return {};
+  }
+  const std::size_t devices = shares.blocks.size() / static_cast<std::size_t>(pipeline.chunks);
+  Stages fullest;
+  double most = 0;
+  for (std::size_t begin = 0; begin < shares.blocks.size(); begin += devices) {
+    Stages chunk(devices);
+    std::iota(chunk.begin(), chunk.end(), begin);
+    if (blocks_of(shares, chunk) > most && !knows_peak(known, chunk, peak->least)) {
+      most = blocks_of(shares, chunk);
+      fullest = std::move(chunk);
+    }
+  }
+  if (fullest.empty()) {
+    return {};
+  }
+  return {with(known, {fullest, 0, peak->least - 1, StageRange::Of::Each}),
+          with(known, {fullest, peak->least, kMost, StageRange::Of::One})};
+}
+
 std::vector<std::vector<StageRange>> split_stages(const Shares& shares, const Pipeline& pipeline,
                                                   const std::vector<StageRange>& known) {
   const std::vector<Stages> devices = stages_of_devices(pipeline, shares.blocks.size());
   const double half = static_cast<double>(devices.size()) / 2;
   Stages stages = with_parts(shares, devices, half);
   if (stages.empty()) {
-    std::vector<Stages> each;
-    for (std::size_t stage = 0; stage < shares.blocks.size(); ++stage) {
-      each.push_back({stage});
+    if (auto parts = split_chunks(shares, pipeline, known); !parts.empty()) {
+      return parts;
     }
-    stages = with_parts(shares, each, half);
+    stages = with_parts(shares, single_stages(shares.blocks.size()), half);
   }
   if (stages.empty()) {
     return {};
@@ -222,14 +268,8 @@ std::vector<std::vector<StageRange>> split_strategies(const Shares& shares,
   for (const std::uint16_t strategy : used) {
     single.push_back({strategy});
   }
-  std::vector<Stages> devices = stages_of_devices(pipeline, shares.blocks.size());
-  std::vector<Stages> each;
-  for (std::size_t stage = 0; stage < shares.blocks.size(); ++stage) {
-    each.push_back({stage});
-  }
-  for (Stages& stages : devices) {
-    std::sort(stages.begin(), stages.end());
-  }
+  const std::vector<Stages> devices = stages_of_devices(pipeline, shares.blocks.size());
+  const std::vector<Stages> each = single_stages(shares.blocks.size());
   for (const std::vector<Strategies>& classes : {classes_of(used, costs), single}) {
     for (const std::vector<Stages>* groups : {&devices, &each}) {
       StageRange range;
@@ -323,14 +363,8 @@ Buffer most_missing(const Shares& shares, const MeshCosts& costs, const std::vec
 std::vector<std::vector<StageRange>> split_buffers(const Shares& shares, const Pipeline& pipeline,
                                                    const MeshCosts& costs,
                                                    const std::vector<StageRange>& known) {
-  std::vector<Stages> devices = stages_of_devices(pipeline, shares.blocks.size());
-  std::vector<Stages> each;
-  for (std::size_t stage = 0; stage < shares.blocks.size(); ++stage) {
-    each.push_back({stage});
-  }
-  for (Stages& stages : devices) {
-    std::sort(stages.begin(), stages.end());
-  }
+  const std::vector<Stages> devices = stages_of_devices(pipeline, shares.blocks.size());
+  const std::vector<Stages> each = single_stages(shares.blocks.size());
   Buffer most = most_missing(shares, costs, each, of_stage, known);
   Buffer working = most_missing(shares, costs, devices, of_device, known);
   if (working.missing > most.missing) {

@@ -3,8 +3,8 @@
 // devices, these have the whole number below together or the one above in every plan, and both
 // halves have a bound of their own. Where hardly any device can have less than it can work off, the
 // half below says that all others are full, and the half above that these are: half of the devices
-// are decided by one split. Where all devices have whole numbers the same is asked of consecutive
-// virtual stages. Empty where these are whole, too.
+// are decided by one split. Where all devices have whole numbers the peaks of chunks are asked for,
+// and then the same as of devices of consecutive virtual stages. Empty where these are whole, too.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +26,13 @@ std::vector<std::vector<StageRange>> split_stages(const Shares& shares, const Pi
 std::vector<std::vector<StageRange>> split_peak(const models::Network& network,
                                                 const Pipeline& pipeline, std::size_t stages,
                                                 std::int64_t micro_batches);
+
+// Once split_peak was asked: of the chunk with most blocks of which it is not known, whether one of
+// its stages has as many layers or all have fewer. Fractions are spread over all chunks alike;
+// where all stages of a chunk have fewer, the other chunks have what is left. Empty where it is
+// known of every chunk.
+std::vector<std::vector<StageRange>> split_chunks(const Shares& shares, const Pipeline& pipeline,
+                                                  const std::vector<StageRange>& known);
 
 // Blocks of some strategies on a device, or in a stage, that are no whole number: strategies that
 // recompute, that shard gradients, that have some degree and the like, farthest from a whole number

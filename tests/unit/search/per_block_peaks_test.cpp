@@ -182,7 +182,25 @@ TEST(SplitPart, AsksForAPeakWhereTheListsHavePathsThroughIt) {
   EXPECT_EQ(first_of("dualpipe-v"), StageRange::Of::Together);
 }
 
-// What is split by a peak, or into stages, goes on with stages.
+// A peak in stages all of which have fewer layers: there is no such plan.
+TEST(PipelineBounds, RuleOutPeaksThatNoStageCanHave) {
+  const plan::Plan base = base_plan(Shape{.spec = small_spec(10), .overrides = {"node.gpus=2"}});
+  const Constraints constraints =
+      fixed("tp=1,cp=1,pp=2,micro_batch=1,chunks=2,schedule=interleaved");
+  const PerBlockSpace space(base, constraints);
+  plan::Simulator simulator(base);
+  const StageMesh& mesh = space.meshes().front();
+  const Pipeline pipeline = space.pipelines(mesh).front();
+  const MeshCosts costs = BlockPricer(space).price(mesh);
+  PipelinePart part;
+  part.ranges = {{{0, 1}, 3, 9, StageRange::Of::One}, {{0, 1}, 0, 2, StageRange::Of::Each}};
+  const double until = 1e3;
+  EXPECT_EQ(PipelineBounds(space, simulator).bound(mesh, pipeline, costs, until, 5, part).seconds,
+            until);
+}
+
+// What is split by a peak, or into stages, is not asked for it again: it goes on with the peaks of
+// its chunks, and where these are known, too, with stages.
 TEST(SplitPart, AsksForAPeakOnce) {
   const models::Network network = base_plan(Shape{.spec = small_spec(10)}).network;
   Pipeline pipeline;
@@ -193,10 +211,42 @@ TEST(SplitPart, AsksForAPeakOnce) {
     ADD_FAILURE() << "asked for peaks";
     return true;
   };
-  const auto parts =
-      split_part(shares, pipeline, network, {}, 4, {{{0, 1}, 3, 9, StageRange::Of::One}}, never);
+  const StageRange first{{0, 1}, 3, 9, StageRange::Of::One};
+  const auto chunks = split_part(shares, pipeline, network, {}, 4, {first}, never);
+  ASSERT_EQ(chunks.size(), 2U);
+  for (const std::vector<StageRange>& ranges : chunks) {
+    ASSERT_EQ(ranges.size(), 2U);
+    EXPECT_EQ(ranges.back().stages, (StageList{2, 3}));
+  }
+  EXPECT_EQ(chunks[0].back().of, StageRange::Of::Each);
+  EXPECT_EQ(chunks[0].back().most, 2);
+  EXPECT_EQ(chunks[1].back().of, StageRange::Of::One);
+  EXPECT_EQ(chunks[1].back().least, 3);
+  for (const std::vector<StageRange>& ranges : chunks) {
+    const auto parts = split_part(shares, pipeline, network, {}, 4, ranges, never);
+    ASSERT_EQ(parts.size(), 2U);
+    EXPECT_EQ(parts.front().back().of, StageRange::Of::Together);
+  }
+}
+
+// The chunk with most blocks first; without a peak none.
+TEST(SplitChunks, AsksForTheChunkWithMostBlocks) {
+  Pipeline pipeline;
+  pipeline.chunks = 3;
+  const Shares shares{{{{1.0}}, {{2.0}}, {{1.5}}, {{2.5}}, {{1.0}}, {{2.0}}}};
+  EXPECT_TRUE(split_chunks(shares, pipeline, {}).empty());
+  const StageRange peak{{0, 1, 2, 3}, 2, 9, StageRange::Of::One};
+  const auto parts = split_chunks(shares, pipeline, {peak});
   ASSERT_EQ(parts.size(), 2U);
-  EXPECT_EQ(parts.front().back().of, StageRange::Of::Together);
+  EXPECT_EQ(parts.front().back().stages, (StageList{2, 3}));
+  // One of a set of which all others have fewer has the peak: that is not asked.
+  const auto behind = split_chunks(shares, pipeline, {peak, {{2, 3}, 0, 1, StageRange::Of::Each}});
+  ASSERT_EQ(behind.size(), 2U);
+  EXPECT_EQ(behind.front().back().stages, (StageList{4, 5}));
+  // All of these have fewer: nothing is left to ask of them.
+  const StageRange fewer{{0, 1, 2, 3}, 0, 1, StageRange::Of::Each};
+  const StageRange last{{4, 5}, 2, 9, StageRange::Of::One};
+  EXPECT_TRUE(split_chunks(shares, pipeline, {fewer, last}).empty());
 }
 
 // Ten layers in four stages: some stage has three, before the last chunk or in it.

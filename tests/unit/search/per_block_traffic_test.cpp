@@ -3,6 +3,7 @@
 // per-block search say it.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -49,6 +50,46 @@ TEST(PerBlockTraffic, BoundsCountTheTrafficOfZero2) {
     EXPECT_LE(bound, time) << schedule;
     EXPECT_GE(bound, share * time) << schedule;
   }
+}
+
+// Six faster strategies that hand on more do not hide what the seventh one takes to hand on: under
+// sequence parallelism a rank sends its own tokens alone.
+TEST(PerBlockTraffic, BoundsCountTheTransfersOfSlowerStrategies) {
+  Shape shape = slow_adapters("0.5 GB/s", 8, 8);
+  shape.cluster = "dgx-a100:2";
+  shape.overrides.front() = "node.gpus=2";
+  const plan::Plan base = base_plan(shape);
+  const Constraints constraints =
+      fixed("pp=2,tp=2,cp=1,recompute=none,micro_batch=1,schedule=1f1b");
+  const PerBlockSpace space(base, constraints);
+  const StageMesh& mesh = space.meshes().front();
+  const Pipeline pipeline = space.pipelines(mesh).front();
+  MeshCosts costs = BlockPricer(space).price(mesh);
+  std::uint16_t strategy = 0;
+  while (!costs.strategies[strategy].sequence_parallel) {
+    ++strategy;
+  }
+  for (std::vector<BlockChoice>& choices : costs.choices) {
+    const BlockChoice most = *std::max_element(
+        choices.begin(), choices.end(),
+        [](const auto& one, const auto& other) { return one.boundary < other.boundary; });
+    choices.insert(choices.begin(), 6, most);
+  }
+  Draft draft{space.first_cut(mesh, pipeline), {}};
+  draft.strategies.assign(base.network.chain.size(), strategy);
+  plan::Plan plan = base;
+  space.configure(mesh, pipeline, costs.strategies, draft, plan);
+  plan::Simulator simulator(base);
+  const double time = simulator.run(plan).iteration_time.value();
+  PipelinePart part = with_cut(draft.stages);
+  for (std::size_t stage = 0; stage < draft.stages.size(); ++stage) {
+    const int blocks = draft.stages[stage];
+    part.ranges.push_back({{stage}, blocks, blocks, StageRange::Of::Strategies, {strategy}});
+  }
+  const double bound =
+      PipelineBounds(space, simulator).bound(mesh, pipeline, costs, 1.5 * time, 20, part).seconds;
+  EXPECT_LE(bound, time);
+  EXPECT_GE(bound, 0.9 * time);
 }
 
 // Leaves a kind of block the strategies of one ZeRO stage: the fastest of them, if there is any.
