@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <optional>
 
@@ -82,11 +83,13 @@ int run_serving(PlanOptions options) {
     bad_input("--serve", "--batch, --seq, --schedule, --forbid and --allow belong to training",
               "the requests document has numbers and lengths of requests");
   }
-  if (!options.trace_path.empty() || options.gap != "0" || options.scale.any()) {
-    bad_input("--serve", "--trace, --gap and checkpoints belong to training",
+  if (!options.trace_path.empty() || options.gap != "0") {
+    bad_input("--serve", "--trace and --gap belong to training",
               "the search of serving plans simulates every plan that its bound leaves");
   }
+  check_checkpoints_alone(options.scale, "--serve");
   search::ServingSearch how;
+  keep_checkpoints(options.scale, how);
   how.top = static_cast<std::size_t>(parse_integer(options.top, "--top", 1, 1000));
   how.time_limit = parse_time_limit(options.time_limit);
   how.jobs = static_cast<int>(parse_integer(options.jobs, "--jobs", 0, limits::kMaxThreads));
@@ -136,6 +139,7 @@ Extras extras_of(const PlanOptions& options, const plan::Plan& base, const searc
                  const Searched& searched, const std::vector<const search::Baseline*>& baselines) {
   Extras extras;
   const Seconds best = searched.outcome().best->simulation.iteration_time;
+  const auto begin = std::chrono::steady_clock::now();
   const std::vector<BaselineResult> compared =
       compare_baselines(baselines, base, how, searched.outcome().search_time);
   if (!compared.empty()) {
@@ -143,8 +147,11 @@ Extras extras_of(const PlanOptions& options, const plan::Plan& base, const searc
     extras.json.emplace_back("baselines", baselines_json(compared, best));
   }
   Progress progress("plan", options.output.quiet);
+  const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
+  search::Options rest = how;
+  rest.time_limit = left_of(how.time_limit, Seconds(passed.count()));
   Doubts doubts = doubts_of(
-      options.doubt, problem_of(options), base, how, searched.outcome(),
+      options.doubt, problem_of(options), base, rest, searched.outcome(),
       [&](const search::ProgressReport& report) { progress.update(-1, progress_text(report)); });
   progress.finish();
   extras.text += doubts.text;
@@ -200,7 +207,9 @@ int report_found(const PlanOptions& options, const search::Options& how, const S
   if (!options.output.quiet) {
     note(fmt::format("searched for {}", format_duration(outcome.search_time)));
   }
-  if (!constraints.fixed_texts().empty()) {
+  if (constraints.fixed_texts().empty()) {
+    note_idle_settings(outcome.best->plan, options.output);
+  } else {
     note_idle_fixes(outcome.best->plan, constraints, options.output);
   }
   write_files(options, *outcome.best, text);
@@ -250,7 +259,7 @@ int run_plan(PlanOptions options, search::Ranks* ranks) {
   note_all(idle_constraints(base, how.constraints), options.output);
   const bool against = !options.pareto.against.empty();
   if (against) {
-    check_checkpoints_alone(options.scale);
+    check_checkpoints_alone(options.scale, "--pareto");
   } else if (how.space == search::SpaceKind::PerBlock) {
     check_no_projection(options.scale);
   }

@@ -209,6 +209,11 @@ PipelinePacks::PipelinePacks(plan::Plan layout, const std::vector<Sample>& sampl
 PipelinePacks::PipelinePacks(PipelinePacks&&) noexcept = default;
 PipelinePacks::~PipelinePacks() = default;
 
+bool PipelinePacks::go_on_behind(std::size_t tried) {
+  share_ = std::min(tried, std::size(kShares));
+  return share_ == tried;
+}
+
 std::optional<Found> PipelinePacks::next(plan::Simulator& simulator) {
   if (static_cast<int>(samples_.size()) < layout_.dp) {
     return std::nullopt;  // a replica without a sequence

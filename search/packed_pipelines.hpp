@@ -31,6 +31,10 @@ class PipelinePacks {
   // call has less in flight than the one before. Nothing where no more do, or the schedule takes no
   // such number of micro-batches. `simulator`: of this layout but for degrees.
   std::optional<Found> next(plan::Simulator& simulator);
+  // How much less was tried, for others of the same layout and samples to go on from; false where
+  // that cannot be.
+  std::size_t tried() const { return share_; }
+  bool go_on_behind(std::size_t tried);
 
  private:
   struct Fitted;

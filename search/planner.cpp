@@ -50,7 +50,6 @@ Json run_planner(const Planner& planner, const Json& problem, const std::string&
   reader.expect_schema("orrery-problem", 1);
   return in_file(name, [&] {
     Json answer = planner.plan(reader);
-    reader.finish();
     check_finite(answer, "");
     return answer;
   });

@@ -21,7 +21,8 @@ struct Planner {
   std::string_view source;       // paper and section, or official code
   std::string_view example;      // a small problem that it accepts
   // Times in the answer are seconds (`_s`), sizes bytes (`_bytes`). Errors: a malformed problem
-  // (file and pointer). "feasible": false with "reason" where nothing fits.
+  // (file and pointer). "feasible": false with "reason" where nothing fits. Everything is read, and
+  // finish() called on the problem, before anything is solved.
   Json (*plan)(ObjectReader& problem);
 };
 

@@ -2,9 +2,12 @@
 #include "search/robust.hpp"
 
 #include <algorithm>
+#include <set>
+#include <string>
 
 #include "base/parallel.hpp"
 #include "plan/simulation/sample_times.hpp"
+#include "search/nearest_parts.hpp"
 #include "search/tree/drawing.hpp"
 
 namespace orrery::search {
@@ -21,17 +24,31 @@ Outcome search_within(const plan::Plan& base, Options options, double reach, int
   return search(base, options, progress);
 }
 
-std::vector<Found> candidates(const Outcome& outcome, double reach, int most) {
-  std::vector<Found> found = {*outcome.best};
-  const Seconds limit = outcome.best->simulation.iteration_time * reach;
-  for (const std::vector<Found>* others : {&outcome.alternatives, &outcome.spare}) {
-    for (const Found& other : *others) {
-      if (other.simulation.iteration_time <= limit && std::ssize(found) < most) {
-        found.push_back(other);
+// What both searches found, the fastest first. One that ended early may lack plans of the other.
+std::vector<Found> candidates(const std::vector<const Outcome*>& outcomes, double reach, int most) {
+  std::vector<Found> all;
+  std::set<std::string> known;
+  for (const Outcome* outcome : outcomes) {
+    const auto add = [&](const Found& found) {
+      if (known.insert(plan::to_json(found.plan).dump(-1)).second) {
+        all.push_back(found);
       }
+    };
+    if (outcome->best) {
+      add(*outcome->best);
     }
+    std::for_each(outcome->alternatives.begin(), outcome->alternatives.end(), add);
+    std::for_each(outcome->spare.begin(), outcome->spare.end(), add);
   }
-  return found;
+  std::stable_sort(all.begin(), all.end(), [](const Found& a, const Found& b) {
+    return a.simulation.iteration_time < b.simulation.iteration_time;
+  });
+  const Seconds limit = all.front().simulation.iteration_time * reach;
+  std::erase_if(all, [&](const Found& one) { return one.simulation.iteration_time > limit; });
+  if (std::ssize(all) > most) {
+    all.resize(static_cast<std::size_t>(most));
+  }
+  return all;
 }
 
 // Between them no plan is ahead of the others; each is made of pairs of opposite errors.
@@ -104,21 +121,28 @@ Robust find_robust(const plan::Plan& base, const Options& options, const Outcome
   robust.options = how;
   robust.reach = best.interval_high / best.interval_low;
   robust.met_alone = options.space == SpaceKind::PerBlock;
-  const Outcome again =
-      robust.met_alone ? Outcome() : search_within(base, options, robust.reach, how.most, progress);
-  const Outcome& outcome = robust.met_alone ? nominal : again;
-  if (!outcome.best) {  // interrupted
-    return robust;
+  Outcome again;
+  if (!robust.met_alone) {
+    Options left = options;
+    if (options.time_limit.value() > 0) {
+      left.time_limit = Deadline(options, nominal.search_time).left();
+    }
+    again = search_within(base, left, robust.reach, how.most, progress);
   }
-  std::vector<Found> found = candidates(outcome, robust.reach, how.most);
-  robust.complete = !robust.met_alone && outcome.unexplored == 0 && std::ssize(found) < how.most;
+  const bool is_whole = again.best && again.unexplored == 0;
+  std::vector<Found> found = candidates(is_whole ? std::vector<const Outcome*>{&again}
+                                                 : std::vector<const Outcome*>{&again, &nominal},
+                                        robust.reach, how.most);
+  robust.complete = is_whole && std::ssize(found) < how.most;
+  robust.ended_early = !robust.met_alone && !is_whole;
   const Seconds fastest = found.front().simulation.iteration_time;
   for (Found& plan : found) {
     robust.plans.push_back({std::move(plan), 0, 0, 0});
   }
   const std::vector<plan::Draw> draws =
       plan::draw_errors(plan::spreads_of(base), how.draws, how.seed);
-  Drawing drawing(options, outcome.search_time, draws.size() * robust.plans.size(), {}, progress);
+  Drawing drawing(options, nominal.search_time + again.search_time,
+                  draws.size() * robust.plans.size(), {}, progress);
   robust.draws = judge_all(draws, options.jobs, drawing, robust.plans);
   if (robust.draws == 0) {
     robust.plans.clear();

@@ -34,9 +34,10 @@ struct RobustPlan {
 };
 
 struct Robust {
-  std::vector<RobustPlan> plans;  // most probable first; empty when it was interrupted
+  std::vector<RobustPlan> plans;  // most probable first; empty where it ended before any draw
   double reach = 1;               // times the best nominal time
   bool complete = false;          // every plan within the reach was evaluated
+  bool ended_early = false;       // the search for others was cut short: faster ones may be missing
   bool met_alone = false;         // only plans that the search met: others were not looked for
   double farthest_winner = 0;     // largest nominal time of a winner over the best nominal time - 1
   double farthest_considered = 0;
@@ -46,7 +47,9 @@ struct Robust {
 
 // `nominal` is the outcome of search_space() of the same base and options that found a plan; per
 // block with as many to spare as are compared.
-// Draws end early at Ctrl-C and at the time limit; those that all plans have met are judged.
+// The time limit is that of both searches together, but for a second; what an early end left of the
+// second one is made up for by what the first one found. Draws end early at Ctrl-C and at the time
+// limit; those that all plans have met are judged.
 Robust find_robust(const plan::Plan& base, const Options& options, const Outcome& nominal,
                    const RobustOptions& robust,
                    const std::function<void(const ProgressReport&)>& progress = {});

@@ -16,30 +16,44 @@
 
 namespace orrery::search {
 
-struct ServingFound {
-  plan::Plan plan;
-  plan::ServingSimulation simulation;
+// What decides of a simulation.
+struct ServingFigures {
+  Seconds makespan;
+  Seconds first_token;       // p99
+  Seconds per_output_token;  // p99
+  Seconds latency;           // mean
 };
+ServingFigures figures_of(const plan::ServingSimulation& simulation);
 
 class ServingRanking {
  public:
   // `over_time`: requests do not arrive all at once. `top`: how many to list.
   ServingRanking(bool over_time, std::size_t top) : over_time_(over_time), top_(top) {}
 
-  void add(ServingFound found);
+  // The plan stays alive.
+  void add(const plan::Plan& plan, const ServingFigures& figures);
   // No plan that takes longer can be listed any more; infinite as long as any can.
   Seconds limit() const;
-  bool empty() const { return found_.empty(); }
+  bool empty() const { return entries_.empty(); }
   // Least time to serve all requests.
   Seconds least() const;
   // Plans with the highest throughput, or within 1 % of it.
   std::int64_t as_fast() const;
-  std::vector<ServingFound> list() const;  // best first, at most `top`
+  // Best first, at most `top`; as numbers in the order of add().
+  std::vector<std::size_t> list() const;
 
  private:
+  struct Entry {
+    const plan::Plan* plan;
+    ServingFigures figures;
+    std::size_t number;
+  };
+  static bool one_kind(const Entry& a, const Entry& b);
+  static const Entry* best_of(std::vector<const Entry*> entries, double as_fast);
+
   bool over_time_;
   std::size_t top_;
-  std::vector<ServingFound> found_;
+  std::vector<Entry> entries_;
   std::vector<std::size_t> kinds_;  // the fastest plan of each
 };
 

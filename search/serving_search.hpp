@@ -7,7 +7,8 @@
 // does not fit, or a lower bound on its time (peak rates, serving_bound(), or the clock of its
 // unfinished run) is worse than what the listed plans take. Plans that break a latency limit are
 // simulated and set aside. Plans are tried in order of their bound; deterministic, but for an early
-// end (time limit, Ctrl-C), which states the gap.
+// end (time limit, Ctrl-C), which states the gap. A checkpoint holds what became of the first of
+// them, as many as were judged.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +18,8 @@
 #include <vector>
 
 #include "plan/serving/simulate.hpp"
-#include "search/serving_rank.hpp"
 #include "search/serving_space.hpp"
-#include "search/space/constraints.hpp"
+#include "search/tree/state_files.hpp"
 
 namespace orrery::search {
 
@@ -28,13 +28,18 @@ struct ServingLimits {
   std::optional<Seconds> per_output_token_p99;
 };
 
-struct ServingSearch {
+struct ServingSearch : StateFiles {
   ServingLimits limits;
   ServingFixes fixed;
   std::size_t top = 5;
   Seconds time_limit;          // 0: none; a first plan is waited for
   int jobs = 0;                // threads; 0: all cores. They change nothing but the time
   std::function<bool()> stop;  // ends the search early; asked before each plan is taken
+};
+
+struct ServingFound {
+  plan::Plan plan;
+  plan::ServingSimulation simulation;
 };
 
 struct ServingOutcome {

@@ -3,6 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
+
 #include "base/error.hpp"
 #include "base/quantity_text.hpp"
 #include "base/table.hpp"
@@ -48,8 +51,12 @@ std::string considered_text(const search::Robust& robust) {
   std::string compared = fmt::format(
       "{} compared the fastest {}{}, up to {} slower than the best; its interval "
       "reaches {} ({}).",
-      draws, plans, robust.met_alone ? " that the search met" : "", farthest, reach,
-      robust.met_alone ? "others may lie within it" : "raise --candidates");
+      draws, plans,
+      robust.met_alone     ? " that the search met"
+      : robust.ended_early ? " found before the search for others ended early"
+                           : "",
+      farthest, reach,
+      robust.met_alone || robust.ended_early ? "others may lie within it" : "raise --candidates");
   if (robust.complete) {
     compared = fmt::format(
         "{} compared {}: all up to {} slower than the best, as far as its interval reaches.", draws,
@@ -115,6 +122,7 @@ Json robust_json(const search::Robust& robust) {
                       {"reach", robust.reach - 1},
                       {"complete", robust.complete},
                       {"met_alone", robust.met_alone},
+                      {"ended_early", robust.ended_early},
                       {"farthest_considered", robust.farthest_considered},
                       {"farthest_winner", robust.farthest_winner},
                       {"plans", std::move(plans)}};
@@ -143,6 +151,9 @@ std::string sensitivity_text(const std::vector<search::Sensitivity>& rows,
                    row.searched ? percent(gain(row.replanned, time), 2) : "out of time",
                    row.searched ? other_text(row.plan, best.plan) : ""});
   }
+  if (best.plan.cluster.gpu.power_watts > 0 && best.plan.profile.power.picojoules_per_flop <= 0) {
+    table.add_row({"power limit", "not modelled", "", ""});
+  }
   return fmt::format("\nWhat better hardware would save of the iteration time:\n\n{}",
                      table.text());
 }
@@ -168,6 +179,10 @@ Json sensitivity_json(const std::vector<search::Sensitivity>& rows, Seconds best
 
 }  // namespace
 
+Seconds left_of(Seconds limit, Seconds passed) {
+  return limit.value() > 0 ? std::max(limit - passed, Seconds(1e-9)) : limit;
+}
+
 void check_doubt_options(const DoubtOptions& options) { (void)robust_options(options); }
 
 int compared_plans(const DoubtOptions& options) {
@@ -185,9 +200,10 @@ void add_doubt_options(const Command& command, DoubtOptions& options) {
 }
 
 Doubts doubts_of(const DoubtOptions& options, const search::Problem& problem,
-                 const plan::Plan& base, const search::Options& how, const search::Outcome& outcome,
+                 const plan::Plan& base, search::Options how, const search::Outcome& outcome,
                  const std::function<void(const search::ProgressReport&)>& progress) {
   Doubts doubts;
+  const auto begin = std::chrono::steady_clock::now();
   if (options.robust) {
     const search::Robust robust =
         search::find_robust(base, how, outcome, robust_options(options), progress);
@@ -195,12 +211,10 @@ Doubts doubts_of(const DoubtOptions& options, const search::Problem& problem,
     doubts.json.emplace_back("robust", robust_json(robust));
   }
   if (options.sensitivity) {
-    search::Options again = how;
-    if (how.time_limit.value() > 0) {  // what the search has left of it, at least a moment
-      again.time_limit = std::max(how.time_limit - outcome.search_time, Seconds(1e-9));
-    }
+    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
+    how.time_limit = left_of(how.time_limit, outcome.search_time + Seconds(passed.count()));
     const std::vector<search::Sensitivity> rows =
-        search::find_sensitivity(problem, base, again, *outcome.best, kShare);
+        search::find_sensitivity(problem, base, how, *outcome.best, kShare);
     doubts.text += sensitivity_text(rows, *outcome.best);
     doubts.json.emplace_back("sensitivity",
                              sensitivity_json(rows, outcome.best->simulation.iteration_time));

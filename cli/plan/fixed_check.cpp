@@ -112,7 +112,8 @@ class FixedCheck {
     divides(tp, spec_.ffn_hidden, "columns of the feed-forward layers");
     divides(tp, spec_.moe.shared_ffn_hidden, "columns of the shared experts");
     if (!constraints_.admits("expert_tp", "1")) {
-      divides(tp, spec_.moe.ffn_hidden, "columns of an expert");
+      divides(product_of({number("expert_tp") > 1 ? "expert_tp" : "tp"}), spec_.moe.ffn_hidden,
+              "columns of an expert");
     }
     if (spec_.encoder.layers > 0) {
       divides(tp, spec_.encoder.heads, "attention heads of the encoder");
@@ -122,14 +123,15 @@ class FixedCheck {
     divides(tp, spec_.cascade.ffn_hidden, "feed-forward columns of the second backbone");
   }
 
-  // Tensor-parallel ranks all cut an expert, or none does.
+  // So many of the tensor-parallel ranks cut an expert.
   void check_expert_ranks(const FixedProduct& tp) const {
     const std::int64_t ranks = number("expert_tp");
-    if (spec_.moe.experts > 0 && ranks > 1 && !tp.factors.empty() && tp.value != ranks) {
-      bad_input(kWhere, fmt::format("expert_tp = {}, but {}", ranks, tp.text()),
-                fmt::format("0 or {}, as tp, cuts experts by the tensor-parallel ranks, 1 lays "
-                            "whole ones on them",
-                            tp.value));
+    if (spec_.moe.experts > 0 && ranks > 1 && !tp.factors.empty() && tp.value % ranks != 0) {
+      bad_input(
+          kWhere, fmt::format("expert_tp = {}, but {}", ranks, tp.text()),
+          fmt::format("0 or {}, as tp, cuts experts by the tensor-parallel ranks, a divisor of "
+                      "it by some of them, 1 lays whole ones on them",
+                      tp.value));
     }
   }
 

@@ -26,6 +26,17 @@
 namespace orrery::cli {
 namespace {
 
+// Which plans were not even counted.
+std::string left_out_text(const search::MixedOutcome& outcome) {
+  return outcome.bound_left_out
+             ? fmt::format(
+                   "; not counted are replicas on parts of several pools beside whole ones, "
+                   "of which there are too many to list (--fix tp, pp or micro_batch): none "
+                   "takes less than {}",
+                   format_duration(*outcome.bound_left_out))
+             : "";
+}
+
 std::string outcome_text(const search::MixedOutcome& outcome) {
   TextTable table({{"#", Align::Right},
                    {"iteration", Align::Right},
@@ -63,16 +74,21 @@ std::string outcome_text(const search::MixedOutcome& outcome) {
                         format_duration(outcome.lower_bound), percent(outcome.gap_fraction, 2));
   const bool all_known = outcome.alternatives.empty() ||
                          (outcome.pruned == outcome.infeasible && outcome.unexplored == 0);
-  return fmt::format("{}\n\n{}\n{}\n{}; {}.\n{}\n{}", mixed_subject_text(outcome.best->plan),
-                     table.text(), replicas.text(), counts, proof,
+  return fmt::format("{}\n\n{}\n{}\n{}; {}{}.\n{}\n{}", mixed_subject_text(outcome.best->plan),
+                     table.text(), replicas.text(), counts, proof, left_out_text(outcome),
                      others_text(all_known, /*proven=*/false, /*can_prove=*/false),
                      device_table(outcome.best->plan, outcome.best->simulation));
 }
 
 Json space_json(const search::MixedOutcome& outcome) {
-  return Json::Object{{"plans", outcome.plans},           {"pruned", outcome.pruned},
-                      {"infeasible", outcome.infeasible}, {"unexplored", outcome.unexplored},
-                      {"simulated", outcome.simulated},   {"whole", outcome.whole_space}};
+  return Json::Object{{"plans", outcome.plans},
+                      {"pruned", outcome.pruned},
+                      {"infeasible", outcome.infeasible},
+                      {"unexplored", outcome.unexplored},
+                      {"simulated", outcome.simulated},
+                      {"whole", outcome.whole_space && !outcome.bound_left_out},
+                      {"left_out_lower_bound_s",
+                       outcome.bound_left_out ? Json(outcome.bound_left_out->value()) : Json()}};
 }
 
 Json outcome_json(const search::MixedOutcome& outcome) {
@@ -120,7 +136,7 @@ int report_nothing(const search::MixedOutcome& outcome, const plan::MixedPlan& b
                           counted(outcome.plans, "plan"),
                           outcome.unexplored > 0 ? "tried so far fits" : "fits",
                           outcome.closest_overflow)) +
-       changes_text(text, changes.left_open));
+       left_out_text(outcome) + changes_text(text, changes.left_open));
   return outcome.interrupted ? kInterrupted : kInfeasible;
 }
 

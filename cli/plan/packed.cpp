@@ -95,7 +95,7 @@ void check_lengths(const PlanOptions& options) {
                                         {"--robust", options.doubt.robust},
                                         {"--sensitivity", options.doubt.sensitivity},
                                         {"--space per-block", options.space == "per-block"}});
-  check_unused(options.scale);
+  check_checkpoints_alone(options.scale, "--lengths");
 }
 
 std::vector<std::int64_t> read_lengths(const std::string& path) {

@@ -27,17 +27,10 @@ void add_scale_options(const Command& command, ScaleOptions& options) {
                      "also simulate this search on up to so many ranks");
 }
 
-void check_unused(const ScaleOptions& options) {
-  if (options.any()) {
-    bad_input("", "--checkpoint, --resume, --project-ranks and --mpi are for one search",
-              "of the homogeneous space; all but --project-ranks of --space per-block, too");
-  }
-}
-
-void check_checkpoints_alone(const ScaleOptions& options) {
+void check_checkpoints_alone(const ScaleOptions& options, std::string_view what) {
   if (options.mpi || !options.project_ranks.empty()) {
-    bad_input("", "--project-ranks and --mpi are for one search",
-              "a frontier has many; it takes --checkpoint and --resume");
+    bad_input(what, "--project-ranks and --mpi are for one search of training plans",
+              "it takes --checkpoint and --resume");
   }
 }
 
@@ -48,7 +41,7 @@ void check_no_projection(const ScaleOptions& options) {
   }
 }
 
-void keep_checkpoints(const ScaleOptions& options, search::Options& how) {
+void keep_checkpoints(const ScaleOptions& options, search::StateFiles& how) {
   how.checkpoint = options.checkpoint.empty() ? options.resume : options.checkpoint;
   how.resume = options.resume;
   if (!options.checkpoint_every.empty()) {

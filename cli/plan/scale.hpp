@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/command/common.hpp"
@@ -25,14 +26,12 @@ struct ScaleOptions {
   }
 };
 void add_scale_options(const Command& command, ScaleOptions& options);
-// Error when any of them is set: they belong to one search.
-void check_unused(const ScaleOptions& options);
-// Error when any but checkpoints is: of frontiers.
-void check_checkpoints_alone(const ScaleOptions& options);
+// Error when any but checkpoints is, beside `what` was asked for.
+void check_checkpoints_alone(const ScaleOptions& options, std::string_view what);
 // Error when a projection is asked for.
 void check_no_projection(const ScaleOptions& options);
 // What `options` say of checkpoints.
-void keep_checkpoints(const ScaleOptions& options, search::Options& how);
+void keep_checkpoints(const ScaleOptions& options, search::StateFiles& how);
 
 // A search of the homogeneous space with all of that.
 struct LongSearch {

@@ -49,6 +49,7 @@ Searched search_asked(const PlanOptions& options, const plan::Plan& base, search
   };
   Searched searched;
   if (!options.lengths.empty()) {
+    keep_checkpoints(options.scale, how);
     searched.spread.outcome = search::search_packed(base, how, read_lengths(options.lengths));
     return searched;
   }

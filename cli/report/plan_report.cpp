@@ -44,12 +44,13 @@ std::string proof_text(const search::Outcome& outcome) {
   if (outcome.gap_fraction == 0) {
     return counts_text(outcome) + "; no plan in this space is faster.\n";
   }
-  if (outcome.gap_fraction >= 1 && !stopped_early(outcome)) {
-    return counts_text(outcome) + "; no bound is known on other plans.\n";
+  const char* early = stopped_early(outcome) ? "stopped early: " : "";
+  if (outcome.gap_fraction >= 1) {
+    return fmt::format("{}; {}no bound is known on other plans.\n", counts_text(outcome), early);
   }
   return fmt::format("{}; {}no plan in this space takes less than {} ({} below the best found).\n",
-                     counts_text(outcome), stopped_early(outcome) ? "stopped early: " : "",
-                     format_duration(outcome.lower_bound), percent(outcome.gap_fraction, 2));
+                     counts_text(outcome), early, format_duration(outcome.lower_bound),
+                     percent(outcome.gap_fraction, 2));
 }
 
 Json space_json(const search::Outcome& outcome) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.hpp"
 #include "base/quantity_text.hpp"
@@ -18,13 +19,16 @@ namespace orrery::cli {
 
 namespace {
 
+// Means over ranks and units have parts of bytes.
+std::int64_t whole_bytes(Bytes bytes) { return std::llround(bytes.value()); }
+
 Json loads_json(const plan::RecommenderCost& cost) {
   Json loads = Json::array();
   for (const plan::TableLoad& load : cost.ranks) {
     loads.push(Json::Object{{"lookup_s", load.lookup.value()},
                             {"update_s", load.update.value()},
-                            {"bytes", load.bytes.value()},
-                            {"buffer_bytes", load.buffers.value()}});
+                            {"bytes", whole_bytes(load.bytes)},
+                            {"buffer_bytes", whole_bytes(load.buffers)}});
   }
   return loads;
 }
@@ -39,7 +43,7 @@ Json to_json(const plan::RecommenderCost& cost) {
   for (const auto& one : cost.held) {
     held.push(Json::Object{{"tables", one.group},
                            {"shape", one.shape},
-                           {"bytes", one.bytes.value()},
+                           {"bytes", whole_bytes(one.bytes)},
                            {"layout", one.layout},
                            {"least", one.least},
                            {"most", one.most}});
@@ -51,8 +55,8 @@ Json to_json(const plan::RecommenderCost& cost) {
                                 {"axes", plan::axes_text(one.axes)},
                                 {"ranks", one.ranks},
                                 {"count", 1},
-                                {"buffer_bytes", one.bytes.value()},
-                                {"sent_bytes", sent_bytes(one).value()},
+                                {"buffer_bytes", whole_bytes(one.bytes)},
+                                {"sent_bytes", whole_bytes(sent_bytes(one))},
                                 {"imbalance", one.imbalance},
                                 {"time_s", one.time.value()},
                                 {"tensor", one.of}});
@@ -70,7 +74,7 @@ Json to_json(const plan::RecommenderCost& cost) {
                       {"dense_reduction_s", cost.dense_reduction.value()},
                       {"iteration_time_s", cost.step.value()},
                       {"pipelined_iteration_time_s", cost.pipelined.value()},
-                      {"peak_memory_bytes", cost.fullest_bytes.value()},
+                      {"peak_memory_bytes", whole_bytes(cost.fullest_bytes)},
                       {"fits", cost.fits}};
 }
 
@@ -127,10 +131,6 @@ std::string step_text(const plan::RecommenderCost& cost) {
   return table.text();
 }
 
-double flops_per_step(const plan::Recommender& network, const plan::RecommenderCost& cost) {
-  return 6 * cost.dense_parameters * static_cast<double>(network.batch);
-}
-
 Json exposed_json(const plan::RecommenderCost& cost) {
   Json exposed = Json::object();
   const auto add = [&](const std::string& kind, Seconds time) {
@@ -175,10 +175,8 @@ std::string recommender_text(const plan::Recommender& network, const plan::Recom
 Json::Object recommender_json(const plan::Recommender& network, const plan::RecommenderCost& cost) {
   const double gpus = network.cluster.num_gpus();
   const double samples = static_cast<double>(network.batch) / cost.iteration().value();
-  const double mfu =
-      flops_per_step(network, cost) /
-      (network.cluster.gpu.peak_of(network.precision).value() * gpus * cost.iteration().value());
-  const double context = plan::context_bytes().bytes().value();
+  const double mfu = cost.dense_flops / (network.cluster.gpu.peak_of(network.precision).value() *
+                                         gpus * cost.iteration().value());
   return {
       {"iteration_time_s", cost.iteration().value()},
       {"iteration_time_interval_s", Json::Array{cost.step_low.value(), cost.step_high.value()}},
@@ -191,11 +189,11 @@ Json::Object recommender_json(const plan::Recommender& network, const plan::Reco
       {"compute_s", (cost.lookup + cost.update + cost.dense_forward + cost.dense_backward).value()},
       {"exposed_communication_s", exposed_json(cost)},
       {"fits", cost.fits},
-      {"peak_memory_bytes", Json::Array{cost.fullest_bytes.value()}},
-      {"memory_bytes", Json::Array{Json::Object{{"tables", cost.table_bytes.value()},
-                                                {"dense", cost.dense_bytes.value()},
-                                                {"context", context},
-                                                {"buffers", cost.buffer_bytes.value()}}}},
+      {"peak_memory_bytes", Json::Array{whole_bytes(cost.fullest_bytes)}},
+      {"memory_bytes", Json::Array{Json::Object{{"tables", whole_bytes(cost.table_bytes)},
+                                                {"dense", whole_bytes(cost.dense_bytes)},
+                                                {"context", plan::context_bytes().value()},
+                                                {"buffers", whole_bytes(cost.buffer_bytes)}}}},
       {"layout", to_json(cost)},
       {"plan", plan::to_json(network)}};
 }

@@ -106,7 +106,8 @@ std::string group_text(const plan::Plan& plan, const std::string& key) {
   std::int64_t stride = mesh.stride(plan::Axis::Tensor);
   const auto axis = std::find_if(plan::kAxes.begin(), plan::kAxes.begin() + kBlockAxes,
                                  [&](plan::Axis each) { return plan::to_text(each) == key; });
-  if (axis != plan::kAxes.begin() + kBlockAxes) {
+  const bool all_of_tp = key == "tp" && plan::splits_tensor_ranks(layout);
+  if (axis != plan::kAxes.begin() + kBlockAxes && !all_of_tp) {
     degree = mesh.of(*axis);
     stride = mesh.stride(*axis);
   } else if (key == "ep") {

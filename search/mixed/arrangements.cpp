@@ -25,21 +25,29 @@ using plan::ReplicaGroup;
 constexpr std::int64_t kShareWindow = 8;
 constexpr std::int64_t kBesideWindow = 3;
 
-constexpr std::size_t kMaxArrangements = 4'000'000;  // about 5 GB
 constexpr std::uint64_t kLookEvery = 64;
 
 }  // namespace
 
 // Thrown by look(): thousands of arrangements may come from one loop of eight.
 struct MixedSpace::Stopped {};
+// By add(), where they are counted.
+struct MixedSpace::TooMany {};
 
 MixedSpace::MixedSpace(const plan::MixedPlan& base, const Constraints& constraints,
-                       plan::MixedSimulator& simulator, const std::function<bool()>& stop)
+                       plan::MixedSimulator& simulator, const std::function<bool()>& stop,
+                       std::size_t most)
     : base_(base),
       constraints_(constraints),
       simulator_(simulator),
       arrangements_(std::make_shared<std::vector<Arrangement>>()) {
   constraints.apply(layout_);
+  lists_beside_ = can_list(most);
+  if (!lists_beside_ && !can_list(most)) {
+    bad_input("mixed cluster",
+              fmt::format("there are more than {} ways to place replicas and stages on it", most),
+              "choose some: --fix tp=8,pp=16, or --fix micro_batch=1");
+  }
   stop_ = &stop;
   try {
     add_all();
@@ -49,18 +57,34 @@ MixedSpace::MixedSpace(const plan::MixedPlan& base, const Constraints& constrain
   stop_ = nullptr;
 }
 
+// Counted before any is made: a list that is too long takes gigabytes before that is known.
+bool MixedSpace::can_list(std::size_t most) {
+  left_ = most;
+  bool few = true;
+  try {
+    add_all();
+  } catch (const TooMany&) {
+    few = false;
+  }
+  left_.reset();
+  return few;
+}
+
 void MixedSpace::look() {
+  if (left_) {
+    return;
+  }
   if (++looks_ % kLookEvery == 0 && *stop_ && (*stop_)()) {
     throw Stopped();
   }
 }
 
 void MixedSpace::add(const Arrangement& one) {
-  if (arrangements_->size() == kMaxArrangements) {
-    bad_input("mixed cluster",
-              fmt::format("there are more than {} ways to place replicas and stages on it",
-                          kMaxArrangements),
-              "choose some: --fix tp=8,pp=16, or --fix micro_batch=1");
+  if (left_) {
+    if ((*left_)-- == 0) {
+      throw TooMany();
+    }
+    return;
   }
   arrangements_->push_back(one);
   look();
@@ -97,7 +121,7 @@ void MixedSpace::add_ranks(const std::vector<int>& pools, std::int64_t tp, std::
   Arrangement ranks;
   ranks.tp = static_cast<int>(tp);
   for (const int expert_tp : expert_tensor_degrees(ranks.tp, spec, constraints_)) {
-    if (plan::cuts_evenly(spec, tp, expert_tp == 1)) {
+    if (plan::cuts_evenly(spec, tp, expert_tp > 0 && expert_tp < tp)) {
       ranks.expert_tp = expert_tp;
       for (const int cp : context_degrees(pools, tp, widest)) {
         ranks.cp = cp;
@@ -113,7 +137,9 @@ MixedSpace::MixedSpace(const MixedSpace& other, plan::MixedSimulator& simulator)
       simulator_(simulator),
       layout_(other.layout_),
       arrangements_(other.arrangements_),
-      is_whole_(other.is_whole_) {}
+      is_whole_(other.is_whole_),
+      lists_beside_(other.lists_beside_),
+      left_out_(other.left_out_) {}
 
 std::int64_t MixedSpace::gpus_of(int pool) const {
   return base_.machine->cluster.pools[static_cast<std::size_t>(pool)].cluster.num_gpus();
@@ -162,10 +188,14 @@ bool MixedSpace::admits(const Arrangement& arrangement) const {
 }
 
 void MixedSpace::add_shapes(const std::vector<int>& pools, const Arrangement& ranks) {
+  const bool beside = pools.size() > 1;
+  if (beside && !lists_beside_ && left_) {  // an early end cuts the list short, not the count
+    left_out_.emplace_back(pools, ranks);
+  }
   std::vector<int> order = pools;
   do {
     add_stages(order, ranks);
-    if (pools.size() > 1) {
+    if (beside && lists_beside_) {
       add_beside(order, ranks);
     }
   } while (std::next_permutation(order.begin(), order.end()));

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bounds over parts of the space of mixed clusters, and the times of blocks that they are made of.
 #include <algorithm>
+#include <limits>
 #include <utility>
 
+#include "base/math.hpp"
 #include "search/mixed/space.hpp"
 
 namespace orrery::search {
@@ -77,34 +79,61 @@ Seconds MixedSpace::least_time(const Arrangement& arrangement) {
 // are the speeds of the devices.
 Seconds MixedSpace::least_time(const Arrangement& arrangement, const MixedLayout& layout) {
   double bound = 0;
-  const bool joined = join_passes(schedules());
-  const std::size_t length = base_.shape.network.chain.size();
   for (const plan::ReplicaGroup& group : arrangement.groups) {
     std::vector<const ChainTimes*> kinds = times_of(group.pools, arrangement, layout);
     double speeds = 0;
-    const auto speed = [length](const ChainTimes& chain) {
-      return 1.0 / to_seconds(chain.of(0, length)).value();
-    };
     for (const ChainTimes* chain : kinds) {
-      speeds += speed(*chain);
+      speeds += chain->speed();
     }
     std::sort(kinds.begin(), kinds.end());
     kinds.erase(std::unique(kinds.begin(), kinds.end()), kinds.end());
-    std::vector<double> weights;
-    for (const ChainTimes* chain : kinds) {
-      weights.push_back(speed(*chain) / speeds);
+    const double of_one = weighted_least(kinds, speeds);
+    bound = std::max(bound, of_one * static_cast<double>(group.micro_batches));
+  }
+  return Seconds(bound * kRounding);
+}
+
+// Of one micro-batch on devices whose speeds have this sum.
+double MixedSpace::weighted_least(const std::vector<const ChainTimes*>& kinds, double speeds) {
+  const bool joined = join_passes(schedules());
+  std::vector<double> weights;
+  for (const ChainTimes* kind : kinds) {
+    weights.push_back(kind->speed() / speeds);
+  }
+  double sum = 0;
+  for (std::size_t position = 0; position < base_.shape.network.chain.size(); ++position) {
+    double least = -1;
+    for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
+      const SimTime here = kinds[kind]->least(position, position + 1, joined);
+      const double time = weights[kind] * to_seconds(here).value();
+      least = least < 0 ? time : std::min(least, time);
     }
-    double sum = 0;
-    for (std::size_t position = 0; position < length; ++position) {
-      double least = -1;
-      for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
-        const SimTime here = kinds[kind]->least(position, position + 1, joined);
-        const double time = weights[kind] * to_seconds(here).value();
-        least = least < 0 ? time : std::min(least, time);
+    sum += least;
+  }
+  return sum;
+}
+
+// By the same duality over all devices of these pools: every micro-batch is on some of them.
+Seconds MixedSpace::bound_left_out() {
+  double bound = std::numeric_limits<double>::infinity();
+  for (auto [pools, one] : left_out_) {
+    for (const std::int64_t micro_batch : divisors(base_.shape.batch)) {
+      one.micro_batch = micro_batch;
+      if (micro_batch == base_.shape.batch || !sets_experts(one) ||
+          !constraints_.admits("micro_batch", micro_batch)) {
+        continue;  // there are two replicas or more
       }
-      sum += least;
+      for (const MixedLayout& layout : layouts(one)) {
+        std::vector<const ChainTimes*> kinds;
+        double speeds = 0;
+        for (const int pool : pools) {
+          kinds.push_back(&times(pool, one, layout));
+          speeds += kinds.back()->speed() * static_cast<double>(gpus_of(pool) / one.ranks());
+        }
+        const auto count = static_cast<double>(base_.shape.batch / micro_batch);
+        bound = std::min(bound, weighted_least(kinds, speeds) * count);
+      }
     }
-    bound = std::max(bound, sum * static_cast<double>(group.micro_batches));
   }
   return Seconds(bound * kRounding);
 }

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <optional>
 #include <string>
 
 namespace orrery::search {
@@ -19,18 +19,9 @@ std::vector<InputHash> mixed_inputs(const plan::MixedPlan& base, const Options& 
       pools += fmt::format(" {:016x}", input.hash);
     }
   }
-  std::vector<std::string> asked;
-  for (const Restriction& one : options.constraints.restrictions()) {
-    asked.push_back(one.kind + " " + one.text);
-  }
-  std::sort(asked.begin(), asked.end());
-  std::string space;
-  for (const std::string& one : asked) {
-    space += one + "\n";
-  }
   inputs.push_back({"cluster and profiles", hash_of(pools)});
   inputs.push_back({"--space", hash_of("mixed")});
-  inputs.push_back({"space (--fix, --forbid, --allow, --schedule)", hash_of(space)});
+  inputs.push_back(asked_hash(options.constraints));
   inputs.push_back({"--gap", hash_of(fmt::format("{}", options.gap_fraction))});
   inputs.push_back({"--top", hash_of(fmt::format("{}", options.top))});
   return inputs;
@@ -39,47 +30,25 @@ std::vector<InputHash> mixed_inputs(const plan::MixedPlan& base, const Options& 
 }  // namespace
 
 MixedCheckpoint::MixedCheckpoint(const plan::MixedPlan& base, const Options& options)
-    : options_(options) {
-  if (!options.checkpoint.empty() || !options.resume.empty()) {
-    inputs_ = mixed_inputs(base, options);
-  }
-}
+    : where_(options.resume),
+      kept_(options, Progress::Mixed, [&] { return mixed_inputs(base, options); }) {}
 
 bool MixedCheckpoint::read(MixedWorker& worker, MixedState& state) {
-  if (!options_.resume.empty()) {
-    std::string bytes;
-    const Progress progress = read_checkpoint(options_.resume, inputs_, bytes);
-    ByteReader in(bytes, options_.resume);
-    if (progress == Progress::Mixed) {
-      state.read(in, worker);
-      in.end();
-      return true;
-    }
-    if (progress != Progress::None) {
-      in.fail("holds the state of a search of another space");
-    }
+  const std::optional<std::string> bytes = kept_.read();
+  if (bytes) {
+    ByteReader in(*bytes, where_);
+    state.read(in, worker);
+    in.end();
   }
-  if (!options_.checkpoint.empty()) {
-    write_checkpoint(options_.checkpoint, inputs_, Progress::None, "");
-  }
-  return false;
+  return bytes.has_value();
 }
 
 void MixedCheckpoint::save(const MixedState& state) {
-  if (options_.checkpoint.empty() || is_closed_) {
-    return;
-  }
-  ByteWriter out;
-  state.write(out);
-  write_checkpoint(options_.checkpoint, inputs_, Progress::Mixed, out.bytes());
-  saved_ = std::chrono::steady_clock::now();
+  kept_.save([&](ByteWriter& out) { state.write(out); });
 }
 
 void MixedCheckpoint::save_when_due(const MixedState& state) {
-  const std::chrono::duration<double> since = std::chrono::steady_clock::now() - saved_;
-  if (since.count() >= options_.checkpoint_every.value()) {
-    save(state);
-  }
+  kept_.save_when_due([&](ByteWriter& out) { state.write(out); });
 }
 
 void MixedCheckpoint::cut(const std::vector<MixedNode>& batch, MixedState& state) {

@@ -3,11 +3,10 @@
 // batches, once all arrangements are listed and bounded.
 #pragma once
 
-#include <chrono>
 #include <vector>
 
 #include "search/mixed/state.hpp"
-#include "search/tree/checkpoint.hpp"
+#include "search/tree/kept_state.hpp"
 
 namespace orrery::search {
 
@@ -23,13 +22,11 @@ class MixedCheckpoint {
   // is not the same in every run.
   void cut(const std::vector<MixedNode>& batch, MixedState& state);
   // What was found from here on is not the same in every run.
-  void close() { is_closed_ = true; }
+  void close() { kept_.close(); }
 
  private:
-  const Options& options_;
-  std::vector<InputHash> inputs_;
-  bool is_closed_ = false;
-  std::chrono::steady_clock::time_point saved_ = std::chrono::steady_clock::now();
+  std::string where_;  // what is read, to be named in errors
+  KeptState kept_;
 };
 
 }  // namespace orrery::search

@@ -1,20 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "search/mixed/search.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <memory>
 #include <utility>
 
 #include "base/error.hpp"
-#include "base/interrupt.hpp"
 #include "base/parallel.hpp"
 #include "base/worker_crew.hpp"
 #include "search/mixed/checkpoint.hpp"
 #include "search/mixed/empty_space.hpp"
+#include "search/mixed/limits.hpp"
 #include "search/mixed/options_check.hpp"
 #include "search/mixed/state.hpp"
 #include "search/tree/drawing.hpp"
@@ -22,8 +19,6 @@
 namespace orrery::search {
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // Work of the nodes that are evaluated side by side: a share of all before them.
 constexpr std::uint64_t kLeastWork = 320;
@@ -33,10 +28,8 @@ constexpr std::uint64_t kShareOfWork = 8;
 constexpr std::size_t kFirstTries = 64;
 constexpr int kFirstSteps = 200;
 constexpr Seconds kFirstTime(5.0);
-constexpr Seconds kListed(1.0);  // listing all plans may take this after an early end, too
-// Of `most_work`, in units of worker.hpp: a look while arrangements are listed, a replay of memory
-// beside its passes, and so many passes of a pipeline.
-constexpr std::uint64_t kOfLook = 16;
+// Work in units of worker.hpp: a replay of memory beside its passes, and so many passes of a
+// pipeline.
 constexpr std::uint64_t kOfReplay = 8'000;
 constexpr std::uint64_t kPassesOfUnit = 32;
 constexpr std::size_t kSpare = 4;  // kept for each that is listed: some fail the replay of memory
@@ -47,15 +40,20 @@ class Search {
       : base_(base),
         options_(options),
         keep_(kSpare * static_cast<std::size_t>(options.top) + 1),
+        limits_(options),
         workers_(thread_count(options.jobs),
                  [&](const MixedWorker* first) {
                    return first != nullptr
                               ? std::make_unique<MixedWorker>(*first)
-                              : std::make_unique<MixedWorker>(base, options.constraints,
-                                                              [this] { return ends_list(); });
+                              : std::make_unique<MixedWorker>(base, options.constraints, [this] {
+                                  return limits_.ends_list();
+                                });
                  }),
         checkpoint_(base, options) {
     outcome_.whole_space = workers_.leader().space().is_whole();
+    if (workers_.leader().space().leaves_out()) {
+      outcome_.bound_left_out = workers_.leader().bound_left_out();
+    }
   }
 
   MixedOutcome run(const std::function<void(const ProgressReport&)>& progress) {
@@ -68,7 +66,7 @@ class Search {
       }
       checkpoint_.save(state_);
     }
-    while (has_work() && !is_stopped() && !has_used(options_.most_work / 2)) {
+    while (has_work() && !is_stopped() && !limits_.exceeds_half()) {
       evaluate(next());
       checkpoint_.save_when_due(state_);
       if (progress) {
@@ -85,8 +83,8 @@ class Search {
     if (none && outcome_.best) {  // it is still below one of the open nodes
       --(outcome_.unexplored > 0 ? outcome_.unexplored : outcome_.pruned);
     }
-    outcome_.work = used_;
-    outcome_.search_time = elapsed();
+    outcome_.work = limits_.used();
+    outcome_.search_time = limits_.elapsed();
     return std::move(outcome_);
   }
 
@@ -96,11 +94,11 @@ class Search {
     // Some are enough to look for a first plan. After an early end none has a bound.
     const std::size_t stride = std::max<std::size_t>(1, roots.size() / kFirstTries);
     const std::uint64_t work = work_of(MixedNode()) * roots.size();
-    const bool too_many = options_.most_work > 0 && used_ + work > options_.most_work / 2;
-    used_ += too_many ? kFirstTries : work;
+    const bool too_many = limits_.exceeds_half(work);
+    limits_.use(too_many ? kFirstTries : work);
     std::atomic<bool> skips = false;
     workers_.for_each(roots.size(), [&](MixedWorker& worker, std::size_t index) {
-      if ((too_many || is_overdue()) && index % stride != 0) {
+      if ((too_many || limits_.is_overdue()) && index % stride != 0) {
         skips = true;
         return;
       }
@@ -125,30 +123,11 @@ class Search {
     return !heap_.empty() &&
            (ranked_.empty() || heap_.top().bound < best_time() * (1.0 - options_.gap_fraction));
   }
-  bool is_interrupted() const { return interrupted() || (options_.stop && options_.stop()); }
-  Seconds elapsed() const {
-    return Seconds(std::chrono::duration<double>(Clock::now() - start_).count());
-  }
-  bool is_out_of_time() const {
-    return options_.time_limit.value() > 0 && elapsed() > options_.time_limit;
-  }
-  bool is_stopped() const { return is_interrupted() || is_out_of_time(); }
-  bool is_overdue() const { return elapsed() > kListed && is_stopped(); }
+  bool is_stopped() const { return limits_.is_stopped(); }
   // Lists take as long as they are.
   void use(const MixedNode& node) {
     const std::uint64_t passes = node.schedule < 0 ? 0 : workers_.leader().passes_of(node);
-    used_ += work_of(node) + passes / kPassesOfUnit;
-  }
-  // Whether a plan is all that is asked for, and nothing of those that miss.
-  bool wants_any() const { return options_.most_work > 0 && options_.gap_fraction >= 1; }
-  bool has_used(std::uint64_t work) const { return options_.most_work > 0 && used_ >= work; }
-  // Of the first worker, which lists all arrangements.
-  bool ends_list() {
-    used_ += kOfLook;
-    if (!options_.resume.empty()) {
-      return is_interrupted();
-    }
-    return is_overdue() || has_used(options_.most_work / 2);
+    limits_.use(work_of(node) + passes / kPassesOfUnit);
   }
 
   std::vector<MixedNode> next() {
@@ -164,7 +143,7 @@ class Search {
   void evaluate(const std::vector<MixedNode>& batch) {
     std::vector<std::optional<MixedStep>> steps(batch.size());
     MixedKnown known;
-    known.found = !ranked_.empty() || wants_any();
+    known.found = !ranked_.empty() || limits_.wants_any();
     if (!outcome_.closest_overflow.empty()) {
       known.closest = least_excess_;
     }
@@ -193,10 +172,10 @@ class Search {
   void find_first() {
     std::sort(roots_.begin(), roots_.end(),
               [](const MixedNode& a, const MixedNode& b) { return a.bound < b.bound; });
-    const Seconds end = elapsed() + kFirstTime;
+    const Seconds end = limits_.elapsed() + kFirstTime;
     const std::size_t tries = std::min(kFirstTries, roots_.size());
     for (std::size_t tried = 0; tried < tries && ranked_.empty(); ++tried) {
-      if (options_.most_work > 0 ? has_used(options_.most_work) || is_stopped() : elapsed() > end) {
+      if (limits_.has_limit() ? limits_.exceeds_all() || is_stopped() : limits_.elapsed() > end) {
         return;
       }
       int steps = kFirstSteps;
@@ -211,7 +190,7 @@ class Search {
     }
     use(node);
     MixedKnown known;
-    known.found = !outcome_.closest_overflow.empty() || wants_any();
+    known.found = !outcome_.closest_overflow.empty() || limits_.wants_any();
     std::vector<std::optional<MixedStep>> tried = {workers_.leader().step(node, known)};
     reject_overflows({node}, tried);
     MixedStep& step = *tried.front();
@@ -263,7 +242,7 @@ class Search {
     }
     std::sort(fastest.begin(), fastest.end());
     for (const auto& [time, index] : fastest) {
-      used_ += kOfReplay + workers_.leader().passes_of(batch[index]);
+      limits_.use(kOfReplay + workers_.leader().passes_of(batch[index]));
       const plan::MemoryVerdict verdict =
           workers_.leader().replay(batch[index], replay_reserve(), workers_.size());
       if (verdict.fits) {
@@ -310,13 +289,11 @@ class Search {
 
   void close(const std::function<void(const ProgressReport&)>& progress) {
     if (has_work() || !outcome_.whole_space) {
-      outcome_.interrupted = is_interrupted();
+      outcome_.interrupted = limits_.is_interrupted();
       outcome_.timed_out = !outcome_.interrupted;
     }
     const bool ended = outcome_.interrupted || outcome_.timed_out;
-    // The least bound left, 0 where an early end left a root without one.
-    const Seconds least = heap_.empty() ? best_or(Seconds()) : heap_.top().bound;
-    const Seconds open = outcome_.whole_space ? least : Seconds();
+    const Seconds open = open_bound(heap_.empty() ? best_or(Seconds()) : heap_.top().bound);
     for (; !heap_.empty(); heap_.pop()) {
       const bool decided = !ranked_.empty() && heap_.top().bound >= best_time();
       (decided || !ended ? outcome_.pruned : outcome_.unexplored) += heap_.top().plans;
@@ -330,7 +307,7 @@ class Search {
     const std::vector<MixedNode> plans = listed();
     std::vector<std::optional<MixedFound>> found(plans.size());
     const int draws = options_.interval_draws;
-    Drawing drawing(options_, elapsed(), plans.size() * static_cast<std::size_t>(draws),
+    Drawing drawing(options_, limits_.elapsed(), plans.size() * static_cast<std::size_t>(draws),
                     {outcome_.simulated, best_time(), outcome_.gap_fraction, outcome_.lower_bound},
                     progress);
     workers_.for_each(plans.size(), [&](MixedWorker& worker, std::size_t index) {
@@ -344,10 +321,17 @@ class Search {
     }
   }
 
+  // What no plan that is not known is faster than, where `listed` is the least bound of the nodes
+  // left: 0 where an early end left out some.
+  Seconds open_bound(Seconds listed) const {
+    return outcome_.whole_space ? std::min(listed, outcome_.bound_left_out.value_or(listed))
+                                : Seconds();
+  }
+
   ProgressReport found_so_far() const {
     ProgressReport report;
     report.simulated = outcome_.simulated;
-    report.bound = heap_.empty() || !outcome_.whole_space ? Seconds() : heap_.top().bound;
+    report.bound = open_bound(heap_.empty() ? Seconds() : heap_.top().bound);
     if (!ranked_.empty()) {
       report.best = best_time();
       report.gap_fraction = std::max(0.0, 1.0 - report.bound / report.best);
@@ -355,11 +339,10 @@ class Search {
     return report;
   }
 
-  Clock::time_point start_ = Clock::now();
   const plan::MixedPlan& base_;
   const Options& options_;
   std::size_t keep_;
-  std::uint64_t used_ = 0;  // work of all kinds; the first worker begins it
+  MixedLimits limits_;  // the first worker begins it
   WorkerCrew<MixedWorker> workers_;
   MixedState state_;
   MixedCheckpoint checkpoint_;
@@ -382,19 +365,6 @@ MixedOutcome search_mixed(const plan::MixedPlan& base, const Options& options,
               "leave out \"cascade\", or take nodes of one kind");
   }
   return Search(base, options).run(progress);
-}
-
-std::string verify(const MixedFound& found) {
-  const plan::MixedPlan again = plan::read_mixed_plan(plan::to_json(found.plan), "plan");
-  const plan::MixedSimulation simulation = plan::MixedSimulator(again).run(again);
-  if (simulation.does_not_fit) {
-    return *simulation.does_not_fit;
-  }
-  if (simulation.iteration_time != found.simulation.iteration_time) {
-    return fmt::format("simulating the plan gives {} s, the search said {} s",
-                       simulation.iteration_time.value(), found.simulation.iteration_time.value());
-  }
-  return "";
 }
 
 }  // namespace orrery::search

@@ -35,6 +35,9 @@ struct MixedOutcome {
   std::int64_t unexplored = 0;
   // Whether all plans of the space are counted: an early end may come while they are listed.
   bool whole_space = true;
+  // No plan with divided replicas beside whole ones is faster, where these are too many to be
+  // listed: they are not among `plans`, but the lower bound holds for them.
+  std::optional<Seconds> bound_left_out;
   Seconds lower_bound;
   double gap_fraction = 0;
   bool interrupted = false;

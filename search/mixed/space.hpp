@@ -20,8 +20,10 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "plan/mixed/simulate.hpp"
@@ -34,7 +36,7 @@ struct Arrangement {
   int tp = 1;
   int cp = 1;
   int ep = 1;
-  int expert_tp = 0;  // 1: whole experts on the tensor-parallel ranks, 0: these cut each
+  int expert_tp = 0;  // tensor-parallel ranks that cut each expert; 0: all
   int pp = 1;
   int dp = 1;
   std::int64_t micro_batch = 1;
@@ -86,6 +88,8 @@ struct ChainTimes {
   SimTime least(std::size_t begin, std::size_t end, bool joined) const {
     return of(begin, end) - (joined ? hidden[end] - hidden[begin] : SimTime{});
   }
+  // Micro-batches a second through all positions.
+  double speed() const { return 1.0 / to_seconds(of(0, forward.size() - 1)).value(); }
 };
 
 // Whether the replicas of mixed clusters run it: one chain of stages without slices, on devices
@@ -95,15 +99,22 @@ bool runs_on_mixed(const sim::Schedule& schedule);
 // Used from one thread, with costs of its own.
 class MixedSpace {
  public:
+  static constexpr std::size_t kMost = 4'000'000;  // arrangements that are listed: about 3 GB
+
   // Refers to the first three. `stop` is asked now and then; true ends the listing.
   MixedSpace(const plan::MixedPlan& base, const Constraints& constraints,
-             plan::MixedSimulator& simulator, const std::function<bool()>& stop = {});
+             plan::MixedSimulator& simulator, const std::function<bool()>& stop = {},
+             std::size_t most = kMost);
   // The same space for another thread.
   MixedSpace(const MixedSpace& other, plan::MixedSimulator& simulator);
 
   const std::vector<Arrangement>& arrangements() const { return *arrangements_; }
   // Whether none was left out by `stop`.
   bool is_whole() const { return is_whole_; }
+  // Whether divided replicas beside whole ones are left out, because with them there are too many
+  // arrangements to list; no plan that is left out is faster than the bound.
+  bool leaves_out() const { return !lists_beside_; }
+  Seconds bound_left_out();
   MixedChoices choices(const Arrangement& arrangement);
   std::int64_t num_members(const Arrangement& arrangement);
 
@@ -128,7 +139,10 @@ class MixedSpace {
                                           const Arrangement& arrangement,
                                           const MixedLayout& layout);
   plan::BlockPlan block_of(const Arrangement& arrangement, const MixedLayout& layout) const;
+  double weighted_least(const std::vector<const ChainTimes*>& kinds, double speeds);
   struct Stopped;
+  struct TooMany;
+  bool can_list(std::size_t most);
   void look();
   void add(const Arrangement& one);
   void add_all();
@@ -171,6 +185,10 @@ class MixedSpace {
   const std::function<bool()>* stop_ = nullptr;  // while arrangements are added
   std::uint64_t looks_ = 0;
   bool is_whole_ = true;
+  bool lists_beside_ = true;
+  // Pools and the ranks of a stage, of what is left out.
+  std::vector<std::pair<std::vector<int>, Arrangement>> left_out_;
+  std::optional<std::size_t> left_;  // where arrangements are counted: how many more may be listed
   std::vector<std::string> schedules_;
   std::map<std::tuple<int, int, std::int64_t>, std::vector<char>> takes_;  // by schedule
   std::map<std::tuple<std::string, int, int>, std::vector<std::uint16_t>> devices_;

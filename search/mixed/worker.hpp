@@ -48,6 +48,7 @@ class MixedWorker {
   explicit MixedWorker(const MixedWorker& other);
 
   const MixedSpace& space() const { return space_; }
+  Seconds bound_left_out() { return space_.bound_left_out(); }
   // Arrangements alone: how many plans, and their bound, or 0 for one.
   MixedNode root(int arrangement, bool bounded);
   // Whether the space has such a node: what is chosen is there to choose, from the top on.

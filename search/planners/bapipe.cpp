@@ -163,6 +163,7 @@ Problem read(ObjectReader& reader) {
 
 Json plan(ObjectReader& reader) {
   const Problem problem = read(reader);
+  reader.finish();
   double best_time = kNever;
   Cut best;
   std::string_view executor_name;

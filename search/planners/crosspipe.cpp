@@ -345,6 +345,7 @@ Json plan(ObjectReader& reader) {
       problem.latency[i] = static_cast<int>(entries[i].integer(0, 10'000));
     }
   }
+  reader.finish();
   Search search(problem, greedy_orders(problem));
   const Orders& best = search.run();
   Json answer = Json::object();

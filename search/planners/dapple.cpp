@@ -246,6 +246,7 @@ Json plan(ObjectReader& problem) {
   if (machines.count * machines.gpus > 32) {
     count.fail("expected at most 32 GPUs in all");
   }
+  problem.finish();
   std::vector<Placed> placed;
   const double time = Search(chain, machines, micro_batches).run(placed);
   std::vector<ChainStage> stages;

@@ -178,6 +178,7 @@ Json plan(ObjectReader& reader) {
   if (problem.devices > problem.chain.size()) {
     devices.fail("expected at most one device a layer");
   }
+  reader.finish();
   Cutter cutter(problem);
   const ChainHalf all{0, problem.chain.size(), 0, problem.devices};
   const double time = cutter.solve(all).cost;

@@ -220,6 +220,7 @@ Json plan(ObjectReader& reader) {
   const Problem problem = read(reader);
   // The number of stages where the problem gives it (0: whichever is best).
   const auto wanted = static_cast<int>(reader.integer_or("stages", 0, 1, problem.backbone.devices));
+  reader.finish();
   BackboneCut best;
   for (int stages = 1; stages <= std::min(problem.backbone.devices, problem.backbone.layers.size());
        ++stages) {

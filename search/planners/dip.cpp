@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -121,7 +122,12 @@ Json variants_json(const std::vector<VariantPair>& pairs, double memory) {
 
 constexpr double kMaxSteps = 5e8;  // of all rollouts
 
-Json order_segments(ObjectReader& problem, const JsonReader& list) {
+struct SegmentSearch {
+  SegmentProblem problem;
+  int rollouts = 0;
+};
+
+SegmentSearch read_segments(ObjectReader& problem, const JsonReader& list) {
   SegmentProblem segments;
   segments.ranks = static_cast<int>(problem.required("ranks").integer(1, 1024));
   segments.cap = static_cast<int>(problem.integer_or("cap", 0, 1, 1 << 20));
@@ -152,7 +158,11 @@ Json order_segments(ObjectReader& problem, const JsonReader& list) {
       kMaxSteps) {
     list.fail("the search is too large", "use fewer \"rollouts\" or micro-batches");
   }
-  const SegmentOrder found = search_segment_order(segments, rollouts);
+  return {std::move(segments), rollouts};
+}
+
+Json order_segments(const SegmentSearch& search) {
+  const SegmentOrder found = search_segment_order(search.problem, search.rollouts);
   if (std::isinf(found.makespan)) {
     return infeasible("the cap stops the segments: more forwards must be held");
   }
@@ -180,6 +190,22 @@ void add_part(Json& answer, std::string_view key, Json part) {
 
 Json plan(ObjectReader& problem) {
   const std::vector<Module> modules = read_modules(problem);
+  std::optional<SegmentSearch> search;
+  if (const auto list = problem.optional("segments")) {
+    search = read_segments(problem, *list);
+  }
+  const auto list_of_pairs = problem.optional("pairs");
+  const auto memory = problem.optional("memory");
+  if (list_of_pairs.has_value() != memory.has_value()) {
+    problem.value().fail("\"pairs\" and \"memory\" belong together");
+  }
+  std::vector<VariantPair> pairs;
+  double room = 0;
+  if (memory) {
+    pairs = read_pairs(*list_of_pairs);
+    room = memory->bytes().value();
+  }
+  problem.finish();
   const auto lightest =
       std::min_element(modules.begin(), modules.end(),
                        [](const Module& a, const Module& b) { return a.latency < b.latency; });
@@ -201,15 +227,11 @@ Json plan(ObjectReader& problem) {
   }
   Json answer = Json::object();
   answer.set("modules", std::move(list));
-  if (const auto segments = problem.optional("segments")) {
-    add_part(answer, "segments", order_segments(problem, *segments));
+  if (search) {
+    add_part(answer, "segments", order_segments(*search));
   }
-  const auto pairs = problem.optional("pairs");
-  const auto memory = problem.optional("memory");
-  if (pairs && memory) {
-    add_part(answer, "memory", variants_json(read_pairs(*pairs), memory->bytes().value()));
-  } else if (pairs || memory) {
-    problem.value().fail("\"pairs\" and \"memory\" belong together");
+  if (memory) {
+    add_part(answer, "memory", variants_json(pairs, room));
   }
   return answer;
 }

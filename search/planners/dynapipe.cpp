@@ -137,6 +137,7 @@ Json plan(ObjectReader& problem) {
   }
   const auto gap = problem.optional("gap");
   const auto instructions = problem.optional("instructions");
+  problem.finish();
   // 1F1B holds a micro-batch for every stage; else one may take all of the memory.
   const MicroBatches found =
       make_micro_batches(samples, models, pipelines, {model.memory / model.stages, model.memory},

@@ -5,6 +5,8 @@
 // and are divided evenly over the copies, whose gradients are added up over all nodes; moves take a
 // step to arrive, in the background.
 #include <algorithm>
+#include <functional>
+#include <limits>
 
 #include "search/planner.hpp"
 #include "search/problems/expert_placement.hpp"
@@ -57,14 +59,8 @@ class FlexMoe : public PlacementPolicy {
 
   // Tries each rank's copy of the coldest expert for the hottest one; keeps the best that helps.
   bool expand(const models::RoutedTokens& tokens, ExpertPlacement& placement, Seconds& best) {
-    const auto experts = static_cast<std::size_t>(problem_.routing.experts);
-    std::vector<double> load(experts);
-    std::vector<double> copies(experts);
-    for (const auto& row : tokens) {
-      for (std::size_t expert = 0; expert < experts; ++expert) {
-        load[expert] += static_cast<double>(row[expert]);
-      }
-    }
+    const std::vector<double> load = load_of_experts(tokens);
+    std::vector<double> copies(load.size());
     for (const std::vector<int>& slots : placement) {
       for (const int expert : slots) {
         copies[static_cast<std::size_t>(expert)] += 1;
@@ -150,6 +146,118 @@ class FlexMoe : public PlacementPolicy {
   int rounds_;
 };
 
+// The re-implementation of the LAER-MoE artifact (galvatron/core/runtime/moe/prefetch/solver.py),
+// whose measurements are known: one more copy of the expert that is hottest over all nodes, in each
+// of them, on a rank that has one already; what it takes the place of goes where a copy of the
+// coldest was. Two copies on a rank draw two shares, so that this balances less. Rounds go on while
+// the fullest rank, or its ratio to the emptiest, falls.
+class Doubling : public PlacementPolicy {
+ public:
+  Doubling(const ExpertProblem& problem, int rounds) : problem_(problem), rounds_(rounds) {}
+
+  ExpertPlacement next(const models::RoutedTokens& tokens, ExpertPlacement current) override {
+    const std::vector<double> load = load_of_experts(tokens);
+    std::vector<double> received = received_by(tokens, current);
+    for (int round = 0; round < rounds_; ++round) {
+      ExpertPlacement doubled = double_hottest(load, received, current);
+      std::vector<double> then = received_by(tokens, doubled);
+      if (fullest(then) >= fullest(received) && spread(then) >= spread(received)) {
+        break;
+      }
+      current = std::move(doubled);
+      received = std::move(then);
+    }
+    return current;
+  }
+
+ private:
+  static double fullest(const std::vector<double>& received) {
+    return *std::max_element(received.begin(), received.end());
+  }
+  // Fullest over emptiest rank.
+  static double spread(const std::vector<double>& received) {
+    const double least = *std::min_element(received.begin(), received.end());
+    return least > 0 ? fullest(received) / least : std::numeric_limits<double>::infinity();
+  }
+  std::vector<double> received_by(const models::RoutedTokens& tokens,
+                                  const ExpertPlacement& placement) const {
+    return place_tokens(problem_, tokens, placement, {problem_.ranks_per_node, false}).received;
+  }
+
+  // Hottest by load a copy, then the coldest that can spare a copy in every node; the same expert
+  // where none can.
+  std::pair<int, int> hottest_and_coldest(const std::vector<double>& load,
+                                          const ExpertPlacement& placement) {
+    std::vector<double> copies(load.size());
+    for (const std::vector<int>& slots : placement) {
+      for (const int expert : slots) {
+        copies[static_cast<std::size_t>(expert)] += 1;
+      }
+    }
+    per_copy_.resize(load.size());
+    std::transform(load.begin(), load.end(), copies.begin(), per_copy_.begin(), std::divides<>());
+    const auto hottest = std::max_element(per_copy_.begin(), per_copy_.end());
+    const int hot = static_cast<int>(hottest - per_copy_.begin());
+    const int nodes = problem_.routing.ranks / problem_.ranks_per_node;
+    int cold = hot;
+    for (std::size_t expert = 0; expert < load.size(); ++expert) {
+      const bool colder = per_copy_[expert] < per_copy_[static_cast<std::size_t>(cold)];
+      cold = copies[expert] > nodes && colder ? static_cast<int>(expert) : cold;
+    }
+    return {hot, cold};
+  }
+
+  ExpertPlacement double_hottest(const std::vector<double>& load,
+                                 const std::vector<double>& received, ExpertPlacement placement) {
+    const auto [hot, cold] = hottest_and_coldest(load, placement);
+    for (int first = 0; hot != cold && first < problem_.routing.ranks;
+         first += problem_.ranks_per_node) {
+      double_in_node(first, hot, cold, received, placement);
+    }
+    return placement;
+  }
+
+  void double_in_node(int first, int hot, int cold, const std::vector<double>& received,
+                      ExpertPlacement& placement) const {
+    int* spared = nullptr;  // a copy of the coldest, on the emptiest rank that has one
+    std::vector<int>* holder = nullptr;
+    double least = std::numeric_limits<double>::infinity();
+    for (int rank = first; rank < first + problem_.ranks_per_node; ++rank) {
+      const auto at = static_cast<std::size_t>(rank);
+      std::vector<int>& slots = placement[at];
+      const auto found = std::find(slots.begin(), slots.end(), cold);
+      if (found != slots.end() && received[at] < least) {
+        least = received[at];
+        spared = &*found;
+      }
+      const auto held = std::count(slots.begin(), slots.end(), hot);
+      const bool room = held > 0 && held < static_cast<std::ptrdiff_t>(slots.size());
+      holder = holder == nullptr && room ? &slots : holder;
+    }
+    if (spared == nullptr) {
+      return;
+    }
+    const bool own =
+        holder != nullptr && spared >= holder->data() && spared < holder->data() + holder->size();
+    if (holder != nullptr && !own) {
+      int* hottest_other = nullptr;
+      for (int& slot : *holder) {
+        const bool hotter =
+            hottest_other == nullptr || per_copy_[static_cast<std::size_t>(slot)] >
+                                            per_copy_[static_cast<std::size_t>(*hottest_other)];
+        hottest_other = slot != hot && hotter ? &slot : hottest_other;
+      }
+      std::swap(*hottest_other, *spared);
+      spared = hottest_other;
+    }
+    *spared = hot;
+  }
+
+  const ExpertProblem& problem_;
+  int rounds_;
+  std::vector<double> per_copy_;
+};
+
 Json plan(ObjectReader& problem) {
   ExpertProblem read = read_expert_problem(problem);
   if (const auto gradient = problem.optional("gradient_bytes")) {
@@ -160,8 +268,15 @@ Json plan(ObjectReader& problem) {
   if (read.ranks_per_node % read.expert_parallel != 0) {
     problem.value().fail("expert_parallel must divide ranks_per_node: copies stay in a node");
   }
+  const TokenReach node{read.ranks_per_node, false};
+  const bool doubling = problem.boolean_or("doubling", false);
+  problem.finish();
+  if (doubling) {
+    Doubling policy(read, rounds);
+    return compare_with_static(read, node, policy);
+  }
   FlexMoe policy(read, threshold, rounds);
-  return compare_with_static(read, {read.ranks_per_node, false}, policy);
+  return compare_with_static(read, node, policy);
 }
 
 }  // namespace

@@ -121,13 +121,14 @@ Json plan(ObjectReader& problem) {
   }
   const int most =
       static_cast<int>(problem.integer_or("max_micro_batches", 8, 1, kMostMicroBatches));
-  if (batch.lengths.empty()) {
-    return infeasible("no sequences");
-  }
   const JsonReader one = problem.has("degree") ? problem.required("degree") : problem.value();
   const int degree = static_cast<int>(problem.integer_or("degree", 0, 1, gpus));
   const bool homogeneous = problem.boolean_or("homogeneous", false);
   batch.effort = problem.boolean_or("greedy", false) ? GroupEffort::Greedy : GroupEffort::Best;
+  problem.finish();
+  if (batch.lengths.empty()) {
+    return infeasible("no sequences");
+  }
   // Groups of one degree: that given, or in each micro-batch its own.
   if (degree > 0 || homogeneous) {
     std::erase_if(batch.sets, [degree](const std::vector<int>& set) {

@@ -267,6 +267,7 @@ Json stage_json(const std::vector<Strategy>& stage, std::int64_t memory_mib) {
 
 Json plan(ObjectReader& object) {
   const Problem problem = read_problem(object);
+  object.finish();
   std::optional<Found> best;
   double rate = 0;
   // As the artifact: larger batches are not tried after one that nothing fits.

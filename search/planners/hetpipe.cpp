@@ -233,6 +233,7 @@ Json plan(ObjectReader& reader) {
     const std::string one = asked->one_of(policies);
     std::erase_if(policies, [&one](std::string_view policy) { return policy != one; });
   }
+  reader.finish();
   Json rates = Json::object();
   for (const std::string_view policy : policies) {
     std::vector<Worker> workers;

@@ -347,6 +347,7 @@ Json plan(ObjectReader& object) {
     rule->one_of(kRules);
     published = rule->string() == kRules[1];
   }
+  object.finish();
   HetuSearch search(problem, published);
   const Decision& best = search.run();
   if (best.counts.empty()) {

@@ -261,6 +261,7 @@ Json group_json(const SequenceProblem& problem, int first, int last) {
 
 Json plan(ObjectReader& reader) {
   const SequenceProblem problem = read(reader);
+  reader.finish();
   const Grouping grouping(problem);
   if (grouping.time() == kNever) {
     return infeasible("the chunks in flight do not fit even with full recomputation");

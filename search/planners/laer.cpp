@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <numeric>
 #include <queue>
+#include <set>
 
 #include "search/planner.hpp"
 #include "search/problems/expert_placement.hpp"
@@ -21,7 +22,7 @@ class Laer : public PlacementPolicy {
       : problem_(problem), tries_(tries), random_(mix64(problem.seed)) {}
 
   ExpertPlacement next(const models::RoutedTokens& tokens, ExpertPlacement current) override {
-    const std::vector<double> load = loads(tokens);
+    const std::vector<double> load = load_of_experts(tokens);
     Seconds best = cost(tokens, current);
     for (int attempt = 0; attempt < tries_; ++attempt) {
       ExpertPlacement placement = place(load, attempt == 0 ? 0.0 : 0.1);
@@ -39,30 +40,26 @@ class Laer : public PlacementPolicy {
     return place_tokens(problem_, tokens, placement, {problem_.routing.ranks, true}).time;
   }
 
-  std::vector<double> loads(const models::RoutedTokens& tokens) const {
-    std::vector<double> load(static_cast<std::size_t>(problem_.routing.experts));
-    for (const auto& row : tokens) {
-      for (std::size_t expert = 0; expert < load.size(); ++expert) {
-        load[expert] += static_cast<double>(row[expert]);
-      }
-    }
-    return load;
-  }
-
-  // One copy for each expert, then one at a time for the largest load per copy; at most one a rank.
+  // Copies come one to every node, so that no token leaves its node, or one by one where there are
+  // too few slots; each to the largest load per copy (csrc/greedy_balancer.cpp of the artifact), at
+  // most one a rank.
   std::vector<int> copies(const std::vector<double>& load) const {
-    std::vector<int> copies(load.size(), 1);
+    const int slots = problem_.routing.ranks * problem_.slots;
+    const int nodes = problem_.routing.ranks / problem_.ranks_per_node;
+    const int each = nodes * problem_.routing.experts <= slots ? nodes : 1;
+    std::vector<int> copies(load.size(), each);
     std::priority_queue<std::pair<double, std::size_t>> queue;
     for (std::size_t expert = 0; expert < load.size(); ++expert) {
-      queue.emplace(load[expert], expert);
+      queue.emplace(load[expert] / each, expert);
     }
-    int left = problem_.routing.ranks * problem_.slots - problem_.routing.experts;
+    int left = slots - each * problem_.routing.experts;
     while (left > 0 && !queue.empty()) {
       const std::size_t expert = queue.top().second;
       queue.pop();
-      if (copies[expert] < problem_.routing.ranks) {
-        ++copies[expert];
-        --left;
+      const int more = copies[expert] < nodes ? 1 : nodes;
+      if (more <= left && copies[expert] + more <= problem_.routing.ranks) {
+        copies[expert] += more;
+        left -= more;
         queue.emplace(load[expert] / copies[expert], expert);
       }
     }
@@ -82,32 +79,35 @@ class Laer : public PlacementPolicy {
     const int ranks = problem_.routing.ranks;
     const int node = problem_.ranks_per_node;
     ExpertPlacement placement(static_cast<std::size_t>(ranks));
-    std::vector<double> held(static_cast<std::size_t>(ranks));
-    std::vector<std::vector<int>> in_node(static_cast<std::size_t>(ranks / node),
-                                          std::vector<int>(load.size()));
+    // By expert: copies in each node, and whether a rank has one.
+    std::vector<std::vector<int>> in_node(load.size(),
+                                          std::vector<int>(static_cast<std::size_t>(ranks / node)));
+    std::vector<std::vector<char>> has(load.size(),
+                                       std::vector<char>(static_cast<std::size_t>(ranks)));
+    std::set<std::pair<double, int>> open;  // ranks with free slots, by load
+    for (int rank = 0; rank < ranks; ++rank) {
+      open.emplace(0.0, rank);
+    }
     for (const auto& [each, expert] : order) {
       const auto column = static_cast<std::size_t>(expert);
-      int chosen = -1;
-      const auto better = [&](int a, int b) {
-        const auto key = [&](int rank) {
-          const auto slot = static_cast<std::size_t>(rank);
-          const auto& mine = placement[slot];
-          const bool twice = std::find(mine.begin(), mine.end(), expert) != mine.end();
-          return std::tuple(twice, in_node[static_cast<std::size_t>(rank / node)][column],
-                            held[slot]);
-        };
-        return key(a) < key(b);
+      const auto key = [&](int rank) {
+        return std::pair<int, int>(has[column][static_cast<std::size_t>(rank)],
+                                   in_node[column][static_cast<std::size_t>(rank / node)]);
       };
-      for (int rank = 0; rank < ranks; ++rank) {
-        const bool room =
-            static_cast<int>(placement[static_cast<std::size_t>(rank)].size()) < problem_.slots;
-        if (room && (chosen < 0 || better(rank, chosen))) {
-          chosen = rank;
-        }
+      const std::pair<int, int> least(0, *std::ranges::min_element(in_node[column]));
+      auto chosen = open.begin();
+      for (auto at = open.begin(); at != open.end() && key(chosen->second) > least; ++at) {
+        chosen = key(at->second) < key(chosen->second) ? at : chosen;
       }
-      placement[static_cast<std::size_t>(chosen)].push_back(expert);
-      held[static_cast<std::size_t>(chosen)] += load[column] / count[column];
-      ++in_node[static_cast<std::size_t>(chosen / node)][column];
+      const auto [held, rank] = *chosen;
+      open.erase(chosen);
+      const auto slot = static_cast<std::size_t>(rank);
+      placement[slot].push_back(expert);
+      has[column][slot] = 1;
+      ++in_node[column][static_cast<std::size_t>(rank / node)];
+      if (static_cast<int>(placement[slot].size()) < problem_.slots) {
+        open.emplace(held + load[column] / count[column], rank);
+      }
     }
     return placement;
   }
@@ -120,6 +120,7 @@ class Laer : public PlacementPolicy {
 Json plan(ObjectReader& problem) {
   const ExpertProblem read = read_expert_problem(problem);
   const int tries = static_cast<int>(problem.integer_or("tries", 8, 1, 1000));
+  problem.finish();
   Laer policy(read, tries);
   return compare_with_static(read, {read.routing.ranks, true}, policy);
 }

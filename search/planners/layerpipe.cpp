@@ -48,6 +48,7 @@ Json plan(ObjectReader& problem) {
   const Chain chain = read_chain(problem, 256);
   const int processors = static_cast<int>(problem.required("processors").integer(1, 256));
   const double split = problem.number_or("weight_grad_share", 0.5, 0, 1);
+  problem.finish();
   std::vector<double> arcs;
   std::vector<double> layers;
   for (int i = 0; i < chain.size(); ++i) {

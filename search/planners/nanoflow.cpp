@@ -108,6 +108,7 @@ Json plan(ObjectReader& reader) {
   const std::int64_t gpus = reader.integer_or("gpus", 1, 1, 1 << 20);
   const double loss = reader.number_or("nano_batch_loss", 0, 0, 0.99);
   const std::vector<std::int64_t> splits = read_splits(reader, problem.tokens);
+  reader.finish();
 
   sim::SharedWork work{};
   for (const NanoProblem::Operation& operation : problem.operations) {

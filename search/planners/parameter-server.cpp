@@ -91,6 +91,7 @@ Json plan(ObjectReader& problem) {
   setup.compute = problem.required("compute").duration(false);
   const double overhead = problem.number_or("overhead_share", 0, 0, 1e3);
   const int most = static_cast<int>(problem.integer_or("max_servers", 16, 1, 64));
+  problem.finish();
   const double traffic = 2 * setup.parameters * setup.workers / setup.server_rate;
   Json rounds = Json::array();
   int masking = 0;

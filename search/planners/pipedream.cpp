@@ -180,6 +180,7 @@ Json plan(ObjectReader& problem) {
   if (levels.empty()) {
     list.fail("expected at least one level, the innermost first");
   }
+  problem.finish();
   std::vector<Partition> tables;
   tables.reserve(levels.size());
   const double n = chain.size();

@@ -99,6 +99,7 @@ Json plan(ObjectReader& problem) {
   const std::int64_t stated = tokens ? tokens->integer(1, limits::kMaxBatch) : 0;
   const auto ffn = problem.optional("ffn_hidden");
   const std::int64_t ffn_hidden = ffn ? ffn->integer(1, limits::kMaxFfn) : 0;
+  problem.finish();
   const double cache = 2 * model.layers * model.kv_width * system.element;
   const double free = system.gpus * system.memory - model.parameters * system.element;
   if (free <= 0) {

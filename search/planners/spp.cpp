@@ -265,6 +265,7 @@ Json plan(ObjectReader& problem) {
   }
   const int micro_batches =
       static_cast<int>(problem.required("micro_batches").integer(1, 1'000'000));
+  problem.finish();
   std::vector<int> members(bandwidth.size());
   for (std::size_t i = 0; i < members.size(); ++i) {
     members[i] = static_cast<int>(i);

@@ -110,6 +110,7 @@ Json plan(ObjectReader& problem) {
   const ByteCount room = memory ? memory->byte_count() : layers.resident() * layers.count;
   const auto other = problem.optional("other_memory");
   const ByteCount beside = other ? other->byte_count() : ByteCount();
+  problem.finish();
   if (layers.resident() + beside > room) {
     return infeasible("one partition and what is beside it do not fit the memory");
   }

@@ -280,6 +280,7 @@ Json plan(ObjectReader& problem) {
                        .send_per_token = seconds_or(problem, "send_per_token", 0)};
   const double update = time.layers * seconds_or(problem, "update", 0);
   const double gap = seconds_or(problem, "gap", 1e-5);
+  problem.finish();
   const int tokens = shape.quanta * shape.quantum;
   const double whole = time.of_layers(1, time.of_sequence(tokens, 0)) + time.transfers(tokens, 1);
   const Best best = best_slices(time, shape, gap, whole);

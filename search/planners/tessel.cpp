@@ -59,6 +59,7 @@ Json plan(ObjectReader& problem) {
   const std::vector<sim::BodyBlock> blocks = read_blocks(problem, devices);
   const int in_flight = static_cast<int>(problem.integer_or("in_flight", devices, 1, 64));
   const std::int64_t cap = problem.integer_or("memory", 1'000'000, 1, 1'000'000);
+  problem.finish();
   const auto body = sim::shortest_body(blocks, devices, {.in_flight = in_flight, .cap = cap});
   if (!body) {
     return infeasible("not even one micro-batch after the other fits the memory");

@@ -254,6 +254,7 @@ Json plan(ObjectReader& problem) {
   for (const JsonReader& factor : problem.required("factors").array(16)) {
     factors.push_back(static_cast<double>(factor.integer(2, limits::kMaxDevices)));
   }
+  problem.finish();
   double groups = 1;
   double total = 0;
   Json steps = Json::array();

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
 
 #include "search/planner.hpp"
 #include "search/problems/edge_cluster.hpp"
@@ -212,15 +213,18 @@ double peak_elements(const Shape& shape, double p, bool master, const Window& wi
   return std::min(of(0), of(window.blocks) + kept * shape.feed_forward(p));
 }
 
-void add_network(ObjectReader& problem, const Shape& shape, const std::vector<double>& shares,
-                 const Window& window, Json& answer) {
+double read_memory_factor(ObjectReader& problem) {
+  return problem.number_or("memory_factor", 1, 0.1, 10);
+}
+
+void add_network(const ObjectReader& problem, double gamma, const Shape& shape,
+                 const std::vector<double>& shares, const Window& window, Json& answer) {
   if (static_cast<double>(shares.size()) > shape.heads) {
     problem.value().fail(
         fmt::format("dimension heads = {} is sharded by {} devices, more than "
                     "its size",
                     shape.heads, shares.size()));
   }
-  const double gamma = problem.number_or("memory_factor", 1, 0.1, 10);
   Json memory = Json::array();
   double peak = 0;
   for (std::size_t device = 0; device < shares.size(); ++device) {
@@ -283,6 +287,8 @@ Json plan_unlike(ObjectReader& problem, const JsonReader& list, const Window& wi
   const EdgeCluster cluster =
       read_edge_cluster(topology ? topology->one_of(kTopologies) : "star", list);
   const Shape shape = read_shape(problem.required("network"));
+  const double gamma = read_memory_factor(problem);
+  problem.finish();
   const EdgeReduce reduce = edge_reduce(cluster, Bytes(shape.hidden * shape.element));
   const Seconds best = std::min({reduce.star, reduce.tree, reduce.ring});
   Json answer = Json::Object{{"star_s", reduce.star.value()},
@@ -303,7 +309,7 @@ Json plan_unlike(ObjectReader& problem, const JsonReader& list, const Window& wi
     shares.push_back(device.share);
     rates.push_back({device.memory_bandwidth, streams ? device.disk_bandwidth : kNeverLoaded});
   }
-  add_network(problem, shape, shares, window, answer);
+  add_network(problem, gamma, shape, shares, window, answer);
   Json fits = Json::array();
   const Json::Array needed = answer.find("memory_bytes")->as_array();
   for (std::size_t device = 0; device < needed.size(); ++device) {
@@ -315,22 +321,37 @@ Json plan_unlike(ObjectReader& problem, const JsonReader& list, const Window& wi
   return answer;
 }
 
+// Where the problem states no disk and no memory, tokens have no time.
+std::optional<Rates> read_rates(ObjectReader& problem, const Window& window) {
+  const auto disk = problem.optional("disk_bandwidth");
+  if (!disk && (window.blocks > 0 || !problem.optional("memory_bandwidth"))) {
+    return std::nullopt;
+  }
+  return Rates{problem.required("memory_bandwidth").bandwidth(),
+               disk ? disk->bandwidth() : kNeverLoaded};
+}
+
 Json plan(ObjectReader& problem) {
-  Json answer = Json::object();
   const Window window = read_window(problem);
   if (const auto devices = problem.optional("devices"); devices && devices->json().is_array()) {
     return plan_unlike(problem, *devices, window);
   }
-  if (const auto blocks = problem.optional("blocks")) {
-    add_measured(*blocks, window, answer);
-  }
+  const auto blocks = problem.optional("blocks");
   const std::vector<double> shares = read_shares(problem);
   const int devices = static_cast<int>(shares.size());
   const auto network = problem.optional("network");
   const Shape shape = network ? read_shape(*network) : Shape{};
+  const auto path = problem.optional("link");
+  const double gamma = network ? read_memory_factor(problem) : 1;
+  const std::optional<Rates> rates = network ? read_rates(problem, window) : std::nullopt;
+  problem.finish();
+  Json answer = Json::object();
+  if (blocks) {
+    add_measured(*blocks, window, answer);
+  }
   Seconds reduce;
-  if (const auto value = problem.optional("link")) {
-    const Link link = read_link(*value);
+  if (path) {
+    const Link link = read_link(*path);
     const double bytes = shape.hidden * shape.element;
     const Seconds star = reduce_time(link, "star-all-reduce", devices, bytes);
     answer.set("star_s", star.value());
@@ -339,14 +360,11 @@ Json plan(ObjectReader& problem) {
     reduce = star;
   }
   if (network) {
-    add_network(problem, shape, shares, window, answer);
-    const auto disk = problem.optional("disk_bandwidth");
-    if (disk || (window.blocks == 0 && problem.optional("memory_bandwidth"))) {
-      const Rates rates{problem.required("memory_bandwidth").bandwidth(),
-                        disk ? disk->bandwidth() : kNeverLoaded};
-      answer.set("token_s", token_time(shape, shares, std::vector<Rates>(shares.size(), rates),
-                                       reduce, window));
-    }
+    add_network(problem, gamma, shape, shares, window, answer);
+  }
+  if (rates) {
+    answer.set("token_s", token_time(shape, shares, std::vector<Rates>(shares.size(), *rates),
+                                     reduce, window));
   }
   return answer;
 }

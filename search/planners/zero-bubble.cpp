@@ -128,6 +128,7 @@ Json plan(ObjectReader& problem) {
     kept->fail("expected at most \"activation\"");
   }
   const auto memory = static_cast<double>(problem.required("memory").byte_count().value());
+  problem.finish();
   // Activations are those of a virtual stage; the cap counts micro-batches on a device.
   params.cap = memory / static_cast<double>(params.activation * params.chunks);
   const sim::Schedule& schedule = sim::find_schedule(params.chunks == 1 ? "zb-2p" : "zb-v", "");

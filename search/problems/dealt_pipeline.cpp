@@ -79,6 +79,12 @@ class DealtProgram {
     }
   }
 
+  // That a device waits for before an update, since its list goes on behind it.
+  SimTime reduction(const sim::Pass& pass) const {
+    const bool waits = pass.kind == sim::PassKind::Optimizer;
+    return waits ? to_sim_time(Seconds(delays_.reduce[own(pass.virtual_stage)])) : SimTime{};
+  }
+
   void add_passes() {
     for (std::uint32_t device = 0; device < order_.passes.size(); ++device) {
       const sim::StreamId stream = program_.add_stream(device, sim::StreamKind::Compute, "compute");
@@ -95,7 +101,7 @@ class DealtProgram {
         nodes_[static_cast<std::size_t>(sim::lane_of(pass.kind))]
               [pass.virtual_stage * units() + pass.micro_batch] =
                   program_.add_work(stream, duration(pass), tag);
-        busy += duration(pass);
+        busy += duration(pass) + reduction(pass);
       }
       busy_.push_back(busy);
     }

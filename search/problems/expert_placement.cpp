@@ -2,6 +2,8 @@
 #include "search/problems/expert_placement.hpp"
 
 #include <algorithm>
+#include <deque>
+#include <functional>
 
 #include "base/error.hpp"
 
@@ -30,6 +32,11 @@ std::vector<std::vector<int>> copies_within(const ExpertPlacement& placement, in
   return copies;
 }
 
+void add_to(std::vector<double>& sums, const std::vector<double>& values) {
+  sums.resize(values.size());
+  std::transform(sums.begin(), sums.end(), values.begin(), sums.begin(), std::plus<>());
+}
+
 struct Means {
   Seconds time;
   std::vector<std::vector<double>> loads;
@@ -43,12 +50,22 @@ struct Means {
 struct Report {
   Seconds time;
   models::BalanceStatistics balance{0, 0, 0};
+  // [step][rank], of all layers: ranks wait for each other layer by layer, but a profile of their
+  // experts has the sum.
+  std::vector<std::vector<double>> of_all_layers;
   void add(const Means& layer, double layers) {
     const models::BalanceStatistics one = models::balance_statistics(layer.loads);
+    of_all_layers.resize(layer.loads.size());
+    for (std::size_t step = 0; step < layer.loads.size(); ++step) {
+      add_to(of_all_layers[step], layer.loads[step]);
+    }
     time += layer.time / static_cast<double>(layer.loads.size()) / layers;
     balance.max_over_mean += one.max_over_mean / layers;
     balance.variation += one.variation / layers;
     balance.autocorrelation += one.autocorrelation / layers;
+  }
+  double expert_time_max_over_mean() const {
+    return models::balance_statistics(of_all_layers).max_over_mean;
   }
 };
 
@@ -66,6 +83,30 @@ int changed_slots(const ExpertPlacement& a, const ExpertPlacement& b) {
   }
   return changed;
 }
+
+// Tokens of the last steps together.
+class History {
+ public:
+  explicit History(int steps) : steps_(static_cast<std::size_t>(steps)) {}
+  models::RoutedTokens with(const models::RoutedTokens& tokens) {
+    last_.push_back(tokens);
+    if (last_.size() > steps_) {
+      last_.pop_front();
+    }
+    models::RoutedTokens sum = last_.front();
+    for (auto step = std::next(last_.begin()); step != last_.end(); ++step) {
+      for (std::size_t rank = 0; rank < sum.size(); ++rank) {
+        std::transform(sum[rank].begin(), sum[rank].end(), (*step)[rank].begin(), sum[rank].begin(),
+                       std::plus<>());
+      }
+    }
+    return sum;
+  }
+
+ private:
+  std::size_t steps_;
+  std::deque<models::RoutedTokens> last_;
+};
 
 // Whether every static group of ranks has a copy of every expert.
 bool groups_are_whole(const ExpertProblem& problem, const ExpertPlacement& placement) {
@@ -170,6 +211,7 @@ ExpertProblem read_expert_problem(ObjectReader& problem) {
   }
   read.slots = routing.experts / read.expert_parallel;
   read.steps = static_cast<int>(problem.integer_or("steps", 50, 1, 10'000));
+  read.history = static_cast<int>(problem.integer_or("history", 1, 1, 1000));
   read.layers = static_cast<int>(problem.integer_or("layers", 1, 1, 1000));
   read.seed = static_cast<std::uint64_t>(problem.integer_or("seed", 1, 0, 1LL << 40));
   read.token_time = problem.required("token_time").duration();
@@ -231,6 +273,15 @@ PlacedStep place_tokens(const ExpertProblem& problem, const models::RoutedTokens
   return step;
 }
 
+std::vector<double> load_of_experts(const models::RoutedTokens& tokens) {
+  std::vector<double> load(tokens.front().size());
+  for (const auto& row : tokens) {
+    std::transform(row.begin(), row.end(), load.begin(), load.begin(),
+                   [](std::int64_t count, double sum) { return sum + static_cast<double>(count); });
+  }
+  return load;
+}
+
 ExpertPlacement static_placement(const ExpertProblem& problem) {
   ExpertPlacement placement;
   for (int rank = 0; rank < problem.routing.ranks; ++rank) {
@@ -253,14 +304,15 @@ Json compare_with_static(const ExpertProblem& problem, const TokenReach& reach,
   for (int layer = 0; layer < problem.layers; ++layer) {
     models::RoutingGenerator generator(problem.routing,
                                        mix64(problem.seed + static_cast<std::uint64_t>(layer)));
-    ExpertPlacement placement = policy.next(generator.next(), fixed);  // a step to learn from
+    History seen(problem.history);
+    ExpertPlacement placement = policy.next(seen.with(generator.next()), fixed);  // to learn from
     Means ours;
     Means theirs;
     for (int step = 0; step < problem.steps; ++step) {
       const models::RoutedTokens tokens = generator.next();
       ours.add(place_tokens(problem, tokens, placement, reach));
       theirs.add(place_tokens(problem, tokens, fixed, {problem.expert_parallel, false}));
-      ExpertPlacement next = policy.next(tokens, placement);
+      ExpertPlacement next = policy.next(seen.with(tokens), placement);
       moves += changed_slots(placement, next) / (layers * problem.steps);
       placement = std::move(next);
     }
@@ -275,6 +327,8 @@ Json compare_with_static(const ExpertProblem& problem, const TokenReach& reach,
                       {"static_max_over_mean", unplanned.balance.max_over_mean},
                       {"static_variation", unplanned.balance.variation},
                       {"static_autocorrelation", unplanned.balance.autocorrelation},
+                      {"expert_time_max_over_mean", planned.expert_time_max_over_mean()},
+                      {"static_expert_time_max_over_mean", unplanned.expert_time_max_over_mean()},
                       {"moves", moves}};
 }
 

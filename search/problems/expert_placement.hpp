@@ -30,7 +30,8 @@ struct ExpertProblem {
   int expert_parallel = 1;  // ranks of a static group
   int slots = 1;            // of a rank
   int steps = 1;
-  int layers = 1;  // drawn with different seeds
+  int history = 1;  // of the last steps, whose tokens a policy sees together
+  int layers = 1;   // drawn with different seeds
   std::uint64_t seed = 1;
   Seconds token_time;         // of one copy's forward
   double compute_passes = 3;  // forward, two for the backward
@@ -62,10 +63,14 @@ std::vector<std::vector<int>> gradient_rings(const ExpertPlacement& placement, i
 // All rings at once: what the busiest link of a rank carries.
 Seconds reduce_gradients(const ExpertProblem& problem, const ExpertPlacement& placement);
 
+// Tokens of all ranks for each expert.
+std::vector<double> load_of_experts(const models::RoutedTokens& tokens);
+
 ExpertPlacement static_placement(const ExpertProblem& problem);
 
 // Draws every layer and step, and asks for the next placement after each step. The policy sees the
-// tokens of a step when it has run; what it returns holds for the next one.
+// tokens of a step when it has run, added to those of the steps before (`history`); what it returns
+// holds for the next one.
 struct PlacementPolicy {
   virtual ~PlacementPolicy() = default;
   virtual ExpertPlacement next(const models::RoutedTokens& tokens, ExpertPlacement current) = 0;

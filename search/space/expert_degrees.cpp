@@ -34,8 +34,11 @@ std::vector<int> expert_tensor_degrees(int tp, const models::NetworkSpec& spec,
   if (fixed ? as_zero || as_tp : as_zero && as_tp) {
     degrees.push_back(0);
   }
-  if (tp > 1 && constraints.admits("expert_tp", 1)) {
-    degrees.push_back(1);
+  const bool some = fixed || constraints.allows_meshes();
+  for (const std::int64_t cut : divisors(tp)) {
+    if (cut < tp && (cut == 1 || some) && constraints.admits("expert_tp", cut)) {
+      degrees.push_back(static_cast<int>(cut));
+    }
   }
   return degrees;
 }

@@ -18,8 +18,9 @@ std::vector<int> expert_degrees(const plan::BlockPlan& layout, std::int64_t repl
                                 const models::NetworkSpec& spec, const Constraints& constraints);
 
 // Ways to lay experts on the tensor-parallel ranks (parallel folding) that are admitted: cut like
-// all other widths (0), or whole (1). A single rank, and a network without experts, has one way,
-// whatever is asked; that experts are cut may be said as 0 or as tp.
+// all other widths (0), whole (1) or, where that is fixed or meshes are allowed, cut by some of the
+// ranks. A single rank, and a network without experts, has one way, whatever is asked; that experts
+// are cut by all may be said as 0 or as tp.
 std::vector<int> expert_tensor_degrees(int tp, const models::NetworkSpec& spec,
                                        const Constraints& constraints);
 

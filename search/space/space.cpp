@@ -34,6 +34,7 @@ Space::Space(const Plan& base, const Constraints& constraints)
              layout_.tensor_parallel != plan::TensorMesh::OneD || layout_.ulysses_degree > 1 ||
              !constraints.admits("ep_inside", "dp") ||
              (constraints.is_fixed("context") && constraints.admits("context", "mix"));
+  checks_layouts_ = unusual_ || constraints.fixed_number("expert_tp").value_or(0) > 1;
 }
 
 const std::vector<Family>& Space::families(const Group& group) const {
@@ -100,7 +101,7 @@ std::vector<Member> Space::members(const Group& group) const {
 
 // One chain of columns is laid out alike whatever the other degrees are.
 Space::LayoutKey Space::key_of(const Group& group) const {
-  if (!unusual_) {
+  if (!checks_layouts_) {
     return {group.tp, group.cp};
   }
   return {group.tp,
@@ -123,7 +124,8 @@ const std::vector<Member>& Space::layouts(const Group& group) const {
 std::vector<Member> Space::generated_layouts(const Group& group) const {
   std::vector<Member> layouts;
   for (const Member& shape : shapes(group)) {
-    if (!unusual_ || known_layouts_.exists(layout_of(group, shape), group.dp, group.micro_batch)) {
+    if (!checks_layouts_ ||
+        known_layouts_.exists(layout_of(group, shape), group.dp, group.micro_batch)) {
       add_recomputations(shape, layouts);
     }
   }

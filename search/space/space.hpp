@@ -28,7 +28,7 @@ struct Group {
   int pp = 1;
   int dp = 1;
   std::int64_t micro_batch = 1;
-  int expert_tp = 0;  // 1: whole experts on the tensor-parallel ranks, 0: these cut each
+  int expert_tp = 0;  // tensor-parallel ranks that cut each expert; 0: all
 };
 
 struct Member {
@@ -108,10 +108,11 @@ class Space {
   const Constraints& constraints_;
   ScheduleSpace schedules_;
   std::int64_t layers_;
-  int shard_degree_;        // fixed ZeRO group size; 0: all data-parallel ranks
-  plan::Offload offload_;   // fixed
-  plan::BlockPlan layout_;  // as fixed
-  bool unusual_ = false;    // meshes or mixes: every layout is checked by itself
+  int shard_degree_;             // fixed ZeRO group size; 0: all data-parallel ranks
+  plan::Offload offload_;        // fixed
+  plan::BlockPlan layout_;       // as fixed
+  bool unusual_ = false;         // meshes or mixes: every layout is checked by itself
+  bool checks_layouts_ = false;  // those, and experts that some of the tensor ranks cut
   mutable std::mutex layouts_mutex_;
   mutable KnownLayouts known_layouts_;
   mutable std::map<LayoutKey, std::vector<Member>> layouts_;

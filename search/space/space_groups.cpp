@@ -11,7 +11,7 @@ namespace orrery::search {
 
 // Columns alone divide heads and widths; of other meshes check_layouts() says what divides.
 bool Space::splits_evenly(int tp, int expert_tp) const {
-  return plan::cuts_evenly(base_.network.spec, tp, expert_tp == 1);
+  return plan::cuts_evenly(base_.network.spec, tp, expert_tp > 0 && expert_tp < tp);
 }
 
 plan::BlockPlan Space::layout_of(const Group& group) const {

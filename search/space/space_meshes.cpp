@@ -90,7 +90,7 @@ std::vector<int> Space::mix_degrees(const Group& group) const {
 
 std::string Space::mesh_problem(const Group& group) const {
   std::string first;
-  if (!unusual_ || families(group).empty()) {
+  if (!checks_layouts_ || families(group).empty()) {
     return first;
   }
   const std::lock_guard<std::mutex> lock(layouts_mutex_);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/error.hpp"
 #include "base/files.hpp"
@@ -85,6 +86,16 @@ std::vector<InputHash> plan_hashes(plan::Plan plan) {
   }
   inputs[5].name = "memory reserve";
   return inputs;
+}
+
+InputHash asked_hash(const Constraints& constraints) {
+  std::vector<std::string> asked;
+  for (const Restriction& one : constraints.restrictions()) {
+    asked.push_back(one.kind + " " + one.text + "\n");
+  }
+  std::sort(asked.begin(), asked.end());
+  return {"space (--fix, --forbid, --allow, --schedule)",
+          hash_of(std::accumulate(asked.begin(), asked.end(), std::string()))};
 }
 
 std::vector<InputHash> input_hashes(const Space& space, const std::vector<Group>& groups,
@@ -176,7 +187,7 @@ Progress read_checkpoint(const std::string& path, const std::vector<InputHash>& 
               "resume with the options that it was written with");
   }
   const std::uint8_t progress = in.u8();
-  if (progress > static_cast<std::uint8_t>(Progress::Mixed)) {
+  if (progress > static_cast<std::uint8_t>(Progress::Packed)) {
     in.fail("holds a state of no known kind");
   }
   bytes = content.substr(content.size() - in.left());

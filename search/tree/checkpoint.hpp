@@ -23,7 +23,9 @@ struct InputHash {
 
 // Of a plan: network, cluster, profile, workload, execution, memory reserve.
 std::vector<InputHash> plan_hashes(plan::Plan plan);
-// These; which space, what of it, gap, number of plans kept.
+// What is fixed, forbidden, allowed and named, in any order.
+InputHash asked_hash(const Constraints& constraints);
+// Those of the plan; which space, what of it, gap, number of plans kept.
 std::vector<InputHash> input_hashes(const Space& space, const std::vector<Group>& groups,
                                     const Options& options);
 
@@ -40,6 +42,8 @@ enum class Progress : std::uint8_t {
   PerBlock,  // search/per_block/state.hpp
   Pareto,    // search/pareto_log.hpp
   Mixed,     // search/mixed/state.hpp
+  Serving,   // search/serving_search.cpp
+  Packed,    // search/packed_tries.hpp
 };
 
 // `bytes` are the state.

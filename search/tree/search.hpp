@@ -15,6 +15,7 @@
 
 #include "plan/simulation/simulate.hpp"
 #include "search/space/constraints.hpp"
+#include "search/tree/state_files.hpp"
 
 namespace orrery::search {
 
@@ -24,7 +25,7 @@ class KeptCosts;     // search/tree/kept_costs.hpp
 
 enum class SpaceKind { Homogeneous, PerBlock };
 
-struct Options {
+struct Options : StateFiles {
   Constraints constraints;
   // Of search_space(); search() is over the homogeneous one, with which one per block begins.
   SpaceKind space = SpaceKind::Homogeneous;
@@ -35,12 +36,9 @@ struct Options {
   // Stop when no plan can be faster by more than this; below 0 all plans are simulated that are
   // slower than the best by less than that.
   double gap_fraction = 0;
-  int top = 5;              // alternatives kept beside the best
-  int spare = 0;            // more plans that a search per block hands over, of those it met
-  bool proves_top = false;  // go on until no other plan is faster than the last alternative
-  std::string checkpoint;   // file that is kept up to date; empty: none
-  Seconds checkpoint_every = Seconds(10);
-  std::string resume;          // checkpoint to go on from; empty: none
+  int top = 5;                 // alternatives kept beside the best
+  int spare = 0;               // more plans that a search per block hands over, of those it met
+  bool proves_top = false;     // go on until no other plan is faster than the last alternative
   std::function<bool()> stop;  // ends the search early; asked by all threads
   // What the replay of memory keeps free; nothing: the reserve of the plan.
   std::optional<ByteCount> replay_reserve = {};

@@ -67,6 +67,31 @@ rejects 2 '--space' $search --resume mixed-state
 rejects 2 '--space' $mixed --resume state
 rejects 2 'several kinds of nodes' $mixed --project-ranks 4
 
+# So do searches of plans that serve requests and of packs of sequences.
+cat >requests.json <<'END'
+{"schema": "orrery-requests", "version": 1, "count": 400, "arrivals": "poisson",
+ "requests_per_second": 4, "seed": 1, "prompt": {"mean": 246, "std": 547, "max": 8192},
+ "output": {"mean": 322, "std": 244, "max": 2048}}
+END
+serving="plan llama2-70b dgx-a100:1 --serve requests.json --precision fp16 --json -q"
+packs="plan llama3-8b hgx-h100:2 --lengths lengths --json -q --schedule"
+for i in $(seq 1 200); do echo $((i * i * 7 % 9973 + 100)); done >lengths
+for search_of in "$serving" "$packs flexsp" "$packs dynapipe"; do
+  expect 0 $search_of
+  without_time stdout >whole-other
+  killed_until_done other-state 0.04 1.3 $search_of
+  without_time stdout >pieces-other
+  same pieces-other whole-other "$search_of after $kills kills"
+  rm -f other-state.tmp*
+  expect 0 $search_of --resume other-state
+  without_time stdout >again-other
+  same again-other whole-other "finished: $search_of"
+  rejects 2 '--top' $search_of --top 9 --resume other-state
+  rejects 2 'one search' $search_of --project-ranks 4
+  rejects 2 '--space' $search --resume other-state
+done
+rejects 2 '--lengths' $serving --resume other-state
+
 # What the search would take on more ranks; the answer is the same.
 expect 0 $search --project-ranks 8
 grep -q '"ranks": 8' stdout || fail 'no projection on 8 ranks'

@@ -58,6 +58,31 @@ expect 0 plan llama3-8b hgx-h100:1 --batch 300000 --fix dp=1,micro_batch=1,pp=8,
   --time-limit 1 -q --json
 grep -q '"iteration_time_interval_s": null' stdout || fail 'an interval in JSON in spite of the limit'
 
+# So do searches of plans that serve requests, whose runs are given up, and of packs of sequences.
+cat >requests.json <<'END'
+{"schema": "orrery-requests", "version": 1, "count": 3000, "arrivals": "poisson",
+ "requests_per_second": 4, "seed": 1, "prompt": {"mean": 246, "std": 547, "max": 8192},
+ "output": {"mean": 322, "std": 244, "max": 2048}}
+END
+for i in $(seq 1 1000); do echo $((i * i * 7 % 9973 + 100)); done >lengths
+for search_of in "llama3-70b hgx-h100:1 --serve requests.json" \
+  "llama3-70b hgx-h100:8 --lengths lengths --schedule flexsp"; do
+  for delay in 2 4 8 16 32; do
+    "$program" plan $search_of --jobs 1 -q -o early.json >stdout 2>stderr &
+    pid=$!
+    sleep $delay
+    start=$SECONDS
+    kill -INT $pid 2>/dev/null || true
+    wait $pid
+    status=$?
+    [ $status -eq 130 ] || [ $status -eq 0 ] || fail "exit $status after an interrupt: $search_of"
+    [ $((SECONDS - start)) -le 20 ] || fail "$((SECONDS - start)) s to end: $search_of"
+    [ ! -s stdout ] || break  # else no plan had been found yet: wait longer
+  done
+  [ $status -eq 0 ] || grep -q 'stopped early' stdout || fail "no word of the interrupt: $search_of"
+  expect 0 simulate early.json
+done
+
 # Headlines end although their planners do not look up.
 "$program" reproduce dapple-over-pipedream flexsp -q >stdout 2>stderr &
 pid=$!

@@ -7,6 +7,7 @@ plan() { expect "$1" plan corpus/tiny-network.json "${@:2}"; }
 
 # A search writes a plan that simulates to the same result, and again.
 plan 0 $mixed --batch 32 --json --fix schedule=1f1b
+grep -q '"left_out_lower_bound_s": null' stdout || fail 'plans left out of a small space'
 cp stdout searched.json
 [ "$(value_of searched.json gap)" = 0 ] || [ "$(value_of searched.json gap)" = 0.0 ] || fail 'a gap is left'
 expect 0 simulate searched.json --json
@@ -89,6 +90,14 @@ rejects 2 '--forbid: zero=0, zero=1, zero=2, zero=3 leaves no value of zero' pla
 rejects 2 'is called "a100" (its pools are hgx-h100, dgx-a100)' plan corpus/tiny-network.json $mixed --batch 32 --set a100.nodes=2
 rejects 2 'did you mean "dgx-a100.gpu.memory"?' plan corpus/tiny-network.json $mixed --batch 32 --set dgx_a100.gpu.memory='40 GiB'
 rejects 2 'which pool?' plan corpus/tiny-network.json $mixed --batch 32 --set gpu.memory='40 GiB'
+# Plans that are too many to list are named, with a bound.
+large="plan llama3-70b hgx-h100:16+dgx-a100:16+l40s-8:8 --batch 1024 --time-limit 1 -q -o large.json
+  --fix tp=1,cp=1,micro_batch=1,schedule=1f1b,recompute=full,chunks=1,zero=1"
+expect 0 $large --json
+grep -Eq '"left_out_lower_bound_s": [1-9]' stdout || fail "nothing left out: $(grep -A8 '"space"' stdout)"
+grep -q '"whole": false' stdout || fail 'a whole space in spite of what is left out'
+expect 0 $large
+grep -q 'too many to list' stdout || fail 'no word of what is left out'
 plan 0 $mixed --batch 32 -q --fix cp=2 -o cp.json
 grep -q '"cp": 2' cp.json || fail "no plan of two context ranks in cp.json"
 rejects 2 'two pools are called' plan corpus/tiny-network.json hgx-h100:1+hgx-h100:2 --batch 32

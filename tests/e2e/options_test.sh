@@ -125,12 +125,12 @@ rejects 4 nowhere.csv calibrate fit damaged.csv nowhere.csv --gpu h100-sxm5-80gb
 cat >mixed_samples.json <<'END'
 {"schema": "orrery-samples", "version": 1, "header": {"device": "A100", "gpu": "a100-sxm4-80gb"}, "samples": [
   {"kind": "gemm", "m": 4096, "n": 4096, "k": 4096, "dtype": "bf16", "layout": "tn", "output": "bf16", "time_s": 6e-4},
-  {"kind": "collective", "collective": "broadcast", "bytes": 1048576, "ranks": 8, "ranks_per_node": 8, "nodes": 1, "time_s": 3e-4},
+  {"kind": "collective", "collective": "broadcast", "bytes": 1048576, "ranks": 8, "ranks_per_node": 8, "nodes": 1, "beside": {"m": 4096, "n": 4096, "k": 4096, "dtype": "bf16", "layout": "tn", "output": "bf16"}, "time_s": 3e-4},
   {"kind": "collective", "collective": "all-reduce", "bytes": 1048576, "ranks": 8, "ranks_per_node": 8, "nodes": 1, "time_s": 5e-5}]}
 END
 expect 0 calibrate fit mixed_samples.json --gpu a100-sxm4-80gb -o mixed.json
 cp mixed.json mixed_of_one.json
-grep -qx 'samples of kinds that are not fitted left out: 1 of broadcast' stdout ||
+grep -qx 'samples of kinds that are not fitted left out: 1 of broadcast beside a GEMM' stdout ||
   fail "left out: $(cat stdout)"
 grep -q 'mixed_samples.json (2 samples)' mixed.json || fail 'the source counts what was not fitted'
 grep -q '^collectives one-node  *1 .* 1 log$' stdout || fail "collectives: $(cat stdout)"
@@ -139,7 +139,7 @@ expect 0 calibrate fit mixed_samples.json damaged.csv --gpu h100-sxm5-80gb --par
 grep -qx 'samples of other GPUs left out (--also counts them): 3 of a100-sxm4-80gb' stdout ||
   fail "other GPUs: $(cat stdout)"
 sed -e '/"gemm"/d' -e '/"all-reduce"/d' -e 's/"time_s": 3e-4},/"time_s": 3e-4}]}/' mixed_samples.json >neither.json
-rejects 2 'of a100-sxm4-80gb in the files (samples of kinds that are not fitted left out: 1 of broadcast)' calibrate fit neither.json --gpu a100-sxm4-80gb -o none.json
+rejects 2 'of a100-sxm4-80gb in the files (samples of kinds that are not fitted left out: 1 of broadcast beside a GEMM)' calibrate fit neither.json --gpu a100-sxm4-80gb -o none.json
 [ ! -e none.json ] || fail 'a profile of nothing'
 
 sed 's/"time_s": 6e-4/"time_s": -6e-4/' mixed_samples.json >negative.json
@@ -295,14 +295,21 @@ expect 0 plan corpus/tiny-network.json hgx-h100:1 --batch 8 --fix tp=4,tensor_pa
 grep -q 'sequence_parallel has no effect: meshes split the stream' stderr || fail "mesh: $(cat stderr)"
 rejects 2 'has tp=8, tensor_parallel=2d: a 2d mesh does not cover tp = 8 ranks, which are no square (state tp_rows, or take tp = 4 or 9)' \
   plan corpus/tiny-network.json hgx-h100:1 --batch 8 --fix tp=8,tensor_parallel=2d
-rejects 2 'expert_tp = 2, but tp = 4 (0 or 4, as tp, cuts experts' \
-  plan mixtral-8x7b hgx-h100:1 --batch 8 --fix tp=4,expert_tp=2
+rejects 2 'expert_tp = 3, but tp = 4 (0 or 4, as tp, cuts experts' \
+  plan mixtral-8x7b hgx-h100:1 --batch 8 --fix tp=4,expert_tp=3
 rejects 2 'offload to disk, but hgx-h100 has none' plan corpus/tiny-network.json hgx-h100:1 --batch 8 \
   --allow offload --fix offload_optimizer=disk
 
 # Chunks that divide the layers of no pipeline are cut in balance once they are fixed.
 expect 0 plan gpt3-125m hgx-h100:1 --batch 64 --fix pp=4,chunks=2,schedule=interleaved --json -o uneven.json
 grep -q '"chunks": 2' uneven.json || fail "uneven chunks: $(head -c 300 stdout)"
+
+# What --set changes and no time depends on is named, and no gain of it is claimed.
+expect 0 plan corpus/tiny-network.json dgx-a100:1 --batch 8 --gap 0.5 --set gpu.power_watts=200 --sensitivity -o limit.json
+grep -q 'without effect in this plan: gpu.power_watts' stderr || fail "a silent power limit: $(cat stderr)"
+grep -q '^power limit  *not modelled' stdout || fail "a power limit is modelled: $(cat stdout)"
+expect 0 plan corpus/tiny-network.json hgx-h100:1 --batch 8 --gap 0.5 --set gpu.power_watts=200 -o limit.json
+grep -q 'without effect' stderr && fail "a power limit in use: $(cat stderr)"
 
 # One result for standard output.
 rejects 2 '--svg writes -, too' schedule 1f1b --stages 2 --microbatches 4 --json --svg -

@@ -41,6 +41,21 @@ TEST_P(Planners, NamesAnUnknownKey) {
   }
 }
 
+// A planner may take minutes. This one would end in an error of its own: too many passes.
+TEST(PlannersOfLongProblems, NameAnUnknownKeyBeforeTheySolve) {
+  const Planner& planner = find_planner("dynapipe", "test");
+  Json problem = parse_json(planner.example, "example");
+  problem.set("samples", Json(Json::Array(2000, Json(Json::Array{Json(8000)}))));
+  problem.set("stages", 4096);
+  problem.set("no_such_key", 1);
+  try {
+    run_planner(planner, problem, "problem");
+    FAIL() << "accepted an unknown key";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("no_such_key"), std::string::npos) << error.what();
+  }
+}
+
 // Every member of the example that is left out either has a default or is asked for by name.
 TEST_P(Planners, AsksForWhatIsMissing) {
   const Planner& planner = *GetParam();

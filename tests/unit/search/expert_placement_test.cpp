@@ -150,6 +150,51 @@ TEST(FlexMoe, PutsCopiesTogetherWhereTheirGradientsTakeLong) {
   EXPECT_GT(number(large, "max_over_mean"), number(free, "max_over_mean"));
 }
 
+const char* const kSkewedOverLayers = R"("experts": 8, "top_k": 2, "ranks": 8,
+    "expert_parallel": 2, "tokens_per_rank": 65536, "popularity": 1, "layers": 16)";
+
+// The planner of the measured re-implementation gives the hottest expert a second copy where it has
+// one, which then draws two shares: it balances, but less.
+TEST(FlexMoe, DoublesWhereTheExpertIs) {
+  const Json anywhere = answer_of("flexmoe", kSkewedOverLayers);
+  const Json doubled =
+      answer_of("flexmoe", kSkewedOverLayers + std::string(R"(, "doubling": true)"));
+  EXPECT_LT(number(doubled, "max_over_mean"), number(doubled, "static_max_over_mean"));
+  EXPECT_GT(number(doubled, "max_over_mean"), 1.1 * number(anywhere, "max_over_mean"));
+  const Json uniform = answer_of("flexmoe", R"("experts": 8, "top_k": 2, "ranks": 8,
+    "expert_parallel": 2, "tokens_per_rank": 1000000, "doubling": true)");
+  EXPECT_EQ(number(uniform, "moves"), 0);
+}
+
+// What ranks of several layers compute in an iteration evens out; that of one does not.
+TEST(ExpertPlacement, ExpertTimeIsOfAllLayers) {
+  const Json one = answer_of("laer", R"("experts": 8, "top_k": 2, "ranks": 8,
+    "expert_parallel": 2, "tokens_per_rank": 65536, "popularity": 1)");
+  EXPECT_EQ(number(one, "static_expert_time_max_over_mean"), number(one, "static_max_over_mean"));
+  EXPECT_EQ(number(one, "expert_time_max_over_mean"), number(one, "max_over_mean"));
+  const Json many = answer_of("laer", kSkewedOverLayers);
+  EXPECT_LT(number(many, "static_expert_time_max_over_mean") - 1,
+            0.6 * (number(many, "static_max_over_mean") - 1));
+}
+
+// Popularity that never changes under a fluctuation that does: several steps together tell more of
+// it than the last one.
+TEST(Laer, LearnsFromSeveralSteps) {
+  const std::string noisy = R"("experts": 8, "top_k": 1, "ranks": 8, "expert_parallel": 2,
+    "tokens_per_rank": 65536, "popularity": 0.5, "fluctuation": 0.8, "domain": 8, "layers": 16)";
+  EXPECT_LT(number(answer_of("laer", noisy + R"(, "history": 8)"), "max_over_mean"),
+            number(answer_of("laer", noisy), "max_over_mean"));
+}
+
+// Every node has a copy of every expert where the slots allow, so that links between nodes do not
+// matter.
+TEST(Laer, KeepsTokensInTheirNode) {
+  const std::string text = problem_text(kSkewedOverLayers);
+  std::string slow = text;
+  slow.replace(slow.find("10 GB/s"), 7, "1 MB/s");
+  EXPECT_EQ(solve("laer", text), solve("laer", slow));
+}
+
 TEST(Laer, BalancesSkewedRouting) {
   const char* skewed = R"("experts": 16, "top_k": 4, "ranks": 16, "expert_parallel": 4,
     "tokens_per_rank": 65536, "popularity": 1.8)";

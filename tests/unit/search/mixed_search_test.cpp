@@ -296,5 +296,76 @@ TEST(MixedCuts, TheSlowestStageIsAsFastAsPossible) {
   EXPECT_THAT(least_largest({&slow, &chain}, 0, 6), ElementsAre(1, 5));
 }
 
+// Where there are too many arrangements, divided replicas beside whole ones are left out; no plan
+// of these is faster than their bound.
+void expect_bounded_where_left_out(const std::string& fixed) {
+  Problem problem;
+  problem.network = "gpt3-125m";
+  problem.cluster = "hgx-h100:1+dgx-a100:1";
+  problem.batch = 16;
+  const plan::MixedPlan base = mixed_base_plan(problem);
+  Constraints constraints;
+  constraints.fix("cp=1,chunks=1,zero=0,schedule=1f1b," + fixed);
+  plan::MixedSimulator simulator(base);
+  MixedSpace whole(base, constraints, simulator);
+  EXPECT_FALSE(whole.leaves_out());
+  const std::size_t count = whole.arrangements().size();
+  EXPECT_FALSE(MixedSpace(base, constraints, simulator, {}, count).leaves_out());
+  MixedSpace part(base, constraints, simulator, {}, count - 1);
+  EXPECT_TRUE(part.leaves_out());
+  EXPECT_TRUE(MixedSpace(part, simulator).leaves_out());
+  const Seconds bound = part.bound_left_out();
+  EXPECT_GT(bound, Seconds());
+  MixedSpace stopped(
+      base, constraints, simulator, [] { return true; }, count - 1);
+  EXPECT_FALSE(stopped.is_whole());
+  EXPECT_EQ(stopped.bound_left_out(), bound);
+  Seconds fastest(1e9);
+  std::size_t beside = 0;
+  plan::MixedPlan plan = base;
+  for (const Arrangement& arrangement : whole.arrangements()) {
+    const bool divides =
+        arrangement.groups.back().pools.front() != arrangement.groups.back().pools.back();
+    if (arrangement.groups.size() == 1 || !divides) {
+      continue;  // stages, or replicas
+    }
+    ++beside;
+    const MixedChoices choices = whole.choices(arrangement);
+    for (const MixedLayout& layout : choices.layouts) {
+      for (const MixedCut& cut : choices.cuts) {
+        const std::vector<int> stages = whole.stages(arrangement, layout, choices.families[0], cut);
+        whole.configure(arrangement, layout, choices.families[0], stages, "1f1b", 0, plan);
+        fastest = std::min(fastest, simulator.run(plan).iteration_time);
+      }
+    }
+  }
+  EXPECT_GT(beside, 50U);
+  EXPECT_EQ(part.arrangements().size(), count - beside);
+  EXPECT_LE(bound, fastest);
+  EXPECT_GT(bound, fastest * 0.1);  // few micro-batches leave large bubbles
+}
+
+TEST(MixedSearch, WhatIsTooMuchToListIsBounded) {
+  expect_bounded_where_left_out("tp=1,recompute=none");
+  expect_bounded_where_left_out("tp=1");
+}
+
+// Three kinds of nodes whose arrangements would take hundreds of gigabytes.
+TEST(MixedSearch, LargeClustersHaveAnAnswerAndSayWhatIsLeftOut) {
+  Problem problem;
+  problem.network = "llama3-70b";
+  problem.cluster = "hgx-h100:16+dgx-a100:16+l40s-8:8";
+  problem.batch = 1024;
+  Options options;
+  options.interval_draws = 0;
+  options.constraints.fix("tp=1,cp=1,micro_batch=1,schedule=1f1b,recompute=full,chunks=1,zero=1");
+  options.most_work = 400'000;
+  const MixedOutcome outcome = search_mixed(mixed_base_plan(problem), options);
+  ASSERT_TRUE(outcome.best && outcome.bound_left_out);
+  EXPECT_GT(*outcome.bound_left_out, Seconds());
+  EXPECT_LE(outcome.lower_bound, *outcome.bound_left_out);
+  EXPECT_LT(*outcome.bound_left_out, outcome.best->simulation.iteration_time);
+}
+
 }  // namespace
 }  // namespace orrery::search

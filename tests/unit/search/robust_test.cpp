@@ -97,6 +97,24 @@ TEST(RobustTest, RoundsAddUpToAllDraws) {
   EXPECT_NEAR(robust.plans[0].mean_loss, loss / 300, 1e-12);
 }
 
+// Where the search for more plans ends early those that the first one found are compared.
+TEST(RobustTest, AnEarlyEndComparesWhatWasFound) {
+  const plan::Plan base = base_plan();
+  Options options = options_of(1);
+  const Outcome nominal = search(base, options);
+  options.stop = [] { return true; };
+  const Robust robust = find_robust(base, options, nominal, {.draws = 16, .seed = 3, .most = 64});
+  EXPECT_EQ(robust.plans.size(), nominal.alternatives.size() + 1);
+  EXPECT_EQ(robust.draws, 16);
+  EXPECT_FALSE(robust.complete);
+  EXPECT_TRUE(robust.ended_early);
+  double sum = 0;
+  for (const RobustPlan& plan : robust.plans) {
+    sum += plan.probability_best;
+  }
+  EXPECT_NEAR(sum, 1, 1e-12);
+}
+
 Problem bert_problem() {
   Problem problem;
   problem.network = "bert-base";

@@ -105,11 +105,15 @@ TEST(Space, FoldsExpertsOverTensorRanks) {
   EXPECT_EQ(held(forbidden("expert_tp=1")), with_alone(cut));
   EXPECT_EQ(held(fixed("expert_tp=1")), with_alone(whole));
   EXPECT_EQ(held(forbidden("expert_tp=0")), with_alone(whole));
-  EXPECT_EQ(held(fixed("expert_tp=2")), ExpertDegrees({{2, 1, 0}, {2, 2, 0}}));  // as tp
+  EXPECT_EQ(held(fixed("expert_tp=2")), ExpertDegrees({{2, 1, 0}, {2, 2, 0}, {4, 2, 2}}));
   ExpertDegrees without_pairs = both;
   without_pairs.erase({2, 1, 0});
   without_pairs.erase({2, 2, 0});
   EXPECT_EQ(held(forbidden("expert_tp=2")), without_pairs);
+  Constraints meshes;
+  meshes.allow("meshes");
+  both.insert({4, 2, 2});
+  EXPECT_EQ(held(meshes), both);
   const Constraints none;
   for (const Group& group : Space(base_plan(), none).groups()) {
     EXPECT_EQ(group.expert_tp, 0);  // without experts

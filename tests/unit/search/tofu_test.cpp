@@ -270,8 +270,8 @@ Json solve(const std::string& factors, const std::string& rows, const std::strin
   return run_planner(find_planner("tofu", "test"), parse_json(document, "test"), "test");
 }
 
-std::string problem_of(const std::string& factors, const std::string& rows,
-                       const std::string& more = "") {
+std::string split_error(const std::string& factors, const std::string& rows,
+                        const std::string& more = "") {
   try {
     solve(factors, rows, more);
   } catch (const Error& error) {
@@ -289,21 +289,21 @@ TEST(Tofu, NoWorkerIsWithoutAnIndex) {
     split += step.find("split")->find("fc")->as_string() == "k" ? 1 : 0;
   }
   EXPECT_LE(split, 2);
-  EXPECT_NE(problem_of("4, 4", "8")
+  EXPECT_NE(split_error("4, 4", "8")
                 .find("tensor \"x\" cannot be split over 4 more workers: m = 8 "
                       "is in 4 parts, k = 2 is in 1 parts"),
             std::string::npos)
-      << problem_of("4, 4", "8");
-  EXPECT_NE(problem_of("128", "8").find("operator \"fc\" cannot be split over 128"),
+      << split_error("4, 4", "8");
+  EXPECT_NE(split_error("128", "8").find("operator \"fc\" cannot be split over 128"),
             std::string::npos);
   // x has 16 rows, y 8: more than 8 workers would leave one without a row of y.
   EXPECT_EQ(solve("8", "16").find("steps")->as_array().size(), 1U);
-  EXPECT_NE(problem_of("16, 8", "16").find("cannot be split over 8 more workers"),
+  EXPECT_NE(split_error("16, 8", "16").find("cannot be split over 8 more workers"),
             std::string::npos);
 }
 
 TEST(Tofu, NamesWhatIsWrong) {
-  EXPECT_NE(problem_of("2", "8", R"(, {"name": "fc", "inputs": ["y", "w"], "output": "x"})")
+  EXPECT_NE(split_error("2", "8", R"(, {"name": "fc", "inputs": ["y", "w"], "output": "x"})")
                 .find("a second operator of this name"),
             std::string::npos);
 }
