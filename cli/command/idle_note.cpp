@@ -8,11 +8,22 @@
 
 namespace orrery::cli {
 
-void note_idle_fields(const plan::Plan& plan, const OutputOptions& output) {
-  const std::string idle = plan::idle_fields_text(plan);
-  if (!idle.empty() && !output.quiet) {
-    note("orrery: without effect in this plan: " + idle);
+namespace {
+
+void note_idle(const std::vector<plan::IdleField>& fields, const OutputOptions& output) {
+  if (!fields.empty() && !output.quiet) {
+    note("orrery: without effect in this plan: " + plan::idle_text(fields));
   }
+}
+
+}  // namespace
+
+void note_idle_fields(const plan::Plan& plan, const OutputOptions& output) {
+  note_idle(plan::idle_fields(plan), output);
+}
+
+void note_idle_settings(const plan::Plan& plan, const OutputOptions& output) {
+  note_idle(plan::idle_hardware_fields(plan), output);
 }
 
 Json idle_json(const plan::Plan& plan) {

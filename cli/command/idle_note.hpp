@@ -12,6 +12,9 @@ namespace orrery::cli {
 // One line on standard error that names them, with what each needs.
 void note_idle_fields(const plan::Plan& plan, const OutputOptions& output);
 
+// The same of what --set changed alone.
+void note_idle_settings(const plan::Plan& plan, const OutputOptions& output);
+
 // The same for machines: [{"field", "needs"}].
 Json idle_json(const plan::Plan& plan);
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <array>
 #include <limits>
 
 #include "base/error.hpp"
@@ -112,6 +113,25 @@ std::string fabric_table(const topologies::Cluster& cluster) {
   return table.text();
 }
 
+// Whole cables of the fabric's layers: what a stated oversubscription comes to when it is built.
+std::string cables_text(const topologies::Graph& graph) {
+  using topologies::VertexKind;
+  static constexpr std::array<std::pair<VertexKind, VertexKind>, 4> kLayers = {
+      {{VertexKind::Nic, VertexKind::Leaf},
+       {VertexKind::Leaf, VertexKind::Leaf},
+       {VertexKind::Leaf, VertexKind::Spine},
+       {VertexKind::Spine, VertexKind::Core}}};
+  std::string text;
+  for (const auto& [below, above] : kLayers) {
+    const std::int64_t cables = graph.count_cables(below, above);
+    if (cables > 0) {
+      text += fmt::format("{} {} {}-{}", text.empty() ? "\ncables:" : ",", cables,
+                          topologies::to_text(below), topologies::to_text(above));
+    }
+  }
+  return text;
+}
+
 // What the built graph holds, and the route between its first and last GPU.
 std::string graph_text(const topologies::Cluster& cluster) {
   using topologies::VertexKind;
@@ -127,6 +147,7 @@ std::string graph_text(const topologies::Cluster& cluster) {
       text += fmt::format(", {} {}", graph.count(kind), topologies::to_text(kind));
     }
   }
+  text += cables_text(graph);
   topologies::Router router(graph, topologies::routing_options(cluster.fabric));
   const topologies::VertexId first = graph.gpus().front();
   const topologies::VertexId last = graph.gpus().back();

@@ -8,6 +8,7 @@
 
 #include "plan/schedule_traits.hpp"
 #include "studies/rows/bridge_layouts.hpp"
+#include "studies/rows/cloud_recipes.hpp"
 
 namespace orrery::studies {
 namespace {
@@ -50,7 +51,8 @@ std::string parameter_contradiction(const Measurement& stated, const models::Net
 
 std::vector<std::string> contradictions(const Measurement& stated, const plan::Plan& plan) {
   std::vector<std::string> lines = {batch_contradiction(stated, plan),
-                                    parameter_contradiction(stated, plan.network)};
+                                    parameter_contradiction(stated, plan.network),
+                                    cloud_recipe_contradiction(stated, plan.execution)};
   std::erase(lines, "");
   const std::vector<std::string> of_recipe = recipe_contradictions(stated);
   lines.insert(lines.end(), of_recipe.begin(), of_recipe.end());

@@ -159,7 +159,6 @@ plan::Execution fms_fsdp() {
 // (context_parallel_rotate_method: allgather by default).
 plan::Execution torchtitan() {
   plan::Execution execution = sdpa_fsdp();
-  execution.gradient_passes = 3;  // clip_grad_norm_ (train.py): its norm, then read and written
   execution.flattens_gradients = false;
   execution.copies_gathered = true;  // fully_shard
   execution.eager_elementwise = true;
@@ -200,7 +199,6 @@ plan::Execution composer(int flash_version) {
   execution.loss_evaluations = 2;
   execution.flash_version = flash_version;
   execution.eager_optimizer = true;  // DecoupledAdamW (composer/optim/decoupled_weight_decay.py)
-  execution.gradient_passes = 3;     // gradient_clipping (scripts/train/yamls/pretrain)
   execution.norms_cast = false;      // fp8: te.Linear behind norms of its own (layers/fc.py),
   execution.casts_weights = true;    // called without is_first_microbatch
   return execution;
@@ -242,10 +240,13 @@ plan::Execution pytorch_ddp() {
 // (runtime/engine.py, runtime/zero/stage_1_and_2.py). Its stages exchange an activation and then a
 // gradient (runtime/pipe/schedule.py, TrainSchedule.steps) with blocking messages (p2p.py), and the
 // host runs on. Stage 3 alone overlaps by default (runtime/zero/config.py, overlap_comm_valid and
-// prefetch_bucket_size).
+// prefetch_bucket_size). Stage 1 all-reduces whole gradients: those of bf16 at the end of the
+// pipeline (runtime/pipe/engine.py, _exec_reduce_grads), others since their buckets are not
+// contiguous (_configure_zero_optimizer; stage_1_and_2.py, buffered_reduce_fallback).
 plan::Execution deepspeed(bool zero3) {
   plan::Execution execution = early_megatron();
   execution.overlap_grad_reduce = execution.overlap_param_gather = zero3;
+  execution.allreduce_gradients = !zero3;
   execution.gradient_passes = 2;
   execution.serial_exchanges = true;
   execution.synchronised_messages = false;

@@ -11,6 +11,7 @@
 
 #include "base/text.hpp"
 #include "base/words.hpp"
+#include "studies/rows/cloud_recipes.hpp"
 #include "studies/rows/expert_kernels.hpp"
 #include "studies/rows/row_plan.hpp"
 #include "studies/rows/row_words.hpp"
@@ -30,18 +31,13 @@ bool is_fp8(const Measurement& row) { return row.precision == "fp8" || row.preci
 
 // NeMo's recipes with gradients in 16 bits: all of fp8 (NVIDIA/NeMo scripts/performance/helpers.py:
 // grad_reduce_in_fp32 = False), those of Nemotron in bf16, too (nemo/collections/llm/recipes, their
-// performance mode), and of the DGX Cloud set 25.03 all but one (NVIDIA/dgxc-benchmarking, commit
-// 1b9bb6b: grad_sync_dtype of each yaml file).
+// performance mode).
 bool half_gradients(const Measurement& row, const FrameworkFacts& framework) {
-  if (framework.name != "NeMo") {
-    return false;
+  if (const CloudRecipe* recipe = cloud_recipe(row, framework); recipe != nullptr) {
+    return recipe->half_gradients;
   }
-  const std::string network = letters_and_digits(row.model_name);
-  const bool nemotron = network.find("nemotron4") != network.npos;
-  if (mentions(row.origin, "recipes 25.03")) {
-    return !nemotron || network.find("340b") != network.npos;
-  }
-  return nemotron || is_fp8(row);
+  const bool nemotron = letters_and_digits(row.model_name).find("nemotron4") != std::string::npos;
+  return framework.name == "NeMo" && (nemotron || is_fp8(row));
 }
 
 // As stated, or as the other counts leave it.
@@ -129,10 +125,8 @@ void apply_precision(const Measurement& row, const FrameworkFacts& framework,
     execution.fp32_gradients = false;
   }
   // BF16_Optimizer of DeepSpeed (runtime/bf16_optimizer.py, update_hp_grads): hp.add_(lp.to(fp32)).
-  // Its fp32 gradients are then all-reduced (runtime/pipe/engine.py, _exec_reduce_grads).
   if (row.precision == "bf16" && mentions(framework.name, "DeepSpeed")) {
     execution.cast_gradients = true;
-    execution.allreduce_gradients = true;
   }
   execution.quantised_gather = gathers_quantised_weights(row, framework);
   // Rows of scales belong to 16-bit gathers (torchtitan docs/float8.md).
@@ -214,6 +208,9 @@ void apply_compiler(const Measurement& row, const FrameworkFacts& framework,
     // Until April 2025 Inductor moved collectives right before the kernel that waits for them
     // (pytorch/pytorch pull request 150074).
     execution.overlap_context = late;
+  }
+  if (const CloudRecipe* recipe = cloud_recipe(row, framework); recipe != nullptr) {
+    execution.compiled_loss = recipe->fused_loss;
   }
   // torchtitan compiles the loss with the layers since February 2025.
   // Remarks on recipes that have Megatron-Core's fusion mean that one.

@@ -10,6 +10,7 @@
 #include "base/text.hpp"
 #include "base/words.hpp"
 #include "calibrate/kernel_words.hpp"
+#include "studies/rows/cloud_recipes.hpp"
 #include "studies/rows/row_cluster.hpp"
 #include "studies/rows/row_words.hpp"
 #include "topologies/cluster.hpp"
@@ -80,6 +81,9 @@ bool recipe_without_cudnn(const Measurement& row, const FrameworkFacts& framewor
   constexpr auto kReleases =
       std::to_array<std::string_view>({"2409", "2412", "nemo20", "nemov20", "nemo21", "nemov21"});
   constexpr auto kNetworks = std::to_array<std::string_view>({"gemma2b", "gemma7b"});
+  if (const CloudRecipe* recipe = cloud_recipe(row, framework); recipe != nullptr) {
+    return !recipe->cudnn_attention;
+  }
   return framework.name == "NeMo" && says_any(letters_and_digits(row.framework), kReleases) &&
          says_any(letters_and_digits(row.model_name), kNetworks);
 }

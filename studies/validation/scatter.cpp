@@ -26,32 +26,70 @@ constexpr double kSide = 400;
 constexpr double kWidth = kLeft + kSide + 20;
 constexpr double kBand = 0.1;
 constexpr double kLegendLine = 18;
-constexpr std::size_t kMostColours = kPictureColours.size();
+constexpr std::size_t kLastColour = kPictureColours.size() - 1;
 constexpr std::size_t kMostTitles = 1500;   // hover texts of one picture, for the size of pages
 constexpr std::size_t kMostWhiskers = 200;  // rows beyond which intervals would hide the dots
 
-struct Colours {
-  std::vector<std::pair<std::string, std::size_t>> kinds;  // with their rows, most frequent first
-  std::size_t of(const std::string& kind) const {
-    for (std::size_t i = 0; i < std::min(kinds.size(), kMostColours - 1); ++i) {
-      if (kinds[i].first == kind) {
-        return i;
-      }
-    }
-    return std::min(kinds.size(), kMostColours) - 1;
-  }
-};
-
 using KindOf = std::string (*)(const RowResult&);
 
-Colours colours_of(const Rows& rows, KindOf kind_of) {
-  std::map<std::string, std::size_t> counts;
-  for (const RowResult* row : rows) {
-    ++counts[kind_of(*row)];
+// What one picture shows.
+struct ScatterPanel {
+  std::string source;
+  bool memory = false;
+  KindOf kind_of = nullptr;
+  Rows rows;
+};
+
+using KindCounts = std::map<std::string, std::size_t>;  // rows by kind
+
+KindCounts count_kinds(const ScatterPanel& panel) {
+  KindCounts counts;
+  for (const RowResult* row : panel.rows) {
+    ++counts[panel.kind_of(*row)];
   }
-  Colours colours{{counts.begin(), counts.end()}};
-  std::stable_sort(colours.kinds.begin(), colours.kinds.end(),
+  return counts;
+}
+
+std::vector<std::string> most_frequent_first(const KindCounts& counts) {
+  std::vector<std::pair<std::string, std::size_t>> sorted(counts.begin(), counts.end());
+  std::stable_sort(sorted.begin(), sorted.end(),
                    [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::vector<std::string> kinds;
+  for (auto& [kind, count] : sorted) {
+    kinds.push_back(std::move(kind));
+  }
+  return kinds;
+}
+
+// A kind has one colour on all pictures of a page. Kinds that meet in a picture differ, but for
+// those that come when all colours are taken: they share the last one.
+using KindColours = std::map<std::string, std::size_t>;
+
+std::size_t free_colour(const std::string& kind, const std::vector<KindCounts>& pictures,
+                        const KindColours& colours) {
+  std::array<bool, kPictureColours.size()> taken{};
+  for (const KindCounts& picture : pictures) {
+    for (const auto& [other, colour] : colours) {
+      taken[colour] |= picture.contains(kind) && picture.contains(other);
+    }
+  }
+  const auto free = std::find(taken.begin(), taken.begin() + kLastColour, false);
+  return static_cast<std::size_t>(free - taken.begin());
+}
+
+KindColours colours_of(const std::vector<ScatterPanel>& panels) {
+  std::vector<KindCounts> pictures;
+  KindCounts all;
+  for (const ScatterPanel& panel : panels) {
+    pictures.push_back(count_kinds(panel));
+    for (const auto& [kind, count] : pictures.back()) {
+      all[kind] += count;
+    }
+  }
+  KindColours colours;
+  for (const std::string& kind : most_frequent_first(all)) {
+    colours.emplace(kind, free_colour(kind, pictures, colours));
+  }
   return colours;
 }
 
@@ -60,12 +98,12 @@ double size_of_error(const RowResult& row) { return std::abs(row.error()); }
 // One picture being drawn.
 class Picture {
  public:
-  Picture(const Rows& rows, bool memory, KindOf kind_of)
-      : rows_(rows),
-        memory_(memory),
-        kind_of_(kind_of),
-        colours_(colours_of(rows, kind_of)),
-        axis_(limit(rows, true), limit(rows, false)) {}
+  Picture(const ScatterPanel& panel, const KindColours& colours)
+      : panel_(panel),
+        rows_(panel.rows),
+        memory_(panel.memory),
+        colours_(colours),
+        axis_(limit(rows_, true), limit(rows_, false)) {}
 
   // `captions`: lines below the title.
   std::string svg(const std::string& title, const std::vector<std::string>& captions) {
@@ -85,6 +123,10 @@ class Picture {
       limit = low ? std::min(limit, least) : std::max(limit, most);
     }
     return limit;
+  }
+
+  std::string_view colour_of(const RowResult& row) const {
+    return kPictureColours[colours_.at(panel_.kind_of(row))];
   }
 
   double x(double value) const { return kLeft + kSide * axis_.place(value); }
@@ -141,7 +183,7 @@ class Picture {
     const std::size_t untitled = rows.size() - std::min(rows.size(), kMostTitles);
     for (std::size_t index = 0; index < rows.size(); ++index) {
       const RowResult& row = *rows[index];
-      const std::string_view colour = kPictureColours[colours_.of(kind_of_(row))];
+      const std::string_view colour = colour_of(row);
       const std::string paint =
           row.full ? fmt::format("fill=\"{}\" fill-opacity=\"0.7\"", colour)
                    : fmt::format("fill=\"#fff\" fill-opacity=\"0.5\" stroke=\"{}\"", colour);
@@ -174,8 +216,7 @@ class Picture {
       if (row->low && row->high) {
         body_ += fmt::format(
             "<path d=\"M{:.1f} {:.1f}V{:.1f}\" stroke=\"{}\" stroke-opacity=\"0.35\"/>\n",
-            x(row->measured), y(*row->low), y(*row->high),
-            kPictureColours[colours_.of(kind_of_(*row))]);
+            x(row->measured), y(*row->low), y(*row->high), colour_of(*row));
       }
     }
   }
@@ -187,22 +228,38 @@ class Picture {
                        xml_text(row.subject));
   }
 
+  // Colours with what they stand for here.
+  std::vector<std::pair<std::size_t, std::string>> legend_entries() const {
+    std::vector<std::pair<std::size_t, std::string>> entries;
+    std::vector<std::string> others;
+    for (const std::string& kind : most_frequent_first(count_kinds(panel_))) {
+      const std::size_t colour = colours_.at(kind);
+      if (colour == kLastColour) {
+        others.push_back(kind);
+      } else {
+        entries.emplace_back(colour, printable(kind, 40));
+      }
+    }
+    if (!others.empty()) {
+      entries.emplace_back(kLastColour, others.size() == 1
+                                            ? printable(others.front(), 40)
+                                            : fmt::format("{} others", others.size()));
+    }
+    return entries;
+  }
+
   // Below the plot, so that it covers nothing; returns where the picture ends.
   double legend() {
     double at_x = kLeft;
     double at_y = top_ + kSide + 60;
-    for (std::size_t i = 0; i < std::min(colours_.kinds.size(), kMostColours); ++i) {
-      const bool rest = i + 1 == kMostColours && colours_.kinds.size() > kMostColours;
-      const std::string label =
-          rest ? fmt::format("{} others", colours_.kinds.size() - kMostColours + 1)
-               : printable(colours_.kinds[i].first, 40);
+    for (const auto& [colour, label] : legend_entries()) {
       const double width = 28 + text_width(label, 12);
       if (at_x > kLeft && at_x + width > kLeft + kSide) {
         at_x = kLeft;
         at_y += kLegendLine;
       }
       body_ += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\" fill=\"{}\"/>\n", at_x + 4,
-                           at_y - 4, kPictureColours[i]);
+                           at_y - 4, kPictureColours[colour]);
       text(at_x + 13, at_y, "start", label);
       at_x += width;
     }
@@ -228,10 +285,10 @@ class Picture {
     return at_y + 12;
   }
 
+  const ScatterPanel& panel_;
   const Rows& rows_;
   bool memory_;
-  KindOf kind_of_;
-  Colours colours_;
+  const KindColours& colours_;
   LogAxis axis_;
   double top_ = kTop;
   std::string body_;
@@ -261,20 +318,14 @@ std::vector<std::string> captions_of(const Rows& rows) {
   return captions;
 }
 
-void add_scatter(const std::string& source, const Rows& rows, bool memory, KindOf kind_of,
-                 std::vector<Scatter>& pictures) {
-  if (rows.empty()) {
-    return;
-  }
-  const std::string_view quantity = memory ? "memory" : "time";
-  const std::string title = fmt::format("{}: {}", source, quantity);
-  pictures.push_back({fmt::format("{}-{}", source, quantity), title,
-                      Picture(rows, memory, kind_of).svg(title, captions_of(rows))});
+Scatter scatter_of(const ScatterPanel& panel, const KindColours& colours) {
+  const std::string_view quantity = panel.memory ? "memory" : "time";
+  const std::string title = fmt::format("{}: {}", panel.source, quantity);
+  return {fmt::format("{}-{}", panel.source, quantity), title,
+          Picture(panel, colours).svg(title, captions_of(panel.rows))};
 }
 
-}  // namespace
-
-std::vector<Scatter> scatters(const Validation& validation) {
+std::vector<ScatterPanel> panels_of(const Validation& validation) {
   std::map<std::string, std::array<Rows, 2>> by_source;  // time, memory
   std::array<Rows, 2> runs;
   for (const RowResult& row : validation.rows) {
@@ -286,14 +337,31 @@ std::vector<Scatter> scatters(const Validation& validation) {
       runs[row.memory ? 1 : 0].push_back(&row);
     }
   }
-  std::vector<Scatter> pictures;
+  std::vector<ScatterPanel> panels;
+  const auto add = [&](const std::string& source, std::array<Rows, 2> rows, KindOf kind_of) {
+    for (const bool memory : {false, true}) {
+      if (!rows[memory ? 1 : 0].empty()) {
+        panels.push_back({source, memory, kind_of, std::move(rows[memory ? 1 : 0])});
+      }
+    }
+  };
   if (by_source.size() > 1) {
-    add_scatter("all training runs", runs[0], false, kind_of_gpu, pictures);
-    add_scatter("all training runs", runs[1], true, kind_of_gpu, pictures);
+    add("all training runs", std::move(runs), kind_of_gpu);
   }
-  for (const auto& [source, rows] : by_source) {
-    add_scatter(source, rows[0], false, kind_of_plan, pictures);
-    add_scatter(source, rows[1], true, kind_of_plan, pictures);
+  for (auto& [source, rows] : by_source) {
+    add(source, std::move(rows), kind_of_plan);
+  }
+  return panels;
+}
+
+}  // namespace
+
+std::vector<Scatter> scatters(const Validation& validation) {
+  const std::vector<ScatterPanel> panels = panels_of(validation);
+  const KindColours colours = colours_of(panels);
+  std::vector<Scatter> pictures;
+  for (const ScatterPanel& panel : panels) {
+    pictures.push_back(scatter_of(panel, colours));
   }
   return pictures;
 }

@@ -92,6 +92,18 @@ rejects 2 'does not generate text' plan bert-large hgx-h100:1 --serve corpus/req
 # A serving plan is not a training plan.
 rejects 2 'it does not train' compare served.json served.json
 rejects 2 'it does not train' export served.json --to megatron
-rejects 2 'no trace' simulate served.json --trace trace.json
+
+# Its trace shows the requests; the last one ends with the run.
+rejects 2 'shows its requests' simulate served.json --trace trace.json --trace-detail kernels
+expect 0 simulate served.json --json --trace trace.json
+[ "$(grep -o '"cat":"prompt"' trace.json | wc -l)" -eq "$(value_of stdout requests)" ] ||
+  fail "not every request has a prompt: $(head -c 300 trace.json)"
+grep -o '"ts":[0-9.]*,"dur":[0-9.]*' trace.json | tr ':,' '  ' |
+  awk -v makespan="$(value_of stdout makespan_s)" \
+    '$2 + $4 > last { last = $2 + $4 } END { exit !(last > 999999 * makespan && last < 1000001 * makespan) }' ||
+  fail "the trace does not end with the run: $(value_of stdout makespan_s)"
+sed -n 's/.*"ph":"X","pid":\([0-9]*\),"tid":\([0-9]*\),"ts":\([0-9]*\)\.\([0-9]*\),"dur":\([0-9]*\)\.\([0-9]*\),.*/\1.\2 \3\4 \5\6/p' \
+  trace.json | awk '$2 < end[$1] { bad = 1 } { end[$1] = $2 + $3 } END { exit bad || NR == 0 }' ||
+  fail "requests of one track overlap"
 
 finish

@@ -32,6 +32,22 @@ TEST(Contradictions, OfDegreesAndGpus) {
   EXPECT_EQ(predicted({{"gpus", "6"}}).skipped_because, "tp x cp x pp = 4 does not divide 6 GPUs");
 }
 
+// The script of the recipe hides what its yaml file, and so the row, does not.
+TEST(Contradictions, OfAnOverlapAndTheRecipe) {
+  const auto lines = [](const std::string& network, const std::string& overlap) {
+    return predicted({{"framework", "NeMo/Megatron-Core"},
+                      {"source", "NVIDIA DGX Cloud Benchmarking recipes 25.03"},
+                      {"model_name", network},
+                      {"overlap", overlap}})
+        .assumed;
+  };
+  const auto of_recipe = Contains(::testing::HasSubstr("the script of recipe 25.03 hides"));
+  EXPECT_THAT(lines("nemotron4-340b", "p2p batched (not overlapped); no TP GEMM overlap"),
+              of_recipe);
+  EXPECT_THAT(lines("nemotron4-340b", "p2p overlap; TP GEMM overlap"), Not(of_recipe));
+  EXPECT_THAT(lines("llama3.1-8b", "no TP GEMM overlap"), Not(of_recipe));
+}
+
 TEST(Contradictions, OfParametersAndWidths) {
   EXPECT_THAT(predicted({{"params_b", "1.3"}}).assumed, IsEmpty());
   EXPECT_THAT(predicted({{"params_b", "1.2B"}}).assumed, IsEmpty());  // without embeddings

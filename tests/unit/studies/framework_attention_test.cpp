@@ -64,6 +64,21 @@ TEST(FrameworkAttention, RecipesOfGemmaTurnCudnnOff) {
   EXPECT_EQ(version(row), 0);
 }
 
+TEST(FrameworkAttention, SomeRecipesOfTheDgxCloudSetTurnCudnnOff) {
+  const auto version_of = [](const std::string& network, const std::string& release) {
+    Changes row = run_of("NeMo/Megatron-Core", kHopper, "flash (TE)", "2025");
+    row["model_name"] = network;
+    row["source"] = "NVIDIA DGX Cloud Benchmarking recipes " + release;
+    return version(row);
+  };
+  EXPECT_EQ(version_of("grok1-314b", "25.03"), 2);
+  EXPECT_EQ(version_of("grok1-proxy-4L", "25.03"), 2);
+  EXPECT_EQ(version_of("nemotron4-340b", "25.03"), 2);
+  EXPECT_EQ(version_of("nemotron4-15b", "25.03"), 0);
+  EXPECT_EQ(version_of("llama3.1-405b", "25.03"), 0);
+  EXPECT_EQ(version_of("nemotron4-340b", "25.05"), 0);
+}
+
 TEST(FrameworkAttention, LocalLayersCallThePackage) {
   for (const char* name : {"Megatron-LM", "Megatron-DeepSpeed", "DeepSpeed ZeRO-3"}) {
     EXPECT_EQ(version(run_of(name, kHopper, "flash")), 2) << name;

@@ -38,6 +38,21 @@ TEST(NemoRows, TheOlderDgxCloudRecipesDoSoInBf16Too) {
   EXPECT_FALSE(execution(older).fp32_gradients);
 }
 
+TEST(NemoRows, TwoOfTheOlderDgxCloudRecipesLeaveTheLossInPasses) {
+  Changes row = {{"framework", "NeMo/Megatron-Core"},
+                 {"source", "NVIDIA DGX Cloud Benchmarking recipes 25.03"}};
+  for (const char* network : {"grok1-314b", "grok1-proxy-4L", "gpt3-175b"}) {
+    row["model_name"] = network;
+    EXPECT_FALSE(execution(row).compiled_loss) << network;
+    EXPECT_FALSE(execution(row).fp32_gradients) << network;
+  }
+  row["model_name"] = "nemotron4-340b";
+  EXPECT_TRUE(execution(row).compiled_loss);
+  row["model_name"] = "gpt3-175b";
+  row["source"] = "NVIDIA DGX Cloud Benchmarking recipes 25.05";
+  EXPECT_TRUE(execution(row).compiled_loss);
+}
+
 TEST(NemoRows, Fp8ParametersAreGatheredIn8Bits) {
   const auto gathers = [](const std::string& framework, const std::string& precision) {
     return execution({{"framework", framework}, {"precision", precision}}).quantised_gather;

@@ -3,6 +3,9 @@
 
 #include <gmock/gmock.h>
 
+#include <map>
+#include <set>
+
 #include "studies/validation/scatter_axis.hpp"
 #include "tests/unit/studies/pictures.hpp"
 
@@ -73,6 +76,37 @@ TEST(ScatterTest, ManyKindsShareALastColour) {
     rows.back().kind = "kind " + std::to_string(i);
   }
   EXPECT_THAT(scatters(summarise(rows)).front().svg, HasSubstr("21 others"));
+}
+
+std::string legend_colour(const std::string& svg, const std::string& kind) {
+  const std::size_t label = svg.find(">" + kind + "<");
+  const std::size_t circle = svg.rfind("fill=\"#", label == std::string::npos ? 0 : label);
+  return circle == std::string::npos ? "" : svg.substr(circle, 14);
+}
+
+TEST(ScatterTest, AKindHasOneColourOnThePage) {
+  std::vector<RowResult> rows;
+  for (int i = 0; i < 9; ++i) {
+    rows.push_back(row(std::to_string(i), 1 + i, 1 + i));
+    rows.back().memory = i % 3 == 2;
+    rows.back().kind = i % 3 == 1 || i == 8 ? "gpipe" : "1f1b";
+    rows.back().source = i < 5 ? "table" : "other";
+    rows.back().gpu = i % 3 == 1 || i == 8 ? "a100" : "h100";
+    rows.back().plan = "tp 1";
+  }
+  std::map<std::string, std::set<std::string>> seen;
+  for (const Scatter& picture : scatters(summarise(rows))) {
+    for (const char* kind : {"gpipe", "1f1b", "a100", "h100"}) {
+      if (picture.svg.find(std::string(">") + kind + "<") != std::string::npos) {
+        seen[kind].insert(legend_colour(picture.svg, kind));
+      }
+    }
+  }
+  for (const auto& [kind, colours] : seen) {
+    EXPECT_EQ(colours.size(), 1U) << kind;
+  }
+  EXPECT_NE(seen["gpipe"], seen["1f1b"]);
+  EXPECT_NE(seen["a100"], seen["h100"]);
 }
 
 // Three configurations of one source weigh as much as the one of the other; partial rows are apart.

@@ -258,6 +258,18 @@ TEST(ScheduleCosts, BadTablesAreRefused) {
               HasSubstr("b.csv:5: send_s: a micro-batch has times alone"));
 }
 
+// Units of costs are arbitrary: runs beyond the 104 days that can be simulated have a smaller one.
+TEST(ScheduleCosts, RunsOfAnyLengthAreInRange) {
+  const SimTime time = to_sim_time(Seconds(1e5));
+  const sim::PassTimes share{.forward = time, .input_grad = time, .weight_grad = time};
+  const auto run = [&](const char* name, int chunks) {
+    return run_schedule(order_of(name, 4, 64, chunks), true, share, false);
+  };
+  EXPECT_LT(run("1f1b", 1).scale, 1.0);
+  EXPECT_DOUBLE_EQ(run("1f1b", 1).measures.makespan, 3e5 * (64 + 3));
+  EXPECT_DOUBLE_EQ(run("interleaved", 3).measures.makespan, 3e5 * (64 + 1));
+}
+
 TEST(PlanSchedules, KeepThePlanAndChangeTheSchedule) {
   plan::Plan plan = plan::small_plan();
   plan.pp = 4;
