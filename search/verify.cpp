@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "search/verify.hpp"
+
 #include <fmt/format.h>
 
 #include <vector>
@@ -8,18 +10,22 @@
 
 namespace orrery::search {
 
+std::string difference(const std::optional<std::string>& does_not_fit, Seconds again,
+                       Seconds said) {
+  if (does_not_fit) {
+    return *does_not_fit;
+  }
+  return again == said ? std::string()
+                       : fmt::format("simulating the plan gives {} s, the search said {} s",
+                                     again.value(), said.value());
+}
+
 std::string verify(const Found& found) {
   const plan::Plan again = plan::read_plan(plan::to_json(found.plan), "plan");
   plan::check_plan(again, "plan");
   const plan::Simulation simulation = plan::simulate(again);
-  if (simulation.does_not_fit) {
-    return *simulation.does_not_fit;
-  }
-  if (simulation.iteration_time != found.simulation.iteration_time) {
-    return fmt::format("simulating the plan gives {} s, the search said {} s",
-                       simulation.iteration_time.value(), found.simulation.iteration_time.value());
-  }
-  return "";
+  return difference(simulation.does_not_fit, simulation.iteration_time,
+                    found.simulation.iteration_time);
 }
 
 std::string verify(const Outcome& outcome, int jobs) {

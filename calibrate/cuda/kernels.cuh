@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cuda_bf16.h>
+#include <cuda_fp8.h>
 
 #include <cstdint>
 
@@ -34,6 +35,22 @@ __device__ inline void store(__nv_bfloat16* to, std::int64_t pack, const float (
   reinterpret_cast<Pack*>(to)[pack] = packed;
 }
 
+union Fp8Pack {
+  __nv_fp8_e4m3 values[kLanes];
+  uint2 bits;
+};
+
+// Scaled values; `top` becomes the largest of them and itself, unscaled.
+__device__ inline Fp8Pack quantised(const float (&from)[kLanes], float scale, float& top) {
+  Fp8Pack packed;
+#pragma unroll
+  for (int i = 0; i < kLanes; ++i) {
+    top = fmaxf(top, fabsf(from[i]));
+    packed.values[i] = static_cast<__nv_fp8_e4m3>(from[i] * scale);
+  }
+  return packed;
+}
+
 // All threads of a block of kThreads get the result.
 template <class Combine>
 __device__ float over_block(float value, float neutral, Combine combine) {
@@ -59,6 +76,15 @@ __device__ inline float block_sum(float value) {
 
 __device__ inline float block_max(float value) {
   return over_block(value, -INFINITY, [](float a, float b) { return fmaxf(a, b); });
+}
+
+// The largest of all blocks, each called with what its threads found: none of it negative.
+__device__ inline void raise_to(float top, float* largest) {
+  top = block_max(top);
+  if (threadIdx.x == 0) {
+    // Bits of floats that are not negative order like integers.
+    atomicMax(reinterpret_cast<int*>(largest), __float_as_int(top));
+  }
 }
 
 __device__ inline std::int64_t global_thread() {

@@ -6,22 +6,30 @@
 problem="llama3-70b hgx-h100:4 --batch 256 --seq 4096"
 search="plan $problem --json -q"
 
-expect 0 $search
-without_time stdout >whole
+# goes_on_to_its_answer STATE FIRST GROWTH COMMAND...: a search that is killed again and again, and
+# one that goes on from the state of a finished one, answer as one that is not.
+goes_on_to_its_answer() {
+  local state="$1" first="$2" growth="$3"
+  shift 3
+  expect 0 "$@"
+  without_time stdout >whole
+  killed_until_done "$state" "$first" "$growth" "$@"
+  without_time stdout >pieces
+  same pieces whole "$* after $kills kills"
+  rm -f "$state".tmp*  # what a kill in the middle of writing leaves
+  expect 0 "$@" --resume "$state"
+  without_time stdout >again
+  same again whole "finished: $*"
+}
 
-killed_until_done state 0.04 1.25 $search
-without_time stdout >pieces
-same pieces whole "after $kills kills"
-rm -f state.tmp*  # what a kill in the middle of writing leaves
+goes_on_to_its_answer state 0.04 1.25 $search
+cp whole whole-search
 
-# A finished search answers again; an interrupted one leaves its state.
-expect 0 $search --resume state
-without_time stdout >again
-same again whole "a finished search"
+# An interrupted search leaves its state.
 expect 0 $search --time-limit 0.05 --checkpoint early --gap 0
 expect 0 $search --resume early
 without_time stdout >late
-same late whole "after a time limit"
+same late whole-search "after a time limit"
 
 rejects 2 'cluster' plan ${problem/:4/:8} --json --resume state
 rejects 2 'network' plan ${problem/llama3/llama2} --json --resume state
@@ -40,28 +48,14 @@ rejects 2 '--space' $search --space per-block --resume state
 
 # A frontier keeps the searches that it has made.
 frontier="plan gpt3-125m dgx-a100:1 --batch 16 --schedule 1f1b --pareto memory --json -q"
-expect 0 $frontier
-cp stdout whole-frontier
-killed_until_done frontier-state 0.03 1.25 $frontier
-same stdout whole-frontier "a frontier after $kills kills"
-rm -f frontier-state.tmp*
-expect 0 $frontier --resume frontier-state
-same stdout whole-frontier 'a finished frontier'
+goes_on_to_its_answer frontier-state 0.03 1.25 $frontier
 rejects 2 '--pareto' $search --resume frontier-state
 rejects 2 '--pareto' ${frontier/memory/gpus} --resume frontier-state
 rejects 2 'one search' $frontier --project-ranks 4
 
 # So does a search over several kinds of nodes.
 mixed="plan llama3-70b hgx-h100:2+dgx-a100:2 --batch 128 --seq 4096 --schedule 1f1b --json -q"
-expect 0 $mixed
-without_time stdout >whole-mixed
-killed_until_done mixed-state 0.05 1.25 $mixed
-without_time stdout >pieces-mixed
-same pieces-mixed whole-mixed "several kinds of nodes after $kills kills"
-rm -f mixed-state.tmp*
-expect 0 $mixed --resume mixed-state
-without_time stdout >again-mixed
-same again-mixed whole-mixed 'a finished search of several kinds of nodes'
+goes_on_to_its_answer mixed-state 0.05 1.25 $mixed
 rejects 2 '--fix' $mixed --fix tp=2 --resume mixed-state
 rejects 2 '--space' $search --resume mixed-state
 rejects 2 '--space' $mixed --resume state
@@ -77,15 +71,7 @@ serving="plan llama2-70b dgx-a100:1 --serve requests.json --precision fp16 --jso
 packs="plan llama3-8b hgx-h100:2 --lengths lengths --json -q --schedule"
 for i in $(seq 1 200); do echo $((i * i * 7 % 9973 + 100)); done >lengths
 for search_of in "$serving" "$packs flexsp" "$packs dynapipe"; do
-  expect 0 $search_of
-  without_time stdout >whole-other
-  killed_until_done other-state 0.04 1.3 $search_of
-  without_time stdout >pieces-other
-  same pieces-other whole-other "$search_of after $kills kills"
-  rm -f other-state.tmp*
-  expect 0 $search_of --resume other-state
-  without_time stdout >again-other
-  same again-other whole-other "finished: $search_of"
+  goes_on_to_its_answer other-state 0.04 1.3 $search_of
   rejects 2 '--top' $search_of --top 9 --resume other-state
   rejects 2 'one search' $search_of --project-ranks 4
   rejects 2 '--space' $search --resume other-state
@@ -95,6 +81,6 @@ rejects 2 '--lengths' $serving --resume other-state
 # What the search would take on more ranks; the answer is the same.
 expect 0 $search --project-ranks 8
 grep -q '"ranks": 8' stdout || fail 'no projection on 8 ranks'
-[ "$(value_of stdout simulated)" = "$(value_of whole simulated)" ] || fail 'another search'
+[ "$(value_of stdout simulated)" = "$(value_of whole-search simulated)" ] || fail 'another search'
 rejects 2 '--project-ranks' $search --project-ranks 0
 finish

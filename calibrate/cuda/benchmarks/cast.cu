@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Casts: bf16 to fp32 and back, and quantising bf16 to fp8 with a given scale while its largest
 // value is found (delayed scaling).
-#include <cuda_fp8.h>
 
 #include <memory>
 
@@ -35,21 +34,9 @@ __global__ void quantise(const __nv_bfloat16* from, uint2* to, float scale, floa
   float top = 0;
   for (std::int64_t pack = global_thread(); pack < packs; pack += num_threads()) {
     load(from, pack, v);
-    union {
-      __nv_fp8_e4m3 values[kLanes];
-      uint2 bits;
-    } out;
-    for (int i = 0; i < kLanes; ++i) {
-      top = fmaxf(top, fabsf(v[i]));
-      out.values[i] = static_cast<__nv_fp8_e4m3>(v[i] * scale);
-    }
-    to[pack] = out.bits;
+    to[pack] = quantised(v, scale, top).bits;
   }
-  top = block_max(top);
-  if (threadIdx.x == 0) {
-    // Bits of floats that are not negative order like integers.
-    atomicMax(reinterpret_cast<int*>(largest), __float_as_int(top));
-  }
+  raise_to(top, largest);
 }
 
 enum class Cast { Widen, Narrow, Quantise };

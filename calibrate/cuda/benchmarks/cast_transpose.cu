@@ -16,11 +16,6 @@ namespace {
 constexpr int kTile = 64;
 constexpr int kTilePacks = kTile * kTile / kLanes;
 
-union Fp8Pack {
-  __nv_fp8_e4m3 values[kLanes];
-  uint2 bits;
-};
-
 __global__ void cast_and_transpose(const __nv_bfloat16* from, uint2* to, uint2* turned, float scale,
                                    float* largest, std::int64_t rows, std::int64_t columns) {
   // Rows of the tile are columns of the matrix; the pad keeps their banks apart.
@@ -34,10 +29,8 @@ __global__ void cast_and_transpose(const __nv_bfloat16* from, uint2* to, uint2* 
     const int column = pack % (kTile / kLanes) * kLanes;
     const std::int64_t at = ((first_row + row) * columns + first_column + column) / kLanes;
     load(from, at, v);
-    Fp8Pack out;
+    const Fp8Pack out = quantised(v, scale, top);
     for (int i = 0; i < kLanes; ++i) {
-      top = fmaxf(top, fabsf(v[i]));
-      out.values[i] = static_cast<__nv_fp8_e4m3>(v[i] * scale);
       tile[column + i][row] = out.values[i];
     }
     to[at] = out.bits;
@@ -52,11 +45,7 @@ __global__ void cast_and_transpose(const __nv_bfloat16* from, uint2* to, uint2* 
     }
     turned[((first_column + column) * rows + first_row + row) / kLanes] = out.bits;
   }
-  top = block_max(top);
-  if (threadIdx.x == 0) {
-    // Bits of floats that are not negative order like integers.
-    atomicMax(reinterpret_cast<int*>(largest), __float_as_int(top));
-  }
+  raise_to(top, largest);
 }
 
 void add_cast_transpose(std::vector<Case>& cases, std::int64_t elements) {
