@@ -2,8 +2,8 @@
 #include "plan/block_rules.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
-#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -88,14 +88,79 @@ int expert_tensor_ranks(const BlockPlan& layout) {
   return layout.expert_tp == 0 ? layout.tp : layout.expert_tp;
 }
 
-bool splits_tensor_ranks(const BlockPlan& layout) {
-  return layout.tensor_parallel == TensorMesh::OneD && layout.ep > 1 && layout.expert_tp > 1 &&
-         layout.expert_tp < layout.tp;
-}
-
 int expert_ranks_inside(const BlockPlan& layout) {
   const int tensor = std::max(1, layout.tp / expert_tensor_ranks(layout));
   return tensor * (layout.expert_cp == 1 ? layout.cp : 1);
+}
+
+ExpertRanks tensor_experts(const BlockPlan& layout) {
+  const int cut = std::max(1, expert_tensor_ranks(layout));
+  const int others = std::max(1, layout.tp / cut);
+  const int spread = std::clamp(layout.ep, 1, others);
+  return {cut, spread, others / spread};
+}
+
+ExpertRanks context_experts(const BlockPlan& layout) {
+  const int left = std::max(1, layout.ep / tensor_experts(layout).spread);
+  const int spread = layout.expert_cp == 1 ? std::clamp(left, 1, layout.cp) : 1;
+  return {1, spread, layout.cp / spread};
+}
+
+namespace {
+
+// The axes that experts make of one-dimensional tensor ranks, neighbours first; one at least.
+enum class ExpertUse : std::uint8_t { Cut, Spread, Copies };
+struct ExpertAxis {
+  ExpertUse use = ExpertUse::Cut;
+  int ranks = 1;
+};
+class ExpertAxes {
+ public:
+  explicit ExpertAxes(const BlockPlan& layout) {
+    const ExpertRanks ranks = tensor_experts(layout);
+    add(ExpertUse::Cut, ranks.cut);
+    add(ExpertUse::Spread, ranks.spread);
+    add(ExpertUse::Copies, ranks.copies);
+    size_ = std::max<std::size_t>(1, size_);
+  }
+  std::size_t size() const { return size_; }
+  const ExpertAxis& operator[](std::size_t index) const { return axes_[index]; }
+
+ private:
+  void add(ExpertUse use, int ranks) {
+    if (ranks > 1) {
+      axes_[size_++] = {use, ranks};
+    }
+  }
+  std::array<ExpertAxis, 3> axes_{};
+  std::size_t size_ = 0;
+};
+
+}  // namespace
+
+bool splits_tensor_ranks(const BlockPlan& layout) {
+  return layout.mesh() == TensorMesh::OneD && ExpertAxes(layout).size() > 1;
+}
+
+bool nests_experts(const BlockPlan& layout) {
+  const auto nests = [](int ranks, int available) {
+    return ranks % available == 0 || available % ranks == 0;
+  };
+  const int tensor = std::max(1, layout.tp / expert_tensor_ranks(layout));
+  const int beyond = std::max(1, layout.ep / tensor);
+  const ExpertRanks context = context_experts(layout);
+  const bool mixes = layout.context == ContextParallel::Mix && context.spread > 1 &&
+                     context.copies > 1 && context.spread != layout.ulysses_degree;
+  return nests(layout.ep, tensor) && (layout.expert_cp == 0 || nests(beyond, layout.cp)) && !mixes;
+}
+
+int copies_inside(const BlockPlan& layout) {
+  return std::max(1, expert_ranks_inside(layout) / layout.ep);
+}
+
+bool splits_context_ranks(const BlockPlan& layout) {
+  const ExpertRanks ranks = context_experts(layout);
+  return layout.context != ContextParallel::Mix && ranks.spread > 1 && ranks.copies > 1;
 }
 
 int expert_replicas(const BlockPlan& layout) {
@@ -111,10 +176,19 @@ bool balances_causal(const BlockPlan& layout) {
 
 std::int64_t expert_span(const BlockPlan& layout) {
   const Mesh mesh = mesh_of(layout, expert_replicas(layout));
-  const bool over_tensor = expert_tensor_ranks(layout) < layout.tp;
-  const std::int64_t tensor = over_tensor ? mesh.span(kTensorAxes) : 1;
-  const std::int64_t context = layout.expert_cp == 1 ? mesh.span(kContextAxes) : 1;
-  return std::max({mesh.span({{Axis::Expert}}), tensor, context});
+  const ExpertRanks context = context_experts(layout);
+  std::int64_t span = mesh.span({{Axis::Expert}});
+  if (context.spread > 1) {
+    span = std::max(
+        span, context.copies > 1 ? mesh.span({{Axis::ContextHeads}}) : mesh.span(kContextAxes));
+  }
+  const ExpertAxes tensor(layout);
+  for (std::size_t index = 0; index < tensor.size(); ++index) {
+    if (tensor[index].use == ExpertUse::Spread) {
+      span = std::max(span, mesh.span({{kTensorAxes[index]}}));
+    }
+  }
+  return span;
 }
 
 int ranks_outside_experts(const BlockPlan& layout) {
@@ -136,15 +210,19 @@ Mesh mesh_of(const BlockPlan& layout, int dp) {
   if (layout.shard_degree > 0) {
     shard = std::gcd(std::max(1, layout.shard_degree / (layout.cp * expert_axis)), data);
   }
-  const int heads = layout.context == ContextParallel::Mix ? layout.ulysses_degree : 1;
-  TensorFactors tensor = tensor_factors(layout);
-  if (splits_tensor_ranks(layout)) {
-    tensor.columns = layout.expert_tp;
-    tensor.rows = layout.tp / layout.expert_tp;
-  }
+  const int inner = layout.context == ContextParallel::Mix ? layout.ulysses_degree
+                    : splits_context_ranks(layout)         ? context_experts(layout).spread
+                                                           : 1;
+  const TensorFactors tensor = tensor_factors(layout);
   Mesh mesh;
-  mesh.size = {tensor.columns,    tensor.rows, tensor.depth, heads,
-               layout.cp / heads, expert_axis, shard,        data / shard};
+  mesh.size = {tensor.columns,    tensor.rows, tensor.depth, inner,
+               layout.cp / inner, expert_axis, shard,        data / shard};
+  if (splits_tensor_ranks(layout)) {
+    const ExpertAxes axes(layout);
+    for (std::size_t axis = 0; axis < axes.size(); ++axis) {
+      mesh.size[static_cast<std::size_t>(kTensorAxes[axis])] = axes[axis].ranks;
+    }
+  }
   mesh.innermost = kTensorAxes[static_cast<std::size_t>(layout.tp_inner)];
   mesh.expert_before = layout.ep_inside == ExpertsInside::Tensor    ? Axis::Tensor
                        : layout.ep_inside == ExpertsInside::Context ? Axis::ContextHeads
@@ -161,20 +239,33 @@ std::vector<Var>& at(AxisRules& rules, Axis axis) {
 }
 
 // Megatron: every operator is split along the variable that attention heads, the inner width or the
-// vocabulary give it, whether its product keeps or sums over it.
+// vocabulary give it, whether its product keeps or sums over it; where experts make several axes of
+// the ranks, by each of them.
 void columns_only(const BlockPlan& layout, const std::vector<Var>& widths, AxisRules& rules) {
-  std::vector<Var>& tensor = at(rules, Axis::Tensor);
-  if (layout.expert_tp == 1) {
-    tensor.push_back(Var::Expert);
+  const ExpertAxes axes(layout);
+  for (std::size_t index = 0; index < axes.size(); ++index) {
+    const Axis axis = kTensorAxes[index];
+    std::vector<Var>& vars = at(rules, axis);
+    if (axes[index].use == ExpertUse::Spread) {
+      vars.push_back(Var::Expert);
+    }
+    vars.insert(vars.end(), widths.begin(), widths.end());
+    if (layout.sequence_parallel) {
+      vars.push_back(Var::Seq);
+    }
+    rules.copies_experts[static_cast<std::size_t>(axis)] = axes[index].use == ExpertUse::Copies;
   }
-  tensor.insert(tensor.end(), widths.begin(), widths.end());
-  if (layout.sequence_parallel) {
-    tensor.push_back(Var::Seq);
+}
+
+// Tokens, and experts that are spread over all of the axis: the inner one before the outer.
+void tokens_of_context(const BlockPlan& layout, AxisRules& rules) {
+  const ExpertRanks experts = context_experts(layout);
+  at(rules, Axis::ContextHeads) = at(rules, Axis::Context) = {Var::Seq};
+  if (experts.spread > 1) {
+    at(rules, Axis::ContextHeads) = {Var::Expert, Var::Seq};
   }
-  if (splits_tensor_ranks(layout)) {
-    std::vector<Var> spread = {Var::Expert};
-    spread.insert(spread.end(), tensor.begin(), tensor.end());
-    at(rules, Axis::TensorRow) = std::move(spread);
+  if (experts.spread > 1 && experts.copies == 1) {
+    at(rules, Axis::Context) = {Var::Expert, Var::Seq};
   }
 }
 
@@ -227,22 +318,20 @@ BlockRules rules_of(const BlockPlan& layout, bool vocab_parallel) {
       cube(std::move(widths), rules);
       break;
   }
-  for (const Axis axis : {Axis::ContextHeads, Axis::Context}) {
-    if (layout.expert_cp == 1) {
-      at(rules, axis).push_back(Var::Expert);
-    }
-    at(rules, axis).push_back(Var::Seq);
-  }
+  tokens_of_context(layout, rules);
   at(rules, Axis::Expert) = {Var::Expert, Var::Batch};
   at(rules, Axis::Shard) = {Var::Batch};
   at(rules, Axis::Replica) = {Var::Batch};
   override_variables(layout, rules);
 
   BlockRules result{rules, rules};
-  if (layout.context == ContextParallel::Ulysses) {
+  const bool exchanges = layout.context == ContextParallel::Ulysses;
+  if (exchanges) {
     at(result.attention, Axis::Context) = {Var::Head, Var::Seq};
   }
-  at(result.attention, Axis::ContextHeads) = {Var::Head, Var::Seq};
+  if (exchanges || layout.context == ContextParallel::Mix) {
+    at(result.attention, Axis::ContextHeads) = {Var::Head, Var::Seq};
+  }
   return result;
 }
 
@@ -264,71 +353,6 @@ bool replicates_stream(const BlockPlan& layout) {
   const Mesh mesh = mesh_of(layout, expert_replicas(layout));
   return std::all_of(kTensorAxes.begin(), kTensorAxes.end(),
                      [&](Axis axis) { return mesh.of(axis) == 1 || stream[axis].is_replicated(); });
-}
-
-namespace {
-
-// Of groups whose first one lies inside a node, in blocks of so many ranks: where blocks do not
-// divide the GPUs of a node, those that lie across two nodes are the slowest, and all wait for
-// them.
-void lay_across_nodes(std::int64_t block, int gpus_per_node, costmodel::GroupShape& group) {
-  const std::int64_t ends = block / std::gcd(block, std::int64_t{gpus_per_node});
-  if (ends == 1) {
-    return;  // every node ends where a block does
-  }
-  group.nodes = 2;
-  group.ranks_per_node = (group.ranks + 1) / 2;
-  // Those through one end of a node, or through both.
-  group.groups_per_node = std::min(group.gpu_stride * (ends == 2 ? 1 : 2),
-                                   std::max(1, gpus_per_node / group.ranks_per_node));
-}
-
-}  // namespace
-
-// Members are distances in ranks from the first one. One step of an axis back from the nearest
-// member beyond the first node there is one inside, so those inside and a step from them suffice.
-costmodel::GroupShape group_of(const std::vector<Extent>& axes, int gpus_per_node) {
-  const std::int64_t none = std::numeric_limits<std::int64_t>::max();
-  std::vector<std::int64_t> inside = {0};
-  std::int64_t beyond = none;
-  std::int64_t block = 1;
-  costmodel::GroupShape group;
-  group.ranks = 1;
-  for (const Extent& axis : axes) {
-    group.ranks *= axis.size;
-    if (axis.size > 1) {
-      block = std::max(block, axis.size * axis.stride);
-    }
-    const std::size_t known = inside.size();
-    for (std::size_t member = 0; member < known; ++member) {
-      for (int index = 1; index < axis.size; ++index) {
-        const std::int64_t offset = inside[member] + index * axis.stride;
-        if (offset >= gpus_per_node) {
-          beyond = std::min(beyond, offset);
-          break;
-        }
-        inside.push_back(offset);
-      }
-    }
-  }
-  group.ranks_per_node = static_cast<int>(inside.size());
-  group.nodes = (group.ranks + group.ranks_per_node - 1) / group.ranks_per_node;
-  group.groups_per_node = std::max(1, gpus_per_node / group.ranks_per_node);
-  std::sort(inside.begin(), inside.end());
-  group.gpu_stride = inside.size() > 1 ? static_cast<int>(inside[1]) : 1;
-  group.node_stride = beyond < none ? static_cast<int>(beyond / gpus_per_node) : 1;
-  if (group.nodes == 1) {
-    lay_across_nodes(block, gpus_per_node, group);
-  }
-  return group;
-}
-
-costmodel::GroupShape group_of(const Mesh& mesh, const std::vector<Axis>& axes, int gpus_per_node) {
-  std::vector<Extent> extents;
-  for (const Axis axis : axes) {
-    extents.push_back({mesh.of(axis), mesh.stride(axis)});
-  }
-  return group_of(extents, gpus_per_node);
 }
 
 }  // namespace orrery::plan

@@ -33,12 +33,28 @@ bool tensor_order_matters(const BlockPlan& layout, const topologies::Node& node)
 // Tensor-parallel ranks that cut each expert: all, or expert_tp of them, while whole experts are
 // spread over the others.
 int expert_tensor_ranks(const BlockPlan& layout);
-// Whether the experts' mesh cuts the tensor-parallel ranks into two axes: expert_tp of them, which
-// are neighbours, and on the axis of rows those that experts are spread over.
-bool splits_tensor_ranks(const BlockPlan& layout);
 // Ranks of one replica that experts are spread over before any other replica has some: 1, or those
 // of tp that do not cut the same expert, or cp (expert_cp = 1), or both.
 int expert_ranks_inside(const BlockPlan& layout);
+// Of tensor-parallel or context ranks: the first, neighbours, cut each expert, the next have other
+// experts, the rest copies of them for tokens of their own.
+struct ExpertRanks {
+  int cut = 1;
+  int spread = 1;
+  int copies = 1;
+};
+ExpertRanks tensor_experts(const BlockPlan& layout);
+ExpertRanks context_experts(const BlockPlan& layout);
+// Whether experts are on a part of them or on all: first of tp, then of cp (expert_cp = 1).
+bool nests_experts(const BlockPlan& layout);
+// Of an expert that is spread over a part of either, in one replica; else 1.
+int copies_inside(const BlockPlan& layout);
+// Whether that makes several axes of either.
+bool splits_tensor_ranks(const BlockPlan& layout);
+bool splits_context_ranks(const BlockPlan& layout);
+inline bool splits_ranks(const BlockPlan& layout) {
+  return splits_tensor_ranks(layout) || splits_context_ranks(layout);
+}
 // Replicas that a layer's experts are spread over: 1 where each has all of them.
 int expert_replicas(const BlockPlan& layout);
 // Consecutive ranks that the ranks which share a layer's experts are among.

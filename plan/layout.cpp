@@ -102,11 +102,12 @@ VarBits iteration_space(const Block& block, const Operator& op) {
   return vars;
 }
 
+bool works_on_copies(const Operator& op, VarBits space) {
+  return op.kind != OpKind::Permute && op.kind != OpKind::Router && space.has(Var::Choice);
+}
+
 bool iterates_over(const Operator& op, VarBits space, Var var) {
-  // Between dispatch and combination every operator works on the copies of its experts.
-  const bool on_copies = var == Var::Expert && op.kind != OpKind::Permute &&
-                         op.kind != OpKind::Router && space.has(Var::Choice);
-  return on_copies || space.has(var);
+  return (var == Var::Expert && works_on_copies(op, space)) || space.has(var);
 }
 
 }  // namespace
@@ -115,7 +116,13 @@ bool iterates_over(const Block& block, const Operator& op, Var var) {
   return iterates_over(op, iteration_space(block, op), var);
 }
 
+bool works_on_copies(const Block& block, const Operator& op) {
+  return works_on_copies(op, iteration_space(block, op));
+}
+
 namespace {
+
+bool cuts_tokens(Var var) { return var == Var::Batch || var == Var::Seq; }
 
 // The embedding is a product with a one-hot matrix.
 bool is_product(const Operator& op) { return models::is_gemm(op) || op.kind == OpKind::Embedding; }
@@ -129,11 +136,13 @@ bool sums_over(const Operator& op, Var var) {
 
 Assignment assign(const Block& block, const Operator& op, const AxisRules& rules) {
   const VarBits space = iteration_space(block, op);
+  const bool on_copies = works_on_copies(op, space);
   Assignment assignment;
   for (std::size_t axis = 0; axis < kNumAxes; ++axis) {
     for (const Var var : rules.preference[axis]) {
-      const bool excluded = rules.outputs_only[axis] && is_product(op) && sums_over(op, var);
-      if (!excluded && iterates_over(op, space, var)) {
+      const bool summed = rules.outputs_only[axis] && is_product(op) && sums_over(op, var);
+      const bool whole = rules.copies_experts[axis] && on_copies && !cuts_tokens(var);
+      if (!summed && !whole && iterates_over(op, space, var)) {
         assignment[axis] = var;
         break;
       }

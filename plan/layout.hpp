@@ -24,9 +24,9 @@ using models::Var;
 
 // Axes of the mesh of one stage. Tensor-parallel ranks are a mesh of columns, rows and depth, of
 // which 1-D tensor parallelism uses the columns only. Context ranks may be two axes, the inner one
-// trading tokens for heads around attention (Ulysses inside a ring). Data ranks are cut into the
-// expert-parallel part (inner), the part that shards states (ZeRO) and the part that replicates
-// them (HSDP).
+// trading tokens for heads around attention (Ulysses inside a ring), or with other experts on each
+// rank where the outer one has copies of them. Data ranks are cut into the expert-parallel part
+// (inner), the part that shards states (ZeRO) and the part that replicates them (HSDP).
 enum class Axis : std::uint8_t {
   Tensor,
   TensorRow,
@@ -110,6 +110,9 @@ struct AxisRules {
   // Axes on which weights that an operator needs whole are stored sharded: gathered where they
   // are used, their gradients reduced and scattered.
   std::array<bool, kNumAxes> shards_weights{};
+  // Axes whose ranks have copies of the same experts: what works on routed tokens takes none but
+  // those along which tokens are cut.
+  std::array<bool, kNumAxes> copies_experts{};
 };
 
 // The first preferred variable of each axis that occurs in the operator's iteration space.
@@ -118,6 +121,9 @@ Assignment assign(const models::Block& block, const models::Operator& op, const 
 // Whether the operator iterates over the variable (KvHead counts as Head; an Expert axis shards
 // activations along Choice, the copies of a token).
 bool iterates_over(const models::Block& block, const models::Operator& op, Var var);
+
+// Whether it works on the copies of tokens that experts take, between dispatch and combination.
+bool works_on_copies(const models::Block& block, const models::Operator& op);
 
 // Whether it sums over the variable (KvHead counts as Head).
 bool sums_over(const models::Operator& op, Var var);

@@ -2,7 +2,7 @@
 // A Plan: every decision about one training run, complete and self-contained (docs/plan.md).
 // It embeds its network, cluster and profile, so that simulating it needs no other file and gives
 // the searched time bit for bit. Degrees multiply: gpus = tp x cp x dp x pp; the expert-parallel
-// degree divides the data ranks, times tp / expert_tp and cp with expert_cp = 1.
+// degree divides the data ranks, times tp / expert_tp and cp with expert_cp = 1, or part of these.
 // Rank order, fastest first: tp, cp, ep (the inner part of dp), dp, pp; ep_inside moves ep.
 #pragma once
 

@@ -28,7 +28,7 @@ std::vector<int> even_stages(const models::Network& network, int num_virtual_sta
     bad_input(network.spec.name,
               fmt::format("{} layers cannot fill {} virtual stages (stages x chunks)",
                           layers.size(), num_stages),
-              "use fewer pipeline stages or model chunks");
+              fmt::format("at most {}: use fewer pipeline stages or model chunks", layers.size()));
   }
   const std::size_t share = layers.size() / num_stages;
   const std::size_t larger = layers.size() % num_stages;

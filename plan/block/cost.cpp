@@ -67,6 +67,9 @@ StateGroup states_of(const Block& block, const Operator& op, int weight, const B
   group.forward_only = block.frozen;
   group.reduced =
       summed_axes(op, tensor, assignment, rules.of(op), read_layout(block, op, weight, rules));
+  for (std::size_t axis = 0; axis < kNumAxes && works_on_copies(block, op); ++axis) {
+    group.copied[axis] = group.reduced[axis] && rules.of(op).copies_experts[axis];
+  }
   group.elements = local_elements(tensor, stored, mesh, {});
   group.repeated = repeated_heads(tensor, stored, mesh, group.elements);
   group.quantised = is_quantised_weight(op, tensor, precision) ? group.elements : 0;
@@ -87,8 +90,8 @@ std::vector<StateGroup> state_groups(const Block& block, const BlockRules& rules
       seen[slot] = true;
       const StateGroup group = states_of(block, op, index, rules, mesh, precision);
       const auto same = std::find_if(groups.begin(), groups.end(), [&](const StateGroup& known) {
-        return known.reduced == group.reduced && known.tied == group.tied &&
-               known.frozen == group.frozen;
+        return known.reduced == group.reduced && known.copied == group.copied &&
+               known.tied == group.tied && known.frozen == group.frozen;
       });
       if (same == groups.end()) {
         groups.push_back(group);
@@ -172,9 +175,8 @@ BlockCosts::Key BlockCosts::key_of(int block, const BlockPlan& layout, std::int6
     }
   }
   // Without experts the ranks that share those of other blocks are data ranks like all others,
-  // unless they stand between the ranks of a group or cut those of tp into two axes.
-  if (described.experts == 0 && layout.ep_inside == ExpertsInside::Data &&
-      !splits_tensor_ranks(layout)) {
+  // unless they stand between the ranks of a group or cut those of tp or cp into several axes.
+  if (described.experts == 0 && layout.ep_inside == ExpertsInside::Data && !splits_ranks(layout)) {
     key.layout.ep = 1;
     key.layout.expert_tp = 0;
     key.layout.expert_cp = 0;

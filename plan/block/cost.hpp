@@ -47,9 +47,12 @@ struct StateGroup {
     std::int64_t elements = 0;
   };
   std::array<bool, kNumAxes> reduced{};  // axes over which the gradient is summed
-  std::int64_t elements = 0;             // on one device, before ZeRO
-  std::int64_t quantised = 0;            // of them: weights of products in fp8 or nvfp4
-  std::int64_t transposed = 0;           // of those: the backward reads them in columns
+  // Of them, tensor-parallel axes with copies of these experts, which share states as data ranks
+  // do.
+  std::array<bool, kNumAxes> copied{};
+  std::int64_t elements = 0;    // on one device, before ZeRO
+  std::int64_t quantised = 0;   // of them: weights of products in fp8 or nvfp4
+  std::int64_t transposed = 0;  // of those: the backward reads them in columns
   std::vector<Repeated> repeated = {};
   bool tied = false;          // a use of the token table of the embedding
   bool frozen = false;        // parameters alone: no gradient, no update

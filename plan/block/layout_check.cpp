@@ -40,7 +40,7 @@ class BlockCheck {
         states_variables_(std::any_of(layout.variables.begin(), layout.variables.end(),
                                       [](const VarList& list) { return !list.empty(); })),
         tensor_mesh_(layout.tensor_parallel),
-        splits_tensor_ranks_(splits_tensor_ranks(layout)),
+        splits_ranks_(splits_ranks(layout)),
         serves_(plan.serving != nullptr),
         where_(where) {}
 
@@ -64,7 +64,7 @@ class BlockCheck {
   }
 
   void check_cuts() const {
-    if (!states_variables_ && tensor_mesh_ == TensorMesh::OneD && !splits_tensor_ranks_) {
+    if (!states_variables_ && tensor_mesh_ == TensorMesh::OneD && !splits_ranks_) {
       return;
     }
     const std::optional<CutConflict> conflict = find_cut_conflict(block_, rules_, mesh_);
@@ -73,17 +73,18 @@ class BlockCheck {
     }
     const std::string_view var = to_text(conflict->var);
     const std::string who = states_variables_ ? "`variables`"
-                            : splits_tensor_ranks_
-                                ? "the two axes that expert_tp makes of tp"
+                            : splits_ranks_
+                                ? "the axes that experts make of tp and cp"
                                 : fmt::format("the axes of a {} mesh", to_text(tensor_mesh_));
     bad_input(where_,
               fmt::format("block \"{}\", tensor \"{}\": {} cut dimension {} over several axes, and "
                           "at \"{}\" in another order than elsewhere, so that ranks would work on "
                           "each other's parts",
                           block_.name, conflict->tensor, who, var, conflict->op),
-              states_variables_      ? fmt::format("{} in the list of one axis alone", var)
-              : splits_tensor_ranks_ ? "expert_tp = 0 (as tp) or 1"
-                                     : "another tensor_parallel: 1d, 2d or 2.5d");
+              states_variables_ ? fmt::format("{} in the list of one axis alone", var)
+              : splits_ranks_
+                  ? "expert_tp = 0 (as tp) or 1, ep a multiple of the ranks that it spreads over"
+                  : "another tensor_parallel: 1d, 2d or 2.5d");
   }
 
  private:
@@ -256,7 +257,7 @@ class BlockCheck {
   Extents extents_;
   bool states_variables_;
   TensorMesh tensor_mesh_;
-  bool splits_tensor_ranks_;
+  bool splits_ranks_;
   bool serves_;  // context ranks split a cache, whatever its length
   const std::string& where_;
 };

@@ -30,22 +30,33 @@ struct MergeTraffic {
   int forward_kernels;
   int backward_kernels;
 };
-// Passes that read two tensors and write one (TransformerEngine, context_parallel.py:
-// out_correction).
-constexpr MergeTraffic kMerge = {6, 6, 6, 0, 1, 3};
+// Of a rank's own part, once a pass, and of each other one.
+struct RingTraffic {
+  MergeTraffic own;
+  MergeTraffic other;
+};
+// TransformerEngine 1.4 to 2.11 (pytorch/attention.py, later context_parallel.py,
+// AttnFuncWithCPAndKVP2P). Every part is added to an output of zeros (6 bytes, and 2 to fill it).
+// Gradients of queries and keys are copied for the first part (4), added for the others (6). Keys
+// and values are joined to be sent, in the backward copied (4). Kernels of the own part: those
+// copies, zeros, three copies or casts of the sums of exponentials, and what another part has, too.
+constexpr RingTraffic kTraffic = {{8, 4, 4, 4, 6, 4}, {6, 6, 6, 0, 2, 3}};
+// Of balanced parts the last rank sees half of the keys of all others, the first of which it
+// copies.
+constexpr RingTraffic kBalancedTraffic = {{8, 4, 5, 4, 6, 4}, {6, 6, 3, 0, 2, 3}};
 // pytorch/pytorch, distributed/tensor/experimental/_attention.py, in fp32: cast 6, difference 12,
 // product 8, difference 12; backward query 10, keys and values 5, 8 and 8 (half added,
 // concatenated, concatenated to be sent), and 4 in both passes for what is sent.
-constexpr MergeTraffic kEagerMerge = {38, 10, 21, 4, 5, 6};
+constexpr RingTraffic kEagerTraffic = {{}, {38, 10, 21, 4, 5, 6}};
 // The same where torch.compile fuses them: an fp32 sum is read and written, a part in 16 bits that
 // holds all of it or half is read (8 + 1.5); what is sent is written in place.
-constexpr MergeTraffic kCompiledMerge = {9.5, 9.5, 9.5, 0, 1, 2};
+constexpr RingTraffic kCompiledTraffic = {{}, {9.5, 9.5, 9.5, 0, 1, 2}};
 
-const MergeTraffic& merge_traffic(const Execution& execution) {
-  if (!execution.eager_ring) {
-    return kMerge;
+const RingTraffic& ring_traffic(const KernelContext& context, bool causal) {
+  if (!context.execution.eager_ring) {
+    return causal && context.zigzag ? kBalancedTraffic : kTraffic;
   }
-  return execution.fused_kernels ? kCompiledMerge : kEagerMerge;
+  return context.execution.fused_kernels ? kCompiledTraffic : kEagerTraffic;
 }
 
 // Kernels of a rank: on its own keys, and alike ones on those of others.
@@ -127,27 +138,35 @@ OperatorCost cost_of(const RingKernels& kernels, const AttentionShape& shape,
                      const KernelContext& context) {
   const double row =
       static_cast<double>(shape.batch * shape.q_len) * bytes_per_element(shape.dtype) / 2;
-  const MergeTraffic& merge = merge_traffic(context.execution);
+  const RingTraffic& traffic = ring_traffic(context, shape.causal);
   const double query = static_cast<double>(shape.heads * shape.head_dim);
   const double output = static_cast<double>(shape.heads * shape.value_head_dim);
   const double key_value =
       static_cast<double>(shape.kv_heads * (shape.head_dim + shape.value_head_dim));
-  const auto add = [&](KernelCost& pass, const KernelCost& kernel, double bytes, int merges,
-                       std::int64_t count) {
-    const Seconds merging =
-        context.device.memory_bound(Bytes(row * bytes), MemoryKernel::Elementwise);
-    pass.time += (kernel.time + merging) * static_cast<double>(count);
-    pass.flops += kernel.flops * static_cast<double>(count);
-    pass.launches += (kernel.launches + merges) * static_cast<int>(count);
+  const auto add_merge = [&](KernelCost& pass, double bytes, int merges) {
+    if (merges > 0) {
+      const Bytes each(row * bytes / merges);
+      pass.time += context.device.memory_bound(each, MemoryKernel::Elementwise) * merges;
+      pass.launches += merges;
+    }
   };
-  OperatorCost cost = fused_attention_cost(kernels.own, context);
+  const auto merged = [&](const AttentionShape& part, const MergeTraffic& merge) {
+    OperatorCost cost = fused_attention_cost(part, context);
+    add_merge(cost.forward, merge.output * output + merge.sent * key_value, merge.forward_kernels);
+    add_merge(cost.input_grad, merge.query * query + (merge.keys + merge.sent) * key_value,
+              merge.backward_kernels);
+    return cost;
+  };
+  const auto add = [](KernelCost& pass, const KernelCost& part, std::int64_t count) {
+    pass.time += part.time * static_cast<double>(count);
+    pass.flops += part.flops * static_cast<double>(count);
+    pass.launches += part.launches * static_cast<int>(count);
+  };
+  OperatorCost cost = merged(kernels.own, traffic.own);
   for (const OtherParts& other : kernels.others) {
-    const OperatorCost part = fused_attention_cost(other.shape, context);
-    add(cost.forward, part.forward, merge.output * output + merge.sent * key_value,
-        merge.forward_kernels, other.count);
-    add(cost.input_grad, part.input_grad,
-        merge.query * query + (merge.keys + merge.sent) * key_value, merge.backward_kernels,
-        other.count);
+    const OperatorCost part = merged(other.shape, traffic.other);
+    add(cost.forward, part.forward, other.count);
+    add(cost.input_grad, part.input_grad, other.count);
   }
   return cost;
 }

@@ -48,7 +48,7 @@ class StateList {
 
   void add(const StateGroup& group) {
     const double gathered = gathered_bytes(group, layout_, mesh_, execution_, precision_);
-    const std::vector<Axis> shards = reduced_axes(group, mesh_, kShardAxes);
+    const std::vector<Axis> shards = shard_axes(group, mesh_);
     const double elements = static_cast<double>(group.elements);
     if (!group.frozen) {
       reduce(group, shards, elements);
@@ -61,7 +61,7 @@ class StateList {
           execution_.hierarchical_gather ? Span::InsideNode : Span::All);
     }
     if (!group.frozen) {
-      add(CommKind::AllReduce, reduced_axes(group, mesh_, kTensorAxes), elements * gradient_,
+      add(CommKind::AllReduce, summing_tensor_axes(group, mesh_), elements * gradient_,
           Use::Reduce);
     }
     for (const StateGroup::Repeated& one : group.repeated) {

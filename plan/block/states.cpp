@@ -107,10 +107,27 @@ std::vector<Axis> reduced_axes(const StateGroup& group, const Mesh& mesh,
   return axes;
 }
 
+bool shares_states(const StateGroup& group, Axis axis) {
+  const bool always = std::find(kShardAxes.begin(), kShardAxes.end(), axis) != kShardAxes.end();
+  return group.reduced_over(axis) && (always || group.copied[static_cast<std::size_t>(axis)]);
+}
+
+std::vector<Axis> shard_axes(const StateGroup& group, const Mesh& mesh) {
+  std::vector<Axis> axes = reduced_axes(group, mesh, kAxes);
+  std::erase_if(axes, [&](Axis axis) { return !shares_states(group, axis); });
+  return axes;
+}
+
+std::vector<Axis> summing_tensor_axes(const StateGroup& group, const Mesh& mesh) {
+  std::vector<Axis> axes = reduced_axes(group, mesh, kTensorAxes);
+  std::erase_if(axes, [&](Axis axis) { return shares_states(group, axis); });
+  return axes;
+}
+
 std::int64_t num_shards(const StateGroup& group, const Mesh& mesh) {
   std::int64_t shards = 1;
-  for (const Axis axis : kShardAxes) {
-    shards *= group.reduced_over(axis) ? mesh.of(axis) : 1;
+  for (const Axis axis : kAxes) {
+    shards *= shares_states(group, axis) ? mesh.of(axis) : 1;
   }
   return shards;
 }
@@ -273,7 +290,7 @@ class StateSum {
     if (!execution_.hierarchical_gather || group.forward_only) {
       return ByteCount();
     }
-    const auto ranks = group_of(mesh_, reduced_axes(group, mesh_, kShardAxes), gpus_per_node_);
+    const auto ranks = group_of(mesh_, shard_axes(group, mesh_), gpus_per_node_);
     return ranks.nodes == 1
                ? ByteCount()
                : ByteCount(ceil_div(group.elements, std::int64_t{ranks.ranks_per_node})) *

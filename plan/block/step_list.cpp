@@ -39,15 +39,20 @@ bool is_read_in_parts(const BlockContext& context, const models::Tensor& tensor)
       });
 }
 
+// The axis that a collective counts for: the first, but of all context ranks that of the ring.
+Axis axis_of(const MergedConversion& merged) {
+  return std::ranges::equal(merged.axes, kContextAxes) ? Axis::Context : merged.axes.front();
+}
+
 // Keys, values and their gradients on their way round the context ranks.
 bool rides_ring(const Conversions& conversions, const MergedConversion& merged) {
-  return conversions.read_in_parts && merged.axes.front() == Axis::Context &&
+  return conversions.read_in_parts && axis_of(merged) == Axis::Context &&
          (merged.kind == CommKind::AllGather || merged.kind == CommKind::ReduceScatter);
 }
 
 bool streams_pieces(const BlockContext& context, const Conversions& conversions,
                     const MergedConversion& merged) {
-  return merged.axes.front() == Axis::Context
+  return axis_of(merged) == Axis::Context
              ? rides_ring(conversions, merged) && context.execution.overlap_context
              : streams_tensor_ranks(context.execution, context.precision, merged.kind,
                                     merged.axes.front());
@@ -261,7 +266,7 @@ Step StepList::collective(std::string_view name, const MergedConversion& merged,
   step.collective = true;
   step.comm = merged.kind;
   // Tokens on their way to experts are expert parallelism, whichever ranks hold those.
-  step.axis = merged.routed ? Axis::Expert : merged.axes.front();
+  step.axis = merged.routed ? Axis::Expert : axis_of(merged);
   for (const Axis axis : merged.axes) {
     step.axes = static_cast<std::uint8_t>(step.axes | (1U << static_cast<unsigned>(axis)));
   }

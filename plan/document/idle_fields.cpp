@@ -389,6 +389,4 @@ std::string idle_text(const std::vector<IdleField>& fields) {
   return text;
 }
 
-std::string idle_fields_text(const Plan& plan) { return idle_text(idle_fields(plan)); }
-
 }  // namespace orrery::plan

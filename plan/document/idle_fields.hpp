@@ -27,6 +27,5 @@ std::vector<IdleField> idle_serving_fields(const PlanUses& uses);
 std::vector<IdleField> idle_hardware_fields(const Plan& plan);
 // "execution.eager_ring (needs ...), ..."; empty when there are none.
 std::string idle_text(const std::vector<IdleField>& fields);
-std::string idle_fields_text(const Plan& plan);
 
 }  // namespace orrery::plan

@@ -35,9 +35,9 @@ constexpr std::array kLayoutRules = {
                "experts and tp > 1"},
     LayoutRule{"expert_cp", [](const BlockPlan& b) { return b.expert_cp == 1; },
                [](const BlockPlan& b, const Plan& p) {
-                 return b.cp > 1 && p.network.spec.moe.experts > 0;
+                 return context_experts(b).spread > 1 && p.network.spec.moe.experts > 0;
                },
-               "experts and cp > 1"},
+               "experts, cp > 1 and an ep above tp / expert_tp"},
     LayoutRule{"ep_inside", [](const BlockPlan& b) { return b.ep_inside != ExpertsInside::Data; },
                [](const BlockPlan& b, const Plan& p) {
                  return reorders_experts(b) && expert_order_matters(b, p.cluster.node);

@@ -54,7 +54,7 @@ class Checker {
       const BlockPlan& layout = plan_.blocks[run].layout;
       unusual = unusual || layout.tensor_parallel != TensorMesh::OneD ||
                 layout.context == ContextParallel::Mix || !layout.tensor_shares.empty() ||
-                layout.variables != BlockPlan().variables || splits_tensor_ranks(layout);
+                layout.variables != BlockPlan().variables || splits_ranks(layout);
     }
     if (unusual) {
       check_layouts(plan_, where_);

@@ -20,7 +20,7 @@ namespace orrery::plan {
 namespace {
 
 // ", mesh 2d", ", sp, ring context, zero 1, recompute full"
-std::string choices_text(const BlockPlan& layout) {
+std::string choices_text(const Plan& plan, const BlockPlan& layout) {
   std::string text;
   if (layout.tp > 1 && layout.tensor_parallel != TensorMesh::OneD) {
     text += fmt::format(", mesh {}", tensor_mesh_text(layout));
@@ -32,8 +32,11 @@ std::string choices_text(const BlockPlan& layout) {
   if (layout.cp > 1 && layout.context == ContextParallel::Mix) {
     text += fmt::format(" (ulysses {})", layout.ulysses_degree);
   }
-  if (splits_tensor_ranks(layout)) {
+  if (splits_tensor_ranks(layout) && layout.expert_tp > 1) {
     text += fmt::format(", experts cut by {}", layout.expert_tp);
+  }
+  if (plan.network.spec.moe.experts > 0 && copies_inside(layout) > 1) {
+    text += fmt::format(", experts over {} of {} ranks", layout.ep, expert_ranks_inside(layout));
   }
   if (reorders_experts(layout)) {
     text += fmt::format(", experts inside {}", to_text(layout.ep_inside));
@@ -92,7 +95,7 @@ std::string layout_text(const Plan& plan) {
   if (plan.clock_distance > 0) {
     degree("clock distance", plan.clock_distance, true);
   }
-  text += choices_text(layout) + training_changes_text(plan);
+  text += choices_text(plan, layout) + training_changes_text(plan);
   if (plan.blocks.size() > 1) {
     text += ", differs per block";
   }
@@ -156,7 +159,7 @@ std::string block_layout_text(const Plan& plan, const BlockPlan& layout) {
   return fmt::format("tp {}", layout.tp) +
          (layout.cp > 1 ? fmt::format(", cp {}", layout.cp) : "") +
          (layout.ep > 1 ? fmt::format(", ep {}", layout.ep) : "") +
-         fmt::format(", dp {}", plan.data_ranks(layout)) + choices_text(layout);
+         fmt::format(", dp {}", plan.data_ranks(layout)) + choices_text(plan, layout);
 }
 
 }  // namespace

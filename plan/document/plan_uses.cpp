@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "plan/block/reduced_axes.hpp"
 #include "plan/block_rules.hpp"
 
 namespace orrery::plan {
@@ -37,8 +38,7 @@ void add_layout(const Plan& plan, const BlockPlan& layout, PlanUses& uses) {
   uses.zero1 |= ranks && layout.zero_stage == 1;
   uses.zero3 |= ranks && layout.zero_stage == 3;
   const auto shards = group_of(mesh_of(layout, plan.data_ranks(layout)),
-                               {Axis::ContextHeads, Axis::Context, Axis::Expert, Axis::Shard},
-                               plan.cluster.node.gpus);
+                               {kShardAxes.begin(), kShardAxes.end()}, plan.cluster.node.gpus);
   uses.wide_shards |= layout.zero_stage == 3 && shards.nodes > 1;
   uses.scatters_gradients |=
       ranks &&

@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "base/text.hpp"
+#include "plan/block_rules.hpp"
 #include "plan/exporter.hpp"
 
 namespace orrery::plan {
@@ -56,6 +57,8 @@ void check(const Plan& plan) {
   }
   require(plan.pp == 1, "pipeline stages", "--fix pp=1");
   require(layout.ep == 1, "expert parallelism", "--fix ep=1");
+  require(plan.network.spec.moe.experts == 0 || expert_tensor_ranks(layout) == layout.tp,
+          "experts that not all tensor ranks cut", "--fix expert_tp=0");
   require(layout.zero_stage >= 2 || plan.dp * layout.cp == 1,
           fmt::format("ZeRO-{} (FSDP shards gradients, too)", layout.zero_stage), "--fix zero=3");
   require(layout.cp == 1 || layout.context != ContextParallel::Ulysses, "Ulysses with FSDP2");

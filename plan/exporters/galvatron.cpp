@@ -64,6 +64,7 @@ void check_layer(const BlockPlan& layout) {
           "tensor parallelism and Ulysses in one layer");
   require(layout.ep == 1 || layout.cp == 1 || layout.expert_cp != 1,
           "experts that are spread over the context ranks", "--fix expert_cp=0");
+  require(layout.ep == 1 || copies_inside(layout) == 1, "experts on a part of the tensor ranks");
   require(!reorders_experts(layout), "expert-parallel ranks inside tensor or context ranks",
           "--fix ep_inside=dp");
   require(layout.tp == 1 || layout.sequence_parallel,

@@ -138,7 +138,7 @@ class MegatronExport {
                             : layout_.context == ContextParallel::AllGather ? "all_gather"
                                                                             : "a2a");
     }
-    require(layout_.ep == 1 || layout_.cp == 1 || layout_.expert_cp == 1,
+    require(expert_replicas(layout_) == 1 || layout_.cp == 1 || layout_.expert_cp == 1,
             "experts that are not spread over the context ranks", "--fix expert_cp=1");
     // Both orders that its arguments choose from, tp-cp-ep-dp-pp and tp-cp-ep-pp-dp, begin so.
     require(!reorders_experts(layout_), "expert-parallel ranks inside tensor or context ranks",

@@ -127,6 +127,8 @@ void check_experts(const Plan& plan) {
               : "experts that tensor parallelism does not cut without expert parallelism");
   require(layout.ep == 1 || layout.expert_cp == 1 || layout.cp == 1,
           "experts that are not spread over the context ranks");
+  require(layout.ep == 1 || copies_inside(layout) == 1,
+          "experts on a part of the tensor and context ranks");
   require(!reorders_experts(layout), "expert-parallel ranks inside tensor or context ranks");
   require(layout.ep == 1 || sharded(plan), "expert parallelism without sharding over several ranks",
           sharding_hint(layout));

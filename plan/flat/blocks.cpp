@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <string>
 
+#include "plan/block/reduced_axes.hpp"
 #include "plan/block/states.hpp"
 #include "plan/stage/split_backward.hpp"
 
@@ -125,7 +126,7 @@ void set_traffic_axes(const BlockCost& cost, const Mesh& mesh, FlatBlock& block)
       }
       const std::uint8_t bit = bit_of(index);
       block.reduce_axes = static_cast<std::uint8_t>(block.reduce_axes | bit);
-      if (!is_tensor_axis(axis) && axis != Axis::Replica) {
+      if (shares_states(group, axis)) {
         block.gather_axes = static_cast<std::uint8_t>(block.gather_axes | bit);
       }
     }

@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "base/limits.hpp"
 #include "base/text.hpp"
+#include "plan/block_rules.hpp"
 #include "plan/dispatchers.hpp"
 #include "plan/importer.hpp"
 #include "plan/launch_script/launched_ranks.hpp"
@@ -71,7 +72,7 @@ class MegatronImport {
     layout.expert_tp = expert_tp == layout.tp ? 0 : expert_tp;
     // megatron/core/parallel_state.py: experts are spread over consecutive ranks, whatever their
     // place in context parallelism.
-    layout.expert_cp = layout.ep > 1 && layout.cp > 1 ? 1 : 0;
+    layout.expert_cp = expert_replicas(layout) > 1 && layout.cp > 1 ? 1 : 0;
     layout.sequence_parallel = arguments_.has("--sequence-parallel");
     const std::size_t context = arguments_.choice("--cp-comm-type", {"p2p", "all_gather", "a2a"});
     layout.context = context == 0   ? ContextParallel::Ring

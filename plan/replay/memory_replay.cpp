@@ -11,6 +11,7 @@
 #include "base/error.hpp"
 #include "base/math.hpp"
 #include "base/parallel.hpp"
+#include "plan/block/reduced_axes.hpp"
 #include "plan/block/states.hpp"
 #include "plan/modules.hpp"
 #include "plan/packs.hpp"
@@ -246,7 +247,7 @@ class PlanReplay {
       position.reduced = position.states.unreduced.value() > 0;
       position.fetched = position.states.fetched.value();
       position.ranks_inside =
-          group_of(mesh, {Axis::Context, Axis::Expert, Axis::Shard}, plan_.cluster.node.gpus)
+          group_of(mesh, {kShardAxes.begin(), kShardAxes.end()}, plan_.cluster.node.gpus)
               .ranks_per_node;
       position.memory = memory_of(piece, *kinds_.front(), position, {});
       count_parameters(piece.layout, mesh, position);
@@ -292,10 +293,11 @@ class PlanReplay {
     const std::int64_t others = sum(position.memory->weights);
     position.trained = position.experts + others;
     position.whole = position.trained + sum(position.memory->frozen);
-    const int ranks = mesh.of(Axis::ContextHeads) * mesh.of(Axis::Context) * mesh.of(Axis::Expert) *
-                      mesh.of(Axis::Shard);
-    const std::int64_t local =
-        layout.zero_stage > 0 ? ceil_div(others, std::int64_t{ranks}) : others;
+    std::int64_t ranks = 1;
+    for (const Axis axis : kShardAxes) {
+      ranks *= mesh.of(axis);
+    }
+    const std::int64_t local = layout.zero_stage > 0 ? ceil_div(others, ranks) : others;
     position.local_experts =
         std::clamp(position.states.local_parameters - local, std::int64_t{0}, position.experts);
   }

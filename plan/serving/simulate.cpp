@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/quantity_text.hpp"
@@ -71,11 +73,27 @@ std::string wider_experts(const Plan& plan, std::int64_t longest) {
   return "";
 }
 
-// The smallest larger ep, or tp, whose shards divide and whose cache holds the longest request.
+// Whole prompts of an iteration have larger activations than parts of them.
+bool holds_in_chunks(const Plan& plan, std::int64_t longest) {
+  if (plan.serving->options.prefill == Prefill::Chunked) {
+    return false;
+  }
+  Plan chunked = plan;
+  Serving serving = *plan.serving;
+  serving.options.prefill = Prefill::Chunked;
+  chunked.serving = std::make_shared<const Serving>(std::move(serving));
+  return least_kv_tokens(ServingModel(chunked).memory()) >= longest;
+}
+
+// Prompts in chunks, or the smallest larger ep, or tp, whose shards divide, with a cache that holds
+// the longest request.
 std::string nearest_change(const Plan& plan, std::int64_t longest, std::int64_t kv_tokens) {
   if (kv_tokens >= longest) {
     return "its nodes lack room, not its devices: more blocks on the device or on disk, or more "
            "nodes";
+  }
+  if (holds_in_chunks(plan, longest)) {
+    return "prefill = chunked would hold all of them";
   }
   std::string text;
   if (kv_tokens > 0) {

@@ -69,7 +69,7 @@ std::string shards_text(const BlockContext& context, const Operator& op, int wei
                         const BlockRules& rules) {
   const StateGroup states =
       states_of(context.block, op, weight, rules, context.mesh, context.precision);
-  const std::vector<Axis> axes = reduced_axes(states, context.mesh, kShardAxes);
+  const std::vector<Axis> axes = shard_axes(states, context.mesh);
   return axes.empty()
              ? ""
              : fmt::format("{} shards on {}", num_shards(states, context.mesh), axes_text(axes));

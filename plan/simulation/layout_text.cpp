@@ -60,16 +60,20 @@ std::string layout_text(const BlockPlan& layout) {
     text += fmt::format(", cp {} ({})", layout.cp, to_text(layout.context));
   }
   if (layout.ep > 1) {
-    const bool tp = expert_tensor_ranks(layout) < layout.tp;
-    const bool cp = layout.expert_cp == 1 && layout.cp > 1;
+    const ExpertRanks tensor = tensor_experts(layout);
+    const ExpertRanks context = context_experts(layout);
+    const bool tp = tensor.spread > 1;
+    const bool cp = context.spread > 1;
     text += fmt::format(", ep {}{}", layout.ep,
                         tp && cp ? " (also over tp and cp)"
                         : tp     ? " (also over tp)"
                         : cp     ? " (also over cp)"
                                  : "");
-    text += splits_tensor_ranks(layout)
-                ? fmt::format(", each cut by {} ranks of tp", layout.expert_tp)
+    text += tensor.cut > 1 && tensor.cut < layout.tp
+                ? fmt::format(", each cut by {} ranks of tp", tensor.cut)
                 : "";
+    text += tensor.copies > 1 ? fmt::format(", {} copies on tp", tensor.copies) : "";
+    text += cp && context.copies > 1 ? fmt::format(", {} copies on cp", context.copies) : "";
     text += reorders_experts(layout) ? fmt::format(" inside {}", to_text(layout.ep_inside)) : "";
   }
   if (layout.zero_stage > 0) {

@@ -9,17 +9,35 @@
 
 namespace orrery::search {
 
+namespace {
+
+// Whether experts on so few ranks are on a part of tp, or on all of it and a part of cp. On one
+// rank they are not spread over context ranks.
+bool copies_nest(plan::BlockPlan layout, int degree) {
+  layout.ep = degree;
+  return (layout.expert_cp == 0 || degree > 1) && plan::nests_experts(layout);
+}
+
+}  // namespace
+
 std::vector<int> expert_degrees(const plan::BlockPlan& layout, std::int64_t replicas,
                                 const models::NetworkSpec& spec, const Constraints& constraints) {
   const std::int64_t experts = std::max<std::int64_t>(1, spec.moe.experts);
   const int inside = plan::expert_ranks_inside(layout);
   std::vector<int> degrees;
   for (const std::int64_t degree : divisors(std::gcd(experts, replicas * inside))) {
-    if (degree % inside == 0 && constraints.admits("ep", degree)) {
+    const bool whole = degree % inside == 0;
+    if ((whole || may_copy_experts(constraints)) && constraints.admits("ep", degree) &&
+        (whole || copies_nest(layout, static_cast<int>(degree)))) {
       degrees.push_back(static_cast<int>(degree));
     }
   }
   return degrees;
+}
+
+bool may_copy_experts(const Constraints& constraints) {
+  const bool placed = constraints.is_fixed("expert_tp") || constraints.is_fixed("expert_cp");
+  return constraints.allows_meshes() || (placed && constraints.is_fixed("ep"));
 }
 
 std::vector<int> expert_tensor_degrees(int tp, const models::NetworkSpec& spec,

@@ -17,6 +17,10 @@ namespace orrery::search {
 std::vector<int> expert_degrees(const plan::BlockPlan& layout, std::int64_t replicas,
                                 const models::NetworkSpec& spec, const Constraints& constraints);
 
+// Whether these are also parts of the ranks inside a replica, which then has several copies of an
+// expert: where meshes are allowed, or ep and the place of experts are fixed.
+bool may_copy_experts(const Constraints& constraints);
+
 // Ways to lay experts on the tensor-parallel ranks (parallel folding) that are admitted: cut like
 // all other widths (0), whole (1) or, where that is fixed or meshes are allowed, cut by some of the
 // ranks. A single rank, and a network without experts, has one way, whatever is asked; that experts

@@ -47,7 +47,8 @@ std::string KnownLayouts::problem(const plan::BlockPlan& layout, int dp, std::in
 }
 
 bool KnownLayouts::exists(const plan::BlockPlan& layout, int dp, std::int64_t micro_batch) {
-  return divides(layout, dp, micro_batch) && meets(layout, dp, micro_batch);
+  return plan::nests_experts(layout) && divides(layout, dp, micro_batch) &&
+         meets(layout, dp, micro_batch);
 }
 
 // Whatever the number of data-parallel ranks, each has whole micro-batches; which ranks are
@@ -79,7 +80,9 @@ bool KnownLayouts::meets(const plan::BlockPlan& layout, int dp, std::int64_t mic
   const auto [slot, is_new] = meets_.try_emplace(
       {axes, static_cast<int>(layout.tensor_parallel), static_cast<int>(layout.context),
        layout.sequence_parallel ? 1 : 0, layout.expert_tp, static_cast<int>(mesh.innermost),
-       static_cast<int>(mesh.expert_before)});
+       static_cast<int>(mesh.expert_before), plan::tensor_experts(layout).spread > 1 ? 1 : 0,
+       plan::context_experts(layout).spread > 1 ? 1 : 0,
+       plan::context_experts(layout).copies > 1 ? 1 : 0});
   if (is_new) {
     set(layout, dp, micro_batch);
     slot->second = error_of([&] { plan::check_cut_orders(plan_, ""); }).empty();

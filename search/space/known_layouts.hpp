@@ -32,7 +32,7 @@ class KnownLayouts {
 
   plan::Plan plan_;  // only degrees, micro-batch and layout change
   std::map<std::array<std::int64_t, 9>, bool> divides_;
-  std::map<std::array<int, 7>, bool> meets_;
+  std::map<std::array<int, 10>, bool> meets_;
 };
 
 // The data axes that have several ranks, of those that share out what experts leave: a bit each.

@@ -7,6 +7,7 @@
 #include "base/error.hpp"
 #include "plan/block_rules.hpp"
 #include "plan/heads.hpp"
+#include "search/space/expert_degrees.hpp"
 #include "search/space/layout_fields.hpp"
 
 namespace orrery::search {
@@ -34,7 +35,8 @@ Space::Space(const Plan& base, const Constraints& constraints)
              layout_.tensor_parallel != plan::TensorMesh::OneD || layout_.ulysses_degree > 1 ||
              !constraints.admits("ep_inside", "dp") ||
              (constraints.is_fixed("context") && constraints.admits("context", "mix"));
-  checks_layouts_ = unusual_ || constraints.fixed_number("expert_tp").value_or(0) > 1;
+  checks_layouts_ = unusual_ || constraints.fixed_number("expert_tp").value_or(0) > 1 ||
+                    may_copy_experts(constraints);
 }
 
 const std::vector<Family>& Space::families(const Group& group) const {

@@ -208,15 +208,12 @@ TEST(EagerKernelsTest, HeadsExchangedInsideAMixAreCopied) {
 
 TEST(EagerKernelsTest, EagerRingMergesInFp32) {
   Plan plan = llama_on(4);
-  const double fused = time_of(plan, "attention", true);
   plan.execution.eager_ring = true;
   const double part = 0.25 * stream_bytes(plan) / plan.cluster.gpu.hbm_bandwidth.value();
-  // 9.5 bytes an element of the output instead of 6, three times.
-  EXPECT_GT(time_of(plan, "attention", true) - fused, 3 * 1.75 * part);
-  EXPECT_GT(time_of(plan, "attention", false), fused);
-  const double eager = time_of(plan, "attention", true);
+  const double compiled = time_of(plan, "attention", true);
   plan.execution.fused_kernels = false;
-  EXPECT_GT(time_of(plan, "attention", true), eager + 3 * 14 * part);  // 9.5 bytes fused, 38 apart
+  // 38 bytes an element of the output apart, 9.5 in one kernel, three times.
+  EXPECT_GT(time_of(plan, "attention", true), compiled + 3 * 14.25 * part);
 }
 
 Plan fp8_on_hopper(int tensor_ranks) {

@@ -22,17 +22,17 @@ TEST(IdleHardwareFields, APowerLimitIsIdleWhereNoEnergyIsKnown) {
   const Plan usual = plan_with("dgx-a100:2", "gpu.power_watts=400");
   const Plan starved = plan_with("dgx-a100:2", "gpu.power_watts = 10");
   EXPECT_EQ(simulate(starved).iteration_time, simulate(usual).iteration_time);
-  EXPECT_THAT(idle_fields_text(starved), HasSubstr("gpu.power_watts (needs "));
+  EXPECT_THAT(idle_text(idle_fields(starved)), HasSubstr("gpu.power_watts (needs "));
 }
 
 TEST(IdleHardwareFields, APowerLimitIsHonouredWhereTheEnergyIsKnown) {
   Plan usual = plan_with("hgx-h100:2", "gpu.power_watts=700");
   Plan starved = plan_with("hgx-h100:2", "gpu.power_watts=10");
   EXPECT_GT(simulate(starved).iteration_time, simulate(usual).iteration_time);
-  EXPECT_EQ(idle_fields_text(starved), "");
+  EXPECT_EQ(idle_text(idle_fields(starved)), "");
   starved.precision = usual.precision = DType::Fp32;
   EXPECT_EQ(simulate(starved).iteration_time, simulate(usual).iteration_time);
-  EXPECT_THAT(idle_fields_text(starved), HasSubstr("gpu.power_watts (needs "));
+  EXPECT_THAT(idle_text(idle_fields(starved)), HasSubstr("gpu.power_watts (needs "));
 }
 
 TEST(IdleHardwareFields, CacheAndClockAreOfOtherCommands) {
@@ -40,7 +40,7 @@ TEST(IdleHardwareFields, CacheAndClockAreOfOtherCommands) {
     const Plan plan = plan_with("hgx-h100:2", setting);
     EXPECT_EQ(simulate(plan).iteration_time,
               simulate(plan_with("hgx-h100:2", "gpu.power_watts=700")).iteration_time);
-    EXPECT_THAT(idle_fields_text(plan), HasSubstr("which alone read it)"));
+    EXPECT_THAT(idle_text(idle_fields(plan)), HasSubstr("which alone read it)"));
   }
 }
 

@@ -17,7 +17,7 @@ using testing::Not;
 
 TEST(IdleLayoutFields, TheInnerAxisOfAMeshIsIdleInsideANode) {
   BlockPlan layout{.tp = 4, .tensor_parallel = TensorMesh::TwoD, .tp_inner = TensorAxis::Rows};
-  EXPECT_EQ(idle_fields_text(plan_of(tiny_spec(), "ac922:4", 1, layout)),
+  EXPECT_EQ(idle_text(idle_fields(plan_of(tiny_spec(), "ac922:4", 1, layout))),
             "blocks.tp_inner (needs a tensor mesh over several nodes, or sockets without links of "
             "their own)");
   layout.tp = 16;
@@ -25,7 +25,7 @@ TEST(IdleLayoutFields, TheInnerAxisOfAMeshIsIdleInsideANode) {
   wide.precision = DType::Fp16;
   wide.micro_batch = 4;
   wide.batch = 16;
-  EXPECT_EQ(idle_fields_text(wide), "");
+  EXPECT_EQ(idle_text(idle_fields(wide)), "");
   const Seconds rows = simulate(wide).iteration_time;
   wide.blocks.front().layout.tp_inner = TensorAxis::Columns;
   EXPECT_NE(simulate(wide).iteration_time, rows);
@@ -34,22 +34,23 @@ TEST(IdleLayoutFields, TheInnerAxisOfAMeshIsIdleInsideANode) {
 TEST(IdleLayoutFields, ThePlaceOfExpertRanksIsIdleInsideANode) {
   Plan plan = expert_plan();
   plan.blocks.front().layout = {.tp = 2, .ep = 2, .ep_inside = ExpertsInside::Tensor};
-  EXPECT_THAT(idle_fields_text(plan), HasSubstr("blocks.ep_inside (needs experts over several"));
+  EXPECT_THAT(idle_text(idle_fields(plan)),
+              HasSubstr("blocks.ep_inside (needs experts over several"));
   plan.cluster.node.gpus = 2;
   plan.cluster.num_nodes = plan.num_gpus() / 2;
-  EXPECT_THAT(idle_fields_text(plan), Not(HasSubstr("ep_inside")));
+  EXPECT_THAT(idle_text(idle_fields(plan)), Not(HasSubstr("ep_inside")));
   plan.blocks.front().layout.ep_inside = ExpertsInside::Context;  // without context ranks
-  EXPECT_THAT(idle_fields_text(plan), HasSubstr("blocks.ep_inside"));
+  EXPECT_THAT(idle_text(idle_fields(plan)), HasSubstr("blocks.ep_inside"));
 }
 
 TEST(IdleLayoutFields, VariablesOfOneRankAreIdle) {
   Plan plan = plan_of(tiny_spec(), "dgx-a100:2", 2, {.tp = 2});
   BlockPlan& layout = plan.blocks.front().layout;
   layout.variables[static_cast<std::size_t>(Axis::Context)] = VarList({Var::Seq});
-  EXPECT_EQ(idle_fields_text(plan), "blocks.variables.cp (needs several ranks on axis cp)");
+  EXPECT_EQ(idle_text(idle_fields(plan)), "blocks.variables.cp (needs several ranks on axis cp)");
   layout.variables[static_cast<std::size_t>(Axis::Context)] = {};
   layout.variables[static_cast<std::size_t>(Axis::Tensor)] = VarList({Var::Batch});
-  EXPECT_EQ(idle_fields_text(plan), "");
+  EXPECT_EQ(idle_text(idle_fields(plan)), "");
 }
 
 // A dense network routes nothing; one of learned positions turns none.
@@ -59,22 +60,22 @@ TEST(IdleLayoutFields, GroupsThatNoOperatorIsInAreIdle) {
   layout.recompute = Recompute::Operators;
   layout.recomputed.add(OperatorGroup::Norms);
   layout.recomputed.add(OperatorGroup::AttentionCore);
-  EXPECT_EQ(idle_fields_text(plan), "");
+  EXPECT_EQ(idle_text(idle_fields(plan)), "");
   layout.recomputed.add(OperatorGroup::Rotary);
-  EXPECT_EQ(idle_fields_text(plan),
+  EXPECT_EQ(idle_text(idle_fields(plan)),
             "blocks.recompute of rotary (needs a network with such operators)");
   layout.recompute = Recompute::None;
   layout.offload.activations = 0.5;
   layout.offload.activations_of.add(OperatorGroup::MlpUp);
   layout.offload.activations_of.add(OperatorGroup::Routing);
-  EXPECT_THAT(idle_fields_text(plan), HasSubstr("blocks.offload.activations_of of routing"));
+  EXPECT_THAT(idle_text(idle_fields(plan)), HasSubstr("blocks.offload.activations_of of routing"));
 }
 
 // What a field does on a mesh, for fetched parameters and to norms that tensor ranks share.
 TEST(IdleLayoutFields, FieldsThatChangeSomethingAreNotIdle) {
   const auto idle = [](Plan plan, auto&& edit) {
     edit(plan);
-    return idle_fields_text(plan);
+    return idle_text(idle_fields(plan));
   };
   Plan mesh = plan_of(tiny_spec(), "ac922:4", 1, {.tp = 4, .tensor_parallel = TensorMesh::TwoD});
   mesh.precision = DType::Fp16;
@@ -147,7 +148,7 @@ TEST(IdleLayoutFields, RulesNameNothingThatChangesThePlan) {
   for (std::size_t index = 0; index < cases.size(); ++index) {
     Plan plan = cases[index].plan;
     cases[index].change(plan);
-    EXPECT_EQ(idle_fields_text(plan), "") << index;
+    EXPECT_EQ(idle_text(idle_fields(plan)), "") << index;
     EXPECT_NE(simulate(plan).iteration_time, simulate(cases[index].plan).iteration_time) << index;
   }
 }
@@ -184,7 +185,7 @@ TEST(IdleLayoutFields, RulesNameWhatChangesNothing) {
   for (const auto& [usual, change, field] : cases) {
     Plan plan = usual;
     change(plan);
-    EXPECT_THAT(idle_fields_text(plan), HasSubstr(field));
+    EXPECT_THAT(idle_text(idle_fields(plan)), HasSubstr(field));
     EXPECT_EQ(simulate(plan).iteration_time, simulate(usual).iteration_time) << field;
   }
 }
@@ -194,7 +195,7 @@ TEST(IdleLayoutFields, AMeshOfOneRankIsNone) {
     Plan plan = plan_of(tiny_spec(), "dgx-a100:2", 1, {});
     const Simulation usual = simulate(plan);
     plan.blocks.front().layout.tensor_parallel = kind;
-    EXPECT_THAT(idle_fields_text(plan), HasSubstr("blocks.tensor_parallel"));
+    EXPECT_THAT(idle_text(idle_fields(plan)), HasSubstr("blocks.tensor_parallel"));
     const Simulation mesh = simulate(plan);
     EXPECT_EQ(mesh.iteration_time, usual.iteration_time);
     EXPECT_EQ(mesh.memory.front().total(), usual.memory.front().total());

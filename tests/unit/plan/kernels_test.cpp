@@ -290,8 +290,9 @@ TEST(KernelsTest, RingAttentionRunsAKernelForEveryPart) {
   const BlockCost gathered = cost_of(plan, kLayer);
   plan.blocks.front().layout.context = ContextParallel::Ring;
   const BlockCost ring = cost_of(plan, kLayer);
-  EXPECT_EQ(ring.forward.launches, gathered.forward.launches + 2);    // kernel and merge
-  EXPECT_EQ(ring.backward.launches, gathered.backward.launches + 5);  // two kernels, three merges
+  // The other part's kernels and merges; what merging takes once.
+  EXPECT_EQ(ring.forward.launches, gathered.forward.launches + 1 + 2 + 6);
+  EXPECT_EQ(ring.backward.launches, gathered.backward.launches + 2 + 3 + 4);
   EXPECT_NEAR(ring.forward.flops.value(), gathered.forward.flops.value(),
               1e-9 * gathered.forward.flops.value());
   EXPECT_GT(seconds(ring.forward), seconds(gathered.forward));

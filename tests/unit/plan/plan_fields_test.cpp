@@ -362,10 +362,10 @@ TEST(PlanFields, RecordsOfOverridesMustHold) {
 
 TEST(PlanFields, IdleFieldsSayWhatTheyNeed) {
   Plan plan = plan_of(tiny_spec(), "dgx-a100:2", 2, {.tp = 2, .zero_stage = 1});
-  EXPECT_EQ(idle_fields_text(plan), "");
+  EXPECT_EQ(idle_text(idle_fields(plan)), "");
   plan.execution.stream_tp = true;
   plan.blocks.front().layout.zigzag = false;
-  EXPECT_EQ(idle_fields_text(plan),
+  EXPECT_EQ(idle_text(idle_fields(plan)),
             "blocks.zigzag (needs several context ranks that cut the tokens of causal attention in "
             "a training plan), execution.stream_tp (needs tp > 1 with sequence_parallel, adapters "
             "or on a tensor mesh)");
@@ -383,7 +383,7 @@ TEST(PlanFields, SequencesOfOneTensorRankAreWhole) {
 TEST(PlanFields, GathersAgainWhereInputsAreGathered) {
   Plan plan = plan_of(tiny_spec(), "dgx-a100:2", 1, {.tp = 4});
   plan.execution.regathers_inputs = false;
-  const auto idle = [&] { return !idle_fields_text(plan).empty(); };
+  const auto idle = [&] { return !idle_text(idle_fields(plan)).empty(); };
   BlockPlan& layout = plan.blocks.front().layout;
   EXPECT_TRUE(idle());
   layout.sequence_parallel = true;

@@ -189,9 +189,12 @@ TEST(PlanCheck, ExpertsOverContextRanks) {
   EXPECT_EQ(said(4, 1, 0), "");
   EXPECT_THAT(said(2, 0, 0), HasSubstr("dp = 1 is not divisible by ep = 2"));
   EXPECT_THAT(said(8, 1, 0), AllOf(HasSubstr("dp x tp = 4"), HasSubstr("expert_cp = 1")));
-  EXPECT_THAT(said(4, 1, 1), AllOf(HasSubstr("tp x cp = 8 ranks first"), HasSubstr("expert_cp")));
-  EXPECT_THAT(said(2, 1, 0), AllOf(HasSubstr("tp = 4 ranks first"), HasSubstr("expert_tp = 0")));
-  EXPECT_THAT(said(1, 1, 0), HasSubstr("ep = 1, but experts are spread over tp = 4 ranks first"));
+  EXPECT_EQ(said(4, 1, 1), "");  // on a part of a replica, which has copies
+  EXPECT_EQ(said(2, 1, 0), "");
+  EXPECT_EQ(said(1, 1, 0), "");
+  spec.moe.experts = 12;
+  EXPECT_THAT(said(3, 1, 0), AllOf(HasSubstr("tp = 4 ranks first"), HasSubstr("expert_tp = 0")));
+  EXPECT_THAT(said(12, 1, 1), AllOf(HasSubstr("tp x cp = 8 ranks first"), HasSubstr("expert_cp")));
 }
 
 TEST(PlanDocument, ReadsBackEqualAndStrictly) {

@@ -28,11 +28,11 @@ TEST(ServingFields, PromptsAttendInFp8) {
   const IterationCost narrow = mixed_iteration(plan);
   EXPECT_LT(narrow.of(ServingPart::Prompt), 0.9 * wide.of(ServingPart::Prompt));
   EXPECT_EQ(narrow.of(ServingPart::Gemm), wide.of(ServingPart::Gemm));
-  EXPECT_EQ(idle_fields_text(plan), "");
+  EXPECT_EQ(idle_text(idle_fields(plan)), "");
   plan.execution.fused_attention = false;
-  EXPECT_THAT(idle_fields_text(plan), Not(HasSubstr("fp8_attention")));
+  EXPECT_THAT(idle_text(idle_fields(plan)), Not(HasSubstr("fp8_attention")));
   plan.precision = DType::Bf16;
-  EXPECT_THAT(idle_fields_text(plan), HasSubstr("fp8_attention"));
+  EXPECT_THAT(idle_text(idle_fields(plan)), HasSubstr("fp8_attention"));
 }
 
 TEST(ServingFields, SharedExpertsRunBesideNoExchange) {
@@ -40,7 +40,7 @@ TEST(ServingFields, SharedExpertsRunBesideNoExchange) {
   const IterationCost without = mixed_iteration(plan);
   plan.execution.overlap_shared_experts = true;
   EXPECT_EQ(mixed_iteration(plan).time, without.time);
-  EXPECT_EQ(idle_fields_text(plan),
+  EXPECT_EQ(idle_text(idle_fields(plan)),
             "execution.overlap_shared_experts (needs a training plan with shared experts and ep > "
             "1)");
 }
@@ -56,7 +56,7 @@ TEST(ServingFields, KernelsOfExpertsCountWhereTheyCast) {
     plan.execution.expert_kernels = true;
     const bool matters = mixed_iteration(plan).time != without;
     EXPECT_EQ(matters, scaling == Fp8Scaling::Current);
-    EXPECT_EQ(idle_fields_text(plan).find("expert_kernels") == std::string::npos, matters);
+    EXPECT_EQ(idle_text(idle_fields(plan)).find("expert_kernels") == std::string::npos, matters);
   }
 }
 
@@ -67,7 +67,7 @@ TEST(ServingFields, ScalingsAreNamedWhereTheyDoNothing) {
   for (const Fp8Scaling scaling : {Fp8Scaling::Current, Fp8Scaling::Blocks}) {
     plan.execution.fp8_scaling = scaling;
     const bool matters = mixed_iteration(plan).time != delayed;
-    EXPECT_EQ(idle_fields_text(plan).find("fp8_scaling") == std::string::npos, matters)
+    EXPECT_EQ(idle_text(idle_fields(plan)).find("fp8_scaling") == std::string::npos, matters)
         << static_cast<int>(scaling);
   }
 }

@@ -357,6 +357,11 @@ TEST(ServingSimulation, SaysWhatDoesNotFitAndWhatWould) {
   ASSERT_TRUE(two.does_not_fit);
   EXPECT_THAT(*two.does_not_fit, HasSubstr("but the longest request has 400"));
   EXPECT_THAT(two.nearest, HasSubstr("tokens fit; tp = 4 would hold all of them"));
+  const Plan whole = with(served_plan("llama2-70b", "dgx-a100:1", 8), [](Serving& serving) {
+    serving.requests.prompt = {1'000'000, 0, 0};
+    serving.options.prefill = Prefill::Separate;
+  });
+  EXPECT_EQ(simulate_serving(whole).nearest, "prefill = chunked would hold all of them");
 }
 
 TEST(ServingPlan, ChecksWhatServingCannotDo) {

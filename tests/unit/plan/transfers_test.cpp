@@ -66,7 +66,7 @@ bool splitting_is_idle(const BlockPlan& layout) {
   Plan plan = with_stage_ranks(1, 2, 2, 2);
   plan.blocks.front().layout = layout;
   plan.execution.split_transfers = true;
-  return idle_fields_text(plan).find("split_transfers") != std::string::npos;
+  return idle_text(idle_fields(plan)).find("split_transfers") != std::string::npos;
 }
 
 // Where tensor ranks cut the stream each has a part of its own, whatever cuts it.

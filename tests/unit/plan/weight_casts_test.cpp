@@ -238,9 +238,9 @@ TEST(SecondShard, IsThatOfTheNode) {
   plan.stage_blocks = {static_cast<int>(plan.network.chain.size())};
   plan.execution.hierarchical_gather = true;
   plan.dp = 16;
-  EXPECT_EQ(idle_fields_text(plan), "");
+  EXPECT_EQ(idle_text(idle_fields(plan)), "");
   plan.dp = 8;
-  EXPECT_EQ(idle_fields_text(plan),
+  EXPECT_EQ(idle_text(idle_fields(plan)),
             "execution.hierarchical_gather (needs zero_stage = 3 over data-parallel ranks of "
             "several nodes; inside a node the shard is that of every gather)");
 }

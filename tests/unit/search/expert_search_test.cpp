@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.hpp"
+#include "plan/block_rules.hpp"
 #include "search/tree/search.hpp"
 #include "tests/unit/search/small_search.hpp"
 
@@ -51,6 +52,24 @@ TEST(ExpertSearch, ExpertsMayBeSpreadOverContextRanks) {
   EXPECT_EQ(layout.ep, 4);
   options.constraints = fixed("expert_cp=1,tp=1,pp=1,cp=2,ep=1");
   EXPECT_THROW((void)search(base_plan({small_mixture()}), options), Error);
+}
+
+// On a part of tp, or of cp, as fixed.
+TEST(ExpertSearch, ExpertsMayHaveCopiesInAReplica) {
+  Options options;
+  options.jobs = 1;
+  const auto layout_of = [&](const char* fix) {
+    options.constraints = fixed(fix);
+    const Outcome outcome = search(base_plan({small_mixture()}), options);
+    return outcome.best.value().plan.blocks.front().layout;
+  };
+  const plan::BlockPlan tensor = layout_of("expert_tp=1,tp=4,pp=1,cp=1,ep=2");
+  EXPECT_EQ(tensor.ep, 2);
+  EXPECT_TRUE(plan::splits_tensor_ranks(tensor));
+  const plan::BlockPlan context = layout_of("expert_cp=1,tp=1,pp=1,cp=4,ep=2");
+  EXPECT_EQ(context.ep, 2);
+  EXPECT_TRUE(plan::splits_context_ranks(context));
+  EXPECT_THROW((void)layout_of("expert_tp=1,tp=4,pp=1,cp=1,ep=2,tensor_parallel=2d"), Error);
 }
 
 }  // namespace

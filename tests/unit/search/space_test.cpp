@@ -112,7 +112,7 @@ TEST(Space, FoldsExpertsOverTensorRanks) {
   EXPECT_EQ(held(forbidden("expert_tp=2")), without_pairs);
   Constraints meshes;
   meshes.allow("meshes");
-  both.insert({4, 2, 2});
+  both.merge(ExpertDegrees({{4, 2, 2}, {2, 1, 1}, {4, 1, 1}, {4, 2, 1}, {4, 1, 2}}));
   EXPECT_EQ(held(meshes), both);
   const Constraints none;
   for (const Group& group : Space(base_plan(), none).groups()) {

@@ -61,6 +61,14 @@ BlockPlan folded_experts(int ep, int tp, int expert_tp = 1) {
   return layout;
 }
 
+// Of the context ranks.
+BlockPlan experts_on_half(int cp) {
+  BlockPlan layout = line(1, false, cp, ContextParallel::AllGather);
+  layout.ep = cp / 2;
+  layout.expert_cp = 1;
+  return layout;
+}
+
 struct Switch {
   std::string name;
   std::vector<BlockPlan> layouts;  // the layers' in turn; the first also of the ends
@@ -81,6 +89,8 @@ std::vector<Switch> switches() {
           {"cube_and_square", {mesh(TensorMesh::ThreeD, 8), mesh(TensorMesh::TwoD, 4), {}}},
           {"cube_and_slices", {mesh(TensorMesh::ThreeD, 8), mesh(TensorMesh::TwoAndHalfD, 8)}},
           {"half_folded_experts", {folded_experts(4, 4, 2), line(2, true)}, 8, true},
+          {"experts_on_half_of_tensor", {folded_experts(2, 4), line(2, true)}, 8, true},
+          {"experts_on_half_of_context", {experts_on_half(4), line(2, true)}, 4, true},
           {"folded_experts", {folded_experts(4, 2), line(4, true)}, 4, true}};
 }
 
@@ -117,20 +127,23 @@ TEST_P(LayoutSwitch, EqualsTheSerialResultAndNeedsEveryConversion) {
 INSTANTIATE_TEST_SUITE_P(Layouts, LayoutSwitch, testing::ValuesIn(switches()),
                          [](const auto& instance) { return instance.param.name; });
 
-// The two axes that experts make of the tensor-parallel ranks cut the stream as one does.
+// The axes that experts make of tensor-parallel or context ranks cut the stream as one does.
 TEST(LayoutSwitch, HalfFoldedExpertsLeaveTheStreamAsItIs) {
-  for (const bool sequence : {false, true}) {
-    BlockPlan halves = folded_experts(4, 4, 2);
-    halves.sequence_parallel = sequence;
-    const BlockPlan whole = line(4, sequence);
-    const auto stream = [](const BlockPlan& layout) {
-      return stream_layout(rules_of(layout, true));
-    };
-    for (const auto& [from, to] : {std::pair(halves, whole), std::pair(whole, halves)}) {
+  const auto stream = [](const BlockPlan& layout) { return stream_layout(rules_of(layout, true)); };
+  const auto expect_same = [&](const BlockPlan& split, const BlockPlan& whole) {
+    for (const auto& [from, to] : {std::pair(split, whole), std::pair(whole, split)}) {
       EXPECT_TRUE(
           stream_conversions(mesh_of(from, 2), stream(from), mesh_of(to, 2), stream(to)).empty());
     }
+  };
+  for (const bool sequence : {false, true}) {
+    for (const BlockPlan& experts : {folded_experts(4, 4, 2), folded_experts(2, 4)}) {
+      BlockPlan split = experts;
+      split.sequence_parallel = sequence;
+      expect_same(split, line(4, sequence));
+    }
   }
+  expect_same(experts_on_half(4), line(1, false, 4, ContextParallel::AllGather));
 }
 
 struct PipelineCase {

@@ -197,7 +197,7 @@ TEST(AdaptersOfExperts, AreRefusedOverHalfOfTensor) {
     FAIL() << "accepted";
   } catch (const Error& error) {
     EXPECT_NE(
-        std::string(error.what()).find("the two axes that expert_tp makes of tp cut dimension seq"),
+        std::string(error.what()).find("the axes that experts make of tp and cp cut dimension seq"),
         std::string::npos)
         << error.what();
   }

@@ -55,6 +55,18 @@ StateCase over_half_of_tensor(StateCase one, int ep) {
   return one;
 }
 
+// Whole, so that the other half of the tensor-parallel ranks has copies of them.
+StateCase copied(StateCase one) {
+  one.layout.expert_tp = 1;
+  return one;
+}
+
+StateCase on_half_of_context(StateCase one) {
+  one = with_experts(with_context(std::move(one), ContextParallel::AllGather, 4), 2);
+  one.layout.expert_cp = 1;
+  return one;
+}
+
 StateCase with_execution(StateCase one, int gpus_per_node,
                          const std::function<void(Execution&)>& set) {
   one.conditions.gpus_per_node = gpus_per_node;
@@ -87,6 +99,12 @@ std::vector<StateCase> state_cases() {
           with_experts(zero("stage_3_experts", 3), 2),
           over_half_of_tensor(zero("stage_2_experts_over_half_of_tensor", 2, 2), 2),
           over_half_of_tensor(zero("stage_3_experts_over_half_of_tensor_and_data", 3, 4), 4),
+          copied(over_half_of_tensor(zero("stage_1_experts_on_half_of_tensor", 1, 2), 2)),
+          copied(over_half_of_tensor(zero("stage_2_experts_on_half_of_tensor", 2, 2), 2)),
+          copied(over_half_of_tensor(zero("stage_3_experts_on_half_of_tensor", 3, 2), 2)),
+          copied(over_half_of_tensor(zero("replicated_experts_on_half_of_tensor", 0, 2), 2)),
+          on_half_of_context(zero("stage_2_experts_on_half_of_context", 2, 2)),
+          on_half_of_context(zero("stage_3_experts_on_half_of_context", 3, 2)),
           with_execution(zero("two_levels", 3), 2, two_levels),
           with_execution(with_tensor(zero("two_levels_tensor", 3, 4), 2), 4, two_levels)};
 }

@@ -84,6 +84,16 @@ inline BlockPlan folded(int ep, int cp, ContextParallel kind, int tp = 1, int ul
   return layout;
 }
 
+// On a part of the tensor-parallel or context ranks, the others with copies of them.
+inline BlockPlan copied_experts(int ep, int tp, int expert_tp, int cp, bool sequence_parallel,
+                                ContextParallel kind = ContextParallel::AllGather,
+                                int ulysses = 1) {
+  BlockPlan layout = folded(ep, cp, kind, tp, ulysses);
+  layout.expert_tp = expert_tp;
+  layout.sequence_parallel = sequence_parallel;
+  return layout;
+}
+
 inline BlockPlan with_experts_inside(ExpertsInside inside, BlockPlan layout) {
   layout.ep_inside = inside;
   return layout;
