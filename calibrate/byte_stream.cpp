@@ -145,12 +145,4 @@ UnpackedText read_sound_part(const std::string& path, std::int64_t max_bytes) {
   return unpacked_file;
 }
 
-std::string read_unpacked(const std::string& path, std::int64_t max_bytes) {
-  UnpackedText file = read_sound_part(path, max_bytes);
-  if (!file.damage.empty()) {
-    bad_input(path, file.damage, "copy the file again");
-  }
-  return std::move(file.text);
-}
-
 }  // namespace orrery::calibrate

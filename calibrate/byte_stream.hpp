@@ -33,11 +33,8 @@ struct UnpackedText {
   std::string damage;  // of the gzip file, behind the text; "": none
 };
 
-// As read_unpacked, up to where a gzip'ed file is cut off or damaged.
+// The whole file, unpacked when it is gzip'ed, without a byte order mark, up to where a gzip'ed one
+// is cut off or damaged. Error(BadInput) when larger than max_bytes (unpacked); else as read_file.
 UnpackedText read_sound_part(const std::string& path, std::int64_t max_bytes);
-
-// The whole file, unpacked when it is gzip'ed, without a byte order mark. Error(BadInput) when
-// larger than max_bytes (unpacked) or damaged; else as read_file.
-std::string read_unpacked(const std::string& path, std::int64_t max_bytes);
 
 }  // namespace orrery::calibrate

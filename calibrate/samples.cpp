@@ -8,7 +8,6 @@
 #include <type_traits>
 
 #include "base/error.hpp"
-#include "base/files.hpp"
 #include "base/json_reader.hpp"
 #include "base/limits.hpp"
 #include "base/text.hpp"
@@ -284,10 +283,6 @@ std::string sample_text(const SampleFile& file) {
     text += (&sample == file.samples.data() ? "\n    " : ",\n    ") + sample_line(sample);
   }
   return text + (file.samples.empty() ? "]\n}\n" : "\n  ]\n}\n");
-}
-
-void write_sample_file(const std::string& path, const SampleFile& file) {
-  write_file_atomically(path, sample_text(file));
 }
 
 }  // namespace orrery::calibrate

@@ -56,6 +56,5 @@ SampleFile read_samples(const Json& document, const std::string& name,
 std::string sample_line(const Sample& sample);
 // Samples are written one a line, so that files compare and merge by line.
 std::string sample_text(const SampleFile& file);
-void write_sample_file(const std::string& path, const SampleFile& file);  // atomically
 
 }  // namespace orrery::calibrate

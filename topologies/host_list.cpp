@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdint>
 
 #include "base/error.hpp"
 #include "base/limits.hpp"
@@ -153,10 +154,6 @@ std::int64_t count_all(const std::vector<std::vector<Piece>>& names, std::string
 }
 
 }  // namespace
-
-std::int64_t count_hosts(std::string_view text, std::string_view where) {
-  return count_all(parse(text, where), text, where);
-}
 
 std::vector<std::string> expand_hosts(std::string_view text, std::string_view where) {
   const std::vector<std::vector<Piece>> parsed = parse(text, where);

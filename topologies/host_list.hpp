@@ -3,7 +3,6 @@
 // zeros kept. The number of names is computed before any is made (limits::kMaxHostListNames).
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,7 +10,6 @@
 namespace orrery::topologies {
 
 // Error at a malformed expression or beyond the limit, in the words of `where`.
-std::int64_t count_hosts(std::string_view text, std::string_view where);
 std::vector<std::string> expand_hosts(std::string_view text, std::string_view where);
 
 }  // namespace orrery::topologies

@@ -23,6 +23,7 @@ constexpr auto kKinds = std::to_array<Kind>({{"efa", "efa"},
                                              {"aws", "efa", true},
                                              {"roce", "roce"},
                                              {"omni-path", "omni-path"},
+                                             {"omni path", "omni-path"},
                                              {"omnipath", "omni-path"},
                                              {"tcp", "ethernet"},
                                              {"infiniband", "ib"}});

@@ -139,7 +139,9 @@ int number_at_end(std::string_view text) {
 double unit_of_rate(std::string_view text) {
   constexpr std::size_t kLongest = 14;  // with blanks before it
   text = trim(text.substr(0, std::min(text.size(), kLongest)));
+  text.remove_prefix(text.starts_with('-') ? 1 : 0);  // "400-Gb/s"
   constexpr auto kWords = std::to_array<std::pair<std::string_view, double>>({{"gigabit", 1},
+                                                                              {"gbit", 1},
                                                                               {"gige", 1},
                                                                               {"terabit", 1000},
                                                                               {"megabit", 1e-3},

@@ -7,7 +7,6 @@
 #include <iterator>
 
 #include "base/error.hpp"
-#include "base/files.hpp"
 
 namespace orrery::traces {
 namespace {
@@ -157,9 +156,5 @@ std::uint32_t Trace::add_track(std::uint32_t process, std::string name) {
 }
 
 std::string chrome_trace_text(const Trace& trace) { return Writer(trace).text(); }
-
-void write_chrome_trace(const Trace& trace, const std::string& path) {
-  write_file_atomically(path, chrome_trace_text(trace));
-}
 
 }  // namespace orrery::traces

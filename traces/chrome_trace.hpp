@@ -62,7 +62,5 @@ struct Trace {
 void append(Trace& all, Trace more, std::string_view group);
 
 std::string chrome_trace_text(const Trace& trace);
-// Old or new complete file, never half.
-void write_chrome_trace(const Trace& trace, const std::string& path);
 
 }  // namespace orrery::traces

@@ -280,7 +280,6 @@ class LogReader {
       }
     }
     if (words.size() >= 5 && words[0] == "Avg" && words[2] == "bandwidth") {
-      log_.average_busbw = BytesPerSecond(number(words[4], "Avg bus bandwidth") * kGigabyte);
       ended_ = true;
     }
     if (words.size() > 5 && words[0] == "Out" && words.back() == "FAILED") {

@@ -64,7 +64,6 @@ struct NcclLog {
   int ranks = 0;           // 0: not stated
   std::string device;      // of rank 0, as printed
   std::vector<NcclRow> rows;
-  std::optional<BytesPerSecond> average_busbw;
 
   std::vector<NcclRank> places;  // as far as printed
   int gpus_per_thread = 0;       // -g and -t; 0: not stated

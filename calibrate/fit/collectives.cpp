@@ -24,7 +24,11 @@ using sim::CommKind;
 constexpr int kLogsOfVersion = 3;
 
 // Where fits start, the same whatever the profile held before: the usual factors of GPU generations
-// (medians of fits to public logs), bandwidth inside and between nodes.
+// (medians of fits to public logs).
+constexpr double kBandwidthInside = 0.9;
+// NCCL's list of speeds already holds what a network loses (48 of the 50 GB/s of a NIC).
+constexpr double kBandwidthBetween = 1;
+
 CollectiveParameters usual_factors(bool hopper, double bandwidth) {
   CollectiveParameters usual;
   usual.low_latency_factor = usual.simple_factor = hopper ? 1.05 : 1.4;
@@ -112,8 +116,8 @@ FamilyFit::FamilyFit(std::vector<const CollectiveLog*> logs, const Profile& star
     : logs_(std::move(logs)), base_(start) {
   base_.collectives = {};
   const bool hopper = !logs_.empty() && logs_.front()->family.starts_with("hopper");
-  base_.intra_node = usual_factors(hopper, 0.9);
-  base_.inter_node = base_.inter_node_plugin = usual_factors(hopper, 0.95);
+  base_.intra_node = usual_factors(hopper, kBandwidthInside);
+  base_.inter_node = base_.inter_node_plugin = usual_factors(hopper, kBandwidthBetween);
   fit_factors();
   residuals_.push_back(fit_residuals(true, prior.inside));
   residuals_.push_back(fit_residuals(false, prior.between));

@@ -5,6 +5,7 @@
 #include <rapidcheck.h>
 
 #include "base/error.hpp"
+#include "base/limits.hpp"
 #include "topologies/cluster.hpp"
 #include "topologies/host_list.hpp"
 #include "topologies/nccl_xml.hpp"
@@ -39,10 +40,8 @@ TEST(ReaderProperties, HostLists) {
   EXPECT_TRUE(rc::check([] {
     const std::string text = glued({"n", "[", "]", "1", "9", "-", ",", "007", "12345678901234567"});
     value_or_error([&] {
-      const std::int64_t count = count_hosts(text, "t");
-      if (count < 10'000) {
-        RC_ASSERT(static_cast<std::int64_t>(expand_hosts(text, "t").size()) == count);
-      }
+      const auto count = static_cast<std::int64_t>(expand_hosts(text, "t").size());
+      RC_ASSERT(count >= 1 && count <= limits::kMaxHostListNames);
     });
   }));
 }

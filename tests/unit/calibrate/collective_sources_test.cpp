@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What profiles say of the logs behind their collective sections.
+// What profiles say of the logs behind their collective sections, and where no log tells anything.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
@@ -30,6 +30,23 @@ TEST(CollectiveProfilesTest, SourcesCountTheLogsOfASection) {
   const Json& sources = *document.find("sources");
   EXPECT_THAT(sources.find("inter_node")->as_string(), HasSubstr("on 1 log of"));
   EXPECT_THAT(sources.find("collectives")->as_string(), HasSubstr("over 3 logs of"));
+}
+
+// Where no log tells of a network, its rates are those that NCCL counts on, which hold its losses;
+// logs of one node say nothing of it.
+TEST(CollectiveFitTest, RatesBetweenNodesStartFromThoseOfNccl) {
+  CollectiveLog log;
+  log.system = *log_system({"H100-80GB-SXM", "", "", 1, 8});
+  log.gpu = log.system.cluster.gpu.name;
+  log.family = "hopper";
+  for (double bytes = 1024; bytes < 2e9; bytes *= 4) {
+    log.times.push_back({Bytes(bytes), Seconds(20e-6 + bytes / 1e11)});
+  }
+  const FamilyFit fit = fit_family(std::vector<CollectiveLog>{log}, log.family, {});
+  EXPECT_EQ(fit.base().inter_node.bandwidth_factor, 1);
+  EXPECT_EQ(fit.base().inter_node_plugin.bandwidth_factor, 1);
+  EXPECT_LT(fit.base().intra_node.bandwidth_factor, 1);
+  EXPECT_EQ(fit.sections(), (std::vector<std::string>{"collectives", "intra_node"}));
 }
 
 }  // namespace

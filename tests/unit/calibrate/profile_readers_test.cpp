@@ -150,8 +150,8 @@ TEST_F(ProfileReaders, LogsTablesAndSamplesMayBeGzipped) {
     EXPECT_THAT(message_of(path), HasSubstr("cut off")) << name;
   }
   const std::string bomb = zipped("bomb.txt", std::string(1 << 20, ' '));
-  EXPECT_THROW(read_unpacked(bomb, 1 << 16), Error);
-  EXPECT_EQ(read_unpacked(bomb, 1 << 20).size(), 1U << 20);
+  EXPECT_THROW(read_sound_part(bomb, 1 << 16), Error);
+  EXPECT_EQ(read_sound_part(bomb, 1 << 20).text.size(), 1U << 20);
 }
 
 // What stands before the cut is used where that is wanted, as of files that are not packed.
@@ -188,7 +188,7 @@ TEST_F(ProfileReaders, GzippedPipesAreUnpacked) {
   ASSERT_EQ(mkfifo(pipe.c_str(), S_IRUSR | S_IWUSR), 0);
   EXPECT_THAT(message_of(pipe), HasSubstr("--format"));
   std::thread writer([&] { std::ofstream(pipe) << one << two; });
-  EXPECT_EQ(read_unpacked(pipe, 1 << 20), "one two");
+  EXPECT_EQ(read_sound_part(pipe, 1 << 20).text, "one two");
   writer.join();
 }
 

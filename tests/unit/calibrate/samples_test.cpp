@@ -4,8 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
-
 #include "base/error.hpp"
 #include "calibrate/copies.hpp"
 #include "tests/unit/calibrate/gemm_samples.hpp"
@@ -103,11 +101,7 @@ TEST(Samples, EveryKindSurvivesAFile) {
                             .source = "x.csv:7",
                             .flags = {.cold_l2 = true, .throttled = true}});
   }
-  const std::string path =
-      (std::filesystem::path(testing::TempDir()) / "samples_test.json").string();
-  write_sample_file(path, file);
-  EXPECT_EQ(read_samples(read_json_file(path), path), file);
-  std::filesystem::remove(path);
+  EXPECT_EQ(read_samples(parse_json(sample_text(file), "s.json"), "s.json"), file);
 }
 
 TEST(Samples, OneLineEach) {

@@ -22,16 +22,15 @@ TEST(HostList, Expands) {
   EXPECT_THAT(expand_hosts("n[5]", "t"), ElementsAre("n5"));
 }
 
-TEST(HostList, CountsWithoutExpanding) {
-  EXPECT_EQ(count_hosts("n[0-999999]", "t"), 1'000'000);
-  EXPECT_EQ(count_hosts("r[0-9]n[00-99],x", "t"), 1001);
+TEST(HostList, ExpandsUpToTheLimit) {
+  EXPECT_EQ(expand_hosts("n[0-999999]", "t").size(), 1'000'000U);
+  EXPECT_EQ(expand_hosts("r[0-9]n[00-99],x", "t").size(), 1001U);
 }
 
 TEST(HostList, Bombs) {
   for (const char* text : {"n[0-1000000]", "n[1-999999999999999999]", "a[0-999]b[0-999]c[0-999]",
                            "a[0-999999],b[0-1]", "a[0-9]a[0-9]a[0-9]a[0-9]a[0-9]a[0-9]a[0-9]a[0-9]",
                            "a[0-999999999999999998,0-999999999999999998]"}) {
-    EXPECT_THROW(count_hosts(text, "t"), Error) << text;
     EXPECT_THROW(expand_hosts(text, "t"), Error) << text;
   }
 }

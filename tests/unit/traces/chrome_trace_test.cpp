@@ -3,10 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
-
-#include "base/files.hpp"
-#include "base/limits.hpp"
+#include "base/json.hpp"
 
 namespace orrery::traces {
 namespace {
@@ -90,13 +87,6 @@ TEST(ChromeTrace, HostileNamesAreEscaped) {
 TEST(ChromeTrace, EmptyTraceIsValid) {
   const Json document = parse_json(chrome_trace_text(Trace{}), "trace");
   EXPECT_TRUE(document.find("traceEvents")->as_array().empty());
-}
-
-TEST(ChromeTrace, WritesTheSameBytesToAFile) {
-  const auto path = std::filesystem::temp_directory_path() / "orrery_chrome_trace_test.json";
-  write_chrome_trace(two_stages(), path.string());
-  EXPECT_EQ(read_file(path.string(), limits::kMaxConfigFileBytes), chrome_trace_text(two_stages()));
-  std::filesystem::remove(path);
 }
 
 TEST(ChromeTraceDeathTest, ArrowWithoutSpanIsABug) {
