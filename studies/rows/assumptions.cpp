@@ -157,18 +157,10 @@ class Assumptions {
   }
 
   void sequence_parallelism() {
-    // NeMo's recipes switch it on with tensor parallelism.
-    constexpr auto kRecipes =
-        std::to_array<std::string_view>({"nemo", "megatron-bridge", "megatron-core"});
-    const bool recipe = says_any(to_lower(row_.framework), kRecipes);
-    // Megatron trains experts on tensor ranks with it alone (NVIDIA/Megatron-LM
-    // core/transformer/moe/moe_layer.py, forward).
-    const bool experts =
-        row_.experts.value_or(0) > 0 && (recipe || mentions(row_.framework, "Megatron"));
     const auto known = row_.seq_len ? std::nullopt : named_network(row_);
     const std::int64_t sequence = row_.seq_len.value_or(known ? known->sequence : 0);
     const bool even = sequence % (*row_.tp * row_.cp.value_or(1)) == 0;
-    if ((experts || (!row_.full && recipe)) && !row_.sequence_parallel && *row_.tp > 1 && even) {
+    if (!row_.sequence_parallel && *row_.tp > 1 && even && shards_sequences(row_)) {
       row_.sequence_parallel = true;
       notes_.emplace_back("sequence parallelism");
     }

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "studies/rows/bridge_recipes.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "base/limits.hpp"
@@ -29,12 +34,48 @@ constexpr auto kReleases = std::to_array<std::pair<std::string_view, int>>({{"25
                                                                             {"0.4.", 4},
                                                                             {"0.5.", 5}});
 
-// The minor version of a release 0.x; 0 where the cell names none that is known.
+// The release that a cell names; the end where it names none of these.
+auto named_release(std::string_view framework) {
+  return std::find_if(kReleases.begin(), kReleases.end(), [framework](const auto& release) {
+    return mentions(framework, release.first);
+  });
+}
+
+using Version = std::pair<int, int>;
+
+// The first number with a point: "26.08", "v0.6.0".
+std::optional<Version> version_in(std::string_view text) {
+  constexpr std::string_view kDigits = "0123456789";
+  const char* const end = text.data() + text.size();
+  for (std::size_t at = text.find_first_of(kDigits); at < text.size();
+       at = text.find_first_of(kDigits, at)) {
+    Version version;
+    const char* const point = std::from_chars(text.data() + at, end, version.first).ptr;
+    if (point != end && *point == '.' &&
+        std::from_chars(point + 1, end, version.second).ec == std::errc()) {
+      return version;
+    }
+    at = static_cast<std::size_t>(point - text.data());
+  }
+  return std::nullopt;
+}
+
+// The minor version of a release 0.x, of one that is not listed ("26.08") that of the last one
+// before it; 0 where the cell names none.
 int release_of(std::string_view framework) {
-  const auto named =
-      std::find_if(kReleases.begin(), kReleases.end(),
-                   [framework](const auto& name) { return mentions(framework, name.first); });
-  return named == kReleases.end() ? 0 : named->second;
+  if (const auto named = named_release(framework); named != kReleases.end()) {
+    return named->second;
+  }
+  const std::optional<Version> stated = version_in(framework);
+  int release = 0;
+  for (const auto& [name, minor] : kReleases) {
+    const std::optional<Version> listed = version_in(name);
+    // Containers are compared with containers and releases 0.x with those.
+    const bool before =
+        stated && (listed->first == 0) == (stated->first == 0) && *listed <= *stated;
+    release = before ? minor : release;
+  }
+  return release;
 }
 
 constexpr std::string_view kLatent = "mla_up_proj";
@@ -153,6 +194,18 @@ std::string recipe_precision(const Measurement& row, std::string_view family) {
   return row.precision == "fp8" && blackwell ? "mxfp8" : row.precision;
 }
 
+// Of mixtures of experts, for which alone there are recipes.
+std::string release_remark(const Measurement& row, int release) {
+  const bool bridge = framework_of(row).facts.name == "Megatron-Bridge";
+  if (!bridge || row.experts.value_or(0) <= 1 || named_release(row.framework) != kReleases.end()) {
+    return "";
+  }
+  return release == 0 ? fmt::format("{}: no recipe, as no release of one is known (25.09 to 26.06)",
+                                    printable(row.framework, 60))
+                      : fmt::format("{}: recipes of {}", printable(row.framework, 60),
+                                    container_of(release));
+}
+
 }  // namespace
 
 RecipeAsked recipe_asked(const Measurement& row) {
@@ -195,15 +248,19 @@ plan::GraphScope recipe_graphs(const Measurement& row) {
 }
 
 std::vector<std::string> recipe_remarks(const Measurement& row) {
+  std::vector<std::string> lines;
   const RecipeAsked asked = recipe_asked(row);
+  if (std::string remark = release_remark(row, asked.release); !remark.empty()) {
+    lines.push_back(std::move(remark));
+  }
   const bool trains_more =
       asked.release > 0 && asked.network.find("deepseekv3") != std::string::npos;
   const std::string said = to_lower(row.notes + " " + row.variant);
-  if (!trains_more || said.find("mtp") != said.npos ||
-      said.find("multi-token prediction") != said.npos) {
-    return {};
+  if (trains_more && said.find("mtp") == said.npos &&
+      said.find("multi-token prediction") == said.npos) {
+    lines.emplace_back("multi-token prediction (the recipe's) is left out");
   }
-  return {"multi-token prediction (the recipe's) is left out"};
+  return lines;
 }
 
 }  // namespace orrery::studies

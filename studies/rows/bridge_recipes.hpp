@@ -61,8 +61,9 @@ std::optional<BridgeRecipe> bridge_recipe(const Measurement& row);
 // What CUDA graphs replay of layers with experts; Dense: nothing.
 plan::GraphScope recipe_graphs(const Measurement& row);
 
-// Of DeepSeek-V3, whose recipes train a layer that predicts a second token (src/megatron/bridge/
-// recipes/deepseek/deepseek_v3.py, mtp_num_layers = 1), where the row says nothing of it.
+// That a release is taken as another one or is not known; of DeepSeek-V3, whose recipes train a
+// layer that predicts a second token (src/megatron/bridge/recipes/deepseek/deepseek_v3.py,
+// mtp_num_layers = 1), where the row says nothing of it.
 std::vector<std::string> recipe_remarks(const Measurement& row);
 
 }  // namespace orrery::studies

@@ -199,6 +199,13 @@ FrameworkFacts in_years(std::int64_t first, std::int64_t last, FrameworkFacts ro
   return row;
 }
 
+// NeMo 1 from 23.05 on: layers of TransformerEngine or Megatron-Core, distributed_fused_adam with
+// both overlaps, no variable for attention or for largest magnitudes, which came with 24.01
+// (NeMo-Framework-Launcher, tags 23.05 to 23.11: conf/config.yaml, conf/training).
+FrameworkFacts first_nemo(std::string_view name) {
+  return sharding(engine(with_t5_scripts(facts(name, nemo_launcher(), true, true))));
+}
+
 // More specific names first.
 const std::vector<FrameworkFacts>& framework_table() {
   static const std::vector<FrameworkFacts> kTable = {
@@ -217,10 +224,15 @@ const std::vector<FrameworkFacts>& framework_table() {
       launched("Megatron-Core 24.07", nemo_launcher()),
       engine(facts("Megatron-Core 24.09", nemo_launcher(), true, true)),
       launched("Megatron-Core 24.0", nemo_early_launcher()),
+      first_nemo("NeMo 23.05"),
+      first_nemo("NeMo 23.07"),
+      first_nemo("NeMo 23.08"),
+      first_nemo("NeMo 23.11"),
       sharding(with_t5_scripts(launched("NeMo 24.01", nemo_early_launcher()))),
       sharding(with_t5_scripts(launched("NeMo 24.03", nemo_early_launcher()))),
       sharding(with_t5_scripts(launched("NeMo 24.05", nemo_early_launcher()))),
       sharding(with_t5_scripts(launched("NeMo 24.07", nemo_launcher()))),
+      in_years(0, 2023, first_nemo("NeMo")),
       sharding(engine(with_adapters(with_t5_scripts(folding(facts("NeMo", nemo(), true, true)))))),
       // Releases that are named are Megatron-LM's, with its arguments' defaults.
       engine(folding(facts("Megatron-Core 0.1", transformer_engine(), true, true))),

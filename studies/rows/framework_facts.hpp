@@ -89,4 +89,7 @@ RowFramework framework_of(const Measurement& row);
 // otherwise.
 bool shards_parameters(const Measurement& row);
 
+// Whether tensor ranks share sequences between their layers' products where the row does not say.
+bool shards_sequences(const Measurement& row);
+
 }  // namespace orrery::studies

@@ -29,11 +29,13 @@ RowFramework framework_of(const Measurement& row) {
     relative = "Composer";
   } else if (says("deepspeed") || says("neox")) {
     relative = row.zero_stage == 3 ? "DeepSpeed ZeRO-3" : "Megatron-DeepSpeed";
-  } else if (says("megatron") || says("flagscale") || says("mindspeed")) {
-    relative = "Megatron-LM";  // FlagOpen/FlagScale and Ascend/MindSpeed run its code
+  } else if (says("megatron") || says("flagscale") || says("mindspeed") || says("primus")) {
+    relative = "Megatron-LM";  // FlagOpen/FlagScale, Ascend/MindSpeed, AMD-AGI/Primus run its code
+  } else if (says("internlm") || says("interntrain")) {
+    relative = "InternEvo";  // which was InternLM's before it had a name
   } else if (says("galvatron")) {
     relative = "Hetu-Galvatron";  // its successor
-  } else if (says("fsdp") || shards_parameters(row)) {
+  } else if (says("fsdp") || says("fairscale") || shards_parameters(row)) {
     relative = "PyTorch FSDP";
   }
   return {*find_framework(relative, run), true};
@@ -49,6 +51,18 @@ bool shards_parameters(const Measurement& row) {
                                        "torchtune", "foundry", "olmocore"});
   return row.zero_stage ? row.zero_stage == 3
                         : says_any(letters_and_digits(row.framework), kShards);
+}
+
+// NeMo's recipes switch it on with tensor parallelism, and Megatron trains experts on tensor ranks
+// with it alone (NVIDIA/Megatron-LM core/transformer/moe/moe_layer.py, forward), as torchtitan does
+// everything (models/llama3/infra/parallelize.py, apply_tp: norms are SequenceParallel).
+bool shards_sequences(const Measurement& row) {
+  constexpr auto kRecipes =
+      std::to_array<std::string_view>({"nemo", "megatron-bridge", "megatron-core"});
+  const bool recipe = says_any(to_lower(row.framework), kRecipes);
+  const bool experts =
+      row.experts.value_or(0) > 0 && (recipe || mentions(row.framework, "Megatron"));
+  return experts || (recipe && !row.full) || framework_of(row).facts.name == "torchtitan";
 }
 
 }  // namespace orrery::studies

@@ -202,11 +202,12 @@ void read_schedule(const Cells& cells, Measurement& row) {
   }
 }
 
-// A flag, what it is of ("Megatron SP", Colossal-AI's "split_gather"), or ranks over sequences:
-// "Ulysses 8" and, where tensors are whole, "8" are a `cp`.
+// A flag, what it is of ("Megatron SP", Colossal-AI's "split_gather", InternEvo's "msp" and "fsp",
+// but "mtp"), or ranks over sequences: "Ulysses 8" and, where tensors are whole, "8" are a `cp`.
 void read_sequence_parallel(const Cells& cells, Measurement& row) {
-  constexpr auto kOfTensors =
-      std::to_array<std::string_view>({"sp", "megatron", "tp", "tensor", "split gather"});
+  constexpr auto kOfTensors = std::to_array<std::string_view>(
+      {"sp", "megatron", "tp", "tensor", "split gather", "msp", "fsp"});
+  constexpr auto kWholeSequences = std::to_array<std::string_view>({"mtp"});
   constexpr auto kContext = std::to_array<std::string_view>({"ulysses", "ring"});
   const std::string cell = cells.optional_text("sequence_parallel");
   const std::string_view digits =
@@ -227,7 +228,7 @@ void read_sequence_parallel(const Cells& cells, Measurement& row) {
              has_word(words, kOfTensors)) {
     row.sequence_parallel = true;
   } else {
-    row.sequence_parallel = cells.flag("sequence_parallel");
+    row.sequence_parallel = cells.flag("sequence_parallel", {{}, kWholeSequences});
   }
 }
 

@@ -75,6 +75,8 @@ constexpr auto kSynonyms = std::to_array<Synonym>({
     {"gpus", "gpu"},
     {"chip", "gpu"},
     {"card", "gpu"},
+    {"npu", "gpu"},
+    {"p", "gpu"},  // "tokens/p/s": a processor of Ascend's tools
     {"rank", "gpu"},
     {"gcd", "gpu"},
     {"tpu", "gpu"},
@@ -122,6 +124,11 @@ constexpr auto kSynonyms = std::to_array<Synonym>({
     {"median", ""},
     {"p50", ""},
     {"achieved", ""},
+    // Where the figure is from.
+    {"measured", ""},
+    {"reported", ""},
+    {"inferred", ""},
+    {"derived", ""},
 });
 
 // In the singular or the plural, as either is listed; "gpu" of the name of one that is counted

@@ -8,7 +8,6 @@
 #include <charconv>
 #include <cmath>
 #include <iterator>
-#include <map>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -18,6 +17,7 @@
 #include "base/text.hpp"
 #include "base/words.hpp"
 #include "models/blocks.hpp"
+#include "studies/rows/network_names.hpp"
 #include "studies/rows/row_words.hpp"
 
 namespace orrery::studies {
@@ -25,112 +25,13 @@ namespace {
 
 using models::NetworkSpec;
 
-std::map<std::string, std::string> read_names() {
-  std::map<std::string, std::string> names;
-  for (const std::string& name : models::zoo_names()) {
-    names.emplace(letters_and_digits(name), name);
-  }
-  return names;
-}
-
-// Names by size or version where the list has them by another.
-constexpr auto kOtherNames = std::to_array<std::pair<std::string_view, std::string_view>>(
-    {{"gpt2small", "gpt2"},
-     {"gpt2117m", "gpt2"},
-     {"gpt2124m", "gpt2"},
-     {"gpt2345m", "gpt2-medium"},
-     {"gpt2355m", "gpt2-medium"},
-     {"gpt2774m", "gpt2-large"},
-     {"gpt215b", "gpt2-xl"},
-     {"gpt2xl15b", "gpt2-xl"},
-     {"gpt3", "gpt3-175b"},
-     {"gpt3xl", "gpt3-1.3b"},
-     {"gpt67b", "gpt3-6.7b"},
-     {"gpt145b", "gpt-145.6b"},
-     {"gpt39b", "gpt-39.1b"},
-     {"gpt18b", "gpt-18.4b"},
-     {"gpt1008b", "gpt-1t"},
-     {"gptneox", "gpt-neox-20b"},
-     {"neox20b", "gpt-neox-20b"},
-     {"gptj", "gpt-j-6b"},
-     {"mtnlg", "megatron-turing-530b"},
-     {"mtnlg530b", "megatron-turing-530b"},
-     {"megatronturingnlg530b", "megatron-turing-530b"},
-     {"bloom", "bloom-176b"},
-     {"bloomz", "bloom-176b"},
-     {"bloom71b", "bloom-7b1"},
-     {"llama30b", "llama-33b"},
-     {"vicuna7b", "llama-7b"},
-     {"vicuna13b", "llama-13b"},
-     {"alpaca7b", "llama-7b"},
-     {"llama3370b", "llama3.1-70b"},
-     {"llama4scout17b16e", "llama4-scout"},
-     {"llama4maverick17b128e", "llama4-maverick"},
-     {"mixtral", "mixtral-8x7b"},
-     {"mistralnemo", "mistral-nemo-12b"},
-     {"tinyllama", "tinyllama-1.1b"},
-     {"phi35mini", "phi-3-mini"},
-     {"granite308b", "granite3-8b"},
-     {"granite318b", "granite3-8b"},
-     {"granite328b", "granite3-8b"},
-     {"qwen25coder7b", "qwen2.5-7b"},
-     {"qwen25coder14b", "qwen2.5-14b"},
-     {"qwen25coder32b", "qwen2.5-32b"},
-     {"qwen25math7b", "qwen2.5-7b"},
-     {"qwen25math72b", "qwen2.5-72b"},
-     {"deepseekr1distillqwen7b", "qwen2.5-7b"},
-     {"deepseekr1distillqwen14b", "qwen2.5-14b"},
-     {"deepseekr1distillqwen32b", "qwen2.5-32b"},
-     {"deepseekr1distillllama8b", "llama3.1-8b"},
-     {"deepseekr1distillllama70b", "llama3.1-70b"},
-     {"deepseekv2lite16b", "deepseek-v2-lite"},
-     {"deepseekv3671b", "deepseek-v3"},
-     {"deepseekv31", "deepseek-v3"},  // later releases of the same layers
-     {"deepseekv30324", "deepseek-v3"},
-     {"deepseekr10528", "deepseek-v3"},
-     {"deepseek67b", "deepseek-llm-67b"},
-     {"deepseek7b", "deepseek-llm-7b"},
-     {"deepseekv167b", "deepseek-llm-67b"},
-     {"deepseekv17b", "deepseek-llm-7b"},
-     {"glm45", "glm4.5-355b"},
-     {"exaone4032b", "exaone4-32b"},
-     {"smollm3", "smollm3-3b"},
-     {"nemotron38b", "nemotron-8b"},
-     {"codegemma7b", "gemma-7b"},
-     {"codegemma2b", "gemma-2b"},
-     {"mistralsmall3", "mistral-small-24b"},
-     {"qwq32b", "qwen2.5-32b"},
-     {"deepseekr1", "deepseek-v3"},
-     {"dbrx", "dbrx-132b"},
-     {"bertbaseuncased", "bert-base"},
-     {"bertlargeuncased", "bert-large"},
-     {"t5xl", "t5-v1.1-xl"},
-     {"t5xxl", "t5-v1.1-xxl"},
-     {"flant5xl", "t5-v1.1-xl"},
-     {"flant5xxl", "t5-v1.1-xxl"},
-     {"vitb16", "vit-base-16"},
-     {"vitl16", "vit-large-16"},
-     {"vith14", "vit-huge-14"},
-     {"vithuge", "vit-huge-14"}});
-
-std::string known_name(const std::string& key) {
-  static const std::map<std::string, std::string> kNames = [] {
-    std::map<std::string, std::string> names = read_names();
-    for (const auto& [other, name] : kOtherNames) {
-      names.emplace(other, name);
-    }
-    return names;
-  }();
-  const auto found = kNames.find(key);
-  return found == kNames.end() ? std::string() : found->second;
-}
-
 // What networks are tuned for.
 constexpr auto kTunings =
     std::to_array<std::string_view>({"hf", "instruct", "chat", "base", "it", "deduped"});
 
 // The last word of a name where it does not change the widths: what the network was tuned for, its
-// release, the length of its context; the whole name where it has none.
+// release, the length of its context, what a token uses of its parameters ("-A3B"); the whole name
+// where it has none.
 std::string_view without_last_remark(std::string_view name) {
   const std::size_t at = name.find_last_of("-_ ");
   const std::string word = at == name.npos ? std::string() : to_lower(name.substr(at + 1));
@@ -138,7 +39,9 @@ std::string_view without_last_remark(std::string_view name) {
   const bool context = word.size() > 1 && word.back() == 'k' &&
                        word.find_first_not_of("0123456789") == word.size() - 1;
   const bool tuned = is_among(word, kTunings);
-  return release || context || tuned ? trim(name.substr(0, at)) : name;
+  const bool active = word.size() > 2 && word.front() == 'a' && word.back() == 'b' &&
+                      word.find_first_not_of("0123456789.", 1) == word.size() - 1;
+  return release || context || tuned || active ? trim(name.substr(0, at)) : name;
 }
 
 // The zoo's name; empty where it has none. Publishers put their own name before a network's and
@@ -192,6 +95,7 @@ double size_in_name(std::string_view text) {
 // "Phi-4 14B": a name that needs no size, with just the network's.
 std::string zoo_name_with_size(std::string_view text) {
   constexpr double kNear = 0.15;  // names round (14B of 14.7), and the next size is twice as large
+  text = without_last_remark(trim(text.substr(0, text.find('('))));
   const std::size_t at = text.find_last_of("-_ ");
   const double size = at == text.npos ? 0 : size_in_name(text.substr(at + 1));
   const std::string name = size > 0 ? zoo_name(text.substr(0, at)) : std::string();
@@ -312,13 +216,15 @@ void apply_release(const Measurement& row, NetworkSpec& spec) {
   }
 }
 
-// Of the networks of the size that ends a name, if there are any, the one with the nearest name.
+// Of the networks of the size that a name states, if there are any, the one with the nearest name.
 std::string nearest_network(const std::string& key) {
+  constexpr double kSame = 0.05;  // "39B" of 39.1
   const std::vector<std::string> names = models::zoo_names();
-  const std::string size = key.substr(key.rfind('-') + 1);
+  const double size = size_in_name(key);
   std::vector<std::string> of_size;
-  std::copy_if(names.begin(), names.end(), std::back_inserter(of_size),
-               [&](const std::string& name) { return name.ends_with("-" + size); });
+  std::copy_if(
+      names.begin(), names.end(), std::back_inserter(of_size),
+      [&](const std::string& name) { return std::abs(size_in_name(name) - size) < kSame * size; });
   return nearest_name(key, of_size.empty() ? names : of_size);
 }
 

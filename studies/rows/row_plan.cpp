@@ -202,12 +202,13 @@ tl::expected<int, std::string> data_parallel(const Measurement& row, const Plan&
   return static_cast<int>(gpus / others);
 }
 
-// Over context ranks where the framework does so, and over tensor-parallel ranks where the row says
-// so or there are too few others.
+// Over context ranks where the framework does so, and over tensor-parallel ranks where the row or
+// its framework's recipes say so or there are too few others.
 void spread_experts(const Measurement& row, const FrameworkFacts& framework, Plan& plan) {
   const bool folds = folds_experts(row, framework);
   const bool too_few = plan.dp * (folds ? degree(row.cp) : 1) % degree(row.ep) != 0;
-  const bool whole = stated_whole_experts(row, folds).value_or(too_few);
+  const bool usual = too_few || recipe_keeps_experts_whole(row, folds);
+  const bool whole = stated_whole_experts(row, folds).value_or(usual);
   for (plan::BlockRun& run : plan.blocks) {
     run.layout.expert_cp = folds ? 1 : 0;
     run.layout.expert_tp = whole ? 1 : 0;

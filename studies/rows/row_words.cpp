@@ -52,7 +52,10 @@ std::string with_typed_signs(std::string_view cell) {
                                                       {"\xE2\x80\x98", "'"},
                                                       {"\xE2\x80\x99", "'"}});
   const bool plain = std::ranges::none_of(cell, [](char c) { return (c & 0x80) != 0; });
-  return std::string(trim(plain ? std::string(cell) : with_replaced(cell, kSigns)));
+  std::string text(trim(plain ? std::string(cell) : with_replaced(cell, kSigns)));
+  const auto both_blank = [](char one, char next) { return one == ' ' && next == ' '; };
+  text.erase(std::ranges::unique(text, both_blank).begin(), text.end());
+  return text;
 }
 
 std::string_view without_footnote(std::string_view cell) {

@@ -293,10 +293,24 @@ std::optional<bool> stated_whole_experts(const Measurement& row, bool folds) {
   return whole || (stated && *stated == tp) ? std::optional(whole && tp > 1) : std::nullopt;
 }
 
+// expert_tensor_parallel_size = 1 in all of Megatron-Bridge's recipes (src/megatron/bridge/recipes,
+// scripts/performance/configs, v0.1.0rc4 to v0.5.0) but those of Llama 4 (v0.1.0rc4
+// recipes/llama/llama4_e16.py: as many as tensor-parallel ranks).
+bool recipe_keeps_experts_whole(const Measurement& row, bool folds) {
+  const std::int64_t ep = row.ep.value_or(1);
+  const std::int64_t inside = row.tp.value_or(1) * (folds ? row.cp.value_or(1) : 1);
+  return framework_of(row).facts.name == "Megatron-Bridge" &&
+         !mentions(letters_and_digits(row.model_name), "llama4") && row.tp.value_or(1) > 1 &&
+         row.experts.value_or(0) > 1 && ep > 1 && ep % inside == 0 && !stated_expert_tensor(row);
+}
+
 std::vector<std::string> unread_experts(const Measurement& row) {
   const auto stated = stated_expert_tensor(row);
   const bool folds = folds_experts(row, framework_of(row).facts);
   std::vector<std::string> lines;
+  if (recipe_keeps_experts_whole(row, folds)) {
+    lines.emplace_back("expert tensor parallelism 1 (the recipes')");
+  }
   if (const std::int64_t every = stated_expert_layers(row).frequency; every > 0) {
     lines.push_back(every == 1 ? std::string("experts in every layer (notes)")
                                : fmt::format("experts in one of {} layers (notes)", every));

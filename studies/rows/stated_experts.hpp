@@ -32,6 +32,8 @@ std::optional<std::int64_t> stated_expert_tensor(const Measurement& row);
 
 // Whether tensor-parallel ranks have whole experts, as far as the row states it and plans know it.
 std::optional<bool> stated_whole_experts(const Measurement& row, bool folds);
+// The same where the row says nothing of it and its framework's recipes keep experts whole.
+bool recipe_keeps_experts_whole(const Measurement& row, bool folds);
 
 // A stated degree that plans do not know, a line.
 std::vector<std::string> unread_experts(const Measurement& row);

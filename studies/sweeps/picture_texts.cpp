@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "base/quantity_text.hpp"
@@ -38,19 +39,34 @@ std::string cell_label(const SweepPoint& point) {
   return "not searched";
 }
 
+namespace {
+
+bool sweeps(const Sweep& sweep, std::string_view field) {
+  return std::find(sweep.fields.begin(), sweep.fields.end(), field) != sweep.fields.end();
+}
+
+// "hgx-h100" of "hgx-h100:8".
+std::string without_count(const std::string& cluster) {
+  const std::size_t colon = cluster.rfind(':');
+  const bool counts = colon != std::string::npos && colon + 1 < cluster.size() &&
+                      cluster.find_first_not_of("0123456789", colon + 1) == std::string::npos;
+  return counts ? cluster.substr(0, colon) : cluster;
+}
+
+}  // namespace
+
 std::string subject_of(const Sweep& sweep) {
   std::string said;
   for (const auto& [member, before] :
        {std::pair("network", ""), std::pair("cluster", "on "), std::pair("batch", "batch "),
         std::pair("sequence", "sequence ")}) {
     const Json* value = sweep.document.find(member);
-    const bool swept =
-        std::find(sweep.fields.begin(), sweep.fields.end(), member) != sweep.fields.end();
-    if (value != nullptr && !swept && (value->is_string() || value->is_integer())) {
+    if (value != nullptr && !sweeps(sweep, member) && (value->is_string() || value->is_integer())) {
       const bool on = *before == 'o';
+      const std::string text = value->is_string() ? value->as_string() : value->dump();
       said += said.empty() ? "" : on ? " " : ", ";
       said += (said.empty() && on ? "" : before) +
-              (value->is_string() ? value->as_string() : value->dump());
+              (on && sweeps(sweep, "nodes") ? without_count(text) : text);
     }
   }
   return said;

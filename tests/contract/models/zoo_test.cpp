@@ -170,6 +170,18 @@ TEST(ZooNames, CoverWhatPeopleAskFor) {
   }
 }
 
+// What their publishers count in the files of weights.
+TEST(ZooNames, PublishedCountsOfParameters) {
+  const std::map<std::string, std::int64_t> kPublished = {
+      {"pythia-70m", 70'426'624},      {"pythia-160m", 162'322'944}, {"pythia-410m", 405'334'016},
+      {"pythia-1b", 1'011'781'632},    {"bloom-560m", 559'214'592},  {"bloom-1b1", 1'065'314'304},
+      {"bloom-1b7", 1'722'408'960},    {"bloom-3b", 3'002'557'440},  {"gemma3-1b", 999'885'952},
+      {"starcoder2-3b", 3'030'371'328}};
+  for (const auto& [name, parameters] : kPublished) {
+    EXPECT_EQ(num_parameters(load_network(name)), parameters) << name;
+  }
+}
+
 // Samples of config.json and the zoo network each describes ("" where the zoo has none: its mpt-7b
 // is that of llm-foundry, with biases).
 struct Sample {

@@ -291,13 +291,17 @@ TEST(SweepTest, AThirdFieldHasAPanelForEachValue) {
   }
   EXPECT_EQ(count_in(svg, "<title>"), 12U);  // a cell for every point
   EXPECT_THAT(svg, Not(HasSubstr("fastest over")));
-  EXPECT_THAT(svg, HasSubstr(">llama3-8b on hgx-h100:1<"));
+  EXPECT_THAT(svg, HasSubstr(">llama3-8b on hgx-h100<"));
 }
 
 TEST(SweepTest, HeadingsSayWhatIsShared) {
   const Sweep sweep = sweep_of(R"({"schema": "orrery-sweep", "version": 1, "cluster": "hgx-h100:1",
       "batch": 8, "axes": [{"field": "network", "values": ["gpt2"]}]})");
   EXPECT_THAT(sweep_svg(sweep, {found_point("tp 1", 1000)}), HasSubstr(">hgx-h100:1, batch 8<"));
+  const Sweep nodes = sweep_of(R"({"schema": "orrery-sweep", "version": 1, "network": "gpt2",
+      "cluster": "hgx-h100:1", "batch": 8, "axes": [{"field": "nodes", "values": [1, 2]}]})");
+  EXPECT_THAT(sweep_svg(nodes, {found_point("tp 1", 1000), found_point("tp 1", 2000)}),
+              HasSubstr(">gpt2 on hgx-h100, batch 8<"));
 }
 
 TEST(SweepTest, FieldsThatSharePanelsAreNamedAndLosersHaveNoColour) {
