@@ -22,8 +22,6 @@ constexpr std::uint64_t kMostWork = 400'000;
 // Of all numbers of nodes together, of one, which must not use up what the others need, and of a
 // first look at one.
 constexpr FewestNodes<plan::Plan>::Shares kOfNodes = {1'000'000, 500'000, 20'000};
-// Of a search that finds its space empty, which simulates nothing.
-constexpr std::uint64_t kEmptySpace = 1'000;
 
 // Whether all GPUs together hold parameters and optimizer once, which no plan has less of; or they
 // need not.
@@ -40,33 +38,13 @@ bool holds_states(const plan::Plan& base, const Constraints& constraints) {
 // The first plan that fits; nothing when none does, none exists or it takes too long.
 Tried<plan::Plan> first_that_fits(const plan::Plan& base, const Options& options, Effort& effort,
                                   std::uint64_t most_work = kMostWork) {
-  try {
+  const auto searched = [&]() -> std::optional<Outcome> {
     if (!holds_states(base, options.constraints)) {
-      return {};
+      return std::nullopt;
     }
-    Outcome outcome = search(base, effort.until_first_plan(options, most_work));
-    effort.spend(outcome.work);
-    if (outcome.best) {
-      return {std::move(outcome.best->plan)};
-    }
-    return {std::nullopt, outcome.timed_out || outcome.interrupted};
-  } catch (const Error& error) {  // no plan divides it
-    if (error.kind() != ErrorKind::BadInput) {
-      throw;
-    }
-    effort.spend(kEmptySpace);
-    return {};
-  }
-}
-
-// A change that one search decides.
-void add(Tried<plan::Plan> tried, const std::string& change, const std::string& kind,
-         NearestChanges& changes) {
-  if (tried.plan) {
-    changes.found.push_back({change, std::move(*tried.plan)});
-  } else if (tried.cut_short) {
-    changes.left_open.push_back(kind);
-  }
+    return search(base, effort.until_first_plan(options, most_work));
+  };
+  return first_plan<plan::Plan>(searched, effort);
 }
 
 void leave_out_fixed(const plan::Plan& base, const Options& options, const Deadline& deadline,
@@ -97,7 +75,8 @@ void free_reserve(const plan::Plan& base, const Options& options, const Deadline
     plan::Plan all = base;
     all.memory_reserve = ByteCount();
     Effort effort(kMostWork, deadline);
-    add(first_that_fits(all, options, effort),
+    add_change(
+        first_that_fits(all, options, effort),
         fmt::format("no memory reserve instead of {}", format_bytes(base.memory_reserve.bytes())),
         "no memory reserve", changes);
   }
@@ -109,7 +88,8 @@ void allow_offload(const plan::Plan& base, const Options& options, const Deadlin
     Options offloading = options;
     offloading.constraints.allow("offload");
     Effort effort(kMostWork, deadline);
-    add(first_that_fits(base, offloading, effort), "--allow offload", "--allow offload", changes);
+    add_change(first_that_fits(base, offloading, effort), "--allow offload", "--allow offload",
+               changes);
   }
 }
 

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.hpp"
 #include "search/tree/search.hpp"
 
 namespace orrery::search {
@@ -53,6 +54,41 @@ struct Tried {
   std::optional<AnyPlan> plan;
   bool cut_short = false;  // no plan so far
 };
+
+// What one search came to, whose work is spent; `search` gives nothing where there is no need to
+// search. None exists, too, where no plan divides what is asked for.
+template <typename AnyPlan, typename Search>
+Tried<AnyPlan> first_plan(const Search& search, Effort& effort) {
+  constexpr std::uint64_t kEmptySpace = 1'000;  // of a search that simulates nothing
+  try {
+    auto outcome = search();
+    if (!outcome) {
+      return {};
+    }
+    effort.spend(outcome->work);
+    if (outcome->best) {
+      return {std::move(outcome->best->plan)};
+    }
+    return {std::nullopt, outcome->timed_out || outcome->interrupted};
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::BadInput) {
+      throw;
+    }
+    effort.spend(kEmptySpace);
+    return {};
+  }
+}
+
+// A change that one search decides, to those found or, as a kind of change, to those left open.
+template <typename AnyPlan, typename Changes>
+void add_change(Tried<AnyPlan> tried, const std::string& change, const std::string& kind,
+                Changes& changes) {
+  if (tried.plan) {
+    changes.found.push_back({change, std::move(*tried.plan)});
+  } else if (tried.cut_short) {
+    changes.left_open.push_back(kind);
+  }
+}
 
 // Numbers of nodes to try in place of `now`, which rise: doublings up to 64 times as many.
 std::vector<int> node_doublings(int now);

@@ -21,6 +21,7 @@ void join(TableOutcome& all, TableOutcome more, std::size_t top) {
   }
   all.plans += more.plans;
   all.pruned += more.pruned;
+  all.unexplored += more.unexplored;
   all.infeasible += more.infeasible;
   all.simulated += more.simulated;
   all.interrupted = all.interrupted || more.interrupted;

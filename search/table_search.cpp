@@ -12,6 +12,7 @@
 #include "base/quantity_text.hpp"
 #include "plan/recommender/model.hpp"
 #include "plan/recommender/pipeline.hpp"
+#include "plan/stage/memory.hpp"
 #include "search/step_waits.hpp"
 #include "search/table_choices.hpp"
 
@@ -50,7 +51,7 @@ class Tables {
   }
 
   TableOutcome run() {
-    outcome_.plans = orders_[0];
+    outcome_.plans = plans_.front().front();
     take_first();
     std::vector<std::size_t> chosen;
     chosen.reserve(choices_.order.size());
@@ -71,13 +72,13 @@ class Tables {
 
   Bytes free_room() const { return model_.room() - model_.dense().bytes; }
 
-  // What the groups from a position on add at least, and how many choices they have.
+  // What the groups from a position on add at least, and how many plans they have.
   void sum_up() {
     const std::size_t count = choices_.order.size();
     rest_.assign(count + 1, Seconds());
     rest_work_.assign(count + 1, Seconds());
     rest_bytes_.assign(count + 1, Bytes());
-    orders_.assign(count + 1, 1);
+    plans_.resize(count);
     for (std::size_t position = count; position-- > 0;) {
       const std::vector<TableChoice>& list = list_at(position);
       Seconds least = list.front().least;
@@ -91,8 +92,22 @@ class Tables {
       rest_[position] = rest_[position + 1] + least;
       rest_work_[position] = rest_work_[position + 1] + work;
       rest_bytes_[position] = rest_bytes_[position + 1] + bytes;
-      orders_[position] = orders_[position + 1] * static_cast<double>(list.size());
+      plans_[position].assign(list.size() + 1, 0);
+      for (std::size_t index = list.size(); index-- > 0;) {
+        plans_[position][index] = plans_[position][index + 1] + plans_below(position, index);
+      }
     }
+  }
+
+  // Of the groups after a position, at which a choice was made.
+  double plans_below(std::size_t position, std::size_t index) const {
+    const std::size_t next = position + 1;
+    return next == choices_.order.size() ? 1 : plans_[next][same_as_before(next) ? index : 0];
+  }
+
+  // Those of them that were not simulated before.
+  double plans_left(const std::vector<std::size_t>& chosen, std::size_t index) const {
+    return plans_below(chosen.size(), index) - (holds_first(chosen, index) ? 1 : 0);
   }
 
   Seconds bound(std::size_t position, const TableNode& node) const {
@@ -159,9 +174,10 @@ class Tables {
                      [](const auto& a, const auto& b) { return a.first < b.first; });
     for (const auto& [least, index] : children) {
       if (std::isinf(least.value()) || hopeless(least)) {
-        outcome_.pruned += orders_[position + 1] - (holds_first(chosen, index) ? 1 : 0);
+        outcome_.pruned += plans_left(chosen, index);
         skipped_ = std::min(skipped_, least);
       } else if (ends()) {
+        outcome_.unexplored += plans_left(chosen, index);
         open_ = std::min(open_, least);
       } else {
         chosen.push_back(index);
@@ -300,8 +316,9 @@ class Tables {
           least > model_.room()
               ? fmt::format(
                     "tables, the results of their lookups and the dense network need {} a "
-                    "rank, spread evenly, of {}",
-                    format_bytes(least), format_bytes(model_.room()))
+                    "rank, spread evenly, of the {} beside {} of context",
+                    format_bytes(least), format_bytes(model_.room()),
+                    format_bytes(plan::context_bytes().bytes()))
               : fmt::format("its fullest rank needs {} of {}", format_bytes(closest_),
                             format_bytes(capacity));
       return;
@@ -322,7 +339,9 @@ class Tables {
   std::vector<Seconds> rest_;  // by position
   std::vector<Seconds> rest_work_;
   std::vector<Bytes> rest_bytes_;
-  std::vector<double> orders_;  // choices of the groups from a position on
+  // Of the groups from a position on, where the first has none of the choices before one; equal
+  // groups in one order.
+  std::vector<std::vector<double>> plans_;
   std::vector<std::size_t> greedy_;
   std::int64_t steps_ = 0;
   bool ended_ = false;

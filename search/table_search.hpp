@@ -34,8 +34,9 @@ struct TableFound {
 
 struct TableOutcome {
   std::vector<TableFound> found;  // best first
-  double plans = 0;               // of the space
+  double plans = 0;               // of the space; those of equal groups in one order
   double pruned = 0;              // by the bound or for memory, without being evaluated
+  double unexplored = 0;          // not reached before an early end
   std::int64_t infeasible = 0;    // evaluated: do not fit
   std::int64_t simulated = 0;
   Seconds lower_bound;

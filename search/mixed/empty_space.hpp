@@ -7,7 +7,8 @@
 
 namespace orrery::search {
 
-// Error naming the field of which every value is forbidden, or what is fixed.
+// Error naming the field of which every value is forbidden, or what is fixed and which value of it
+// would do.
 [[noreturn]] void explain_empty_mixed_space(const plan::MixedPlan& base,
                                             const Constraints& constraints);
 

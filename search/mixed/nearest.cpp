@@ -19,8 +19,6 @@ using Changes = MixedNearestChanges;
 constexpr std::uint64_t kMostOfOneKind = 2'000'000;
 // Of all numbers of nodes of a pool together, of one, and of a first look at one.
 constexpr FewestNodes<plan::MixedPlan>::Shares kOfNodes = {10'000'000, 3'200'000, 200'000};
-// Of a search that finds its space empty, which simulates nothing.
-constexpr std::uint64_t kEmptySpace = 1'000;
 
 // Whether all GPUs together hold parameters and optimizer once, which no plan has less of.
 bool holds_states(const plan::MixedPlan& base) {
@@ -37,33 +35,13 @@ Tried<plan::MixedPlan> first_that_fits(const plan::MixedPlan& base, const Option
   if (effort.over()) {
     return {std::nullopt, true};
   }
-  try {
+  const auto searched = [&]() -> std::optional<MixedOutcome> {
     if (!holds_states(base)) {
-      return {};
+      return std::nullopt;
     }
-    MixedOutcome outcome = search_mixed(base, effort.until_first_plan(options, most_work));
-    effort.spend(outcome.work);
-    if (outcome.best) {
-      return {std::move(outcome.best->plan)};
-    }
-    return {std::nullopt, outcome.timed_out || outcome.interrupted};
-  } catch (const Error& error) {  // no plan divides it
-    if (error.kind() != ErrorKind::BadInput) {
-      throw;
-    }
-    effort.spend(kEmptySpace);
-    return {};
-  }
-}
-
-// A change that one search decides.
-void add(Tried<plan::MixedPlan> tried, const std::string& change, const std::string& kind,
-         Changes& changes) {
-  if (tried.plan) {
-    changes.found.push_back({change, std::move(*tried.plan)});
-  } else if (tried.cut_short) {
-    changes.left_open.push_back(kind);
-  }
+    return search_mixed(base, effort.until_first_plan(options, most_work));
+  };
+  return first_plan<plan::MixedPlan>(searched, effort);
 }
 
 // Tensor-parallel groups lie inside the nodes of all pools.
@@ -103,9 +81,9 @@ void free_reserve(const plan::MixedPlan& base, const Options& options, const Dea
     plan::MixedPlan all = base;
     all.shape.memory_reserve = ByteCount();
     Effort effort(kMostOfOneKind, deadline);
-    add(first_that_fits(all, options, effort),
-        fmt::format("no memory reserve instead of {}", format_bytes(reserve.bytes())),
-        "no memory reserve", changes);
+    add_change(first_that_fits(all, options, effort),
+               fmt::format("no memory reserve instead of {}", format_bytes(reserve.bytes())),
+               "no memory reserve", changes);
   }
 }
 

@@ -23,8 +23,8 @@ constexpr std::size_t kLongestRun = 8;  // positions that are changed together
 // Neighbours of a draft, drawn alike on every machine.
 class RandomMoves {
  public:
-  RandomMoves(std::vector<std::uint16_t> candidates, bool moves_blocks)
-      : candidates_(std::move(candidates)), first_kind_(moves_blocks ? 0 : 1) {}
+  RandomMoves(std::vector<std::uint16_t> candidates, bool moves_blocks, std::uint64_t seed)
+      : candidates_(std::move(candidates)), first_kind_(moves_blocks ? 0 : 1), random_(seed) {}
 
   Draft neighbour(Draft draft) {
     switch (first_kind_ + below(kKinds - first_kind_)) {
@@ -112,13 +112,13 @@ class RandomMoves {
 
   std::vector<std::uint16_t> candidates_;
   std::size_t first_kind_;
-  Random random_{1};
+  Random random_;
 };
 
 }  // namespace
 
 DraftResult Drafter::anneal(const StageMesh& mesh, const Pipeline& pipeline, const MeshCosts& costs,
-                            Draft draft, std::vector<std::uint16_t> candidates,
+                            Draft draft, std::vector<std::uint16_t> candidates, std::uint64_t seed,
                             const std::function<bool()>& stop) {
   simulated_ = 0;
   Score now = score(mesh, pipeline, costs, draft);
@@ -127,7 +127,7 @@ DraftResult Drafter::anneal(const StageMesh& mesh, const Pipeline& pipeline, con
       3 * plan_.num_micro_batches() * static_cast<std::int64_t>(draft.stages.size());
   const auto positions = static_cast<std::int64_t>(draft.strategies.size());
   const std::int64_t most = std::min({kPerPosition * positions, kMostTried, kMostSwept / passes});
-  RandomMoves moves(std::move(candidates), !space_.has_fixed_cut());
+  RandomMoves moves(std::move(candidates), !space_.has_fixed_cut(), seed);
   for (std::int64_t tried = 0; tried < most; ++tried) {
     if (tried % kAskedEvery == 0 && stop()) {
       break;

@@ -42,9 +42,10 @@ class Drafter {
                       Draft draft, int budget, Moves moves = Moves::Likely);
   // Random neighbours of a draft that fits, also slower ones, less and less so: of many blocks that
   // take each other's time two have to change before one is faster. `candidates` are strategies
-  // that blocks are given; `stop` is asked now and then.
+  // that blocks are given; luck, which `seed` draws, decides how far it leads; `stop` is asked now
+  // and then.
   DraftResult anneal(const StageMesh& mesh, const Pipeline& pipeline, const MeshCosts& costs,
-                     Draft draft, std::vector<std::uint16_t> candidates,
+                     Draft draft, std::vector<std::uint16_t> candidates, std::uint64_t seed,
                      const std::function<bool()>& stop);
   // Strategies of which the fractions use half a block and more, most used first.
   static std::vector<std::uint16_t> used(const MeshCosts& costs, const Shares& shares);

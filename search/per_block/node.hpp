@@ -16,12 +16,9 @@ namespace orrery::search {
 
 enum class PerBlockStage : std::uint8_t { Mesh, Pipeline, Bounded, Done };
 
-// Pipelines are bounded together, each with the rounds that it is due.
+// Pipelines are bounded and drafted beside each other, each with the rounds that it is due.
 inline bool go_together(PerBlockStage one, PerBlockStage other) {
-  const auto has_rounds = [](PerBlockStage stage) {
-    return stage != PerBlockStage::Mesh && stage != PerBlockStage::Done;
-  };
-  return one == other || (has_rounds(one) && has_rounds(other));
+  return (one == PerBlockStage::Mesh) == (other == PerBlockStage::Mesh);
 }
 
 struct PerBlockNode {

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/parallel.hpp"
+#include "search/per_block/annealed.hpp"
 #include "search/per_block/answer.hpp"
 #include "search/per_block/checkpoint.hpp"
 #include "search/per_block/clock.hpp"
@@ -84,7 +85,7 @@ class PerBlockSearch {
   bool has_resumed() { return checkpoint_.read(space_, all_costs(), state_); }
 
   PerBlockWork work(PerBlockTask task, PerBlockNode node) const {
-    return {task, best(), until(), std::move(node), {}, {}};
+    return {task, best(), until(), std::move(node), {}, {}, 0};
   }
 
   void search_homogeneous() {
@@ -182,6 +183,22 @@ class PerBlockSearch {
       simulate(state_.pop());
       return;
     }
+    std::vector<PerBlockNode> batch = next_batch();
+    if (batch.empty() || batch.front().stage != PerBlockStage::Mesh) {
+      evaluate(batch);
+      return;
+    }
+    for (const PerBlockNode& mesh : batch) {
+      for (PerBlockNode& node :
+           opened(space_, costs_of(mesh.mesh), mesh.mesh, mesh.bound, until())) {
+        state_.push(std::move(node));
+      }
+    }
+  }
+
+  // Meshes, or pipelines to bound and to draft, each with the rounds that it is due; parts that are
+  // bounded are split on the way.
+  std::vector<PerBlockNode> next_batch() {
     std::vector<PerBlockNode> batch;
     const PerBlockStage stage = open_.top().stage;
     while (!open_.empty() && batch.size() < kNodesAtOnce && open_.top().bound < cutoff() &&
@@ -190,21 +207,15 @@ class PerBlockSearch {
       if (is_settled(node)) {
         continue;
       }
+      const bool is_whole = node.shares && node.part.ranges.empty();
+      if (node.stage == PerBlockStage::Done && !is_whole) {
+        split(node);
+        continue;
+      }
       batch.push_back(std::move(node));
       (void)costs_of(batch.back().mesh);  // by nobody else: answers are read with them
     }
-    if (stage == PerBlockStage::Mesh) {
-      for (const PerBlockNode& mesh : batch) {
-        for (PerBlockNode& node :
-             opened(space_, costs_of(mesh.mesh), mesh.mesh, mesh.bound, until())) {
-          state_.push(std::move(node));
-        }
-      }
-    } else if (stage != PerBlockStage::Done) {
-      bound_pipelines(batch);
-    } else {
-      draft(batch);
-    }
+    return batch;
   }
 
   // A part of a pipeline, which is bounded alone, no longer holds the bound: another one that
@@ -221,25 +232,41 @@ class PerBlockSearch {
     return pool_.run(batch);
   }
 
-  // One more round of bounds.
-  void bound_pipelines(std::vector<PerBlockNode>& batch) {
+  // One more round of bounds, or a draft of what is bounded.
+  void evaluate(std::vector<PerBlockNode>& batch) {
     std::stable_sort(batch.begin(), batch.end(), [](const auto& one, const auto& other) {
-      return one.stage > other.stage;  // most rounds first: others are bounded beside it
+      return one.stage > other.stage;  // longest first: others are worked on beside it
     });
-    const std::vector<PerBlockDone> done = ask(PerBlockTask::BoundPipeline, batch);
+    std::vector<PerBlockWork> questions;
+    for (const PerBlockNode& node : batch) {
+      const bool is_bounded = node.stage == PerBlockStage::Done;
+      questions.push_back(
+          work(is_bounded ? PerBlockTask::Draft : PerBlockTask::BoundPipeline, node));
+    }
+    std::vector<PerBlockDone> done = pool_.run(questions);
+    anneal_best(batch, done, best(), space_,
+                [this](const std::vector<PerBlockWork>& chains) { return pool_.run(chains); });
     checkpoint_.save_before(batch, state_);
     for (std::size_t index = 0; index < batch.size(); ++index) {
-      PerBlockNode& node = batch[index];
-      ++result_.pipelines;
-      if (done[index].draft) {
-        take(node, *done[index].draft);
-      }
-      node.bound = done[index].bound;
-      node.stage = done[index].stage;
-      node.shares = done[index].shares ? done[index].shares : node.shares;
-      node.part.paths = done[index].paths ? done[index].paths : node.part.paths;
-      state_.push(std::move(node));
+      take(std::move(batch[index]), done[index]);
     }
+  }
+
+  void take(PerBlockNode node, const PerBlockDone& done) {
+    if (done.draft) {
+      take(node, *done.draft);
+    }
+    if (node.stage == PerBlockStage::Done) {
+      result_.drafted += done.draft ? 1 : 0;
+      split(node);
+      return;
+    }
+    ++result_.pipelines;
+    node.bound = done.bound;
+    node.stage = done.stage;
+    node.shares = done.shares ? done.shares : node.shares;
+    node.part.paths = done.paths ? done.paths : node.part.paths;
+    state_.push(std::move(node));
   }
 
   Pipeline pipeline_of(const PerBlockNode& node) const {
@@ -277,27 +304,6 @@ class PerBlockSearch {
       state_.push(std::move(node));
     } else {
       result_.tried += plans;
-    }
-  }
-
-  // Parts of pipelines are split only.
-  void draft(const std::vector<PerBlockNode>& batch) {
-    std::vector<PerBlockNode> whole;
-    for (const PerBlockNode& node : batch) {
-      if (node.shares && node.part.ranges.empty()) {
-        whole.push_back(node);
-      }
-    }
-    const std::vector<PerBlockDone> done = ask(PerBlockTask::Draft, whole);
-    checkpoint_.save_before(batch, state_);
-    for (std::size_t index = 0; index < whole.size(); ++index) {
-      if (done[index].draft) {
-        ++result_.drafted;
-        take(whole[index], *done[index].draft);
-      }
-    }
-    for (const PerBlockNode& node : batch) {
-      split(node);
     }
   }
 

@@ -84,9 +84,6 @@ std::optional<DraftResult> PerBlockTools::drafted(const PerBlockSpace& space,
     result->simulated = simulated;
     missed = ByteCount();
   }
-  if (aim.anneals && result && is_best(*result, aim) && missed == ByteCount()) {
-    result = annealed(space, origin, aim, std::move(*result));
-  }
   return result;
 }
 
@@ -117,19 +114,22 @@ std::vector<std::uint16_t> candidates_of(const DraftOrigin& origin, const Draft&
 }  // namespace
 
 DraftResult PerBlockTools::annealed(const PerBlockSpace& space, const DraftOrigin& origin,
-                                    const DraftAim& aim, DraftResult result) {
+                                    const DraftAim& aim, Draft draft, std::uint64_t seed) {
   const auto& [mesh, pipeline, costs, shares] = origin;
-  const std::vector<std::uint16_t> candidates = candidates_of(origin, result.draft);
-  std::int64_t simulated = result.simulated;
+  const std::vector<std::uint16_t> candidates = candidates_of(origin, draft);
+  DraftResult result{draft, false, {}, {}, 0};
+  if (missed_by(draft, space, origin, aim) != ByteCount()) {
+    return result;
+  }
+  std::int64_t simulated = 0;
   std::vector<ByteCount> margins;
-  Draft draft = result.draft;
   for (int attempt = 0; attempt < kMostAnnealed; ++attempt) {
     raise_margins(plan_of(draft, space, origin), simulator, aim, margins);
     drafter.leave_free_on_each(margins);
-    DraftResult next = drafter.anneal(mesh, pipeline, costs, std::move(draft), candidates,
+    DraftResult next = drafter.anneal(mesh, pipeline, costs, std::move(draft), candidates, seed,
                                       [&] { return aim.budget() == 0; });
     simulated += next.simulated;
-    const bool gains = next.fits && next.time < result.time;
+    const bool gains = is_best(next, aim);
     const ByteCount missed = missed_by(next.draft, space, origin, aim);
     if (!gains || missed == ByteCount()) {
       if (gains) {

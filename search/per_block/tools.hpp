@@ -26,7 +26,6 @@ struct DraftAim {
   std::function<plan::MemoryVerdict(const plan::Plan&)> replay;
   // Bytes of each device when it is replayed; empty where that takes too long.
   std::function<std::vector<ByteCount>(const plan::Plan&)> peaks;
-  bool anneals = true;  // what becomes the answer
 };
 
 struct PerBlockTools {
@@ -40,10 +39,10 @@ struct PerBlockTools {
   std::optional<DraftResult> drafted(const PerBlockSpace& space, const DraftOrigin& origin,
                                      const DraftAim& aim);
 
-  // Random neighbours of a draft that is the answer so far; what of it fits when it is replayed, or
-  // the draft itself.
+  // Random neighbours of a draft that takes `aim.best` and fits when it is replayed: what is faster
+  // and fits, too. The result does not fit where there is nothing.
   DraftResult annealed(const PerBlockSpace& space, const DraftOrigin& origin, const DraftAim& aim,
-                       DraftResult result);
+                       Draft draft, std::uint64_t seed);
 
   BlockPricer pricer;
   plan::Simulator simulator;

@@ -16,6 +16,10 @@ DraftShape draft_shape(const PerBlockNode& node, const PerBlockSpace& space,
           space.homogeneous().base().network.chain.size(), costs_of(node.mesh).strategies.size()};
 }
 
+bool has_draft(PerBlockTask task) {
+  return task == PerBlockTask::Improve || task == PerBlockTask::Anneal;
+}
+
 bool can_be(const PerBlockWork& work) {
   const PerBlockStage stage = work.node.stage;
   switch (work.task) {
@@ -26,6 +30,7 @@ bool can_be(const PerBlockWork& work) {
     case PerBlockTask::BoundPipeline:
       return stage != PerBlockStage::Mesh && stage != PerBlockStage::Done;
     case PerBlockTask::Draft:
+    case PerBlockTask::Anneal:
       return stage != PerBlockStage::Mesh && work.node.shares != nullptr;
     case PerBlockTask::Simulate:
       return stage == PerBlockStage::Done;
@@ -52,8 +57,9 @@ void write(ByteWriter& out, const PerBlockWork& work) {
   out.real(work.best);
   out.real(work.until);
   PerBlockNodeWriter().write(out, work.node);
-  if (work.task == PerBlockTask::Improve) {
+  if (has_draft(work.task)) {
     write(out, work.draft);
+    out.u64(work.seed);
   } else if (work.task == PerBlockTask::Simulate) {
     out.u64(static_cast<std::uint64_t>(work.plans.first));
     out.u64(static_cast<std::uint64_t>(work.plans.count));
@@ -69,8 +75,9 @@ PerBlockWork read_work(ByteReader& in, const PerBlockSpace& space, const CostsOf
   if (!can_be(work) || std::isnan(work.best) || std::isnan(work.until)) {
     in.fail("holds a question that cannot be");
   }
-  if (work.task == PerBlockTask::Improve) {
+  if (has_draft(work.task)) {
     work.draft = read_draft(in, draft_shape(work.node, space, costs_of));
+    work.seed = in.u64();
   } else if (work.task == PerBlockTask::Simulate) {
     work.plans = read_range(in, work.node, space);
   }

@@ -59,6 +59,9 @@ PerBlockDone PerBlockWorker::evaluate(const PerBlockWork& work) {
     case PerBlockTask::Simulate:
       simulate(work, done);
       break;
+    case PerBlockTask::Anneal:
+      anneal(work, done);
+      break;
   }
   return done;
 }
@@ -168,13 +171,11 @@ void PerBlockWorker::simulate(const PerBlockWork& work, PerBlockDone& done) {
   done.draft = std::move(best);
 }
 
-std::optional<DraftResult> PerBlockWorker::drafted(const PerBlockWork& work, const Shares& shares,
-                                                   double promising) {
-  const StageMesh& mesh = space_.meshes()[work.node.mesh];
-  const auto replay = [&](const plan::Plan& plan) {
+DraftAim PerBlockWorker::aim_of(const PerBlockWork& work, double promising) {
+  const auto replay = [this](const plan::Plan& plan) {
     return replay_verdict(plan, tools_.simulator, replay_reserve_, jobs_);
   };
-  const auto peaks = [&](plan::Plan plan) {
+  const auto peaks = [this](plan::Plan plan) {
     plan.memory_reserve = replay_reserve_;
     std::vector<ByteCount> bytes;
     for (const plan::MemoryPeak& peak : plan::replay_memory(plan, {}, jobs_)) {
@@ -182,11 +183,28 @@ std::optional<DraftResult> PerBlockWorker::drafted(const PerBlockWork& work, con
     }
     return bytes;
   };
+  return {work.best, work.best * promising, [&] { return budget(work.node, kSimulations); }, replay,
+          peaks};
+}
+
+std::optional<DraftResult> PerBlockWorker::drafted(const PerBlockWork& work, const Shares& shares,
+                                                   double promising) {
+  const StageMesh& mesh = space_.meshes()[work.node.mesh];
   return tools_.drafted(
       space_,
       {mesh, space_.all_pipelines(mesh)[work.node.pipeline], costs_of(work.node.mesh), shares},
-      {work.best, work.best * promising, [&] { return budget(work.node, kSimulations); }, replay,
-       peaks, budget(work.node, kSimulations) == kSimulations});
+      aim_of(work, promising));
+}
+
+void PerBlockWorker::anneal(const PerBlockWork& work, PerBlockDone& done) {
+  if (stop_()) {
+    return;
+  }
+  const StageMesh& mesh = space_.meshes()[work.node.mesh];
+  done.draft = tools_.annealed(space_,
+                               {mesh, space_.all_pipelines(mesh)[work.node.pipeline],
+                                costs_of(work.node.mesh), *work.node.shares},
+                               aim_of(work, 1.0), work.draft, work.seed);
 }
 
 }  // namespace orrery::search

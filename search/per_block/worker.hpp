@@ -22,6 +22,7 @@ enum class PerBlockTask : std::uint8_t {
   BoundPipeline,  // with more paths; a first draft as soon as there is something to round
   Draft,
   Simulate,  // every plan of a range
+  Anneal,    // a draft that is faster than all plans so far: its random neighbours
 };
 
 struct PerBlockWork {
@@ -29,8 +30,9 @@ struct PerBlockWork {
   double best = 0;   // seconds of the best plan so far; infinite: none
   double until = 0;  // bounds look no further
   PerBlockNode node;
-  Draft draft;      // to improve
-  PlanRange plans;  // to simulate
+  Draft draft;             // to improve or to anneal
+  PlanRange plans;         // to simulate
+  std::uint64_t seed = 0;  // of random neighbours
 };
 
 struct PerBlockDone {
@@ -39,7 +41,7 @@ struct PerBlockDone {
   // Empty: those that the node has.
   std::shared_ptr<const Shares> shares;
   std::shared_ptr<const std::vector<PassPath>> paths;
-  std::optional<DraftResult> draft;  // of a range: the best of its plans
+  std::optional<DraftResult> draft;  // of a range: the best of its plans; fits where it is faster
 };
 
 class PerBlockWorker {
@@ -59,6 +61,8 @@ class PerBlockWorker {
   void bound_pipeline(const PerBlockWork& work, PerBlockDone& done);
   void draft(const PerBlockWork& work, PerBlockDone& done);
   void simulate(const PerBlockWork& work, PerBlockDone& done);
+  void anneal(const PerBlockWork& work, PerBlockDone& done);
+  DraftAim aim_of(const PerBlockWork& work, double promising);
   std::optional<DraftResult> drafted(const PerBlockWork& work, const Shares& shares,
                                      double promising);
   int budget(const PerBlockNode& node, int simulations) const;

@@ -244,11 +244,6 @@ MicroBatches listed(const Scored& best, const std::vector<Sample>& samples,
 
 }  // namespace
 
-double least_sum(const std::vector<Sample>& samples, const MicroBatchModel& model, double cap,
-                 double bound) {
-  return Splitter(samples, model, cap).split(bound).sum;
-}
-
 MicroBatches make_micro_batches(const std::vector<Sample>& samples,
                                 const std::vector<MicroBatchModel>& models,
                                 const Pipelines& pipelines, const std::vector<double>& caps,

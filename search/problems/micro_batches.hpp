@@ -58,11 +58,6 @@ struct MicroBatches {
 // By length; with targets by both, so that neighbours pad little in either.
 void sort_samples(std::vector<Sample>& samples);
 
-// The least sum of the times of contiguous micro-batches, none of which takes longer than `bound`
-// or keeps more than `cap` bytes; infinite where there are none. O(samples^2).
-double least_sum(const std::vector<Sample>& samples, const MicroBatchModel& model, double cap,
-                 double bound);
-
 // Of sorted samples. A micro-batch may keep `caps` bytes, tried in turn for each model; the first
 // of both with a cut is taken. Bounds on the longest that are less than `gap` apart are tried once.
 // O(models x caps x bounds x samples^2).

@@ -227,6 +227,17 @@ TEST(MixedSearch, SaysWhatItDoesNotSearch) {
   }
 }
 
+TEST(MixedSearch, AFixedNumberWithoutPlansNamesTheNearestThatHasSome) {
+  const plan::MixedPlan base = mixed_base_plan(problem_on("hgx-h100:1+dgx-a100:1"));
+  const auto told = [&](const std::string& fix) {
+    return message_of([&] { (void)search_mixed(base, fixed_options(fix)); });
+  };
+  EXPECT_THAT(told("tp=5"), HasSubstr("has tp=5 (degrees"));
+  EXPECT_THAT(told("tp=5"), HasSubstr("; tp = 4 would do)"));
+  EXPECT_THAT(told("tp=8,pp=2,micro_batch=7"), HasSubstr("; micro_batch = 8 would do)"));
+  EXPECT_THAT(told("tp=2,pp=64"), testing::Not(HasSubstr("would do")));
+}
+
 TEST(MixedSearch, ATimeLimitLeavesAGap) {
   Options options = fixed_options("");
   std::atomic<int> asked = 0;

@@ -2,8 +2,10 @@
 // Neighbours of drafts.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <numeric>
 
+#include "search/per_block/annealed.hpp"
 #include "search/per_block/tools.hpp"
 #include "tests/unit/search/small_search.hpp"
 
@@ -148,8 +150,9 @@ struct Annealed {
     climbed =
         tools.drafter.improve(mesh, pipeline, costs, climbed.draft, kEnough, Drafter::Moves::Any);
   }
-  DraftResult anneal(const Draft& draft) {
-    return tools.drafter.anneal(mesh, pipeline, costs, draft, costs.shared, [] { return false; });
+  DraftResult anneal(const Draft& draft, std::uint64_t seed = 1) {
+    return tools.drafter.anneal(mesh, pipeline, costs, draft, costs.shared, seed,
+                                [] { return false; });
   }
   std::vector<plan::StageMemory> memory(const Draft& draft) {
     plan::Plan plan = base;
@@ -169,6 +172,7 @@ struct Annealed {
 // Where no neighbour is faster, one that is a little slower leads on; and always to the same plan.
 TEST(PerBlockDraft, SlowerNeighboursLeadToFasterPlans) {
   int faster = 0;
+  int unlike = 0;
   for (const std::int64_t layers : {13, 15, 17, 19}) {
     Annealed search(layers);
     ASSERT_TRUE(search.climbed.fits);
@@ -182,8 +186,57 @@ TEST(PerBlockDraft, SlowerNeighboursLeadToFasterPlans) {
     EXPECT_EQ(again.time, result.time) << layers;
     EXPECT_EQ(search.anneal(search.climbed.draft).draft, result.draft) << layers;
     faster += result.time < search.climbed.time ? 1 : 0;
+    unlike += search.anneal(search.climbed.draft, 2).draft != result.draft ? 1 : 0;
   }
   EXPECT_GT(faster, 0);
+  EXPECT_GT(unlike, 0);
+}
+
+PerBlockDone drafted(int stages, double seconds, bool fits = true) {
+  PerBlockDone done;
+  done.draft = DraftResult{{{stages}, {}}, fits, Seconds(seconds), ByteCount(), 10};
+  return done;
+}
+
+// The best draft alone, and only where it is faster than all plans; what is found has to fit and to
+// be faster than the draft. All that was simulated counts.
+TEST(PerBlockDraft, TheBestDraftIsAnnealedSeveralTimes) {
+  const Annealed search(13);
+  const std::vector<PerBlockNode> batch(4);
+  const std::vector<PerBlockDone> answers = {
+      drafted(1, 3.0), drafted(2, 2.0), {}, drafted(4, 1.0, false)};
+  std::vector<PerBlockWork> asked;
+  std::vector<double> found;  // seconds by seed; negative: does not fit
+  const AskWorks ask = [&](const std::vector<PerBlockWork>& works) {
+    asked = works;
+    std::vector<PerBlockDone> done;
+    for (std::size_t chain = 0; chain < works.size(); ++chain) {
+      const double seconds = chain < found.size() ? found[chain] : 9.0;
+      done.push_back(drafted(7 + static_cast<int>(chain), std::abs(seconds), seconds > 0));
+    }
+    return done;
+  };
+  const auto annealed = [&](double best, std::vector<double> seconds) {
+    std::vector<PerBlockDone> done = answers;
+    asked.clear();
+    found = std::move(seconds);
+    anneal_best(batch, done, best, search.space, ask);
+    EXPECT_EQ(done[0].draft->draft, answers[0].draft->draft);
+    EXPECT_EQ(done[3].draft->draft, answers[3].draft->draft);
+    return *done[1].draft;
+  };
+  EXPECT_EQ(annealed(2.0, {1.0}).simulated, 10);
+  EXPECT_TRUE(asked.empty());
+  EXPECT_EQ(annealed(2.5, {1.9, 1.8}).time, Seconds(1.8));
+  ASSERT_GT(asked.size(), 1U);
+  EXPECT_EQ(asked.front().task, PerBlockTask::Anneal);
+  EXPECT_EQ(asked.front().draft, answers[1].draft->draft);
+  EXPECT_EQ(asked.front().best, 2.0);
+  EXPECT_NE(asked.front().seed, asked.back().seed);
+  const DraftResult none = annealed(2.5, {-1.0, 2.1});
+  EXPECT_EQ(none.draft, answers[1].draft->draft);
+  EXPECT_EQ(none.time, Seconds(2.0));
+  EXPECT_EQ(none.simulated, 10 + 10 * static_cast<std::int64_t>(asked.size()));
 }
 
 TEST(PerBlockDraft, SlowerNeighboursKeepAFixedCut) {
@@ -196,7 +249,7 @@ TEST(PerBlockDraft, NoNeighbourIsTriedOnceItIsToStop) {
   Annealed search(15);
   const DraftResult result =
       search.tools.drafter.anneal(search.mesh, search.pipeline, search.costs, search.climbed.draft,
-                                  search.costs.shared, [] { return true; });
+                                  search.costs.shared, 1, [] { return true; });
   EXPECT_EQ(result.draft, search.climbed.draft);
   EXPECT_EQ(result.simulated, 1);
 }

@@ -169,7 +169,31 @@ TEST_F(PerBlockBytes, QuestionsThatCannotBeAreRefused) {
   EXPECT_FALSE(is_question(BoundPipeline, PerBlockStage::Done));
   EXPECT_FALSE(is_question(Improve, PerBlockStage::Mesh));
   EXPECT_FALSE(is_question(Draft, PerBlockStage::Done));  // without shares
-  EXPECT_FALSE(is_question(static_cast<PerBlockTask>(4), PerBlockStage::Pipeline));
+  EXPECT_FALSE(is_question(Anneal, PerBlockStage::Bounded));
+  EXPECT_FALSE(is_question(Simulate, PerBlockStage::Pipeline));
+  EXPECT_FALSE(is_question(static_cast<PerBlockTask>(6), PerBlockStage::Pipeline));
+}
+
+TEST_F(PerBlockBytes, AnnealingTakesItsDraftAndSeedAlong) {
+  PerBlockWork work = question(PerBlockTask::Anneal, PerBlockStage::Bounded);
+  Shares shares;
+  for (std::size_t stage = 0; stage < draft_.stages.size(); ++stage) {
+    auto& of_stage = shares.blocks.emplace_back();
+    for (const std::vector<BlockChoice>& choices : costs_.choices) {
+      of_stage.emplace_back(choices.size()).front() = 0.5;
+    }
+  }
+  work.node.shares = std::make_shared<const Shares>(shares);
+  work.seed = 7;
+  const std::string bytes = bytes_of(work);
+  ByteReader in(bytes, "test");
+  const PerBlockWork read =
+      read_work(in, space_, [this](std::uint32_t) -> const MeshCosts& { return costs_; });
+  EXPECT_EQ(in.left(), 0U);
+  EXPECT_EQ(read.task, PerBlockTask::Anneal);
+  EXPECT_EQ(read.seed, 7U);
+  EXPECT_EQ(read.draft, draft_);
+  EXPECT_EQ(read.node.shares->blocks, shares.blocks);
 }
 
 TEST_F(PerBlockBytes, DraftsThatCannotBeAreRefused) {

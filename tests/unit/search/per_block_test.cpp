@@ -191,11 +191,14 @@ TEST(PerBlock, SplitsStagesWithPartsOfBlocks) {
   EXPECT_EQ(next[1].front().most, 4);
 }
 
-// A pipeline with many rounds before it has others beside it; meshes and drafts are apart.
+// A pipeline with many rounds before it, or one that is drafted, has others beside it; meshes are
+// apart.
 TEST(PerBlock, BoundsPipelinesOfAllRoundsTogether) {
   EXPECT_TRUE(go_together(PerBlockStage::Bounded, PerBlockStage::Pipeline));
+  EXPECT_TRUE(go_together(PerBlockStage::Bounded, PerBlockStage::Done));
+  EXPECT_TRUE(go_together(PerBlockStage::Mesh, PerBlockStage::Mesh));
   EXPECT_FALSE(go_together(PerBlockStage::Mesh, PerBlockStage::Pipeline));
-  EXPECT_FALSE(go_together(PerBlockStage::Bounded, PerBlockStage::Done));
+  EXPECT_FALSE(go_together(PerBlockStage::Done, PerBlockStage::Mesh));
 }
 
 // Lists of several iterations bound nothing of one.
