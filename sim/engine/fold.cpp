@@ -162,7 +162,6 @@ class Folder {
         demands_[load.colour].push_back({folded, load.amount});
       }
     }
-    result_.resource_of = classes.of;
   }
 
   // A folded node is on the streams of all nodes it stands for and has the inputs of any of them.

@@ -23,7 +23,6 @@ struct Fold {
   std::vector<NodeId> node_of;      // per node of the original: the one that stands for it
   std::vector<StreamId> stream_of;  // multiplicities of the folded streams add up
   std::vector<PoolId> pool_of;
-  std::vector<ResourceId> resource_of;
 };
 
 Fold fold(const Program& program);

@@ -123,8 +123,8 @@ std::string check_common(const ScheduleDocument& document, const ScheduleParams&
        check_equal_slices(params),
        document.rule
            ? first_broken({check_own_iterations(params), check_rule(*document.rule, params)})
-           : first_broken(
-                 {check_no_cap(params), check_listed_sizes(*document.lists, params, set_size)})});
+           : first_broken({check_no_cap(params), check_no_rollbacks(params),
+                           check_listed_sizes(*document.lists, params, set_size)})});
 }
 
 }  // namespace

@@ -34,14 +34,17 @@ class Owed {
 
 class VHeuristic {
  public:
-  // `lists` at their beginning; `allowed`: bubbles per device of a run before, or empty.
+  // `lists` at their beginning; `floors`, by device: the largest bubble is taken to be at least
+  // that.
   VHeuristic(ListBuilder& lists, const ScheduleParams& params, std::int64_t cap, bool fill_forward,
-             bool fill_backward, const std::vector<std::int64_t>& allowed)
+             bool fill_backward, std::vector<std::int64_t> floors)
       : p_(params.stages),
         m_(params.micro_batches),
         cap_(cap),
         fill_forward_(fill_forward),
         fill_backward_(fill_backward),
+        floors_(std::move(floors)),
+        needed_(static_cast<std::size_t>(p_), std::numeric_limits<std::int64_t>::max()),
         chunk_of_gradient_(static_cast<std::size_t>(p_)),
         exceeded_(static_cast<std::size_t>(p_), 0),
         margins_(static_cast<std::size_t>(p_), std::numeric_limits<std::int64_t>::max()),
@@ -50,10 +53,6 @@ class VHeuristic {
     for (int i = 0; i < p_; ++i) {
       owed_.emplace_back(2 * m_);
       chunks_.push_back({chunk_of(i), chunk_of(2 * p_ - 1 - i)});
-    }
-    const auto most = std::max_element(allowed.begin(), allowed.end());
-    for (const std::int64_t bubble : allowed) {
-      floors_.push_back(*most - bubble);
     }
   }
 
@@ -83,6 +82,14 @@ class VHeuristic {
   // Whether a flag that is set has changed something; without it the run is the same.
   bool fill_forward_mattered() const { return mattered_[0]; }
   bool fill_backward_mattered() const { return mattered_[1]; }
+  // Whether a run with these floors may be another one.
+  bool would_differ(const std::vector<std::int64_t>& floors) const {
+    bool differs = false;
+    for (std::size_t i = 0; i < floors.size(); ++i) {
+      differs = differs || floors[i] >= needed_[i] || floors[i] < floors_[i];
+    }
+    return differs;
+  }
 
  private:
   void skip() {
@@ -297,6 +304,8 @@ class VHeuristic {
       margin = std::min(margin, allowed - gap);
     } else {
       exceeded_[static_cast<std::size_t>(i)] = 1;
+      std::int64_t& needed = needed_[static_cast<std::size_t>(i)];
+      needed = std::min(needed, gap + lists_.bubble(i));
       if (lane == Lane::Forward || chunk == 1) {  // the others always fill
         mattered_[lane == Lane::Forward ? 0 : 1] = true;
       }
@@ -305,8 +314,7 @@ class VHeuristic {
   }
 
   std::int64_t largest_bubble(int i) const {
-    return std::max(lists_.max_bubble(),
-                    floors_.empty() ? 0 : floors_[static_cast<std::size_t>(i)]);
+    return std::max(lists_.max_bubble(), floors_[static_cast<std::size_t>(i)]);
   }
 
   int p_;
@@ -314,7 +322,8 @@ class VHeuristic {
   std::int64_t cap_;
   bool fill_forward_;
   bool fill_backward_;
-  std::vector<std::int64_t> floors_;          // of the largest bubble, per device
+  std::vector<std::int64_t> floors_;          // by device
+  std::vector<std::int64_t> needed_;          // by device: the least floor that keeps off a fill
   bool mattered_[2] = {false, false};         // the flags for forwards and gradients
   int decided_ = 0;                           // forwards and gradients in the lists
   std::vector<int> chunk_of_gradient_;        // by device, of the next one
@@ -346,28 +355,26 @@ PipelineOrder automatic_v(const ScheduleParams& params, std::int64_t cap) {
       if (fill_forward) {
         forward_mattered = false;
       }
-      std::vector<std::int64_t> allowed;
-      while (true) {
+      std::vector<std::int64_t> floors(static_cast<std::size_t>(params.stages), 0);
+      std::int64_t before = std::numeric_limits<std::int64_t>::max();
+      while (true) {  // gaps of a device may grow to the largest bubble of the run before
         lists.restart();
-        VHeuristic heuristic(lists, params, cap, fill_forward, fill_backward, allowed);
-        const std::int64_t before = allowed.empty()
-                                        ? std::numeric_limits<std::int64_t>::max()
-                                        : *std::max_element(allowed.begin(), allowed.end());
+        VHeuristic heuristic(lists, params, cap, fill_forward, fill_backward, floors);
         heuristic.run(before);
         forward_mattered = forward_mattered || heuristic.fill_forward_mattered();
         backward_mattered = backward_mattered || heuristic.fill_backward_mattered();
         const std::int64_t bubble = lists.max_bubble();
-        allowed.clear();
         for (int i = 0; i < params.stages; ++i) {
-          allowed.push_back(lists.bubble(i));
+          floors[static_cast<std::size_t>(i)] = bubble - lists.bubble(i);
         }
         if (bubble < least) {
           least = bubble;
           std::swap(best, lists);
         }
-        if (bubble >= before) {
-          break;  // the allowance did not help any more
+        if (bubble >= before || (!params.decides_all && !heuristic.would_differ(floors))) {
+          break;  // the floors do not help any more
         }
+        before = bubble;
       }
     }
   }

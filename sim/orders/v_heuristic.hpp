@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ZB-V list heuristic (Qi et al., ICLR 2024, section 6): two chunks per device on a V placement
 // under a cap of activations. Four combinations of "fill a gap before a forward / a late backward
-// with a weight gradient", each with a second pass that may use the bubbles of the first as
-// allowance. O(8 p m).
+// with a weight gradient", each with a second run that may use the bubbles of the first as
+// allowance, where that changes it. O(8 p m).
 #pragma once
 
 #include <cstdint>

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <tuple>
 
 #include "sim/pipeline/pipeline.hpp"
 
@@ -192,6 +193,23 @@ TEST(ZeroBubbleOracles, PublishedPassTimes) {
     EXPECT_NEAR(rate("zb-v", 2, 0), row.zb_v, kTolerance) << row.p;
     EXPECT_NEAR(rate("v-half", 2, 0), row.half, kTolerance) << row.p;
     EXPECT_NEAR(rate("v-min", 2, 0), row.min, kTolerance) << row.p;
+  }
+}
+
+// The heuristic of zb-v runs again with the bubbles of its last run allowed. Two cases of many in
+// which that is another run, so that it may not be left out as one that would be the same.
+TEST(ZeroBubbleOracles, RunsAgainWhereAllowedBubblesChangeTheRun) {
+  for (const auto& [stages, micro_batches, cap, times] :
+       {std::tuple{4, 23, 5.0, Times{1'000'000, 1'000'000, 900'001, 0}},
+        std::tuple{3, 10, 7.0, Times{19, 19, 18, 19}}}) {
+    ScheduleParams params{stages, micro_batches, 2, 0};
+    params.cap = cap;
+    params.times = {{SimTime{times.forward}, SimTime{times.input_grad}, SimTime{times.weight_grad},
+                     SimTime{times.send}}};
+    ScheduleParams all = params;
+    all.decides_all = true;
+    const Schedule& schedule = find_schedule("zb-v", "test");
+    EXPECT_EQ(schedule.order(params).passes, schedule.order(all).passes) << stages;
   }
 }
 

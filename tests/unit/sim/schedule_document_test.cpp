@@ -274,6 +274,8 @@ TEST(ScheduleDocument, ImpossiblePlacementsNameTheSmallestChange) {
                         "chunks to 1"));
   EXPECT_THAT(error_of(kLists, {.stages = 2, .micro_batches = 1}),
               HasSubstr("set microbatches to 2"));
+  EXPECT_THAT(error_of(kLists, {.stages = 2, .micro_batches = 2, .rollbacks = 1}),
+              HasSubstr("updates are final here: set rollbacks to 0"));
   // Too large a number is not a larger schedule.
   EXPECT_THAT(error_of(replaced(kLists, R"("stage": 1, "micro_batch": 1)",
                                 R"("stage": 1, "micro_batch": 3)"),
