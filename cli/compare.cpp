@@ -140,6 +140,17 @@ std::string asynchronous_notes(const std::vector<Compared>& plans) {
   return notes;
 }
 
+// What those that do not fit miss.
+std::string misfits_text(const std::vector<Compared>& plans) {
+  std::string text;
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    if (const auto& misfit = plans[i].simulation.does_not_fit) {
+      text += fmt::format("plan {} does not fit: {}\n", i + 1, *misfit);
+    }
+  }
+  return text;
+}
+
 std::string compare_text(const std::vector<Compared>& plans) {
   std::vector<const plan::Plan*> compared;
   for (const Compared& plan : plans) {
@@ -171,7 +182,7 @@ std::string compare_text(const std::vector<Compared>& plans) {
   table.add("fits", [](const Compared& plan) {
     return std::string(plan.simulation.does_not_fit ? "no" : "yes");
   });
-  return text + "\n" + table.text() + asynchronous_notes(plans);
+  return text + "\n" + table.text() + misfits_text(plans) + asynchronous_notes(plans);
 }
 
 Json compare_json(const std::vector<Compared>& plans) {
@@ -201,6 +212,10 @@ int run_compare(const CompareOptions& options) {
   if (options.plans.size() < 2) {
     bad_input("compare", "one plan has nothing to be compared with", "name two or more plans");
   }
+  if (std::count(options.plans.begin(), options.plans.end(), "-") > 1) {
+    bad_input("compare", "standard input is one plan, and - stands for it more than once",
+              "write the others to files");
+  }
   std::vector<Compared> plans;
   for (const std::string& path : options.plans) {
     plans.push_back({path, load_training_plan_of(path), {}});
@@ -208,6 +223,9 @@ int run_compare(const CompareOptions& options) {
       return plan::simulate(plans.back().plan,
                             {.record_spans = false, .interval_draws = plan::kIntervalDraws});
     });
+    Compared& compared = plans.back();
+    add_replayed_verdict(compared.plan, plan::replay_memory(compared.plan, {}, 0),
+                         compared.simulation);
   }
   if (options.output.json) {
     print_json(compare_json(plans));

@@ -181,8 +181,8 @@ void add_schedule_options(const Command& command, ScheduleOptions& options) {
                      "of zero-bubble iterations, those whose update is taken back and made again");
   command.add_option(
       "--cap", options.cap,
-      "micro-batches of activations a device may hold, at least 1 (the schedule's own; with "
-      "--compare for those whose activations are not fixed)");
+      "micro-batches of activations a device may hold, at least 1, activation_cap of a plan (the "
+      "schedule's own; with --compare for those whose activations are not fixed)");
   command.add_option("--svg", options.svg, "write the picture to this SVG file");
   command.add_option("--trace", options.trace, "write a Chrome trace to this file");
   command.add_option("--width", options.width, "columns of the picture (120)");

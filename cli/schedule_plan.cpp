@@ -10,6 +10,7 @@
 #include "base/files.hpp"
 #include "base/quantity_text.hpp"
 #include "cli/command/command.hpp"
+#include "cli/command/common.hpp"
 #include "cli/command/output_paths.hpp"
 #include "cli/report/report.hpp"
 #include "cli/schedule_recommender.hpp"
@@ -49,6 +50,7 @@ studies::PlanScheduleRun run_in_file(const std::string& plan_path,
   if (!run.simulation.synchronous) {
     run.measures.steady_period = run.simulation.steady_period.value();
   }
+  add_replayed_verdict(run.plan, plan::replay_memory(run.plan, {}, 0), run.simulation);
   return run;
 }
 
@@ -90,7 +92,11 @@ int schedule_on_plan(const std::string& plan_path, const studies::ScheduleReques
     print(subject_text(run.plan) + "\n" + plan::layout_text(run.plan) + "\n\n" +
           sim::schedule_picture(run.simulation.pipeline, picture) + "\n" + to_text(run));
   }
-  return run.simulation.does_not_fit ? kInfeasible : kOk;
+  if (run.simulation.does_not_fit) {
+    note(fmt::format("orrery: this plan does not fit: {}", *run.simulation.does_not_fit));
+    return kInfeasible;
+  }
+  return kOk;
 }
 
 int compare_on_plan(const std::string& plan_path, std::vector<studies::ScheduleRequest> requests,

@@ -25,11 +25,7 @@ constexpr double kNoBound = 1e9;  // a cap, in micro-batches, that no schedule n
 // Seconds, of which `usual` where none are given. Largest cost: 1,000 s, so that also many times
 // multiplied it stays in the range of times.
 SimTime cost_option(const std::string& text, const char* name, double usual) {
-  const Seconds cost = text.empty() ? Seconds(usual) : parse_time(text, name);
-  if (!(cost.value() <= 1e3)) {
-    bad_input(name, fmt::format("{} is out of range (0 to 1000 s)", printable(text)));
-  }
-  return to_sim_time(cost);
+  return to_sim_time(text.empty() ? Seconds(usual) : parse_time(text, name, 1e3));
 }
 
 int count_option(const std::string& text, const char* name, std::int64_t max) {
@@ -84,9 +80,14 @@ sim::ScheduleDocument read_document(const std::string& name) {
 }
 
 ScheduleOptions with_listed_sizes(ScheduleOptions options) {
-  const bool complete = !options.stages.empty() && !options.micro_batches.empty();
-  if (is_document(options.name) && !complete) {
-    if (const auto listed = sim::listed_sizes(read_document(options.name))) {
+  std::vector<std::string> names = options.compared;
+  names.push_back(options.name);
+  for (const std::string& name : names) {
+    const bool complete = !options.stages.empty() && !options.micro_batches.empty();
+    if (complete || !is_document(name)) {
+      continue;
+    }
+    if (const auto listed = sim::listed_sizes(read_document(name))) {
       const auto fill = [](std::string& option, int number) {
         option = option.empty() && number > 0 ? fmt::format("{}", number) : option;
       };

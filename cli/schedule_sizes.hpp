@@ -16,7 +16,8 @@ sim::PassTimes share_of(const ScheduleOptions& options);
 sim::ScheduleParams params_of(const ScheduleOptions& options);
 sim::ScheduleDocument read_document(const std::string& name);
 
-// The options with the numbers that lists in a file were written for; what was given stays.
+// The options with the numbers that lists in a file, the first of several, were written for; what
+// was given stays.
 ScheduleOptions with_listed_sizes(ScheduleOptions options);
 // The options with the fewest chunks that the schedule takes and, where whole sequences do not run,
 // a slice a stage; what was given stays.

@@ -83,10 +83,7 @@ int simulate_training(const plan::Plan& plan, const std::string& where,
         plan, {.record_spans = passes <= kMaxPassesOfPath, .interval_draws = plan::kIntervalDraws});
   });
   const Peaks peaks = plan::replay_memory(plan, {}, 0);
-  if (const plan::MemoryVerdict verdict = plan::replayed_verdict(plan, peaks);
-      !verdict.fits && !simulation.does_not_fit) {
-    simulation.does_not_fit = verdict.text;
-  }
+  add_replayed_verdict(plan, peaks, simulation);
   const std::string text =
       explanation(plan, simulation) + (peaks.empty() ? "" : replay_text(peaks));
   Json suggestions = note_suggestions(plan, simulation, options.output);

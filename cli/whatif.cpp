@@ -152,12 +152,15 @@ bool all_are(const std::vector<studies::SweepPoint>& points, studies::PointState
                      [state](const studies::SweepPoint& point) { return point.state == state; });
 }
 
+bool any_is(const std::vector<studies::SweepPoint>& points, studies::PointState state) {
+  return std::any_of(points.begin(), points.end(),
+                     [state](const studies::SweepPoint& point) { return point.state == state; });
+}
+
 // Of points that failed nothing has to be kept: the same command searches them again.
 bool some_worked(const std::vector<studies::SweepPoint>& points) {
-  return std::any_of(points.begin(), points.end(), [](const studies::SweepPoint& point) {
-    return point.state == studies::PointState::Found ||
-           point.state == studies::PointState::Infeasible;
-  });
+  return any_is(points, studies::PointState::Found) ||
+         any_is(points, studies::PointState::Infeasible);
 }
 
 // Points are not shared between the processes of a launcher.
@@ -221,8 +224,14 @@ int run_whatif(const WhatifOptions& options) {
   if (!options.output.quiet) {
     note(fmt::format("wrote {0}.json, {0}.csv and {0}.svg", stem));
   }
-  const bool none_fits = all_are(points, studies::PointState::Infeasible);
-  return interrupted() ? kInterrupted : none_fits ? kInfeasible : kOk;
+  if (interrupted()) {
+    return kInterrupted;
+  }
+  if (!any_is(points, studies::PointState::Found)) {
+    note(fmt::format("orrery: {}: no point has a plan that fits", options.path));
+    return kInfeasible;
+  }
+  return kOk;
 }
 
 }  // namespace

@@ -211,12 +211,19 @@ plan::Plan load_training_plan_of(const std::string& path) {
   return plan;
 }
 
-Seconds parse_time(const std::string& text, const char* option) {
+Seconds parse_time(const std::string& text, const char* option, double most) {
   if (text.empty()) {
     return Seconds();
   }
   const bool plain = text.find_first_not_of("+-.0123456789e") == std::string::npos;
-  return plain ? Seconds(parse_number(text, option, 0.0, 1e9)) : parse_duration(text, option);
+  if (plain) {
+    return Seconds(parse_number(text, option, 0.0, most));
+  }
+  const Seconds time = parse_duration(text, option);
+  if (time.value() > most) {
+    bad_input(option, fmt::format("{} is out of range (0 to {:.10g} s)", printable(text), most));
+  }
+  return time;
 }
 
 Seconds parse_time_limit(const std::string& text) {

@@ -59,8 +59,9 @@ plan::Plan load_plan_of(const std::string& path);
 // The same for commands that know training only: Error for a plan that serves requests.
 plan::Plan load_training_plan_of(const std::string& path);
 
-// The value of an option in seconds, or with a unit ("10", "2 min"); 0 when it is empty.
-Seconds parse_time(const std::string& text, const char* option);
+// The value of an option in seconds, or with a unit ("10", "2 min"), up to `most` seconds; 0 when
+// it is empty.
+Seconds parse_time(const std::string& text, const char* option, double most = 1e9);
 // The value of --time-limit; 0, no limit, when it is empty. 0 itself is refused: no search could
 // end in it, and whoever means no limit leaves the option out.
 Seconds parse_time_limit(const std::string& text);

@@ -158,10 +158,9 @@ class FixedCheck {
   void check_network() const {
     check_tensor_ranks();
     check_context_ranks();
+    check_fixed_experts(spec_, constraints_);
     if (spec_.moe.experts > 0) {
       divides(product_of({"ep"}), spec_.moe.experts, "experts");
-    } else if (number("ep") > 1) {
-      bad_input(kWhere, fmt::format("ep = {}, but {} has no experts", number("ep"), spec_.name));
     }
     const std::int64_t layers =
         spec_.layers + spec_.encoder_layers + spec_.encoder.layers + spec_.cascade.layers;
@@ -306,7 +305,7 @@ std::vector<std::string> idle_constraints(const plan::Plan& base,
       continue;
     }
     for (const std::string_view field : feature.fields) {
-      // check_network() has refused a fixed ep above 1.
+      // check_fixed_experts() has refused a fixed ep above 1.
       const bool fixed = field != "ep" && constraints.is_fixed(field);
       if (fixed || std::find(forbidden.begin(), forbidden.end(), field) != forbidden.end()) {
         remarks.push_back(fmt::format("orrery: {} has no effect: {} {}", field,
@@ -335,6 +334,13 @@ std::vector<std::string> idle_constraints(const plan::Plan& base,
     remarks.emplace_back("orrery: sequence_parallel has no effect: meshes split the stream");
   }
   return remarks;
+}
+
+void check_fixed_experts(const models::NetworkSpec& spec, const search::Constraints& constraints) {
+  const std::int64_t ranks = constraints.fixed_number("ep").value_or(1);
+  if (spec.moe.experts == 0 && ranks > 1) {
+    bad_input(kWhere, fmt::format("ep = {}, but {} has no experts", ranks, spec.name));
+  }
 }
 
 void check_fixed(const plan::Plan& base, const search::Constraints& constraints, bool packed) {

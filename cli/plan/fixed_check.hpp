@@ -15,6 +15,9 @@ namespace orrery::cli {
 // or the memory that is not there. `packed`: replicas take any number of sequences each.
 void check_fixed(const plan::Plan& base, const search::Constraints& constraints, bool packed);
 
+// Its part on experts, which needs no cluster: ranks for them where the network has none.
+void check_fixed_experts(const models::NetworkSpec& spec, const search::Constraints& constraints);
+
 // Fields of --fix and --forbid that mean nothing to this network, and why: "ep_inside has no
 // effect: gpt2-medium has no experts".
 std::vector<std::string> idle_constraints(const plan::Plan& base,

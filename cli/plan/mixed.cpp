@@ -14,6 +14,7 @@
 #include "base/text.hpp"
 #include "cli/command/command.hpp"
 #include "cli/command/output_paths.hpp"
+#include "cli/plan/fixed_check.hpp"
 #include "cli/plan/scale.hpp"
 #include "cli/report/mixed_report.hpp"
 #include "cli/report/plan_report.hpp"
@@ -70,13 +71,15 @@ std::string outcome_text(const search::MixedOutcome& outcome) {
       !outcome.whole_space ? "it ended before all plans of the space were listed"
       : outcome.gap_fraction == 0
           ? "no plan in this space is faster"
-          : fmt::format("no plan in this space takes less than {} ({} below the best found)",
+          : fmt::format("{}no plan in this space takes less than {} ({} below the best found)",
+                        outcome.interrupted || outcome.timed_out ? "stopped early: " : "",
                         format_duration(outcome.lower_bound), percent(outcome.gap_fraction, 2));
   const bool all_known = outcome.alternatives.empty() ||
                          (outcome.pruned == outcome.infeasible && outcome.unexplored == 0);
   return fmt::format("{}\n\n{}\n{}\n{}; {}{}.\n{}\n{}", mixed_subject_text(outcome.best->plan),
                      table.text(), replicas.text(), counts, proof, left_out_text(outcome),
-                     others_text(all_known, /*proven=*/false, /*can_prove=*/false),
+                     others_text(all_known, /*proven=*/false, outcome.gap_fraction == 0,
+                                 /*can_prove=*/false),
                      device_table(outcome.best->plan, outcome.best->simulation));
 }
 
@@ -123,6 +126,7 @@ int report_nothing(const search::MixedOutcome& outcome, const plan::MixedPlan& b
     print_json(Json::Object{{"space", space_json(outcome)},
                             {"interrupted", outcome.interrupted},
                             {"timed_out", outcome.timed_out},
+                            {"search_time_s", outcome.search_time.value()},
                             {"does_not_fit", outcome.closest_overflow},
                             {"nearest_changes", std::move(list)},
                             {"changes_left_open", left_open_json(changes.left_open)},
@@ -177,6 +181,8 @@ int plan_mixed(const PlanOptions& options) {
   plan::MixedPlan base = search::mixed_base_plan(problem_of(options));
   const search::Options how = search_options(options);
   how.constraints.check_contradictions();
+  check_fixed_experts(base.shape.network.spec, how.constraints);
+  note_all(idle_constraints(base.shape, how.constraints), options.output);
   how.constraints.apply(base.shape.execution);
   search::Options kept = how;
   keep_checkpoints(options.scale, kept);

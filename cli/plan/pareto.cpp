@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "base/error.hpp"
 #include "base/interrupt.hpp"
@@ -65,6 +66,19 @@ std::vector<std::string> told_apart(const std::vector<ByteCount>& counts) {
   return texts;
 }
 
+// Which plans are proven not to be faster than a point.
+std::string_view no_more_text(search::ParetoKind kind) {
+  switch (kind) {
+    case search::ParetoKind::Memory:
+      return "no plan that needs no more memory than a point";
+    case search::ParetoKind::Gpus:
+      return "no plan on no more GPUs than a point";
+    case search::ParetoKind::Cost:
+      break;
+  }
+  return "no plan that costs no more than a point";
+}
+
 std::string proof_text(const ParetoFrontier& frontier) {
   double gap = 0;
   for (const ParetoPoint& point : frontier.points) {
@@ -81,10 +95,9 @@ std::string proof_text(const ParetoFrontier& frontier) {
     text += fmt::format("points may be missing, these parts were not searched:\n  {}",
                         fmt::join(frontier.unsearched, "\n  "));
   } else if (gap == 0) {
-    text += "no plan that costs no more than a point is faster.";
+    text += fmt::format("{} is faster.", no_more_text(frontier.kind));
   } else {
-    text += fmt::format("no plan that costs no more than a point is more than {} faster.",
-                        percent(gap, 2));
+    text += fmt::format("{} is more than {} faster.", no_more_text(frontier.kind), percent(gap, 2));
   }
   if (frontier.space == search::SpaceKind::PerBlock &&
       frontier.kind == search::ParetoKind::Memory) {

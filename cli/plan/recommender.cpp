@@ -166,10 +166,12 @@ std::string table_of(const std::vector<TableFound>& found) {
 }
 
 std::string proof_text(const TableOutcome& outcome) {
-  const std::string counts =
-      fmt::format("{:.6g} {}: {:.6g} pruned by bound, {}, {} simulated", outcome.plans,
-                  outcome.plans == 1 ? "plan" : "plans", outcome.pruned,
-                  counted(outcome.infeasible, "does not fit", "do not fit"), outcome.simulated);
+  const std::string left =
+      outcome.unexplored > 0 ? fmt::format(", {:.6g} not reached", outcome.unexplored) : "";
+  const std::string counts = fmt::format(
+      "{:.6g} {}: {:.6g} pruned by bound or memory, {} simulated, of which {}{}", outcome.plans,
+      outcome.plans == 1 ? "plan" : "plans", outcome.pruned, outcome.simulated,
+      counted(outcome.infeasible, "does not fit", "do not fit"), left);
   if (outcome.gap_fraction == 0) {
     return counts + "; no plan in this space is faster.\n";
   }
@@ -178,10 +180,17 @@ std::string proof_text(const TableOutcome& outcome) {
                      percent(outcome.gap_fraction, 2));
 }
 
+// A whole number as far as a double holds it exactly.
+Json count_json(double count) {
+  constexpr double kExact = 0x1p53;
+  return count < kExact ? Json(static_cast<std::int64_t>(count)) : Json(count);
+}
+
 Json space_json(const TableOutcome& outcome) {
-  return Json::Object{{"plans", outcome.plans},
-                      {"pruned", outcome.pruned},
+  return Json::Object{{"plans", count_json(outcome.plans)},
+                      {"pruned", count_json(outcome.pruned)},
                       {"infeasible", outcome.infeasible},
+                      {"unexplored", count_json(outcome.unexplored)},
                       {"simulated", outcome.simulated}};
 }
 

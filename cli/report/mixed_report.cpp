@@ -14,6 +14,7 @@
 #include "cli/report/report.hpp"
 #include "cli/report/time_table.hpp"
 #include "plan/document/plan_text.hpp"
+#include "plan/stage/plan_schedule.hpp"
 
 namespace orrery::cli {
 
@@ -35,6 +36,12 @@ std::string device_table(const plan::MixedPlan& plan, const plan::MixedSimulatio
                    {"memory", Align::Right},
                    {"of GPU", Align::Right},
                    {"largest part"}});
+  // Of all model chunks of a device.
+  std::vector<int> blocks(static_cast<std::size_t>(plan.shape.pp));
+  const std::vector<std::uint16_t> devices = plan::schedule_devices(plan.shape);
+  for (std::size_t stage = 0; stage < devices.size(); ++stage) {
+    blocks[devices[stage]] += plan.shape.stage_blocks[stage];
+  }
   Seconds makespan;
   for (const plan::MixedSimulation::Group& group : simulation.groups) {
     makespan = std::max(makespan, group.makespan);
@@ -51,10 +58,8 @@ std::string device_table(const plan::MixedPlan& plan, const plan::MixedSimulatio
       table.add_row({fmt::format("{}", group.replicas), fmt::format("{}", group.micro_batches),
                      fmt::format("{}", device),
                      kinds == 1 ? pool.name : fmt::format("{} and {} more", pool.name, kinds - 1),
-                     plan.shape.chunks == 1 ? fmt::format("{}", plan.shape.stage_blocks[device])
-                                            : std::string("-"),
-                     format_duration(of.busy[device]), percent(of.busy[device] / makespan),
-                     format_bytes(memory.total().bytes()),
+                     fmt::format("{}", blocks[device]), format_duration(of.busy[device]),
+                     percent(of.busy[device] / makespan), format_bytes(memory.total().bytes()),
                      percent(memory.total().bytes().value() / capacity, 0), memory.peak_owner});
     }
   }

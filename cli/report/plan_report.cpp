@@ -75,12 +75,15 @@ std::string progress_text(const search::ProgressReport& report) {
                      format_duration(report.bound), percent(report.gap_fraction));
 }
 
-std::string others_text(bool all_known, bool proven, bool can_prove) {
+std::string others_text(bool all_known, bool proven, bool closed, bool can_prove) {
   if (all_known) {
     return "";
   }
   if (proven) {
     return "Nor is any that is not listed faster than the last one listed.\n";
+  }
+  if (!closed) {
+    return "The others are the best of those simulated so far; any plan may lie between them.\n";
   }
   return fmt::format(
       "The others are the best of those simulated before the proof was complete; plans pruned by "
@@ -116,7 +119,8 @@ std::string outcome_text(const search::Outcome& outcome) {
       attention_counting_text(outcome.best->plan, outcome.best->simulation);
   return fmt::format("{}\n\n{}\n{}{}{}{}", subject_text(outcome.best->plan), table.text(), counting,
                      proof_text(outcome), draws,
-                     others_text(all_known, outcome.top_is_proven, /*can_prove=*/true));
+                     others_text(all_known, outcome.top_is_proven, outcome.gap_fraction == 0,
+                                 /*can_prove=*/true));
 }
 
 Json outcome_json(const search::Outcome& outcome, const search::Outcome* apart) {

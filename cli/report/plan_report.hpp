@@ -14,8 +14,9 @@ namespace orrery::cli {
 
 std::string progress_text(const search::ProgressReport& report);
 // What is known of the plans listed below the best one, and of those that are not listed; nothing
-// where all are known. `can_prove`: --prove-top is there to ask for.
-std::string others_text(bool all_known, bool proven, bool can_prove);
+// where all are known. `proven`: that none of these is faster than the last one listed; `closed`:
+// that none is faster than the best. `can_prove`: --prove-top is there to ask for.
+std::string others_text(bool all_known, bool proven, bool closed, bool can_prove);
 // The best plans as a table and the proof.
 std::string outcome_text(const search::Outcome& outcome);
 // `apart`: the search over asynchronous schedules, if there was one.

@@ -168,6 +168,14 @@ ByteCount largest_memory(const plan::Simulation& simulation) {
   return largest;
 }
 
+void add_replayed_verdict(const plan::Plan& plan, const std::vector<plan::MemoryPeak>& peaks,
+                          plan::Simulation& simulation) {
+  const plan::MemoryVerdict verdict = plan::replayed_verdict(plan, peaks);
+  if (!verdict.fits && !simulation.does_not_fit) {
+    simulation.does_not_fit = verdict.text;
+  }
+}
+
 bool has_path(const plan::Plan& plan, const plan::Simulation& simulation) {
   return simulation.synchronous && !simulation.order.passes.empty() &&
          !simulation.pipeline.spans.empty() && !plan::validates_afterwards(plan);

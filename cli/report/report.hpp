@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/json.hpp"
+#include "plan/replay/memory_replay.hpp"
 #include "plan/simulation/simulate.hpp"
 
 namespace orrery::cli {
@@ -23,6 +24,10 @@ std::string attention_counting_text(const plan::Plan& plan, const plan::Simulati
 // ", asynchronous: staleness 3, 4 weight versions"; nothing for synchronous schedules.
 std::string staleness_text(const plan::Simulation& simulation);
 ByteCount largest_memory(const plan::Simulation& simulation);
+// A plan that fits by its categories may still not fit when it is replayed, which every report of
+// one plan says.
+void add_replayed_verdict(const plan::Plan& plan, const std::vector<plan::MemoryPeak>& peaks,
+                          plan::Simulation& simulation);
 // Whether an iteration has a critical path: recorded, and not running into the next one as those of
 // asynchronous schedules and of post-validation do.
 bool has_path(const plan::Plan& plan, const plan::Simulation& simulation);

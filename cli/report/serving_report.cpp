@@ -179,7 +179,12 @@ std::string serving_text(const plan::Plan& plan, const ServingSimulation& simula
       counted(simulation.output_tokens, "output token"), format_duration(simulation.makespan),
       rate_text(simulation.requests_per_second, 2),
       rate_text(simulation.output_tokens_per_second, 1));
-  text += latency_table(simulation) + "\n" + parts_text(simulation) + "\n";
+  text += latency_table(simulation) + "\n" + parts_text(simulation);
+  if (plan.serving->options.nano_batches > 1) {
+    text +=
+        "parts that nano-batches overlap count in full: together they may take longer than busy\n";
+  }
+  text += "\n";
   text += fmt::format("{} of {:.0f} tokens in the mean; KV cache {} full in the mean, {} at most\n",
                       counted(simulation.iterations, "iteration"), simulation.tokens_per_iteration,
                       percent(simulation.kv_mean_fraction), percent(simulation.kv_peak_fraction));

@@ -2,6 +2,7 @@
 #include "cli/report/time_table.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -58,9 +59,8 @@ std::string ranks_text(const plan::Plan& plan, std::int64_t degree, std::string_
 // Context ranks hold the same parameters as data ranks. Replicas of groups that shard the states
 // add up the gradients of their shards. Where nothing is replicated, tensor ranks still add up the
 // gradients of parameters that each of them has whole.
-std::string data_group_text(const plan::Plan& plan) {
-  const plan::BlockPlan& layout = plan.blocks.front().layout;
-  const std::int64_t copies = std::int64_t{layout.cp} * plan.dp;
+std::string data_group_text(const plan::Plan& plan, const plan::BlockPlan& layout) {
+  const std::int64_t copies = std::int64_t{layout.cp} * plan.data_ranks(layout);
   if (copies == 1 && layout.tp > 1) {
     return ranks_text(plan, layout.tp, "tensor-parallel ranks", 1);
   }
@@ -87,19 +87,21 @@ std::vector<TimeShare> known_shares(const plan::Simulation& simulation) {
   return shares;
 }
 
-}  // namespace
+struct RankGroup {
+  std::int64_t degree = 0;
+  std::string text;
+};
 
-std::string group_text(const plan::Plan& plan, const std::string& key) {
-  if (key == "offload") {
-    return "";
-  }
+RankGroup rank_group(const plan::Plan& plan, const plan::BlockPlan& layout,
+                     const std::string& key) {
   if (key == "dp") {
-    return data_group_text(plan);
+    return {std::int64_t{layout.tp} * layout.cp * plan.data_ranks(layout),
+            data_group_text(plan, layout)};
   }
-  const plan::BlockPlan& layout = plan.blocks.front().layout;
   if (key.starts_with("cp") && !plan.packs.empty() && !plan::runs_packed_pipeline(plan)) {
     const std::int64_t span = std::int64_t{layout.tp} * plan::pack_shapes(plan).front().group;
-    return fmt::format("{} ranks, {}", plan::group_sizes_text(plan), nodes_text(plan, span));
+    return {span,
+            fmt::format("{} ranks, {}", plan::group_sizes_text(plan), nodes_text(plan, span))};
   }
   const plan::Mesh mesh = plan::mesh_of(layout, plan::expert_replicas(layout));
   std::int64_t degree = layout.tp;
@@ -107,7 +109,11 @@ std::string group_text(const plan::Plan& plan, const std::string& key) {
   const auto axis = std::find_if(plan::kAxes.begin(), plan::kAxes.begin() + kBlockAxes,
                                  [&](plan::Axis each) { return plan::to_text(each) == key; });
   const bool all_of_tp = key == "tp" && plan::splits_tensor_ranks(layout);
-  if (axis != plan::kAxes.begin() + kBlockAxes && !all_of_tp) {
+  const bool all_of_cp = key == "cp" && plan::splits_context_ranks(layout);
+  if (all_of_cp) {
+    degree = layout.cp;
+    stride = mesh.stride(plan::Axis::ContextHeads);
+  } else if (axis != plan::kAxes.begin() + kBlockAxes && !all_of_tp) {
     degree = mesh.of(*axis);
     stride = mesh.stride(*axis);
   } else if (key == "ep") {
@@ -115,12 +121,30 @@ std::string group_text(const plan::Plan& plan, const std::string& key) {
     stride = plan::expert_span(layout) / degree;
   } else if (key == "amax") {
     degree = std::int64_t{layout.tp} * layout.cp *
-             (plan.execution.amax_ranks == plan::AmaxRanks::All ? plan.dp : 1);
+             (plan.execution.amax_ranks == plan::AmaxRanks::All ? plan.data_ranks(layout) : 1);
   } else if (key == "pp" || key == "vp") {
-    stride = std::int64_t{layout.tp} * layout.cp * plan.dp;
+    stride = std::int64_t{layout.tp} * layout.cp * plan.data_ranks(layout);
     degree = plan.pp;
   }
-  return ranks_text(plan, degree, "ranks", stride);
+  return {degree, ranks_text(plan, degree, "ranks", stride)};
+}
+
+}  // namespace
+
+// Of blocks with layouts of their own those that communicate so, each kind of group once.
+std::string group_text(const plan::Plan& plan, const std::string& key) {
+  if (key == "offload") {
+    return "";
+  }
+  std::vector<std::string> texts;
+  for (const plan::BlockRun& run : plan.blocks) {
+    const RankGroup group = rank_group(plan, run.layout, key);
+    const bool alone = group.degree == 1 && plan.blocks.size() > 1;
+    if (!alone && std::find(texts.begin(), texts.end(), group.text) == texts.end()) {
+      texts.push_back(group.text);
+    }
+  }
+  return fmt::format("{}", fmt::join(texts, " or "));
 }
 
 std::string time_table(const plan::Simulation& simulation, const std::string& stage,

@@ -91,6 +91,11 @@ rejects 2 'contradiction.json: fix: tp=2 is fixed and excluded at once' whatif c
 sed 's/"set": .*\], "axes"/"fix": "dp=3,tp=1", "axes"/' sweep.json >failing.json
 rejects 2 'failing.json: every point failed, so that no results were written (' whatif failing.json
 [ "$(echo failing*)" = failing.json ] || fail "a sweep without results wrote $(echo failing*)"
+# One whose points fail or do not fit has results, and no plan.
+sed -e 's/"set": .*\], "axes"/"set": ["gpu.memory=2 GB"], "fix": "dp=8", "axes"/' -e 's/\[8, 16\]/[8, 9]/' sweep.json >none.json
+expect 3 whatif none.json -q
+grep -qx 'orrery: none.json: no point has a plan that fits' stderr || fail "no plan at any point: $(cat stderr)"
+grep -q 'nothing fits' stdout && grep -q 'failed (1)' stdout || fail "states of points: $(cat stdout)"
 # A byte order mark is no part of the text.
 printf '\xef\xbb\xbfSwitchName=leaf1 Nodes=node[1-4]\n' >topology.conf
 expect 0 show cluster hgx-h100@topology.conf

@@ -38,6 +38,17 @@ for member in compute_s exposed_communication_s bubble_s fits peak_memory_bytes 
   grep -q "\"$member\"" said_of_equal.json || fail "no $member of a mixed cluster"
 done
 
+# The table has the blocks of each pool, all model chunks of a device counted.
+plan 0 $mixed --batch 32 -q --fix tp=8,pp=2,schedule=zb-v,chunks=2 -o chunks.json
+awk '/^replicas  micro-batches/ { rows = 1 } rows && $4 ~ /^(hgx-h100|dgx-a100)$/ { blocks += $5; lines++ }
+  END { exit !(lines == 2 && blocks == 10) }' stdout || fail "blocks of each pool: $(cat stdout)"
+
+# What a network lacks is said as on one kind of nodes.
+plan 2 $mixed --batch 32 --fix ep=2
+grep -q -- '--fix: ep = 2, but .* has no experts' stderr || fail "no experts: $(cat stderr)"
+plan 0 $mixed --batch 32 --fix tp=8,pp=2,expert_tp=1 -o chunks.json
+grep -q 'expert_tp has no effect: .* has no experts' stderr || fail "an idle field: $(cat stderr)"
+
 # The cost is that of the GPUs used, each at its price.
 plan 0 $mixed --batch 32 -q --fix tp=8,pp=2 -o both.json
 expect 0 simulate both.json

@@ -78,6 +78,12 @@ expect 0 plan corpus/tiny-network.json hgx-h100:1 --batch 16 --pareto memory --s
 [ "$(grep -c '"gpu_memory_bytes"' stdout)" -gt 1 ] &&
   [ "$(grep -c '"gpu_memory_bytes"' stdout)" = "$(grep -c '"memory_bytes"' stdout)" ] || fail 'memory of points'
 
+# What points are proven against is what the frontier is over: more GPUs may be cheaper.
+for frontier in 'gpus:on no more GPUs than a point' 'cost:that costs no more than a point'; do
+  expect 0 plan corpus/tiny-network.json hgx-h100:1 --batch 16 --pareto "${frontier%:*}" --schedule 1f1b -q -o /dev/null
+  grep -q "; no plan ${frontier#*:} is faster\\.$" stdout || fail "--pareto ${frontier%:*}: $(tail -n 1 stdout)"
+done
+
 # Its table tells points apart and says where it ends; the capacity of a search is no GPU's.
 expect 0 plan corpus/tiny-network.json hgx-h100:1 --batch 16 --pareto memory -q -o /dev/null
 awk '/^ *[0-9]+ / { text = $4 " " $5; if (text == last) exit 1; last = text }' stdout ||
@@ -228,7 +234,7 @@ grep -q '^8 draws (seed 1) compared the fastest [0-9]* plans that the search met
   fail "--robust per block: $(cat stdout)"
 grep -q '^What better hardware would save' stdout || fail "--sensitivity per block: $(cat stdout)"
 expect 0 $tiny --space per-block --fix cp=1,pp=2 --pareto memory -o /dev/null
-grep -q 'no plan that costs no more than a point is .*faster' stdout || fail "--pareto per block: $(cat stdout)"
+grep -q 'no plan that needs no more memory than a point is .*faster' stdout || fail "--pareto per block: $(cat stdout)"
 grep -q 'a sixteenth of a GPU apart: there may be points between' stdout || fail "budgets per block: $(cat stdout)"
 expect 0 $tiny --fix pp=1 -o plan.json
 for detail in passes kernels; do

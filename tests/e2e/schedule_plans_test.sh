@@ -89,6 +89,7 @@ rejects 2 'set pp to 1' schedule flexsp --plan plain.json
 rejects 2 'set zero_stage to 0' schedule hetpipe --plan plain.json
 rejects 2 'set pp to 1' schedule zou-ps-ring --plan plain.json
 rejects 2 'it needs embedding tables' schedule nestpipe --plan plain.json
+rejects 2 '28 virtual stages (stages x chunks) (at most 8' schedule interleaved --plan plain.json --chunks 7
 rejects 2 'does not run the schedule "1f1b"' schedule 1f1b --plan tables.json
 rejects 2 'does not run the schedule "1f1b"' schedule --compare nestpipe 1f1b --plan tables.json
 rejects 2 'leave --slices, --chunks and --cap out' schedule nestpipe --plan tables.json --cap 2

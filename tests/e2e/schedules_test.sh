@@ -60,6 +60,9 @@ rejects 2 'set replicas to 1' schedule dip --stages 2 --microbatches 1 --slices 
 ! grep -q chunks stderr || fail "chunks are not wrong: $(cat stderr)"
 rejects 2 'set rollbacks to 0' schedule dip --stages 2 --microbatches 7 --warm-up 3 --rollbacks 2
 ! grep -q chunks stderr || fail "chunks are not wrong: $(cat stderr)"
+# Numbers and quantities have the same bound, and say it the first time.
+rejects 2 'is out of range (0 to 1000)' schedule 1f1b --stages 2 --microbatches 2 --forward 1e300
+rejects 2 '1 h is out of range (0 to 1000 s)' schedule 1f1b --stages 2 --microbatches 2 --latency '1 h'
 rejects 2 'slices must be at most' schedule terapipe --stages 4 --microbatches 1000 --slices 1000000
 
 # Lists of one chunk a device run without --chunks, as schedules without chunks.

@@ -24,6 +24,13 @@ grep -q 'gradients\|backward' stdout && fail "gradients of a plan that serves: $
 expect 0 simulate served.json --report report.txt -q
 cmp -s stdout report.txt || fail 'the report differs from what is printed'
 
+# Parts that overlap are said to, where they do.
+for batches in 1 2; do
+  serve 0 corpus/requests.json -q --fix tp=8,prefill=separate,token_budget=1024,max_requests=256,nano_batches=$batches -o parts.json
+  [ "$(grep -c '^parts that nano-batches overlap count in full' stdout)" -eq $((batches - 1)) ] ||
+    fail "$batches nano-batches: $(cat stdout)"
+done
+
 # A trace as a table.
 printf 'arrival_s,prompt,output\n0,100,20\n0.5,50,1\n' >trace.csv
 serve 0 trace.csv --json --fix tp=1,prefill=chunked,token_budget=512,max_requests=256
