@@ -52,8 +52,9 @@ std::string nearest_text(const plan::MixedPlan& base, const Constraints& constra
   const std::vector<std::string> fixed = constraints.fixed_texts();
   for (std::size_t index = 0; index < fixed.size(); ++index) {
     const std::string field = fixed[index].substr(0, fixed[index].find('='));
-    const std::optional<std::int64_t> value = constraints.fixed_number(field);
-    if (!value || !is_among(field, kNumbers)) {
+    const std::optional<std::int64_t> value =
+        is_among(field, kNumbers) ? constraints.fixed_number(field) : std::nullopt;
+    if (!value) {
       continue;
     }
     const Constraints others = constraints.without_fixed(index);
