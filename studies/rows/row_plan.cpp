@@ -208,10 +208,10 @@ void spread_experts(const Measurement& row, const FrameworkFacts& framework, Pla
   const bool folds = folds_experts(row, framework);
   const bool too_few = plan.dp * (folds ? degree(row.cp) : 1) % degree(row.ep) != 0;
   const bool usual = too_few || recipe_keeps_experts_whole(row, folds);
-  const bool whole = stated_whole_experts(row, folds).value_or(usual);
+  const int expert_tp = stated_expert_tp(row, folds).value_or(usual ? 1 : 0);
   for (plan::BlockRun& run : plan.blocks) {
     run.layout.expert_cp = folds ? 1 : 0;
-    run.layout.expert_tp = whole ? 1 : 0;
+    run.layout.expert_tp = expert_tp;
   }
 }
 

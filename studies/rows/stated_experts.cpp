@@ -12,6 +12,7 @@
 
 #include "base/text.hpp"
 #include "base/words.hpp"
+#include "plan/block_rules.hpp"
 #include "studies/rows/row_words.hpp"
 
 namespace orrery::studies {
@@ -235,6 +236,17 @@ ExpertLayers frequency_in_words(std::string_view clause) {
                             : ExpertLayers{0, std::string(trim(clause))};
 }
 
+// Whether experts that `cut` tensor-parallel ranks share may be on these ranks, or on some of them.
+bool may_be_cut(const Measurement& row, std::int64_t cut, bool folds) {
+  plan::BlockPlan layout;
+  layout.tp = static_cast<int>(row.tp.value_or(1));
+  layout.cp = static_cast<int>(row.cp.value_or(1));
+  layout.ep = static_cast<int>(row.ep.value_or(1));
+  layout.expert_tp = static_cast<int>(cut);
+  layout.expert_cp = folds ? 1 : 0;
+  return cut > 0 && layout.tp % cut == 0 && plan::nests_experts(layout);
+}
+
 }  // namespace
 
 ExpertLayers stated_expert_layers(const Measurement& row) {
@@ -285,23 +297,22 @@ std::optional<std::int64_t> stated_expert_tensor(const Measurement& row) {
   return std::nullopt;
 }
 
-std::optional<bool> stated_whole_experts(const Measurement& row, bool folds) {
+std::optional<int> stated_expert_tp(const Measurement& row, bool folds) {
   const auto stated = stated_expert_tensor(row);
-  const std::int64_t tp = row.tp.value_or(1);
-  const std::int64_t inside = tp * (folds ? row.cp.value_or(1) : 1);
-  const bool whole = stated == 1 && row.ep.value_or(1) % inside == 0;
-  return whole || (stated && *stated == tp) ? std::optional(whole && tp > 1) : std::nullopt;
+  if (!stated || !may_be_cut(row, *stated, folds)) {
+    return std::nullopt;
+  }
+  return *stated == row.tp.value_or(1) ? 0 : static_cast<int>(*stated);
 }
 
 // expert_tensor_parallel_size = 1 in all of Megatron-Bridge's recipes (src/megatron/bridge/recipes,
 // scripts/performance/configs, v0.1.0rc4 to v0.5.0) but those of Llama 4 (v0.1.0rc4
 // recipes/llama/llama4_e16.py: as many as tensor-parallel ranks).
 bool recipe_keeps_experts_whole(const Measurement& row, bool folds) {
-  const std::int64_t ep = row.ep.value_or(1);
-  const std::int64_t inside = row.tp.value_or(1) * (folds ? row.cp.value_or(1) : 1);
   return framework_of(row).facts.name == "Megatron-Bridge" &&
          !mentions(letters_and_digits(row.model_name), "llama4") && row.tp.value_or(1) > 1 &&
-         row.experts.value_or(0) > 1 && ep > 1 && ep % inside == 0 && !stated_expert_tensor(row);
+         row.experts.value_or(0) > 1 && row.ep.value_or(1) > 1 && may_be_cut(row, 1, folds) &&
+         !stated_expert_tensor(row);
 }
 
 std::vector<std::string> unread_experts(const Measurement& row) {
@@ -316,7 +327,7 @@ std::vector<std::string> unread_experts(const Measurement& row) {
                                : fmt::format("experts in one of {} layers (notes)", every));
   }
   if (stated && row.experts.value_or(0) > 1 && row.tp.value_or(0) > 0 &&
-      !stated_whole_experts(row, folds)) {
+      !stated_expert_tp(row, folds)) {
     lines.push_back(fmt::format("expert tensor parallelism {} with tp {} and ep {} as not stated",
                                 *stated, *row.tp, row.ep.value_or(1)));
   }

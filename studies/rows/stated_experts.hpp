@@ -30,9 +30,9 @@ ExpertLayers stated_expert_layers(const Measurement& row);
 // variant and framework; no value where they say nothing of it.
 std::optional<std::int64_t> stated_expert_tensor(const Measurement& row);
 
-// Whether tensor-parallel ranks have whole experts, as far as the row states it and plans know it.
-std::optional<bool> stated_whole_experts(const Measurement& row, bool folds);
-// The same where the row says nothing of it and its framework's recipes keep experts whole.
+// The same as a plan's `expert_tp` (0: as tp), where the ranks of plans nest so.
+std::optional<int> stated_expert_tp(const Measurement& row, bool folds);
+// Whether the row says nothing of it and its framework's recipes keep experts whole.
 bool recipe_keeps_experts_whole(const Measurement& row, bool folds);
 
 // A stated degree that plans do not know, a line.

@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 
+#include "plan/block_rules.hpp"
 #include "studies/rows/assumptions.hpp"
 #include "studies/rows/bridge_recipes.hpp"
 #include "studies/rows/named_network.hpp"
@@ -92,6 +93,21 @@ TEST(OtherPublications, ExpertsOfMegatronBridgeAreWhole) {
       unread_experts(row_of(mixture(
           {{"framework", "Megatron-Bridge 26.02"}, {"tp", "2"}, {"dp", "2"}, {"ep", "2"}}))),
       Contains("expert tensor parallelism 1 (the recipes')"));
+}
+
+// Fewer expert-parallel ranks than tensor and context ones leave copies in a replica.
+TEST(OtherPublications, WholeExpertsHaveCopiesInAReplica) {
+  const Changes row = mixture({{"framework", "Megatron-Bridge 26.02"},
+                               {"tp", "2"},
+                               {"cp", "2"},
+                               {"dp", "1"},
+                               {"ep", "2"},
+                               {"global_batch", "16"}});
+  const auto plan = row_plan(row_of(row));
+  ASSERT_TRUE(plan) << plan.error();
+  EXPECT_EQ(plan->layout_of(1).expert_tp, 1);
+  EXPECT_EQ(plan->layout_of(1).expert_cp, 1);
+  EXPECT_EQ(plan::copies_inside(plan->layout_of(1)), 2);
 }
 
 // Of a release that is not listed the last one before it.
