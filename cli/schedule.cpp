@@ -320,7 +320,8 @@ studies::ScheduleRequest request_of(const std::string& name, const ScheduleOptio
           .chunks = options.chunks.empty()
                         ? 0
                         : integer_option(options.chunks, "--chunks", limits::kMaxLayers),
-          .cap = cap_of(options)};
+          .cap = cap_of(options),
+          .cap_name = kCapOption};
 }
 
 int run_on_plan(const ScheduleOptions& options) {

@@ -96,7 +96,7 @@ void check_compared_cap(const ScheduleOptions& options) {
         return may_be_of_plan(name, options) || !fixes_activations(name);
       });
   if (!used) {
-    bad_input("--cap", "the activations of all schedules named here are fixed",
+    bad_input(kCapOption, "the activations of all schedules named here are fixed",
               "leave it out, or name \"v-cap\" or \"flexpipe\"");
   }
 }
@@ -125,7 +125,7 @@ int integer_option(const std::string& text, const char* name, std::int64_t max) 
 }
 
 double cap_of(const ScheduleOptions& options) {
-  return options.cap.empty() ? 0.0 : parse_number(options.cap, "--cap", 1.0, 1e9);
+  return options.cap.empty() ? 0.0 : parse_number(options.cap, kCapOption, 1.0, 1e9);
 }
 
 bool is_document(const std::string& name) { return name.ends_with(".json"); }
@@ -159,9 +159,10 @@ void add_schedule_options(const Command& command, ScheduleOptions& options) {
   command.add_option("--costs", options.costs, "pass times per stage and micro-batch: JSON or CSV");
   command.add_option("--stages", options.stages, "pipeline devices");
   command.add_option("--microbatches", options.micro_batches, "micro-batches per iteration");
-  command.add_option("--chunks", options.chunks,
-                     "model chunks per device (the fewest that the schedule takes; with --compare "
-                     "for those that have chunks)");
+  command.add_option(
+      "--chunks", options.chunks,
+      "model chunks per device (the fewest that make it a schedule of its own; with --compare "
+      "for those that have chunks)");
   command.add_option("--forward", options.forward,
                      "seconds of a forward, or with a unit: \"12 ms\" (1)");
   command.add_option("--input-grad", options.input_grad, "seconds of an input gradient (1)");
@@ -180,7 +181,7 @@ void add_schedule_options(const Command& command, ScheduleOptions& options) {
   command.add_option("--rollbacks", options.rollbacks,
                      "of zero-bubble iterations, those whose update is taken back and made again");
   command.add_option(
-      "--cap", options.cap,
+      kCapOption, options.cap,
       "micro-batches of activations a device may hold, at least 1, activation_cap of a plan (the "
       "schedule's own; with --compare for those whose activations are not fixed)");
   command.add_option("--svg", options.svg, "write the picture to this SVG file");

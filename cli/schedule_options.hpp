@@ -17,7 +17,7 @@ struct ScheduleOptions {
   std::string name;
   std::string stages;
   std::string micro_batches;
-  std::string chunks;  // empty: the fewest that the schedule takes
+  std::string chunks;  // empty: the fewest that make it a schedule of its own
   std::string forward;
   std::string input_grad;
   std::string weight_grad;
@@ -40,6 +40,7 @@ struct ScheduleOptions {
 
 // A whole number from 1 to max; else an Error that names the option.
 int integer_option(const std::string& text, const char* name, std::int64_t max);
+inline constexpr const char* kCapOption = "--cap";
 // Micro-batches of --cap, at least 1; 0 where it is not given.
 double cap_of(const ScheduleOptions& options);
 

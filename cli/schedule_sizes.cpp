@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -16,6 +17,7 @@
 #include "base/text.hpp"
 #include "cli/command/command_line.hpp"
 #include "sim/pipeline/share_costs.hpp"
+#include "studies/plan_schedules.hpp"
 
 namespace orrery::cli {
 namespace {
@@ -70,6 +72,7 @@ sim::ScheduleParams params_of(const ScheduleOptions& options) {
   params.iterations = count_option(options.iterations, "--iterations", limits::kMaxBatch);
   params.rollbacks = count_option(options.rollbacks, "--rollbacks", limits::kMaxBatch);
   params.cap = cap_of(options);
+  params.cap_name = kCapOption;
   params.times = {share_of(options)};
   sim::in_lowest_terms(params.times);
   return params;
@@ -138,9 +141,13 @@ ScheduleOptions fewest_pieces(const std::string& name, ScheduleOptions options) 
   sim::ScheduleParams params = params_of(options);
   const bool slices_given = !options.slices.empty();
   const std::vector<int> slices = {params.slices, params.stages};
+  std::vector<int> counts = {1, 2, 3, 4};  // of chunks
+  if (params.stages > 1 && studies::needs_chunks(schedule)) {
+    std::rotate(counts.begin(), counts.begin() + 1, counts.end());
+  }
   for (std::size_t k = 0; k < (schedule.traits.uses_slices && !slices_given ? 2 : 1); ++k) {
     params.slices = slices[k];
-    for (const int chunks : {1, 2, 3, 4}) {
+    for (const int chunks : counts) {
       params.chunks = options.chunks.empty() ? chunks : params.chunks;
       if (schedule.check(params).empty()) {
         options.chunks = fmt::format("{}", params.chunks);

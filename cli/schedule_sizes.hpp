@@ -19,8 +19,8 @@ sim::ScheduleDocument read_document(const std::string& name);
 // The options with the numbers that lists in a file, the first of several, were written for; what
 // was given stays.
 ScheduleOptions with_listed_sizes(ScheduleOptions options);
-// The options with the fewest chunks that the schedule takes and, where whole sequences do not run,
-// a slice a stage; what was given stays.
+// The options with the fewest chunks that make the schedule one of its own and, where whole
+// sequences do not run, a slice a stage; what was given stays.
 ScheduleOptions fewest_pieces(const std::string& name, ScheduleOptions options);
 // Whether the activations of a registered schedule, or of one written in a file, are fixed, so that
 // no cap bounds them.

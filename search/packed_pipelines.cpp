@@ -185,12 +185,11 @@ std::optional<plan::Plan> packed(plan::Plan layout, const std::vector<Sample>& s
   if (pipeline.memory < kNever) {
     plan::Plan capped = layout;
     capped.activation_cap = std::max(1.0, pipeline.memory / largest);
-    if (plan::schedule_problem(capped, "schedule").empty()) {
+    if (plan::schedule_runs(capped)) {
       return capped;
     }
   }
-  return plan::schedule_problem(layout, "schedule").empty() ? std::optional(std::move(layout))
-                                                            : std::nullopt;
+  return plan::schedule_runs(layout) ? std::optional(std::move(layout)) : std::nullopt;
 }
 
 }  // namespace

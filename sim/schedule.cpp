@@ -16,12 +16,15 @@ namespace orrery::sim {
 namespace {
 
 // Of `of` >= 1, at least once; of two as near the larger.
-std::int64_t nearest_multiple(std::int64_t value, std::int64_t of) {
-  return std::max<std::int64_t>(1, (value + of / 2) / of) * of;
+double nearest_multiple(std::int64_t value, std::int64_t of) {
+  return static_cast<double>(std::max<std::int64_t>(1, (value + of / 2) / of) * of);
 }
 
-// "slices" of "slices (frozen portions)".
-std::string_view field_of(std::string_view what) { return what.substr(0, what.find(" (")); }
+// "slices (frozen portions)".
+std::string with_meaning(Size size, std::string_view meaning) {
+  return meaning.empty() ? std::string(to_text(size))
+                         : fmt::format("{} ({})", to_text(size), meaning);
+}
 
 }  // namespace
 
@@ -144,215 +147,227 @@ PipelineOrder empty_order(const ScheduleParams& params, std::vector<std::uint16_
   return order;
 }
 
-std::string check_sizes(const ScheduleParams& params) {
-  std::string small = first_broken({check_at_least(params.stages, 1, "stages"),
-                                    check_at_least(params.micro_batches, 1, "micro-batches"),
-                                    check_at_least(params.chunks, 1, "chunks")});
+Refusal check_sizes(const ScheduleParams& params) {
+  Refusal small = first_broken({check_at_least(params.stages, 1, Size::Stages),
+                                check_at_least(params.micro_batches, 1, Size::MicroBatches),
+                                check_at_least(params.chunks, 1, Size::Chunks)});
   if (!small.empty()) {
     return small;
   }
   constexpr std::int64_t kMaxUnits = limits::kMaxPasses / 3;  // forwards, two kinds of gradients
-  const Factor stages{"stages", params.stages};
-  const Factor chunks{"chunks", params.chunks};
-  const Factor micro_batches{"micro-batches", params.micro_batches};
-  std::string large = first_broken({check_product({stages, chunks}, kMaxVirtualStages),
-                                    check_product({stages, chunks, micro_batches}, kMaxUnits)});
+  const Factor stages{Size::Stages, params.stages};
+  const Factor chunks{Size::Chunks, params.chunks};
+  const Factor micro_batches{Size::MicroBatches, params.micro_batches};
+  Refusal large = first_broken({check_product({stages, chunks}, kMaxVirtualStages),
+                                check_product({stages, chunks, micro_batches}, kMaxUnits)});
   if (large.empty() && params.slices > 1) {
-    large = check_product({stages, chunks, micro_batches, {"slices", params.slices}}, kMaxUnits);
+    large =
+        check_product({stages, chunks, micro_batches, {Size::Slices, params.slices}}, kMaxUnits);
   }
-  return large.empty() ? first_broken({check_at_least(params.slices, 1, "slices"),
-                                       check_at_least(params.replicas, 1, "replicas"),
-                                       check_at_least(params.iterations, 0, "iterations"),
-                                       params.cap < 0 ? check_no_cap(params) : ""})
+  return large.empty() ? first_broken({check_at_least(params.slices, 1, Size::Slices),
+                                       check_at_least(params.replicas, 1, Size::Replicas),
+                                       check_at_least(params.iterations, 0, Size::Iterations),
+                                       params.cap < 0 ? check_no_cap(params) : Refusal()})
                        : large;
 }
 
-std::string check_one_chunk(const ScheduleParams& params) { return check_chunks(params, 1); }
+Refusal check_one_chunk(const ScheduleParams& params) { return check_chunks(params, 1); }
 
-std::string check_chunks(const ScheduleParams& params, int chunks) {
+Refusal check_chunks(const ScheduleParams& params, int chunks) {
   return params.chunks == chunks
-             ? ""
-             : fmt::format("{} model chunk{} per device {} required, not {}: set chunks to {}",
-                           chunks == 1 ? "one" : std::to_string(chunks), chunks == 1 ? "" : "s",
-                           chunks == 1 ? "is" : "are", params.chunks, chunks);
+             ? Refusal()
+             : refused(
+                   fmt::format("{} model chunk{} per device {} required, not {}",
+                               chunks == 1 ? "one" : std::to_string(chunks), chunks == 1 ? "" : "s",
+                               chunks == 1 ? "is" : "are", params.chunks),
+                   Size::Chunks, chunks);
 }
 
-std::string check_own_warm_up(const ScheduleParams& params) {
+Refusal check_own_warm_up(const ScheduleParams& params) {
   return params.warm_up == 0
-             ? ""
-             : fmt::format("the warm-up of this schedule is fixed, not {}: set warm-up to 0",
-                           params.warm_up);
+             ? Refusal()
+             : refused(fmt::format("the warm-up of this schedule is fixed, not {}", params.warm_up),
+                       Size::WarmUp, 0);
 }
 
-std::string check_multiple_of_stages(const ScheduleParams& params) {
+Refusal check_multiple_of_stages(const ScheduleParams& params) {
   if (params.stages > 0 && params.micro_batches % params.stages == 0) {
-    return "";
+    return {};
   }
-  return fmt::format(
-      "micro-batches must be a multiple of stages, but {} is not one of {}: set micro-batches to "
-      "{}",
-      params.micro_batches, params.stages,
-      nearest_multiple(params.micro_batches, std::max(params.stages, 1)));
+  return refused(fmt::format("micro-batches must be a multiple of stages, but {} is not one of {}",
+                             params.micro_batches, params.stages),
+                 Size::MicroBatches,
+                 nearest_multiple(params.micro_batches, std::max(params.stages, 1)));
 }
 
-std::string check_multiple(const ScheduleParams& params, std::int64_t of, std::string_view why) {
+Refusal check_multiple(const ScheduleParams& params, std::int64_t of, std::string_view why) {
   const std::int64_t m = params.micro_batches;
   return of < 1 || m % of == 0
-             ? ""
-             : fmt::format(
-                   "micro-batches must be a multiple of {} ({}), but {} is not: set "
-                   "micro-batches to {}",
-                   of, why, m, nearest_multiple(m, of));
+             ? Refusal()
+             : refused(fmt::format("micro-batches must be a multiple of {} ({}), but {} is not", of,
+                                   why, m),
+                       Size::MicroBatches, nearest_multiple(m, of));
 }
 
-std::string check_heuristic_sizes(const ScheduleParams& params) {
+Refusal check_fewest_micro_batches(const ScheduleParams& params, std::int64_t least) {
+  return params.micro_batches >= least
+             ? Refusal()
+             : refused(fmt::format("at least {} micro-batches are required, not {}", least,
+                                   params.micro_batches),
+                       Size::MicroBatches, static_cast<double>(least));
+}
+
+Refusal check_heuristic_sizes(const ScheduleParams& params) {
   constexpr std::int64_t kMost = 1'000'000;
   if (!check_sizes(params).empty()) {
-    return "";  // named elsewhere
+    return {};  // named elsewhere
   }
-  return check_product({{"stages", params.stages},
-                        {"chunks", params.chunks},
-                        {"micro-batches", params.micro_batches}},
+  return check_product({{Size::Stages, params.stages},
+                        {Size::Chunks, params.chunks},
+                        {Size::MicroBatches, params.micro_batches}},
                        kMost, "this order is searched for: ");
 }
 
-std::string check_even_stages(const ScheduleParams& params) {
-  return params.stages % 2 == 0 ? ""
-                                : fmt::format("stages must be even, not {}: set stages to {}",
-                                              params.stages, std::int64_t{params.stages} + 1);
+Refusal check_even_stages(const ScheduleParams& params) {
+  return params.stages % 2 == 0 ? Refusal()
+                                : refused(fmt::format("stages must be even, not {}", params.stages),
+                                          Size::Stages, params.stages + 1.0);
 }
 
-std::string check_equal_slices(const ScheduleParams& params) {
-  return params.slices_of.empty()
-             ? ""
-             : fmt::format(
-                   "all micro-batches have the same number of slices here: set slices to {}",
-                   std::max(params.slices, 1));
+Refusal check_equal_slices(const ScheduleParams& params) {
+  return params.slices_of.empty() ? Refusal()
+                                  : refused("all micro-batches have the same number of slices here",
+                                            Size::Slices, std::max(params.slices, 1));
 }
 
-std::string check_slices_of(const ScheduleParams& params) {
+Refusal check_slices_of(const ScheduleParams& params) {
   const std::vector<int>& slices = params.slices_of;
   const bool positive = std::all_of(slices.begin(), slices.end(), [](int n) { return n >= 1; });
   return slices.empty() ||
                  (positive && slices.size() == static_cast<std::size_t>(params.micro_batches))
-             ? ""
-             : fmt::format(
-                   "slices of {} micro-batches, each at least 1, are required, not of {}: "
-                   "set {} to {}",
-                   params.micro_batches, slices.size(), positive ? "micro-batches" : "slices",
-                   positive ? slices.size() : 1);
+             ? Refusal()
+             : refused(fmt::format("slices of {} micro-batches, each at least 1, are required, not "
+                                   "of {}",
+                                   params.micro_batches, slices.size()),
+                       positive ? Size::MicroBatches : Size::Slices,
+                       positive ? static_cast<double>(slices.size()) : 1);
 }
 
-std::string check_one_slice(const ScheduleParams& params) {
+Refusal check_one_slice(const ScheduleParams& params) {
   return params.slices == 1 && params.slices_of.empty()
-             ? ""
-             : fmt::format("sequences are not sliced here, not into {} either: set slices to 1",
-                           params.slices);
+             ? Refusal()
+             : refused(
+                   fmt::format("sequences are not sliced here, not into {} either", params.slices),
+                   Size::Slices, 1);
 }
 
-std::string check_no_cap(const ScheduleParams& params) {
-  return params.cap == 0.0 ? ""
-                           : fmt::format("the activations of this schedule are fixed: leave {} out",
-                                         params.cap_name);
+Refusal check_no_cap(const ScheduleParams& params) {
+  return params.cap == 0.0 ? Refusal()
+                           : not_taken("the activations of this schedule are fixed", Size::Cap);
 }
 
-std::string check_cap(const ScheduleParams& params, double smallest) {
+Refusal check_cap(const ScheduleParams& params, double smallest) {
   return params.cap == 0.0 || params.cap >= smallest
-             ? ""
-             : fmt::format("a cap of {:g} micro-batches is below the minimum: set {} to {:g}",
-                           params.cap, params.cap_name, smallest);
+             ? Refusal()
+             : refused(fmt::format("a cap of {:g} micro-batches is below the minimum", params.cap),
+                       Size::Cap, smallest);
 }
 
-std::string check_one_replica(const ScheduleParams& params) {
-  if (std::string unequal = check_equal_replicas(params); !unequal.empty()) {
+Refusal check_one_replica(const ScheduleParams& params) {
+  if (Refusal unequal = check_equal_replicas(params); !unequal.empty()) {
     return unequal;
   }
   return params.replicas == 1
-             ? ""
-             : fmt::format("one pipeline is required, not {}: set replicas to 1", params.replicas);
+             ? Refusal()
+             : refused(fmt::format("one pipeline is required, not {}", params.replicas),
+                       Size::Replicas, 1);
 }
 
-std::string check_equal_replicas(const ScheduleParams& params) {
+Refusal check_equal_replicas(const ScheduleParams& params) {
   return params.replicas_of.empty()
-             ? ""
-             : "stages on different numbers of devices are not possible here: set replicas to 1";
+             ? Refusal()
+             : refused("stages on different numbers of devices are not possible here",
+                       Size::Replicas, 1);
 }
 
-std::string check_no_rollbacks(const ScheduleParams& params) {
-  return params.rollbacks == 0 ? "" : "updates are final here: set rollbacks to 0";
+Refusal check_no_rollbacks(const ScheduleParams& params) {
+  return params.rollbacks == 0 ? Refusal() : refused("updates are final here", Size::Rollbacks, 0);
 }
 
-std::string check_own_iterations(const ScheduleParams& params) {
-  if (std::string broken = check_no_rollbacks(params); !broken.empty()) {
+Refusal check_own_iterations(const ScheduleParams& params) {
+  if (Refusal broken = check_no_rollbacks(params); !broken.empty()) {
     return broken;
   }
   return params.iterations == 0 || params.iterations == 1
-             ? ""
-             : fmt::format("this schedule is one iteration, not {}: leave iterations out",
-                           params.iterations);
+             ? Refusal()
+             : not_taken(fmt::format("this schedule is one iteration, not {}", params.iterations),
+                         Size::Iterations);
 }
 
-std::string check_at_most(int value, int most, std::string_view what) {
-  return value <= most ? ""
-                       : fmt::format("{} must be at most {}, not {}: set {} to {}", what, most,
-                                     value, field_of(what), most);
+Refusal check_at_most(int value, int most, Size size, std::string_view meaning) {
+  return value <= most ? Refusal()
+                       : refused(fmt::format("{} must be at most {}, not {}",
+                                             with_meaning(size, meaning), most, value),
+                                 size, most);
 }
 
-std::string check_at_least(int value, int least, std::string_view what) {
-  return value >= least ? ""
-                        : fmt::format("{} must be at least {}, not {}: set {} to {}", what, least,
-                                      value, field_of(what), least);
+Refusal check_at_least(int value, int least, Size size, std::string_view meaning) {
+  return value >= least ? Refusal()
+                        : refused(fmt::format("{} must be at least {}, not {}",
+                                              with_meaning(size, meaning), least, value),
+                                  size, least);
 }
 
-std::string check_product(std::initializer_list<Factor> factors, std::int64_t most,
-                          std::string_view why) {
+Refusal check_product(std::initializer_list<Factor> factors, std::int64_t most,
+                      std::string_view why) {
   double product = 1.0;
   for (const Factor& factor : factors) {
     product *= static_cast<double>(factor.value);
   }
   if (product <= static_cast<double>(most)) {
-    return "";
+    return {};
   }
   const auto enough = [&](const Factor& factor) {  // of it, with the others as they are
     return std::floor(static_cast<double>(most) * static_cast<double>(factor.value) / product);
   };
   // The micro-batches are the easiest to change, then the slices, then what stands first.
   const auto rank = [&](const Factor& factor) {
-    return enough(factor) < 1                ? 3
-           : factor.field == "micro-batches" ? 0
-           : factor.field == "slices"        ? 1
-                                             : 2;
+    return enough(factor) < 1                  ? 3
+           : factor.size == Size::MicroBatches ? 0
+           : factor.size == Size::Slices       ? 1
+                                               : 2;
   };
   const Factor* const change =
       std::min_element(factors.begin(), factors.end(),
                        [&](const Factor& a, const Factor& b) { return rank(a) < rank(b); });
   std::string names;
   for (const Factor& factor : factors) {
-    names += fmt::format("{}{}", names.empty() ? "" : " x ", factor.field);
+    names += fmt::format("{}{}", names.empty() ? "" : " x ", to_text(factor.size));
   }
-  return fmt::format("{}{} must be at most {}, not {:.0f}: set {} to {:.0f}", why, names, most,
-                     product, change->field, std::max(1.0, enough(*change)));
+  return too_many(fmt::format("{}{} must be at most {}, not {:.0f}", why, names, most, product),
+                  change->size, std::max(1.0, enough(*change)));
 }
 
-std::string check_warm_up(const ScheduleParams& params, int most, std::string_view meaning) {
+Refusal check_warm_up(const ScheduleParams& params, int most, std::string_view meaning) {
   return params.warm_up >= 0 && params.warm_up <= most
-             ? ""
-             : fmt::format("warm-up must be 0 to {} ({}), not {}: set warm-up to {}", most, meaning,
-                           params.warm_up, std::clamp(params.warm_up, 0, most));
+             ? Refusal()
+             : refused(fmt::format("warm-up must be 0 to {} ({}), not {}", most, meaning,
+                                   params.warm_up),
+                       Size::WarmUp, std::clamp(params.warm_up, 0, most));
 }
 
-std::string check_basics(const ScheduleParams& params) {
+Refusal check_basics(const ScheduleParams& params) {
   return first_broken({check_sizes(params), check_one_slice(params), check_no_cap(params),
                        check_one_replica(params), check_own_iterations(params)});
 }
 
-std::string first_broken(std::initializer_list<std::string> constraints) {
-  for (const std::string& broken : constraints) {
+Refusal first_broken(std::initializer_list<Refusal> constraints) {
+  for (const Refusal& broken : constraints) {
     if (!broken.empty()) {
       return broken;
     }
   }
-  return "";
+  return {};
 }
 
 double all_micro_batches(const ScheduleParams& params) { return params.micro_batches; }

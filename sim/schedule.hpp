@@ -16,6 +16,7 @@
 
 #include "base/sim_time.hpp"
 #include "sim/engine/tags.hpp"
+#include "sim/refusal.hpp"
 #include "sim/schedule_traits.hpp"
 
 namespace orrery::sim {
@@ -41,7 +42,7 @@ struct ScheduleParams {
   int replicas = 1;       // pipelines side by side (virtual workers)
   double cap = 0.0;       // activations a device may hold, in micro-batches; 0: the schedule's own
   // What messages call it, where it is the member of a document.
-  std::string_view cap_name = "the cap";
+  std::string_view cap_name = kCapName;
   // What one forward keeps, and the part of it that only the weight gradient frees; in any unit.
   std::int64_t activation = 1;
   std::int64_t weight_grad_activation = 1;
@@ -197,10 +198,9 @@ struct Schedule {
   std::string_view constraints;  // for `orrery list schedules`
   std::string_view source;       // paper and section
   ScheduleTraits traits = {};
-  // "" when the parameters are allowed, else one broken constraint in words and, where a change of
-  // a parameter meets it, that change: "...: set FIELD to N" or "...: leave FIELD out". To report
-  // it, ask refusal() (sim/schedule_changes.hpp), which names all changes that are needed.
-  std::string (*check)(const ScheduleParams&);
+  // Of parameters that are not allowed one broken constraint and, where one does, a change that
+  // meets it. To report it, ask refusal() (sim/schedule_changes.hpp) for all changes it takes.
+  Refusal (*check)(const ScheduleParams&);
   PipelineOrder (*order)(const ScheduleParams&);  // parameters must have passed check
   // What the schedule promises: micro-batches of activations that a device holds, at most.
   double (*most_activations)(const ScheduleParams&);
@@ -242,47 +242,48 @@ int stage_of_copy(const PipelineOrder& order, std::size_t virtual_stage);
 PipelineOrder empty_order(const ScheduleParams& params, std::vector<std::uint16_t> device_of,
                           int kinds);
 
-// Constraints, each "" when met: positive sizes within the limits, one chunk per device, the
+// Constraints, each empty when met: positive sizes within the limits, one chunk per device, the
 // schedule's own warm-up only, micro-batches a multiple of stages.
 inline constexpr std::int64_t kMaxVirtualStages = std::numeric_limits<std::uint16_t>::max();
-std::string check_sizes(const ScheduleParams& params);
-std::string check_one_chunk(const ScheduleParams& params);
-std::string check_own_warm_up(const ScheduleParams& params);
-std::string check_multiple_of_stages(const ScheduleParams& params);
+Refusal check_sizes(const ScheduleParams& params);
+Refusal check_one_chunk(const ScheduleParams& params);
+Refusal check_own_warm_up(const ScheduleParams& params);
+Refusal check_multiple_of_stages(const ScheduleParams& params);
+Refusal check_fewest_micro_batches(const ScheduleParams& params, std::int64_t least);
 // Micro-batches a multiple of `of`, for the reason `why`.
-std::string check_multiple(const ScheduleParams& params, std::int64_t of, std::string_view why);
-std::string check_chunks(const ScheduleParams& params, int chunks);
+Refusal check_multiple(const ScheduleParams& params, std::int64_t of, std::string_view why);
+Refusal check_chunks(const ScheduleParams& params, int chunks);
 // Few enough passes for a heuristic that takes microseconds for each.
-std::string check_heuristic_sizes(const ScheduleParams& params);
-std::string check_even_stages(const ScheduleParams& params);
-std::string check_one_slice(const ScheduleParams& params);
-std::string check_equal_slices(const ScheduleParams& params);
+Refusal check_heuristic_sizes(const ScheduleParams& params);
+Refusal check_even_stages(const ScheduleParams& params);
+Refusal check_one_slice(const ScheduleParams& params);
+Refusal check_equal_slices(const ScheduleParams& params);
 // None, or one number of slices per micro-batch, each at least 1.
-std::string check_slices_of(const ScheduleParams& params);
+Refusal check_slices_of(const ScheduleParams& params);
 // None, or room for `smallest` micro-batches.
-std::string check_cap(const ScheduleParams& params, double smallest);
+Refusal check_cap(const ScheduleParams& params, double smallest);
 // No cap of activations, one pipeline, one iteration: for schedules without these parameters.
-std::string check_no_cap(const ScheduleParams& params);
-std::string check_one_replica(const ScheduleParams& params);
-std::string check_equal_replicas(const ScheduleParams& params);  // all stages on as many devices
-std::string check_own_iterations(const ScheduleParams& params);
-std::string check_no_rollbacks(const ScheduleParams& params);
-// One parameter, called `what`, within a bound; a product of some, after `why`; the warm-up from 0
-// to `most`, with its meaning.
-std::string check_at_most(int value, int most, std::string_view what);
-std::string check_at_least(int value, int least, std::string_view what);
+Refusal check_no_cap(const ScheduleParams& params);
+Refusal check_one_replica(const ScheduleParams& params);
+Refusal check_equal_replicas(const ScheduleParams& params);  // all stages on as many devices
+Refusal check_own_iterations(const ScheduleParams& params);
+Refusal check_no_rollbacks(const ScheduleParams& params);
+// One parameter within a bound, with its meaning here; a product of some, after `why`; the warm-up
+// from 0 to `most`, with its meaning.
+Refusal check_at_most(int value, int most, Size size, std::string_view meaning = "");
+Refusal check_at_least(int value, int least, Size size, std::string_view meaning = "");
 struct Factor {
-  std::string_view field;
+  Size size = Size::Stages;
   std::int64_t value = 1;
 };
-std::string check_product(std::initializer_list<Factor> factors, std::int64_t most,
-                          std::string_view why = "");
-std::string check_warm_up(const ScheduleParams& params, int most, std::string_view meaning);
+Refusal check_product(std::initializer_list<Factor> factors, std::int64_t most,
+                      std::string_view why = "");
+Refusal check_warm_up(const ScheduleParams& params, int most, std::string_view meaning);
 // check_sizes, and none of the parameters that few schedules have: slices, cap, replicas,
 // iterations.
-std::string check_basics(const ScheduleParams& params);
-// The first of them that is broken, or "".
-std::string first_broken(std::initializer_list<std::string> constraints);
+Refusal check_basics(const ScheduleParams& params);
+// The first of them that is broken, if any.
+Refusal first_broken(std::initializer_list<Refusal> constraints);
 
 // Promises of Schedule::most_activations that several schedules share: all micro-batches; one per
 // stage; the given cap or one per stage.

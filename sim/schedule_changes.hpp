@@ -9,12 +9,12 @@
 
 namespace orrery::sim {
 
-using CheckParams = std::function<std::string(const ScheduleParams&)>;
+using CheckParams = std::function<Refusal(const ScheduleParams&)>;
 
-// "" when the parameters are allowed. Else the first broken constraint and, where some are found,
-// few changes that meet it and all others: "...: set stages to 4", or "...: set stages to 6 and
-// micro-batches to 12, and leave the cap out". `check` names one constraint at a time, with one
-// change (Schedule::check).
+// The first broken constraint and, where some are found, few changes that meet it and all others.
+// `check` names one constraint at a time, with one change (Schedule::check).
+Refusal refusal_of(const CheckParams& check, const ScheduleParams& params);
+// As text; "" when the parameters are allowed.
 std::string refusal(const CheckParams& check, const ScheduleParams& params);
 std::string refusal(const Schedule& schedule, const ScheduleParams& params);
 

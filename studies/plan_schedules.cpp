@@ -17,6 +17,7 @@
 #include "plan/stage/plan_schedule.hpp"
 #include "plan/stages.hpp"
 #include "sim/orders/schedule_document.hpp"
+#include "studies/asked_cap.hpp"
 
 namespace orrery::studies {
 
@@ -86,22 +87,13 @@ int usable_chunks(const plan::Plan& plan, int layers) {
   return plan.chunks;
 }
 
-// With one chunk a device such a schedule is the same as another one, or as good as.
-bool needs_chunks(const plan::Plan& plan) {
-  if (plan.schedule_document != nullptr || plan.pp == 1) {
-    return false;
-  }
-  const sim::Schedule& schedule = sim::find_schedule(plan.schedule, "schedule");
-  return schedule.traits.uses_chunks && !schedule.own_with_one_chunk &&
-         !schedule.traits.uses_slices;
-}
-
 // The plan's own chunks, then few, then of a layer each. Where something else is wrong, the cap or
 // the number of micro-batches, that is what is to be named.
 void set_fitting_chunks(bool other_schedule, plan::ModuleCut before, plan::Plan& plan) {
   const int layers = plan::layers_of(plan.network);
   std::vector<int> counts = {plan.chunks, 1, 2, 3, 4, layers / plan.pp};
-  if (other_schedule && needs_chunks(plan)) {
+  if (other_schedule && plan.schedule_document == nullptr && plan.pp > 1 &&
+      needs_chunks(sim::find_schedule(plan.schedule, "schedule"))) {
     std::stable_partition(counts.begin(), counts.end(), [](int chunks) { return chunks > 1; });
   }
   for (const bool as_it_is : {true, false}) {
@@ -115,7 +107,7 @@ void set_fitting_chunks(bool other_schedule, plan::ModuleCut before, plan::Plan&
         tried.activation_cap = 0;
         tried.batch = plan.micro_batch * plan.dp * 8 * plan.pp;
       }
-      if (plan::schedule_problem(tried, "schedule").empty()) {
+      if (plan::schedule_runs(tried)) {
         set_chunks(chunks, before, plan);
         return;
       }
@@ -207,6 +199,7 @@ ScheduledPlan with_schedule(const plan::Plan& plan, const ScheduleRequest& reque
   } else {
     set_fitting_chunks(other_schedule, before, result);
   }
+  check_asked_cap(result, request.cap, request.cap_name);
   if (request.chunks > 0 || !other_schedule || !tunes_chunks(result)) {
     return with_own_cut(plan, std::move(result), other_schedule);
   }

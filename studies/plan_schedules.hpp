@@ -6,11 +6,13 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/json.hpp"
 #include "plan/plan.hpp"
 #include "plan/simulation/simulate.hpp"
+#include "sim/schedule.hpp"
 #include "studies/schedule_run.hpp"
 #include "studies/schedule_stages.hpp"
 
@@ -21,7 +23,14 @@ struct ScheduleRequest {
   int slices = 0;    // 0: the plan's when the schedule cuts sequences, else one or the stages'
   int chunks = 0;    // 0: the plan's when the schedule takes them, else the fewest that make it one
   double cap = 0;    // micro-batches of activations a device may hold
+  std::string_view cap_name = sim::kCapName;  // as it was asked for
 };
+
+// With one chunk a device such a schedule is the same as another one, or as good as.
+inline bool needs_chunks(const sim::Schedule& schedule) {
+  return schedule.traits.uses_chunks && !schedule.own_with_one_chunk &&
+         !schedule.traits.uses_slices;
+}
 
 struct ScheduledPlan {
   plan::Plan plan;

@@ -60,7 +60,7 @@ std::vector<Variant> variants_of(const plan::Plan& plan, const plan::Plan& chang
       Variant variant{named, changed};
       variant.plan.stage_blocks = stages;
       variant.plan.execution.ships_weights = ships_weights;
-      if (plan::schedule_problem(variant.plan, "schedule").empty()) {
+      if (plan::schedule_runs(variant.plan)) {
         variants.push_back(std::move(variant));
       }
     }

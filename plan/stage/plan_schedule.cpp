@@ -60,11 +60,17 @@ std::string micro_batch_advice(const Plan& plan, int micro_batches) {
                            micro_batches);
 }
 
-// A size that lists ask for, in the fields of plans.
-std::string set_field(const Plan& plan, std::string_view size, int to) {
-  return size == "stages"         ? sim::set_parameter("pp", to)
-         : size == "microbatches" ? micro_batch_advice(plan, to)
-                                  : sim::set_parameter(size, to);
+// What a document refuses, in the fields of plans.
+std::string text_of(const Plan& plan, const sim::Refusal& refusal) {
+  if (refusal.changes.empty()) {
+    return refusal.constraint;
+  }
+  const sim::Change& change = refusal.changes.front();
+  const int to = static_cast<int>(change.value);
+  return change.size == sim::Size::Stages ? fmt::format("{}: set pp to {}", refusal.constraint, to)
+         : change.size == sim::Size::MicroBatches
+             ? fmt::format("{}: {}", refusal.constraint, micro_batch_advice(plan, to))
+             : to_text(refusal, schedule_params(plan).cap_name);
 }
 
 // What a document asks of a plan before its lists are looked at.
@@ -73,9 +79,7 @@ std::string problem_before_lists(const Plan& plan) {
   if (!broken.empty()) {
     return broken;
   }
-  broken =
-      sim::check_document(*plan.schedule_document, schedule_params(plan),
-                          [&](std::string_view size, int to) { return set_field(plan, size, to); });
+  broken = text_of(plan, sim::check_document(*plan.schedule_document, schedule_params(plan)));
   return broken.empty() ? prediction_problem(plan) : broken;
 }
 
@@ -89,32 +93,22 @@ std::string problem_of_document(const Plan& plan) {
   return broken;
 }
 
-}  // namespace
-
-std::string schedule_problem(const Plan& plan, const std::string& where) {
-  if (plan.schedule_document != nullptr) {
-    return in_front(plan.schedule, problem_of_document(plan));
-  }
-  const sim::Schedule& schedule = sim::find_schedule(plan.schedule, where);
-  const std::string reason = reason_not_in_plans(schedule);
-  if (!reason.empty()) {
-    return reason;
-  }
+// What a registered schedule asks of a plan before its own constraints are looked at.
+std::string problem_before_constraints(const Plan& plan, const sim::Schedule& schedule) {
   if (plan.chunks > 1 && !schedule.traits.uses_chunks) {
     return fmt::format(
-        "schedule \"{}\" does not use model chunks, but chunks = {}: set chunks to 1, or the "
+        "does not use model chunks, but chunks = {}: set chunks to 1, or the "
         "schedule to \"interleaved\"",
-        schedule.name, plan.chunks);
+        plan.chunks);
   }
-  std::string missing = modules_problem(plan);
-  missing = missing.empty() ? servers_problem(plan) : missing;
-  missing = missing.empty() ? host_copies_problem(plan) : missing;
-  missing = missing.empty() ? spread_attention_problem(plan) : missing;
-  missing = missing.empty() ? arcs_problem(plan) : missing;
-  missing = missing.empty() ? packs_problem(plan) : missing;
-  missing = missing.empty() ? prediction_problem(plan) : missing;
-  return in_front(schedule.name,
-                  missing.empty() ? sim::refusal(schedule, schedule_params(plan)) : missing);
+  for (const auto problem_of :
+       {modules_problem, servers_problem, host_copies_problem, spread_attention_problem,
+        arcs_problem, packs_problem, prediction_problem}) {
+    if (std::string problem = problem_of(plan); !problem.empty()) {
+      return problem;
+    }
+  }
+  return "";
 }
 
 bool document_runs(const Plan& plan) {
@@ -129,7 +123,33 @@ bool document_runs(const Plan& plan) {
   }
 }
 
-std::string check_schedule(const Plan& plan, const sim::ScheduleParams& params) {
+}  // namespace
+
+std::string schedule_problem(const Plan& plan, const std::string& where) {
+  if (plan.schedule_document != nullptr) {
+    return in_front(plan.schedule, problem_of_document(plan));
+  }
+  const sim::Schedule& schedule = sim::find_schedule(plan.schedule, where);
+  const std::string reason = reason_not_in_plans(schedule);
+  if (!reason.empty()) {
+    return reason;
+  }
+  const std::string broken = problem_before_constraints(plan, schedule);
+  return in_front(schedule.name,
+                  broken.empty() ? sim::refusal(schedule, schedule_params(plan)) : broken);
+}
+
+bool schedule_runs(const Plan& plan) {
+  if (plan.schedule_document != nullptr) {
+    return document_runs(plan);
+  }
+  const sim::Schedule& schedule = sim::find_schedule(plan.schedule, "schedule");
+  return reason_not_in_plans(schedule).empty() &&
+         problem_before_constraints(plan, schedule).empty() &&
+         schedule.check(schedule_params(plan)).empty();
+}
+
+sim::Refusal check_schedule(const Plan& plan, const sim::ScheduleParams& params) {
   return plan.schedule_document != nullptr
              ? sim::check_document(*plan.schedule_document, params)
              : sim::find_schedule(plan.schedule, "schedule").check(params);

@@ -17,14 +17,14 @@ sim::ScheduleParams schedule_params(const Plan& plan);
 // "" when the schedule can run in plans with these numbers, else what it asks for and the smallest
 // change. Unknown names and documents that cannot run are an Error citing `where`.
 std::string schedule_problem(const Plan& plan, const std::string& where);
-// Whether the document of a plan has no such problem: without the search for a change, which takes
-// about a second where it deadlocks.
-bool document_runs(const Plan& plan);
+// Whether there is none. Searches ask this: it looks for no change that helps, which takes hundreds
+// of times as long, and a second where a document deadlocks; wrong lists are no Error here.
+bool schedule_runs(const Plan& plan);
 // Lists with the given parameters, which must be allowed.
 sim::PipelineOrder schedule_order(const Plan& plan, const sim::ScheduleParams& params);
 // Device of every virtual stage, from lists of few micro-batches.
 std::vector<std::uint16_t> schedule_devices(const Plan& plan);
-// "" when the parameters are allowed.
-std::string check_schedule(const Plan& plan, const sim::ScheduleParams& params);
+// Whether the parameters are allowed.
+sim::Refusal check_schedule(const Plan& plan, const sim::ScheduleParams& params);
 
 }  // namespace orrery::plan

@@ -126,7 +126,7 @@ const std::vector<char>& MixedSpace::takes(int pp, int chunks, std::int64_t micr
     for (const std::string& schedule : schedules()) {
       plan.schedule = schedule;
       const bool runs = (pp > 1 || schedule == "1f1b") && !plan::lacks_stage_bounds(plan) &&
-                        plan::schedule_problem(plan, "schedule").empty();
+                        plan::schedule_runs(plan);
       takes.push_back(runs ? 1 : 0);
     }
   }

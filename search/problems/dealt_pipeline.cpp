@@ -175,9 +175,9 @@ std::optional<DealtTimes> run_dealt(const ChainPipeline& pipeline, const ChainDe
     params.replicas_of.push_back(stage.replicas);
   }
   params.micro_batches = static_cast<int>(sim::turns_of(params));
-  if (std::string broken = schedule.check(params); !broken.empty()) {
+  if (const sim::Refusal broken = schedule.check(params); !broken.empty()) {
     if (refused != nullptr) {
-      *refused = std::move(broken);
+      *refused = to_text(broken);
     }
     return std::nullopt;
   }

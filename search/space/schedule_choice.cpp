@@ -21,7 +21,7 @@ bool document_runs(const ScheduleChoice& choice, const sim::ScheduleParams& para
                    const models::Network& network) {
   plan::Plan plan = plan_of(choice, params);
   plan.network = network;
-  return plan::document_runs(plan);
+  return plan::schedule_runs(plan);
 }
 
 }  // namespace orrery::search

@@ -28,18 +28,18 @@ int dealt_iterations_of(const ScheduleParams& params) {
              : iterations_of(params);
 }
 
-std::string check_run(const ScheduleParams& params, int least, int iterations) {
-  if (std::string broken = check_no_rollbacks(params); !broken.empty()) {
+Refusal check_run(const ScheduleParams& params, int least, int iterations) {
+  if (Refusal broken = check_no_rollbacks(params); !broken.empty()) {
     return broken;
   }
   if (params.micro_batches < least) {
-    return fmt::format(
-        "at least {} micro-batches per update are required, not {}: set micro-batches to {}", least,
-        params.micro_batches, least);
+    return refused(fmt::format("at least {} micro-batches per update are required, not {}", least,
+                               params.micro_batches),
+                   Size::MicroBatches, least);
   }
-  return check_product({{"stages", params.stages},
-                        {"micro-batches", params.micro_batches},
-                        {"iterations", iterations}},
+  return check_product({{Size::Stages, params.stages},
+                        {Size::MicroBatches, params.micro_batches},
+                        {Size::Iterations, iterations}},
                        limits::kMaxPasses / 3);
 }
 
@@ -101,7 +101,7 @@ std::vector<std::vector<Pass>> lists_by_arrival(const ScheduleParams& params) {
   return lists;
 }
 
-std::string check_without_flush(const ScheduleParams& params, int least) {
+Refusal check_without_flush(const ScheduleParams& params, int least) {
   return first_broken({check_sizes(params), check_one_slice(params), check_no_cap(params),
                        check_one_replica(params), check_own_warm_up(params),
                        check_one_chunk(params), check_asynchronous(params, least)});
@@ -113,11 +113,11 @@ PipelineOrder dealt_without_flush(const ScheduleParams& params, int per_update, 
              : without_flush(params, per_update, versions);
 }
 
-std::string check_dealt(const ScheduleParams& params, Least least) {
-  if (std::string broken = check_sizes(params); !broken.empty()) {
+Refusal check_dealt(const ScheduleParams& params, Least least) {
+  if (Refusal broken = check_sizes(params); !broken.empty()) {
     return broken;
   }
-  if (std::string broken = check_replicated_stages(params); !broken.empty()) {
+  if (Refusal broken = check_replicated_stages(params); !broken.empty()) {
     return broken;
   }
   const auto turns = static_cast<int>(turns_of(params));
@@ -129,27 +129,27 @@ std::string check_dealt(const ScheduleParams& params, Least least) {
        check_turns(params)});
 }
 
-std::string check_workers_together(const ScheduleParams& params, int most) {
+Refusal check_workers_together(const ScheduleParams& params, int most) {
   constexpr std::int64_t kMostOfAll = 2'000'000;  // run in some two seconds, in 100 MB
   if (!check_sizes(params).empty() || params.replicas <= 1) {
-    return "";
+    return {};
   }
   // The stream on which a worker pushes counts as a stage.
   const std::int64_t of_worker =
       (std::int64_t{params.stages} + 1) * params.micro_batches * iterations_of(params);
   const std::int64_t workers = kMostOfAll / of_worker;
   return params.replicas <= workers
-             ? ""
-             : fmt::format(
-                   "(stages + 1) x replicas x micro-batches x iterations must be at most {}, not "
-                   "{:.0f}: set replicas to {}",
-                   kMostOfAll, static_cast<double>(of_worker) * params.replicas,
-                   std::clamp<std::int64_t>(workers, 1, most));
+             ? Refusal()
+             : too_many(fmt::format("(stages + 1) x replicas x micro-batches x iterations must be "
+                                    "at most {}, not {:.0f}",
+                                    kMostOfAll, static_cast<double>(of_worker) * params.replicas),
+                        Size::Replicas,
+                        static_cast<double>(std::clamp<std::int64_t>(workers, 1, most)));
 }
 
-std::string check_asynchronous(const ScheduleParams& params, int least) {
+Refusal check_asynchronous(const ScheduleParams& params, int least) {
   return check_sizes(params).empty() ? check_run(params, least, iterations_of(params))
-                                     : "";  // named elsewhere
+                                     : Refusal();  // named elsewhere
 }
 
 }  // namespace orrery::sim

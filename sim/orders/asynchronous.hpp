@@ -17,19 +17,19 @@ std::vector<std::vector<Pass>> lists_by_arrival(const ScheduleParams& params);
 
 // What all of them ask: one chunk, at least `least` micro-batches per update, and no parameter but
 // iterations that few schedules have.
-std::string check_without_flush(const ScheduleParams& params, int least);
+Refusal check_without_flush(const ScheduleParams& params, int least);
 // The same of schedules whose stages may be replicated (sim/orders/replicated_stages.hpp): these
 // update at least once a round of their replicas. Whole turns of micro-batches, and at least as
 // many for an update as are in flight, or one.
 PipelineOrder dealt_without_flush(const ScheduleParams& params, int per_update, Versions versions);
 enum class Least : std::uint8_t { One, InFlight };
-std::string check_dealt(const ScheduleParams& params, Least least);
+Refusal check_dealt(const ScheduleParams& params, Least least);
 // `least` micro-batches per iteration, and sizes within the limits with all iterations.
-std::string check_asynchronous(const ScheduleParams& params, int least);
+Refusal check_asynchronous(const ScheduleParams& params, int least);
 // All workers of such pipelines side by side (params.replicas), within what takes some seconds and,
 // with passes of a second, within the range of times; never are there more than `most`. One alone
 // is bound by check_asynchronous.
-std::string check_workers_together(const ScheduleParams& params, int most);
+Refusal check_workers_together(const ScheduleParams& params, int most);
 // Iterations of the run: the given number, or so many that the middle is steady.
 int iterations_of(const ScheduleParams& params);
 // Updates between the parameters that a micro-batch uses and its own, where `workers` pipelines

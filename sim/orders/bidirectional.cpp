@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/orders/bidirectional.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <numeric>
 #include <vector>
@@ -68,14 +66,12 @@ PipelineOrder chimera_order(const ScheduleParams& params, int together) {
   return result;
 }
 
-std::string check_two_directions(const ScheduleParams& params, int least, int of) {
+Refusal check_two_directions(const ScheduleParams& params, int least, int of) {
   if (!check_sizes(params).empty()) {
-    return "";  // named elsewhere
+    return {};  // named elsewhere
   }
-  const int m = params.micro_batches;
-  if (m < least) {
-    return fmt::format("at least {} micro-batches are required, not {}: set micro-batches to {}",
-                       least, m, least);
+  if (Refusal few = check_fewest_micro_batches(params, least); !few.empty()) {
+    return few;
   }
   return of > 1 ? check_multiple(params, std::lcm(2, of), "one round of each direction")
                 : check_multiple(params, 2, "half for each direction");

@@ -50,6 +50,6 @@ void append_one_forward_one_backward_of(int total, int ahead, int length, Add ad
 
 // Even micro-batches, at least `least` of them and, with `of` > 1, a multiple of it. `least` is one
 // that meets all of this.
-std::string check_two_directions(const ScheduleParams& params, int least, int of);
+Refusal check_two_directions(const ScheduleParams& params, int least, int of);
 
 }  // namespace orrery::sim

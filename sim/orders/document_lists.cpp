@@ -188,7 +188,7 @@ namespace {
 
 // A number beyond those that were asked for, where some before it are in no list: not a larger
 // schedule but a wrong number.
-std::string check_numbers(const ScheduleLists& lists, std::int64_t asked) {
+Refusal check_numbers(const ScheduleLists& lists, std::int64_t asked) {
   std::vector<bool> listed(static_cast<std::size_t>(num_micro_batches(lists)), false);
   std::size_t device_of_last = 0;
   for (std::size_t device = 0; device < lists.devices.size(); ++device) {
@@ -201,45 +201,43 @@ std::string check_numbers(const ScheduleLists& lists, std::int64_t asked) {
   }
   const auto gap = std::find(listed.begin(), listed.end(), false);
   if (static_cast<std::int64_t>(listed.size()) <= asked || gap == listed.end()) {
-    return "";
+    return {};
   }
-  return fmt::format("device {} lists micro-batch {}, and no list has {}: number them 0 to {}",
-                     device_of_last, listed.size() - 1, gap - listed.begin(), asked - 1);
+  return {fmt::format("device {} lists micro-batch {}, and no list has {}: number them 0 to {}",
+                      device_of_last, listed.size() - 1, gap - listed.begin(), asked - 1)};
 }
 
 }  // namespace
 
-std::string set_parameter(std::string_view size, int to) {
-  return fmt::format("set {} to {}", size, to);
-}
-
-std::string check_listed_sizes(const ScheduleLists& lists, const ScheduleParams& params,
-                               const SetSize& set_size) {
+Refusal check_listed_sizes(const ScheduleLists& lists, const ScheduleParams& params) {
   const ListedSizes listed = sizes_of(lists);
-  const auto differs = [&](int written, int given, const std::string& of, std::string_view field) {
+  const auto differs = [&](int written, int given, const std::string& of, Size size) {
     return written == given
-               ? ""
-               : fmt::format("lists of {} do not fit {}: {}", of, given, set_size(field, written));
+               ? Refusal()
+               : refused(fmt::format("lists of {} do not fit {}", of, given), size, written);
   };
   return first_broken(
       {params.stages == listed.stages
-           ? ""
-           : fmt::format("lists of {} do not fit {}: {}", counted(listed.stages, "device"),
-                         counted(params.stages, "stage"), set_size("stages", listed.stages)),
+           ? Refusal()
+           : refused(fmt::format("lists of {} do not fit {}", counted(listed.stages, "device"),
+                                 counted(params.stages, "stage")),
+                     Size::Stages, listed.stages),
        params.chunks <= listed.chunks  // with too few, a pass that is in none is named
-           ? ""
-           : fmt::format("lists of {} on {} have {} per device, not {}: {}",
-                         counted(num_stages(lists), "stage"), counted(listed.stages, "device"),
-                         counted(listed.chunks, "model chunk"), params.chunks,
-                         set_size("chunks", listed.chunks)),
+           ? Refusal()
+           : refused(
+                 fmt::format("lists of {} on {} have {} per device, not {}",
+                             counted(num_stages(lists), "stage"), counted(listed.stages, "device"),
+                             counted(listed.chunks, "model chunk"), params.chunks),
+                 Size::Chunks, listed.chunks),
        check_numbers(lists, std::int64_t{params.micro_batches} * listed.iterations),
        differs(listed.micro_batches > 0 ? listed.micro_batches : params.micro_batches,
                params.micro_batches, counted(listed.micro_batches, "micro-batch", "micro-batches"),
-               "microbatches"),
-       differs(listed.slices, params.slices, counted(listed.slices, "slice"), "slices"),
-       params.iterations == 0 ? ""
-                              : differs(listed.iterations, params.iterations,
-                                        counted(listed.iterations, "iteration"), "iterations")});
+               Size::MicroBatches),
+       differs(listed.slices, params.slices, counted(listed.slices, "slice"), Size::Slices),
+       params.iterations == 0
+           ? Refusal()
+           : differs(listed.iterations, params.iterations, counted(listed.iterations, "iteration"),
+                     Size::Iterations)});
 }
 
 }  // namespace orrery::sim

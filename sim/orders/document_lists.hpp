@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -68,13 +67,8 @@ bool lists_kind(const ScheduleLists& lists, PassKind kind);
 // Whether a forward and a backward run as one block.
 bool joins_kinds(const ScheduleLists& lists);
 
-// How the caller sets a size of ScheduleParams to what lists ask for: set_size("stages", 4).
-using SetSize = std::function<std::string(std::string_view size, int to)>;
-std::string set_parameter(std::string_view size, int to);  // "set stages to 4"
-
-// "" when the lists are for these parameters, else the size to set.
-std::string check_listed_sizes(const ScheduleLists& lists, const ScheduleParams& params,
-                               const SetSize& set_size = set_parameter);
+// Whether the lists are for these parameters.
+Refusal check_listed_sizes(const ScheduleLists& lists, const ScheduleParams& params);
 
 // "F", "BW", ... as documents write it.
 std::string_view pass_name(PassKind kind);

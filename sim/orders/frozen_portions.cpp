@@ -71,7 +71,7 @@ std::vector<int> portions_by_idle_time(const std::vector<std::vector<IdleTime>>&
 
 }  // namespace
 
-std::string check_frozen_portions(const ScheduleParams& params) {
+Refusal check_frozen_portions(const ScheduleParams& params) {
   ScheduleParams all = params;
   all.chunks = 2;
   all.micro_batches = std::max(params.micro_batches, most_portions(params));
@@ -79,9 +79,9 @@ std::string check_frozen_portions(const ScheduleParams& params) {
   return first_broken({check_sizes(params), check_equal_slices(params), check_no_cap(params),
                        check_one_replica(params), check_own_iterations(params),
                        check_one_chunk(params), check_own_warm_up(params),
-                       check_at_most(params.slices, kMostPortions, "slices (frozen portions)"),
+                       check_at_most(params.slices, kMostPortions, Size::Slices, "frozen portions"),
                        check_at_least(params.micro_batches, params.slices > 1 ? params.stages : 1,
-                                      "micro-batches (each device has one to encode)"),
+                                      Size::MicroBatches, "each device has one to encode"),
                        check_sizes(all)});
 }
 

@@ -18,6 +18,6 @@ namespace orrery::sim {
 PipelineOrder with_frozen_portions(const PipelineOrder& backbone, const ScheduleParams& params);
 
 // One chunk, whole sequences, enough micro-batches for the portions, and sizes within the limits.
-std::string check_frozen_portions(const ScheduleParams& params);
+Refusal check_frozen_portions(const ScheduleParams& params);
 
 }  // namespace orrery::sim

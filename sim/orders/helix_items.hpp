@@ -56,6 +56,6 @@ void visit_forward(int p, int layers, int groups, int r, Part part, Attention at
 }
 
 // "" where parts and attentions, virtual stages, are not too many.
-std::string check_helix_parts(const ScheduleParams& params);
+Refusal check_helix_parts(const ScheduleParams& params);
 
 }  // namespace orrery::sim

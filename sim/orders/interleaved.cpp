@@ -5,7 +5,7 @@
 
 namespace orrery::sim {
 
-std::string check_interleaved(const ScheduleParams& params) {
+Refusal check_interleaved(const ScheduleParams& params) {
   return first_broken(
       {check_basics(params), check_own_warm_up(params), check_multiple_of_stages(params)});
 }

@@ -11,7 +11,7 @@
 namespace orrery::sim {
 
 // What the order cannot do with these parameters; empty if nothing.
-std::string check_interleaved(const ScheduleParams& params);
+Refusal check_interleaved(const ScheduleParams& params);
 
 // Micro-batches of a group where p does not divide them: the least from p on that leaves a last
 // group of none or of p at least; all of them, where there are fewer than devices.

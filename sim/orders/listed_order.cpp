@@ -124,7 +124,7 @@ class ListedOrder {
     }
     if (pass.kind != PassKind::Optimizer && pass.number >= micro_batches_) {
       fail(pointer, fmt::format("micro-batch {} does not exist", pass.number),
-           fmt::format("set microbatches to {}", pass.number / lists_.iterations + 1));
+           fmt::format("set micro-batches to {}", pass.number / lists_.iterations + 1));
     }
   }
 
@@ -381,9 +381,9 @@ bool mirrors(const PipelineOrder& order) {
 
 PipelineOrder order_of_lists(const ScheduleLists& lists, const ScheduleParams& params,
                              const std::string& where) {
-  const std::string broken = check_listed_sizes(lists, params);
+  const Refusal broken = check_listed_sizes(lists, params);
   if (!broken.empty()) {
-    bad_input(where + ": /passes", broken);
+    bad_input(where + ": /passes", to_text(broken));
   }
   return ListedOrder(lists, params, where).read();
 }

@@ -24,11 +24,12 @@ std::vector<std::uint16_t> zigzag_placement(int stages, int turns) {
   return device_of;
 }
 
-std::string check_one_or_two_chunks(const ScheduleParams& params) {
+Refusal check_one_or_two_chunks(const ScheduleParams& params) {
   return params.chunks == 1 || params.chunks == 2
-             ? ""
-             : fmt::format("1 or 2 model chunks per device are required, not {}: set chunks to 2",
-                           params.chunks);
+             ? Refusal()
+             : refused(fmt::format("1 or 2 model chunks per device are required, not {}",
+                                   params.chunks),
+                       Size::Chunks, 2);
 }
 
 PipelineOrder one_chain(const ScheduleParams& params, std::vector<std::uint16_t> device_of,
@@ -162,19 +163,20 @@ std::vector<DeviceBlock> soonest_blocks(std::vector<int> sizes, int devices) {
   return blocks;
 }
 
-std::string check_block_sizes(const std::vector<int>& sizes, int devices, std::string_view what) {
+Refusal check_block_sizes(const std::vector<int>& sizes, int devices, std::string_view what) {
   const auto wrong = std::find_if(sizes.begin(), sizes.end(), [&](int size) {
     return size < 1 || devices < 1 || devices % size != 0;
   });
   if (wrong == sizes.end() || devices < 1) {
-    return "";
+    return {};
   }
   int divisor = std::clamp(*wrong, 1, devices);
   while (devices % divisor != 0) {
     --divisor;
   }
-  return fmt::format("{} must divide the {} devices, and {} does not: set slices to {}", what,
-                     devices, *wrong, divisor);
+  return refused(
+      fmt::format("{} must divide the {} devices, and {} does not", what, devices, *wrong),
+      Size::Slices, divisor);
 }
 
 }  // namespace orrery::sim

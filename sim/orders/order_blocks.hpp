@@ -17,7 +17,7 @@ std::vector<std::uint16_t> v_placement(int stages);
 std::vector<std::uint16_t> zigzag_placement(int stages, int turns);
 
 // One chunk on each device, or two on a V.
-std::string check_one_or_two_chunks(const ScheduleParams& params);
+Refusal check_one_or_two_chunks(const ScheduleParams& params);
 
 // One chain on the given devices; `kinds` passes per virtual stage and unit.
 PipelineOrder one_chain(const ScheduleParams& params, std::vector<std::uint16_t> device_of,
@@ -66,7 +66,7 @@ struct DeviceBlock {
 };
 std::vector<DeviceBlock> soonest_blocks(std::vector<int> sizes, int devices);
 // "" when all sizes, called `what`, divide the devices.
-std::string check_block_sizes(const std::vector<int>& sizes, int devices, std::string_view what);
+Refusal check_block_sizes(const std::vector<int>& sizes, int devices, std::string_view what);
 
 // After all forwards of a list, their backwards in reverse.
 void append_reversed(std::vector<Pass>& forwards);

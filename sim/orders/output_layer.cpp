@@ -106,15 +106,15 @@ PipelineOrder vocabulary_base(const ScheduleParams& params, int extra) {
   return order;
 }
 
-std::string check_vocabulary(const ScheduleParams& params) {
+Refusal check_vocabulary(const ScheduleParams& params) {
   const bool known = params.chunks == 1 || params.chunks == 2;
   return first_broken(
       {check_basics(params), check_own_warm_up(params), check_looks(params, 1),
-       params.chunks == 2 ? check_pattern_slots(params, 1) : "",
-       known ? ""
-             : fmt::format("one chunk (1f1b) or two (v-half) are required, not {}: set chunks "
-                           "to 2",
-                           params.chunks)});
+       params.chunks == 2 ? check_pattern_slots(params, 1) : Refusal(),
+       known ? Refusal()
+             : refused(fmt::format("one chunk (1f1b) or two (v-half) are required, not {}",
+                                   params.chunks),
+                       Size::Chunks, 2)});
 }
 
 }  // namespace orrery::sim

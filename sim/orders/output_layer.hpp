@@ -29,7 +29,7 @@ PipelineOrder output_layer_skeleton(const PipelineOrder& base, int barriers);
 
 // 1F1B on one chunk, V-Half on two, with `extra` micro-batches more in flight.
 PipelineOrder vocabulary_base(const ScheduleParams& params, int extra);
-std::string check_vocabulary(const ScheduleParams& params);
+Refusal check_vocabulary(const ScheduleParams& params);
 
 // The schedule on that base with so many barriers, each hidden by a micro-batch more in flight.
 template <int barriers>

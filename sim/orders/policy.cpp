@@ -8,9 +8,9 @@
 #include <vector>
 
 namespace orrery::sim {
-std::string check_looks(const ScheduleParams& params, int policies) {
+Refusal check_looks(const ScheduleParams& params, int policies) {
   if (!check_sizes(params).empty()) {
-    return "";  // named elsewhere
+    return {};  // named elsewhere
   }
   // Where passes have attachments a decision looks at all devices and, about 8 times as slowly, at
   // all chunks of one.
@@ -19,18 +19,19 @@ std::string check_looks(const ScheduleParams& params, int policies) {
                               (params.stages + std::int64_t{8} * params.chunks);
   const std::int64_t looks = of_one * params.micro_batches;
   if (looks <= most) {
-    return "";
+    return {};
+  }
+  const std::string constraint = fmt::format(
+      "with so many passes this takes too long: stages x chunks x micro-batches x (stages + 8 "
+      "chunks) must be at most {}, not {}",
+      most, looks);
+  if (of_one <= most) {
+    return too_many(constraint, Size::MicroBatches, static_cast<double>(most / of_one));
   }
   // Of stages that alone are too many: stages x (stages + 8) = most.
-  const std::string change =
-      of_one <= most      ? fmt::format("micro-batches to {}", most / of_one)
-      : params.chunks > 1 ? std::string("chunks to 1")
-                          : fmt::format("stages to {:.0f}",
-                                        std::floor(std::sqrt(static_cast<double>(most) + 16) - 4));
-  return fmt::format(
-      "with so many passes this takes too long: stages x chunks x micro-batches x (stages + 8 "
-      "chunks) must be at most {}, not {}: set {}",
-      most, looks, change);
+  return params.chunks > 1 ? too_many(constraint, Size::Chunks, 1)
+                           : too_many(constraint, Size::Stages,
+                                      std::floor(std::sqrt(static_cast<double>(most) + 16) - 4));
 }
 
 bool within_cap_of_parts(const DeviceView& view, const Pass& pass, std::int64_t cap) {

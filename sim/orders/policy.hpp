@@ -48,7 +48,7 @@ template <typename Look, typename Place>
 Policy(Look, Place, int = 0) -> Policy<Look, Place>;
 
 // "" when running `policies` of them does not take too long.
-std::string check_looks(const ScheduleParams& params, int policies);
+Refusal check_looks(const ScheduleParams& params, int policies);
 
 using PolicyRanks = std::array<std::int64_t, ListBuilder::kLanes>;  // by lane
 inline constexpr PolicyRanks kGradientsFirst = {1, 0, 0};

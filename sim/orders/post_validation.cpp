@@ -131,41 +131,41 @@ PipelineOrder with_post_validation(PipelineOrder order, const ScheduleParams& pa
 namespace {
 
 // Every micro-batch of the first iteration of each stage, once more, and four passes beside them.
-std::string check_discarded(const ScheduleParams& params) {
+Refusal check_discarded(const ScheduleParams& params) {
   constexpr int kBeside = 4;
   const std::int64_t discarded =
       std::int64_t{params.stages} * (std::int64_t{params.micro_batches} + kBeside);
   if (discarded <= kMaxVirtualStages) {
-    return "";
+    return {};
   }
   const std::int64_t micro_batches = kMaxVirtualStages / params.stages - kBeside;
-  return fmt::format(
-      "stages x (micro-batches + {}) of runs with rollbacks must be at most {}, not "
-      "{}: set {} to {}",
-      kBeside, kMaxVirtualStages, discarded, micro_batches > 0 ? "micro-batches" : "rollbacks",
-      std::max<std::int64_t>(micro_batches, 0));
+  return too_many(
+      fmt::format("stages x (micro-batches + {}) of runs with rollbacks must be at most {}, not {}",
+                  kBeside, kMaxVirtualStages, discarded),
+      micro_batches > 0 ? Size::MicroBatches : Size::Rollbacks,
+      static_cast<double>(std::max<std::int64_t>(micro_batches, 0)));
 }
 
 }  // namespace
 
-std::string check_validated_iterations(const ScheduleParams& params) {
+Refusal check_validated_iterations(const ScheduleParams& params) {
   if (!check_sizes(params).empty()) {
-    return "";  // named elsewhere
+    return {};  // named elsewhere
   }
   if (params.rollbacks != 0) {
-    std::string broken =
-        first_broken({check_at_most(params.rollbacks, std::max(params.iterations, 1) - 1,
-                                    "rollbacks (of iterations but the last)"),
-                      check_at_least(params.rollbacks, 0, "rollbacks (of iterations but the last)"),
-                      check_discarded(params)});
+    constexpr std::string_view kMeaning = "of iterations but the last";
+    Refusal broken = first_broken(
+        {check_at_most(params.rollbacks, std::max(params.iterations, 1) - 1, Size::Rollbacks,
+                       kMeaning),
+         check_at_least(params.rollbacks, 0, Size::Rollbacks, kMeaning), check_discarded(params)});
     if (!broken.empty()) {
       return broken;
     }
   }
-  return check_product({{"stages", params.stages},
-                        {"chunks", params.chunks},
-                        {"micro-batches", params.micro_batches},
-                        {"iterations", std::max(params.iterations, 1)}},
+  return check_product({{Size::Stages, params.stages},
+                        {Size::Chunks, params.chunks},
+                        {Size::MicroBatches, params.micro_batches},
+                        {Size::Iterations, std::max(params.iterations, 1)}},
                        limits::kMaxPasses / 4);
 }
 

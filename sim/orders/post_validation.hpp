@@ -26,6 +26,6 @@ PipelineOrder with_post_validation(PipelineOrder order, const ScheduleParams& pa
                                    const std::vector<int>& shared = {});
 
 // Few enough passes of all iterations.
-std::string check_validated_iterations(const ScheduleParams& params);
+Refusal check_validated_iterations(const ScheduleParams& params);
 
 }  // namespace orrery::sim

@@ -126,25 +126,27 @@ bool has_replicated_stages(const ScheduleParams& params) {
   return std::any_of(replicas.begin(), replicas.end(), [](int r) { return r > 1; });
 }
 
-std::string check_replicated_stages(const ScheduleParams& params) {
+Refusal check_replicated_stages(const ScheduleParams& params) {
   const std::vector<int> replicas = replicas_of_all(params);
   if (!params.replicas_of.empty() && replicas.size() != static_cast<std::size_t>(params.stages)) {
-    return fmt::format("replicas of {} stages are given: set stages to {}", replicas.size(),
-                       replicas.size());
+    return refused(fmt::format("replicas of {} stages are given", replicas.size()), Size::Stages,
+                   static_cast<double>(replicas.size()));
   }
   if (std::any_of(replicas.begin(), replicas.end(), [](int r) { return r < 1; })) {
-    return "a stage has no device: set replicas to 1";
+    return refused("a stage has no device", Size::Replicas, 1);
   }
   const std::int64_t turns = turns_of(params);
   if (std::int64_t{params.stages} * turns > kMaxVirtualStages ||
       edges_of(replicas, turns) > kMostEdges) {
-    return "the replicas of the stages repeat too late, after their least common multiple of "
-           "micro-batches: set replicas to 1";
+    return refused(
+        "the replicas of the stages repeat too late, after their least common multiple of "
+        "micro-batches",
+        Size::Replicas, 1);
   }
-  return "";
+  return {};
 }
 
-std::string check_turns(const ScheduleParams& params) {
+Refusal check_turns(const ScheduleParams& params) {
   return check_multiple(params, turns_of(params), "least common multiple of the replicas");
 }
 

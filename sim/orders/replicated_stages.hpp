@@ -29,8 +29,8 @@ PipelineOrder with_replicated_stages(const ScheduleParams& params, int iteration
                                      Versions versions);
 
 // "" when there is one number, at least 1, for every stage, and they do not take too many chains.
-std::string check_replicated_stages(const ScheduleParams& params);
+Refusal check_replicated_stages(const ScheduleParams& params);
 // Whole turns of micro-batches.
-std::string check_turns(const ScheduleParams& params);
+Refusal check_turns(const ScheduleParams& params);
 
 }  // namespace orrery::sim

@@ -85,8 +85,10 @@ ScheduleDocument read_schedule_document(const Json& document, const std::string&
                 "leave one out");
   }
   if (!object.has("passes") && !object.has("placement")) {
-    reader.fail("\"placement\" with its rule, or \"passes\", is required",
-                resembling_hint(document));
+    const std::string hint = resembling_hint(document);
+    reader.fail(
+        "\"placement\" with its rule, or \"passes\", is required",
+        hint.empty() ? "add \"placement\": \"loop\", or list the passes of every device" : hint);
   }
   if (object.has("passes")) {
     result.lists = read_schedule_lists(object);
@@ -110,8 +112,7 @@ int fewest_chunks(const ScheduleDocument& document) {
 
 namespace {
 
-std::string check_common(const ScheduleDocument& document, const ScheduleParams& params,
-                         const SetSize& set_size = set_parameter) {
+Refusal check_common(const ScheduleDocument& document, const ScheduleParams& params) {
   ScheduleParams all = params;  // of all iterations
   if (document.lists) {
     const std::int64_t most = std::numeric_limits<int>::max();
@@ -124,25 +125,24 @@ std::string check_common(const ScheduleDocument& document, const ScheduleParams&
        document.rule
            ? first_broken({check_own_iterations(params), check_rule(*document.rule, params)})
            : first_broken({check_no_cap(params), check_no_rollbacks(params),
-                           check_listed_sizes(*document.lists, params, set_size)})});
+                           check_listed_sizes(*document.lists, params)})});
 }
 
 }  // namespace
 
-std::string check_document(const ScheduleDocument& document, const ScheduleParams& params,
-                           const SetSize& set_size) {
+Refusal check_document(const ScheduleDocument& document, const ScheduleParams& params) {
   if (!document.lists) {
     return check_common(document, params);
   }
   const int chunks = fewest_chunks(document);
   const int listed = num_stages(*document.lists);
   return first_broken(
-      {check_common(document, params, set_size), check_chunks(params, chunks),
+      {check_common(document, params), check_chunks(params, chunks),
        listed % params.stages == 0
-           ? std::string()
-           : fmt::format("{} stages are listed, and a plan has as many on each of {} devices: list "
-                         "{}",
-                         listed, params.stages, params.stages * chunks)});
+           ? Refusal()
+           : Refusal{fmt::format("{} stages are listed, and a plan has as many on each of {} "
+                                 "devices: list {}",
+                                 listed, params.stages, params.stages * chunks)}});
 }
 
 ScheduleTraits traits_of(const ScheduleDocument& document) {

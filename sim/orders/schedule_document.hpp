@@ -74,10 +74,9 @@ struct ScheduleDocument {
 // Error for unknown keys, values outside their sets, and both or neither of rule and lists.
 ScheduleDocument read_schedule_document(const Json& document, const std::string& where);
 
-// "" when the document allows the parameters, else the broken constraint. Whether lists are
-// complete and run is found by order_of.
-std::string check_document(const ScheduleDocument& document, const ScheduleParams& params,
-                           const SetSize& set_size = set_parameter);
+// Whether the document allows the parameters. Whether lists are complete and run is found by
+// order_of.
+Refusal check_document(const ScheduleDocument& document, const ScheduleParams& params);
 
 // What it is. Lists may be cut into slices as they are, a rule whose lists follow from counts into
 // any number.

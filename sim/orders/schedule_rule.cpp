@@ -283,32 +283,36 @@ bool counts_decide(const ScheduleDescription& rule) {
   return rule.warm_up && (rule.weight_grads || !rule.split_backward);
 }
 
-std::string check_rule(const ScheduleDescription& rule, const ScheduleParams& params) {
+Refusal check_rule(const ScheduleDescription& rule, const ScheduleParams& params) {
   if (rule.placement == Placement::V && params.chunks != 2) {
-    return "impossible placement \"v\": " + check_chunks(params, 2);
+    Refusal broken = check_chunks(params, 2);
+    broken.constraint = "impossible placement \"v\": " + broken.constraint;
+    return broken;
   }
   if (rule.placement == Placement::Zigzag && params.chunks < 2) {
-    return "impossible placement \"zigzag\": at least 2 chunks are required: set chunks to 2";
+    return refused("impossible placement \"zigzag\": at least 2 chunks are required", Size::Chunks,
+                   2);
   }
   if ((params.slices > 1 || rule.last_in_first_out) && !counts_decide(rule)) {
-    return fmt::format("{} warm_up, and weight_grads with a split backward: add them",
-                       rule.last_in_first_out ? "gradients last in, first out need"
-                                              : "slices run in a strict order, which needs");
+    return {fmt::format("{} warm_up, and weight_grads with a split backward: add them",
+                        rule.last_in_first_out ? "gradients last in, first out need"
+                                               : "slices run in a strict order, which needs")};
   }
   if (rule.warm_up && (rule.cap > 0 || params.cap > 0)) {
-    return fmt::format("warm_up fixes the activations: leave it or {} out",
-                       params.cap > 0 ? params.cap_name : "\"cap\"");
+    return {fmt::format("warm_up fixes the activations: leave it or {} out",
+                        params.cap > 0 ? params.cap_name : "\"cap\"")};
   }
   if (rule.weight_grads && !(rule.warm_up && rule.split_backward)) {
-    return "weight_grads needs warm_up and a split backward: add both, or leave it out";
+    return {"weight_grads needs warm_up and a split backward: add both, or leave it out"};
   }
   for (const DeviceOverride& one : rule.overrides) {
     if (one.device >= params.stages) {
-      return fmt::format("device {} has an override, but there are {} stages: set stages to {}",
-                         one.device, params.stages, one.device + 1);
+      return refused(fmt::format("device {} has an override, but there are {} stages", one.device,
+                                 params.stages),
+                     Size::Stages, one.device + 1.0);
     }
     if (rule.warm_up && one.cap > 0) {
-      return "warm_up fixes the activations: leave it or \"cap\" of the overrides out";
+      return {"warm_up fixes the activations: leave it or \"cap\" of the overrides out"};
     }
   }
   return first_broken({check_looks(params, 1), check_cap(params, 1)});

@@ -20,7 +20,7 @@ bool counts_decide(const ScheduleDescription& rule);
 
 // "" when the description allows the parameters (params.cap, if any, replaces its own), else the
 // broken constraint.
-std::string check_rule(const ScheduleDescription& rule, const ScheduleParams& params);
+Refusal check_rule(const ScheduleDescription& rule, const ScheduleParams& params);
 
 // Complete lists; nothing when the description cannot go on, or when it shows before they are
 // complete, perhaps before they are begun, that they do not end before `limit`. The parameters must

@@ -7,15 +7,16 @@
 
 namespace orrery::sim {
 
-std::string check_sliced_lifo(const ScheduleParams& params) {
+Refusal check_sliced_lifo(const ScheduleParams& params) {
   return first_broken({check_sizes(params), check_equal_slices(params), check_no_cap(params),
                        check_one_replica(params), check_own_iterations(params),
                        check_own_warm_up(params),
                        params.slices >= params.stages
-                           ? ""
-                           : fmt::format("at least {} slices are required, one per stage, not {}: "
-                                         "set slices to {}",
-                                         params.stages, params.slices, params.stages)});
+                           ? Refusal()
+                           : refused(fmt::format("at least {} slices are required, one per stage, "
+                                                 "not {}",
+                                                 params.stages, params.slices),
+                                     Size::Slices, params.stages)});
 }
 
 PipelineOrder sliced_lifo(const ScheduleParams& params, int extra) {

@@ -11,6 +11,6 @@ namespace orrery::sim {
 
 // `extra` slices of a chunk more in flight than the pipeline needs.
 PipelineOrder sliced_lifo(const ScheduleParams& params, int extra);
-std::string check_sliced_lifo(const ScheduleParams& params);
+Refusal check_sliced_lifo(const ScheduleParams& params);
 
 }  // namespace orrery::sim

@@ -272,29 +272,30 @@ void repeat_middle(PipelineOrder& order, int more) {
 
 }  // namespace
 
-std::string check_v_pattern(const ScheduleParams& params) {
+Refusal check_v_pattern(const ScheduleParams& params) {
   return first_broken({check_basics(params), check_chunks(params, 2), check_heuristic_sizes(params),
                        check_pattern_slots(params, 1),
                        check_warm_up(params, 1, "0: reordered, 1: the plain pattern")});
 }
 
-std::string check_pattern_slots(const ScheduleParams& params, int patterns) {
+Refusal check_pattern_slots(const ScheduleParams& params, int patterns) {
   if (!check_sizes(params).empty()) {
-    return "";  // named elsewhere
+    return {};  // named elsewhere
   }
   // A sixth of the slots of v-zb, which spans the most: 0.2 to 0.3 us each.
   const std::int64_t most = 60'000'000 / patterns;
   const std::int64_t slots =
       params.stages * (params.micro_batches + std::int64_t{2} * params.stages);
   if (slots <= most) {
-    return "";
+    return {};
   }
   const double m = params.micro_batches;  // stages x (m + 2 stages) = most
   const double stages = std::floor((std::sqrt(m * m + 8.0 * static_cast<double>(most)) - m) / 4);
-  return fmt::format(
-      "with so many stages this takes too long: stages x (micro-batches + 2 stages) must be at "
-      "most {}, not {}: set stages to {:.0f}",
-      most, slots, std::max(stages, 1.0));
+  return too_many(
+      fmt::format("with so many stages this takes too long: stages x (micro-batches + 2 "
+                  "stages) must be at most {}, not {}",
+                  most, slots),
+      Size::Stages, std::max(stages, 1.0));
 }
 
 PipelineOrder v_pattern(const ScheduleParams& params, const std::vector<VBlock>& blocks,

@@ -24,10 +24,10 @@ inline constexpr int kPeriod = 6;  // slots of a building block
 using VBlock = std::array<int, 4>;
 
 // Two chunks; warm-up 0 reorders warm-up and cool-down, 1 keeps the plain pattern.
-std::string check_v_pattern(const ScheduleParams& params);
+Refusal check_v_pattern(const ScheduleParams& params);
 
 // Whether so many patterns are made in less than about 20 s.
-std::string check_pattern_slots(const ScheduleParams& params, int patterns);
+Refusal check_pattern_slots(const ScheduleParams& params, int patterns);
 
 PipelineOrder v_pattern(const ScheduleParams& params, const std::vector<VBlock>& blocks,
                         bool reorder);

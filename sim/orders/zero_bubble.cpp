@@ -280,13 +280,13 @@ std::int64_t least_longest_span(const ScheduleParams& params, std::int64_t cap) 
 
 }  // namespace
 
-std::string check_hand_made(const ScheduleParams& params) {
+Refusal check_hand_made(const ScheduleParams& params) {
   return first_broken({check_sizes(params), check_one_slice(params), check_no_cap(params),
                        check_one_replica(params), check_validated_iterations(params),
                        check_own_warm_up(params), check_one_chunk(params)});
 }
 
-std::string check_automatic(const ScheduleParams& params) {
+Refusal check_automatic(const ScheduleParams& params) {
   return first_broken({check_sizes(params), check_one_slice(params), check_one_replica(params),
                        check_validated_iterations(params), check_own_warm_up(params),
                        check_one_chunk(params), check_cap(params, 1),
@@ -327,9 +327,9 @@ std::int64_t cap_of(const ScheduleParams& params, double own) {
                                    static_cast<double>(params.activation * params.chunks));
 }
 
-std::string check_one_fits(const ScheduleParams& params, double own) {
+Refusal check_one_fits(const ScheduleParams& params, double own) {
   if (params.activations.empty() || params.stages < 1) {
-    return "";
+    return {};
   }
   const auto stages = static_cast<std::size_t>(params.stages);
   std::vector<std::int64_t> held(stages, 0);
@@ -339,14 +339,15 @@ std::string check_one_fits(const ScheduleParams& params, double own) {
   }
   const auto most = std::max_element(held.begin(), held.end());
   if (*most <= cap_of(params, own)) {
-    return "";
+    return {};
   }
   const auto each = static_cast<double>(params.activation * params.chunks);
-  return fmt::format(
-      "one micro-batch keeps activations of {:g} on device {}, and there is room for {:g}: set {} "
-      "to {:g}",
-      static_cast<double>(*most) / each, most - held.begin(), params.cap > 0 ? params.cap : own,
-      params.cap_name, std::ceil(static_cast<double>(*most) / each));
+  return refused(
+      fmt::format(
+          "one micro-batch keeps activations of {:g} on device {}, and there is room for {:g}",
+          static_cast<double>(*most) / each, most - held.begin(),
+          params.cap > 0 ? params.cap : own),
+      Size::Cap, std::ceil(static_cast<double>(*most) / each));
 }
 
 }  // namespace orrery::sim

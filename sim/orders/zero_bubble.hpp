@@ -41,10 +41,10 @@ PipelineOrder late_weight_grads(const ScheduleParams& params, WarmUp warm_up, De
 }
 
 // Of hand-made orders: one chunk and no cap.
-std::string check_hand_made(const ScheduleParams& params);
+Refusal check_hand_made(const ScheduleParams& params);
 
 // Of automatic ones: one chunk, and a cap of at least one micro-batch.
-std::string check_automatic(const ScheduleParams& params);
+Refusal check_automatic(const ScheduleParams& params);
 
 // `cap` in units of params.activation.
 PipelineOrder automatic_zero_bubble(const ScheduleParams& params, std::int64_t cap);
@@ -53,6 +53,6 @@ PipelineOrder automatic_zero_bubble(const ScheduleParams& params, std::int64_t c
 std::int64_t cap_of(const ScheduleParams& params, double own);
 // That on a zigzag every device has room for one micro-batch, however unequal its activations, with
 // `own` micro-batches of room where there is no cap. Else nothing could ever finish.
-std::string check_one_fits(const ScheduleParams& params, double own);
+Refusal check_one_fits(const ScheduleParams& params, double own);
 
 }  // namespace orrery::sim

@@ -8,6 +8,7 @@
 
 #include "sim/pipeline/pass_inputs.hpp"
 #include "sim/pipeline/pipeline.hpp"
+#include "sim/pipeline/pipeline_meeting.hpp"
 
 namespace orrery::sim {
 namespace {
@@ -62,6 +63,7 @@ class Checker {
         stages_(static_cast<std::size_t>(order.num_virtual_stages)),
         units_(static_cast<std::size_t>(order.micro_batches)),
         listed_(stages_ * units_),
+        meetings_(inputs_, {}, kNumLanes * stages_),
         awaited_(order.passes.size()) {
     for (std::vector<bool>& done : done_) {
       done.assign(stages_ * units_, false);
@@ -214,11 +216,27 @@ class Checker {
       return false;
     }
     awaited.reset();
-    inputs_.for_each(pass, [&](const PassInput& input) {
+    const auto look_at = [&](const PassInput& input) {
       if (!is_done(input) && (!awaited || awaited->edge != input.edge)) {
         awaited = input;
       }
-    });
+      return true;
+    };
+    const int meeting =
+        meetings_.of(static_cast<std::size_t>(lane_of(pass.kind)) * stages_ + pass.virtual_stage);
+    if (meeting == detail::Meetings::kNone) {
+      inputs_.for_each(pass, look_at);
+      return !awaited;
+    }
+    const auto input_of = [&](std::size_t lane) {
+      return PassInput{static_cast<Lane>(lane / stages_),
+                       static_cast<std::uint16_t>(lane % stages_), pass.micro_batch, 0};
+    };
+    (void)inputs_.visit_neighbour(pass, look_at);
+    if (const auto lane = meetings_.missing(
+            meeting, pass.micro_batch, [&](std::size_t of) { return is_done(input_of(of)); })) {
+      awaited = input_of(*lane);
+    }
     return !awaited;
   }
 
@@ -310,6 +328,7 @@ class Checker {
   std::size_t units_;
   std::vector<Listed> listed_;
   std::array<std::vector<bool>, kNumLanes> done_;
+  detail::Meetings meetings_;
   // What the next block of each device waits for: of several edges the last one's last unit, which
   // mostly comes last.
   std::vector<std::optional<PassInput>> awaited_;

@@ -6,16 +6,18 @@
 
 namespace orrery::sim::detail {
 
-Meetings::Meetings(const PassInputs& inputs, const PipelineCosts& costs, std::size_t lanes)
+Meetings::Meetings(const PassInputs& inputs, const std::vector<SimTime>& edge_latency,
+                   std::size_t lanes)
     : meeting_of_(lanes, kNone), comes_to_(lanes), waiting_(lanes) {
   constexpr std::size_t kFewest = 4;  // below, looking at all is as fast
   const std::size_t stages = lanes / kNumLanes;
   std::map<std::vector<std::size_t>, std::vector<std::size_t>> who_waits;  // by who comes
   for (std::size_t lane = 0; lane < lanes; ++lane) {
     const auto edges = inputs.edges_to(lane);
-    const bool lags =
-        std::any_of(edges.begin(), edges.end(), [](const auto& edge) { return edge.shift != 0; });
-    if (edges.size() < kFewest || lags) {
+    const bool others = std::any_of(edges.begin(), edges.end(), [&](const auto& edge) {
+      return edge.shift != 0 || inputs.units(edge.stage) != inputs.units(lane % stages);
+    });
+    if (edges.size() < kFewest || others) {
       continue;
     }
     std::vector<std::size_t> from;
@@ -36,10 +38,10 @@ Meetings::Meetings(const PassInputs& inputs, const PipelineCosts& costs, std::si
       meeting_of_[lane] = meeting;
       Waiting& of_lane = waiting_[lane];
       for (const auto& edge : inputs.edges_to(lane)) {
-        of_lane.latency.push_back(costs.edge_latency.empty()
-                                      ? 0
-                                      : costs.edge_latency[static_cast<std::size_t>(edge.edge)].ps);
+        of_lane.latency.push_back(
+            edge_latency.empty() ? 0 : edge_latency[static_cast<std::size_t>(edge.edge)].ps);
         of_lane.largest = std::max(of_lane.largest, of_lane.latency.back());
+        of_lane.alike = of_lane.alike && of_lane.latency.back() == of_lane.latency.front();
       }
     }
     meetings_.emplace_back();

@@ -51,6 +51,9 @@ PipelineSweep::PipelineSweep(const PipelineOrder& order, const PipelineCosts& co
     devices_[d].length = order.passes[d].size();
   }
   fill_classes(order, costs);
+  if (inputs_ != nullptr) {
+    meetings_ = std::make_unique<Meetings>(*inputs_, costs.edge_latency, done_.size());
+  }
   if (inputs_ != nullptr && in_order) {
     find_readers(order);
   }

@@ -160,7 +160,7 @@ class PipelineSweep {
   std::vector<std::int32_t> consumer_;
   std::vector<std::uint32_t> reader_begin_;  // by lane; of orders that are not plain
   std::vector<Reader> readers_;
-  std::unique_ptr<Meetings> meetings_;      // where there are readers
+  std::unique_ptr<Meetings> meetings_;      // null when plain
   std::vector<std::int64_t> lane_latency_;  // of the transfer to the consumer
   std::vector<std::uint32_t> lane_device_;
   std::vector<std::uint32_t> done_;  // passes run, per lane

@@ -27,7 +27,6 @@ void PipelineSweep::find_readers(const PipelineOrder& order) {
     };
     all.push_back({lane(from_lane, from), {static_cast<std::uint32_t>(lane(to_lane, to)), shift}});
   };
-  meetings_ = std::make_unique<Meetings>(*inputs_, costs_, done_.size());
   for (std::size_t s = 0; s < num_stages_; ++s) {
     if (!inputs_->is_last(s)) {
       add(Lane::Forward, s, Lane::Forward, s + 1, 0);
@@ -65,24 +64,29 @@ std::size_t PipelineSweep::block_length(const DeviceState& device) const {
 // Inputs that were found are there for good: the search goes on where the last one ended.
 bool PipelineSweep::has_missing_input(DeviceState& device, const Pass& pass, Demand& missing) {
   bool found = false;
-  const int meeting = meetings_ == nullptr
-                          ? Meetings::kNone
-                          : meetings_->of(static_cast<std::size_t>(pass_class(pass).lane));
+  const auto set_missing = [&](std::size_t lane, std::uint32_t unit) {
+    found = true;
+    missing = {lane_device_[lane], static_cast<std::int32_t>(lane), unit};
+  };
   const auto is_there = [&](const PassInput& input) {
     const std::size_t lane =
         static_cast<std::size_t>(input.lane) * num_stages_ + input.virtual_stage;
-    found = !is_done(static_cast<std::int32_t>(lane), input.unit);
-    if (found) {
-      missing = {lane_device_[lane], static_cast<std::int32_t>(lane), input.unit};
+    if (!is_done(static_cast<std::int32_t>(lane), input.unit)) {
+      set_missing(lane, input.unit);
     }
     return !found;
   };
-  if (meeting != Meetings::kNone && meetings_->is_complete(meeting, pass.micro_batch)) {
-    return !inputs_->visit_neighbour(pass, is_there);
-  }
-  device.sources_done = inputs_->first_refused(pass, device.sources_done, is_there);
-  if (meeting != Meetings::kNone && !found) {
-    meetings_->remember(meeting, pass.micro_batch);
+  const int meeting = meetings_->of(static_cast<std::size_t>(pass_class(pass).lane));
+  if (meeting == Meetings::kNone) {
+    device.sources_done = inputs_->first_refused(pass, device.sources_done, is_there);
+  } else if (inputs_->visit_neighbour(pass, is_there)) {
+    const std::uint32_t unit = pass.micro_batch;
+    const auto lane = meetings_->missing(meeting, unit, [&](std::size_t of) {
+      return is_done(static_cast<std::int32_t>(of), unit);
+    });
+    if (lane) {
+      set_missing(*lane, unit);
+    }
   }
   return found;
 }
@@ -146,7 +150,7 @@ void PipelineSweep::wait_for_inputs(const Pass& pass, Meetings::Arrival& start) 
     return true;
   };
   const auto lane = static_cast<std::size_t>(of_pass.lane);
-  if (meetings_ == nullptr || meetings_->of(lane) == Meetings::kNone) {
+  if (meetings_->of(lane) == Meetings::kNone) {
     inputs_->for_each(pass, wait_for);
     return;
   }

@@ -165,14 +165,49 @@ std::int64_t num_passes(const PipelineOrder& order) {
   return passes;
 }
 
+namespace {
+
+constexpr std::int64_t kUnlike = -1;
+
+// What edges bring to each pass of a lane from other devices; kUnlike: not as much to all.
+std::vector<std::int64_t> transfers_over_edges(const PipelineOrder& order,
+                                               const PassInputs& inputs) {
+  const auto stages = static_cast<std::size_t>(order.num_virtual_stages);
+  std::vector<std::int64_t> transfers(kNumLanes * stages, 0);
+  for (std::size_t lane = 0; lane < transfers.size(); ++lane) {
+    const std::size_t stage = lane % stages;
+    const std::uint16_t device = device_of(order, static_cast<Lane>(lane / stages), stage);
+    for (const PassInputs::EdgeInput& edge : inputs.edges_to(lane)) {
+      if (edge.shift != 0 || inputs.units(edge.stage) != inputs.units(stage)) {
+        transfers[lane] = kUnlike;
+        break;
+      }
+      transfers[lane] += device_of(order, edge.lane, edge.stage) != device ? 1 : 0;
+    }
+  }
+  return transfers;
+}
+
+}  // namespace
+
 std::int64_t num_transfers(const PipelineOrder& order) {
   const PassInputs inputs(order);
+  const std::vector<std::int64_t> over_edges = transfers_over_edges(order, inputs);
+  const auto stages = static_cast<std::size_t>(order.num_virtual_stages);
   std::int64_t transfers = 0;
   for (std::size_t d = 0; d < order.passes.size(); ++d) {
+    const auto count = [&](const PassInput& input) {
+      transfers += device_of(order, input.lane, input.virtual_stage) != d ? 1 : 0;
+      return true;
+    };
     for (const Pass& pass : order.passes[d]) {
-      inputs.for_each(pass, [&](const PassInput& input) {
-        transfers += device_of(order, input.lane, input.virtual_stage) != d ? 1 : 0;
-      });
+      const auto lane = static_cast<std::size_t>(lane_of(pass.kind)) * stages + pass.virtual_stage;
+      (void)inputs.visit_neighbour(pass, count);
+      if (over_edges[lane] == kUnlike) {
+        (void)inputs.for_each_edge(pass, count);
+      } else {
+        transfers += over_edges[lane];
+      }
     }
   }
   return transfers;

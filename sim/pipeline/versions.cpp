@@ -274,14 +274,20 @@ double repeated_period(const PipelineOrder& order, const PipelineResult& result)
   return together ? static_cast<double>(time.ps) / static_cast<double>(cycle) : 0.0;
 }
 
-// The mean in the middle of the run.
+// The mean in the middle of the run, where stages may still run ahead of slower ones; no less than
+// the busiest device takes for a unit.
 double middle_period(const PipelineOrder& order, const PipelineResult& result) {
   const std::vector<SimTime> ends = first_stage_ends(order, result);
   if (ends.size() < 3) {
     return 0.0;
   }
   const auto [from, to] = steady_units(order, ends.size());
-  return static_cast<double>((ends[to] - ends[from]).ps) / static_cast<double>(to - from);
+  SimTime busy;
+  for (const DeviceUse& use : result.devices) {
+    busy = std::max(busy, use.busy);
+  }
+  return std::max(static_cast<double>((ends[to] - ends[from]).ps) / static_cast<double>(to - from),
+                  static_cast<double>(busy.ps) / static_cast<double>(ends.size()));
 }
 
 }  // namespace

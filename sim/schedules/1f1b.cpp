@@ -10,7 +10,7 @@
 namespace orrery::sim {
 namespace {
 
-std::string check(const ScheduleParams& params) {
+Refusal check(const ScheduleParams& params) {
   ScheduleParams without = params;
   without.cap = 0;
   return first_broken({check_basics(without), check_one_chunk(params),

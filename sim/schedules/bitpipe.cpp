@@ -13,7 +13,7 @@
 namespace orrery::sim {
 namespace {
 
-std::string check(const ScheduleParams& params) {
+Refusal check(const ScheduleParams& params) {
   return first_broken({check_basics(params), check_own_warm_up(params), check_chunks(params, 2),
                        check_even_stages(params),
                        check_two_directions(params, params.stages, params.stages)});

@@ -10,8 +10,8 @@
 namespace orrery::sim {
 namespace {
 
-std::string check(const ScheduleParams& params) {
-  const std::string broken =
+Refusal check(const ScheduleParams& params) {
+  const Refusal broken =
       first_broken({check_basics(params), check_sizes(params), check_own_warm_up(params),
                     check_one_chunk(params), check_even_stages(params)});
   if (!broken.empty()) {

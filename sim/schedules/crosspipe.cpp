@@ -10,7 +10,7 @@
 namespace orrery::sim {
 namespace {
 
-std::string check(const ScheduleParams& params) {
+Refusal check(const ScheduleParams& params) {
   return first_broken({check_sizes(params), check_one_slice(params), check_one_replica(params),
                        check_own_iterations(params), check_own_warm_up(params),
                        check_one_or_two_chunks(params), check_cap(params, 1),

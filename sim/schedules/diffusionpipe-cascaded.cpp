@@ -10,7 +10,7 @@
 namespace orrery::sim {
 namespace {
 
-std::string check(const ScheduleParams& params) {
+Refusal check(const ScheduleParams& params) {
   ScheduleParams one = params;
   one.chunks = 1;
   return first_broken({check_chunks(params, 2), check_frozen_portions(one),

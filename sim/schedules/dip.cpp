@@ -20,19 +20,20 @@ int encoder_of(const ScheduleParams& params) {
   return params.slices == 1 && params.warm_up == 0 ? 0 : std::max(params.warm_up, 1);
 }
 
-std::string check(const ScheduleParams& params) {
+Refusal check(const ScheduleParams& params) {
   ScheduleParams all = params;
   all.chunks = static_cast<int>(
       std::min(std::int64_t{params.chunks} * params.slices, kMaxVirtualStages + 1));
-  return first_broken(
-      {check_sizes(params), check_equal_slices(params), check_one_replica(params),
-       check_own_iterations(params),
-       check_product(
-           {{"stages", params.stages}, {"chunks", params.chunks}, {"slices", params.slices}},
-           kMaxVirtualStages),
-       check_sizes(all), check_cap(params, 1), check_looks(all, 1),
-       check_warm_up(params, 64, "segments of the encoder"),
-       check_at_least(params.chunks, encoder_of(params) + 1, "chunks (segments of all modules)")});
+  return first_broken({check_sizes(params), check_equal_slices(params), check_one_replica(params),
+                       check_own_iterations(params),
+                       check_product({{Size::Stages, params.stages},
+                                      {Size::Chunks, params.chunks},
+                                      {Size::Slices, params.slices}},
+                                     kMaxVirtualStages),
+                       check_sizes(all), check_cap(params, 1), check_looks(all, 1),
+                       check_warm_up(params, 64, "segments of the encoder"),
+                       check_at_least(params.chunks, encoder_of(params) + 1, Size::Chunks,
+                                      "segments of all modules")});
 }
 
 PipelineOrder skeleton(const ScheduleParams& params) {

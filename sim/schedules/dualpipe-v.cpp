@@ -2,7 +2,6 @@
 // DualPipe cut in half: each device holds its two stages of one direction, down and up. A forward
 // and a backward that run as one block hide each other's communication; both results leave at its
 // end. Weight gradients apart only where they fill a gap.
-#include <fmt/format.h>
 
 #include "sim/orders/dual_pipe.hpp"
 #include "sim/orders/order_blocks.hpp"
@@ -11,14 +10,10 @@
 namespace orrery::sim {
 namespace {
 
-std::string check(const ScheduleParams& params) {
+Refusal check(const ScheduleParams& params) {
   const std::int64_t least = std::int64_t{2} * params.stages;
   return first_broken({check_basics(params), check_own_warm_up(params), check_chunks(params, 2),
-                       params.micro_batches >= least
-                           ? ""
-                           : fmt::format("at least {} micro-batches are required, not {}: set "
-                                         "micro-batches to {}",
-                                         least, params.micro_batches, least)});
+                       check_fewest_micro_batches(params, least)});
 }
 
 PipelineOrder order(const ScheduleParams& params) {

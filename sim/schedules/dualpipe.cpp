@@ -12,7 +12,7 @@
 namespace orrery::sim {
 namespace {
 
-std::string check(const ScheduleParams& params) {
+Refusal check(const ScheduleParams& params) {
   return first_broken({check_basics(params), check_own_warm_up(params), check_one_chunk(params),
                        check_even_stages(params),
                        check_two_directions(params, 2 * std::min(params.stages, 1 << 29), 1)});

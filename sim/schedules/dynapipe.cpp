@@ -17,25 +17,24 @@
 namespace orrery::sim {
 namespace {
 
-std::string check_weights(const ScheduleParams& params) {
+Refusal check_weights(const ScheduleParams& params) {
   const std::vector<double>& weights = params.weights;
   if (weights.empty()) {
-    return "";
+    return {};
   }
   if (weights.size() != static_cast<std::size_t>(params.micro_batches)) {
-    return fmt::format(
-        "what {} micro-batches keep is required, not what {} do: set micro-batches "
-        "to {}",
-        params.micro_batches, weights.size(), weights.size());
+    return refused(fmt::format("what {} micro-batches keep is required, not what {} do",
+                               params.micro_batches, weights.size()),
+                   Size::MicroBatches, static_cast<double>(weights.size()));
   }
   const double largest = *std::max_element(weights.begin(), weights.end());
   return params.cap == 0.0 || largest <= params.cap
-             ? ""
-             : fmt::format("a micro-batch keeps {:.6g}: set {} to {:.10g}", largest,
-                           params.cap_name, std::ceil(largest * 1e3) / 1e3);
+             ? Refusal()
+             : refused(fmt::format("a micro-batch keeps {:.6g}", largest), Size::Cap,
+                       std::ceil(largest * 1e3) / 1e3);
 }
 
-std::string check(const ScheduleParams& params) {
+Refusal check(const ScheduleParams& params) {
   return first_broken({check_sizes(params), check_one_slice(params), check_one_replica(params),
                        check_own_iterations(params), check_own_warm_up(params),
                        check_one_chunk(params), check_weights(params), check_cap(params, 1)});

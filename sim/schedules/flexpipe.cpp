@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kDescriptions = 24;  // at most
 
-std::string check(const ScheduleParams& params) {
+Refusal check(const ScheduleParams& params) {
   return first_broken({check_sizes(params), check_one_slice(params), check_own_warm_up(params),
                        check_one_replica(params), check_own_iterations(params),
                        check_cap(params, 1), check_looks(params, kDescriptions)});

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kMaxDevices = 256;  // exchanges are edges between all pairs of a group
 
-std::string check(const ScheduleParams& params) {
+Refusal check(const ScheduleParams& params) {
   ScheduleParams all = params;
   all.chunks = 2;
   const std::vector<int> groups =
@@ -23,7 +23,7 @@ std::string check(const ScheduleParams& params) {
   return first_broken(
       {check_sizes(params), check_no_cap(params), check_one_replica(params),
        check_own_iterations(params), check_own_warm_up(params), check_one_chunk(params),
-       check_sizes(all), check_at_most(params.stages, kMaxDevices, "stages (devices)"),
+       check_sizes(all), check_at_most(params.stages, kMaxDevices, Size::Stages, "devices"),
        check_slices_of(params), check_block_sizes(groups, params.stages, "a group (slices)")});
 }
 

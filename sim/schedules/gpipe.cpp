@@ -6,7 +6,7 @@
 namespace orrery::sim {
 namespace {
 
-std::string check(const ScheduleParams& params) {
+Refusal check(const ScheduleParams& params) {
   return first_broken({check_basics(params), check_one_chunk(params), check_own_warm_up(params)});
 }
 

@@ -14,13 +14,13 @@
 namespace orrery::sim {
 namespace {
 
-std::string check(const ScheduleParams& params) {
-  return first_broken({check_basics(params), check_own_warm_up(params), check_looks(params, 1),
-                       params.chunks % 2 == 0
-                           ? ""
-                           : fmt::format("chunks must be even, 2 for each wave, not {}: set "
-                                         "chunks to {}",
-                                         params.chunks, params.chunks + 1)});
+Refusal check(const ScheduleParams& params) {
+  return first_broken(
+      {check_basics(params), check_own_warm_up(params), check_looks(params, 1),
+       params.chunks % 2 == 0
+           ? Refusal()
+           : refused(fmt::format("chunks must be even, 2 for each wave, not {}", params.chunks),
+                     Size::Chunks, params.chunks + 1.0)});
 }
 
 PipelineOrder order(const ScheduleParams& asked) {

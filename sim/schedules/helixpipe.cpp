@@ -20,7 +20,7 @@ constexpr int kAfter = 2;
 
 constexpr int kMostFolds = 64;
 
-std::string check(const ScheduleParams& params) {
+Refusal check(const ScheduleParams& params) {
   const int p = std::max(params.stages, 1);
   return first_broken(
       {check_basics(params), check_warm_up(params, kMostFolds, "folds, 0: two if they fit"),

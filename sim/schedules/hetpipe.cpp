@@ -20,22 +20,23 @@ namespace {
 constexpr int kMaxDistance = 4;
 constexpr int kMaxWorkers = 64;  // clocks are edges between all pairs
 
-std::string check_worker(const ScheduleParams& params) {
+Refusal check_worker(const ScheduleParams& params) {
   ScheduleParams all = params;
   all.micro_batches = static_cast<int>(std::min<std::int64_t>(
       limits::kMaxPasses, std::int64_t{params.micro_batches} * iterations_of(params)));
   return check_looks(all, 1);
 }
 
-std::string check(const ScheduleParams& params) {
+Refusal check(const ScheduleParams& params) {
   ScheduleParams all = params;
   all.chunks = 2 * std::clamp(params.replicas, 1, kMaxWorkers);
-  return first_broken({check_sizes(params), check_one_slice(params), check_no_cap(params),
-                       check_equal_replicas(params), check_one_chunk(params),
-                       check_warm_up(params, kMaxDistance, "waves between clocks"),
-                       check_workers_together(params, kMaxWorkers),
-                       check_at_most(params.replicas, kMaxWorkers, "replicas (virtual workers)"),
-                       check_sizes(all), check_asynchronous(all, 1), check_worker(params)});
+  return first_broken(
+      {check_sizes(params), check_one_slice(params), check_no_cap(params),
+       check_equal_replicas(params), check_one_chunk(params),
+       check_warm_up(params, kMaxDistance, "waves between clocks"),
+       check_workers_together(params, kMaxWorkers),
+       check_at_most(params.replicas, kMaxWorkers, Size::Replicas, "virtual workers"),
+       check_sizes(all), check_asynchronous(all, 1), check_worker(params)});
 }
 
 PipelineOrder order(const ScheduleParams& params) {

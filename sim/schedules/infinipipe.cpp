@@ -3,8 +3,6 @@
 // Slices of a sequence go forward in order and back in reverse. A stage runs ahead only as far as
 // the current sequence and the longest of the later ones need: one long sequence is seq1f1b, short
 // ones only are 1f1b. The longest should come first.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <numeric>
 #include <vector>
@@ -16,15 +14,15 @@
 namespace orrery::sim {
 namespace {
 
-std::string check_lengths(const ScheduleParams& params) {
+Refusal check_lengths(const ScheduleParams& params) {
   const std::vector<int>& slices = params.slices_of;
   const std::int64_t units = std::accumulate(slices.begin(), slices.end(), std::int64_t{0});
-  return first_broken(
-      {check_slices_of(params),
-       check_product({{"stages", params.stages}, {"slices", units}}, limits::kMaxPasses / 2)});
+  return first_broken({check_slices_of(params),
+                       check_product({{Size::Stages, params.stages}, {Size::Slices, units}},
+                                     limits::kMaxPasses / 2)});
 }
 
-std::string check(const ScheduleParams& params) {
+Refusal check(const ScheduleParams& params) {
   return first_broken({check_sizes(params), check_no_cap(params), check_one_replica(params),
                        check_own_iterations(params), check_own_warm_up(params),
                        check_one_chunk(params), check_lengths(params)});

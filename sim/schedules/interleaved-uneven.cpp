@@ -13,7 +13,7 @@ int group_of(const ScheduleParams& params) {
   return uneven_group(params.stages, params.micro_batches);
 }
 
-std::string check(const ScheduleParams& params) {
+Refusal check(const ScheduleParams& params) {
   return first_broken({check_basics(params), check_own_warm_up(params)});
 }
 

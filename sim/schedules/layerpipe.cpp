@@ -15,7 +15,7 @@
 namespace orrery::sim {
 namespace {
 
-std::string check(const ScheduleParams& params) {
+Refusal check(const ScheduleParams& params) {
   ScheduleParams all = params;
   all.stages =
       static_cast<int>(std::min<std::int64_t>(std::int64_t{params.stages} * params.chunks, 65'535));

@@ -20,13 +20,13 @@ int batches_of(const ScheduleParams& params) {
   return params.iterations > 0 ? params.iterations : kBatches;
 }
 
-std::string check(const ScheduleParams& params) {
+Refusal check(const ScheduleParams& params) {
   ScheduleParams all = params;
   all.chunks = kNestStreams * batches_of(params);
   return first_broken(
       {check_sizes(params), check_one_slice(params), check_no_cap(params),
        check_one_replica(params), check_own_warm_up(params), check_one_chunk(params),
-       check_at_most(params.stages, kMaxWorkers, "stages (workers)"), check_sizes(all)});
+       check_at_most(params.stages, kMaxWorkers, Size::Stages, "workers"), check_sizes(all)});
 }
 
 // Of the two streams of the model, in turn.

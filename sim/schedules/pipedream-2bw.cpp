@@ -8,7 +8,7 @@
 namespace orrery::sim {
 namespace {
 
-std::string check(const ScheduleParams& params) { return check_dealt(params, Least::InFlight); }
+Refusal check(const ScheduleParams& params) { return check_dealt(params, Least::InFlight); }
 
 PipelineOrder order(const ScheduleParams& params) {
   return dealt_without_flush(params, params.micro_batches, Versions::Delayed);

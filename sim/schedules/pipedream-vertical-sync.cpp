@@ -7,7 +7,7 @@
 namespace orrery::sim {
 namespace {
 
-std::string check(const ScheduleParams& params) { return check_without_flush(params, 1); }
+Refusal check(const ScheduleParams& params) { return check_without_flush(params, 1); }
 
 PipelineOrder order(const ScheduleParams& params) {
   return without_flush(params, 1, Versions::InputStage);

@@ -9,7 +9,7 @@
 namespace orrery::sim {
 namespace {
 
-std::string check(const ScheduleParams& params) { return check_dealt(params, Least::One); }
+Refusal check(const ScheduleParams& params) { return check_dealt(params, Least::One); }
 
 PipelineOrder order(const ScheduleParams& params) {
   return dealt_without_flush(params, 1, Versions::Stashed);

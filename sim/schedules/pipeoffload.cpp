@@ -13,7 +13,7 @@ namespace {
 constexpr int kBuffers = 2;  // each way
 constexpr int kPassesPerCopy = 2;
 
-std::string check(const ScheduleParams& params) {
+Refusal check(const ScheduleParams& params) {
   ScheduleParams all = params;
   all.chunks = 3;
   return first_broken(

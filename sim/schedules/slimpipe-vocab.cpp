@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kBarriers = 1;
 
-std::string check(const ScheduleParams& params) {
+Refusal check(const ScheduleParams& params) {
   ScheduleParams shards = params;  // on every device, as many as two chunks more
   shards.chunks = params.chunks < kMaxVirtualStages ? params.chunks + 2 : params.chunks;
   return first_broken({check_sliced_lifo(params), check_sizes(shards)});

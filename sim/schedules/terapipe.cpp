@@ -7,7 +7,7 @@
 namespace orrery::sim {
 namespace {
 
-std::string check(const ScheduleParams& params) {
+Refusal check(const ScheduleParams& params) {
   return first_broken({check_sizes(params), check_equal_slices(params), check_no_cap(params),
                        check_one_replica(params), check_own_iterations(params),
                        check_own_warm_up(params), check_one_chunk(params)});

@@ -21,10 +21,10 @@ double own_cap(const ScheduleParams& params) {
   return params.stages + (params.warm_up == 1 ? 2 : 0);
 }
 
-std::string check(const ScheduleParams& params) {
+Refusal check(const ScheduleParams& params) {
   return first_broken({check_sizes(params), check_one_slice(params), check_one_replica(params),
                        check_own_iterations(params),
-                       check_at_most(params.stages, kMaxStages, "stages"),
+                       check_at_most(params.stages, kMaxStages, Size::Stages),
                        check_one_or_two_chunks(params),
                        check_warm_up(params, 1, "output layer on the last stage or, 1, over all"),
                        check_cap(params, 1), check_one_fits(params, own_cap(params))});

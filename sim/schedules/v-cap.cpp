@@ -22,7 +22,7 @@ namespace {
 constexpr std::size_t kOfEachBound = 6;
 constexpr int kFewestTried = 10;
 
-std::string check(const ScheduleParams& params) {
+Refusal check(const ScheduleParams& params) {
   ScheduleParams without = params;
   without.cap = 0;
   return first_broken({check_v_pattern(without), check_pattern_slots(params, kFewestTried),

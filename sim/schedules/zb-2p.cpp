@@ -7,7 +7,7 @@
 namespace orrery::sim {
 namespace {
 
-std::string check(const ScheduleParams& params) {
+Refusal check(const ScheduleParams& params) {
   return first_broken({check_automatic(params), check_one_fits(params, 2.0 * params.stages)});
 }
 

@@ -10,13 +10,13 @@
 namespace orrery::sim {
 namespace {
 
-std::string check(const ScheduleParams& params) {
+Refusal check(const ScheduleParams& params) {
   ScheduleParams all = params;
   all.chunks = 1 + std::min(params.replicas, params.stages);
   return first_broken({check_sizes(params), check_one_slice(params), check_no_cap(params),
                        check_equal_replicas(params), check_own_warm_up(params),
                        check_one_chunk(params),
-                       check_at_most(params.replicas, params.stages, "replicas (servers)"),
+                       check_at_most(params.replicas, params.stages, Size::Replicas, "servers"),
                        check_sizes(all), check_asynchronous(all, 1)});
 }
 

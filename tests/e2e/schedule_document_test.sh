@@ -45,7 +45,7 @@ expect 0 schedule --compare 1f1b lists.json --json
 mv stdout lists.out
 expect 0 schedule --compare 1f1b lists.json $one --json
 same lists.out stdout "lists compared without their sizes"
-rejects 2 'set microbatches to 1' schedule lists.json --microbatches 2
+rejects 2 'set micro-batches to 1' schedule lists.json --microbatches 2
 refuses 'no list has a pass' '"passes": [[]]'
 rejects 2 'lists of 1 stage on 1 device have 1 model chunk per device, not 2: set chunks to 1' schedule lists.json --chunks 2
 rejects 2 'must be at most' schedule v-cap --stages 500 --microbatches 20000

@@ -123,7 +123,8 @@ expect 0 schedule --compare diffusionpipe 1f1b zb-v --plan encoder.json
 behind_encoder="plan trained.json hgx-h100:1 --batch 32 --fix pp=4 -q"
 rejects 2 'this network has an encoder' $behind_encoder --schedule seq1f1b
 rejects 2 'gradients run through one chain' $behind_encoder --schedule layerpipe --allow asynchronous
-rejects 2 'below the minimum: set activation_cap to 4' schedule zb-v --plan chain.json --cap 1
+rejects 2 'below the minimum: set --cap to 4' schedule zb-v --plan chain.json --cap 1
+rejects 2 'leave --cap out' schedule gpipe --plan chain.json --cap 2
 
 # Without --chunks flexpipe takes the faster of one chunk and two, no slower than lists at its cap.
 time_of() { # SCHEDULE OPTION...

@@ -13,7 +13,7 @@ fixes 'set micro-batches to 8' "interleaved --stages 4 --microbatches 6 --chunks
   "interleaved --stages 4 --microbatches 8 --chunks 2"
 fixes 'set slices to 8' "slimpipe --stages 8 --microbatches 2 --slices 4" \
   "slimpipe --stages 8 --microbatches 2 --slices 8"
-fixes 'set the cap to 4' "zb-v --stages 4 --microbatches 8 --chunks 2 --cap 2" \
+fixes 'set --cap to 4' "zb-v --stages 4 --microbatches 8 --chunks 2 --cap 2" \
   "zb-v --stages 4 --microbatches 8 --chunks 2 --cap 4"
 for cap in 0 -1 0.5; do  # of any schedule, also of one without a cap
   fixes "$cap is out of range (1 to" "zb-1p --stages 4 --microbatches 8 --cap $cap" \
@@ -40,7 +40,7 @@ fixes 'set micro-batches to 16' "chimera-doubling --stages 4 --microbatches 13" 
   "chimera-doubling --stages 4 --microbatches 16"
 fixes 'set micro-batches to 8' "chimera-doubling --stages 4 --microbatches 4" \
   "chimera-doubling --stages 4 --microbatches 8"
-fixes 'set the cap to 2' "v-cap --stages 4 --microbatches 8 --chunks 2 --cap 1" \
+fixes 'set --cap to 2' "v-cap --stages 4 --microbatches 8 --chunks 2 --cap 1" \
   "v-cap --stages 4 --microbatches 8 --chunks 2 --cap 2"
 fixes 'leave iterations out' "1f1b --stages 4 --microbatches 8 --iterations 3" \
   "1f1b --stages 4 --microbatches 8"
@@ -148,6 +148,10 @@ rejects 2 'a trace ends within 104 days' \
   schedule 1f1b --stages 4 --microbatches 5000 --forward 1000 --trace long.json
 rejects 2 '(set --microbatches to 3125 or fewer)' schedule seq1f1b --stages 8 --microbatches 4000 --slices 4 --svg large.svg
 
+# Without --chunks they have two where with one they are as others, or no better.
+expect 0 schedule --compare 1f1b interleaved --stages 4 --microbatches 8
+grep -q '^interleaved *28.5 s' stdout || fail "interleaved of two chunks: $(cat stdout)"
+
 # Chunks in a comparison are those of the schedules that have some.
 expect 0 schedule --compare 1f1b interleaved --stages 4 --microbatches 8 --chunks 4
 grep -q '^1f1b *33 ' stdout || fail "1f1b has no chunks: $(cat stdout)"
@@ -160,6 +164,7 @@ grep -q 'cap does not bound zb-h1, gpipe' stdout || fail "which ignore it: $(cat
 rejects 2 'activations of all schedules named here are fixed' \
   schedule --compare zb-h1 gpipe --stages 4 --microbatches 8 --cap 2
 rejects 2 'below the minimum' schedule --compare v-cap zb-v --stages 4 --microbatches 8 --cap 1
+rejects 2 'leave --cap out' schedule gpipe --stages 4 --microbatches 8 --cap 2
 
 # A table by device: a schedule that chooses where the chunks are plans with the times of each place.
 printf '%s\n' stage,forward_s,input_grad_s,weight_grad_s 0,1,1,1 1,4,4,4 2,4,4,4 >devices.csv

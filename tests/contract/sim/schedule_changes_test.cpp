@@ -123,7 +123,7 @@ std::string problem_of_message(const Schedule& schedule, const ScheduleParams& p
   if (!done) {
     return "names no change: " + message;
   }
-  if (const std::string broken = schedule.check(*done); !broken.empty()) {
+  if (const std::string broken = to_text(schedule.check(*done)); !broken.empty()) {
     return message + " -> " + broken;
   }
   for (std::size_t i = 0; i < named_changes(message).size(); ++i) {

@@ -84,10 +84,11 @@ TEST(DynaPipeProperty, SleepingStagesMissNothing) {
 
 TEST(DynaPipeProperty, SaysWhatACapMustHold) {
   const Schedule& schedule = find_schedule("dynapipe", "test");
-  EXPECT_EQ(schedule.check({.stages = 2, .micro_batches = 2, .cap = 2, .weights = {1, 2.5}}),
-            "a micro-batch keeps 2.5: set the cap to 2.5");
-  EXPECT_NE(schedule.check({.stages = 2, .micro_batches = 2, .weights = {1}}), "");
-  EXPECT_EQ(schedule.check({.stages = 2, .micro_batches = 2, .weights = {1, 2.5}}), "");
+  EXPECT_EQ(
+      to_text(schedule.check({.stages = 2, .micro_batches = 2, .cap = 2, .weights = {1, 2.5}})),
+      "a micro-batch keeps 2.5: set the cap to 2.5");
+  EXPECT_NE(to_text(schedule.check({.stages = 2, .micro_batches = 2, .weights = {1}})), "");
+  EXPECT_EQ(to_text(schedule.check({.stages = 2, .micro_batches = 2, .weights = {1, 2.5}})), "");
 }
 
 }  // namespace

@@ -100,6 +100,23 @@ TEST(PipelineProperty, AgreesWithTheEngineOnTheExpandedProgram) {
   }));
 }
 
+// Shards of an output layer that meet for every slice, whose gradients run backward.
+TEST(PipelineProperty, MeetingsOfSlicesAgreeWithTheEngine) {
+  EXPECT_TRUE(rc::check([](std::uint64_t seed) {
+    Random random(seed);
+    ScheduleParams params{2 + static_cast<int>(random.below(8)),
+                          1 + static_cast<int>(random.below(4)),
+                          1 + static_cast<int>(random.below(2)), 0};
+    params.slices = params.stages + static_cast<int>(random.below(4));
+    const PipelineOrder order = find_schedule("slimpipe-vocab", "test").order(params);
+    RC_ASSERT(check_order(order, order.micro_batches).empty());
+    const PipelineCosts costs = random_costs(random, order, 300, random.below(2) * 200);
+    const PipelineResult result = evaluate_pipeline(order, costs, {.record_spans = true});
+    const Program program = expand_pipeline(order, costs);
+    expect_engine_agrees(order, result, program, run(program));
+  }));
+}
+
 // Every unit has passes and transfers of its own; where those are all alike, nothing changes.
 TEST(PipelineProperty, UnitsOfDifferentLengthAgreeWithTheEngine) {
   EXPECT_TRUE(rc::check([](std::uint64_t seed) {

@@ -141,10 +141,10 @@ TEST(DocumentSearches, SizesThatDeadlockAreLeftOut) {
   deep.dp = deep.blocks.front().layout.tp = 1;
   deep.pp = 4;
   deep.chunks = 2;
-  EXPECT_FALSE(plan::document_runs(deep));
+  EXPECT_FALSE(plan::schedule_runs(deep));
   EXPECT_THROW((void)plan::schedule_problem(deep, "schedule"), Error);
   deep.chunks = 1;
-  EXPECT_TRUE(plan::document_runs(deep));
+  EXPECT_TRUE(plan::schedule_runs(deep));
   EXPECT_EQ(plan::schedule_problem(deep, "schedule"), "");
 }
 

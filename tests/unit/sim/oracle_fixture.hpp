@@ -13,7 +13,7 @@ namespace orrery::sim {
 
 inline PipelineOrder order_of(const char* name, const ScheduleParams& params) {
   const Schedule& schedule = find_schedule(name, "test");
-  EXPECT_EQ(schedule.check(params), "") << name;
+  EXPECT_EQ(to_text(schedule.check(params)), "") << name;
   PipelineOrder order = schedule.order(params);
   EXPECT_EQ(check_order(order, order.micro_batches), "") << name;
   return order;

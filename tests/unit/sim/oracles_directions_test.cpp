@@ -46,7 +46,7 @@ Outcome run_of(const char* name, ScheduleParams params, std::int64_t f, std::int
   const PassTimes share{{f}, {b}, {w}, {send}};
   params.times = {share};
   const Schedule& schedule = find_schedule(name, "test");
-  EXPECT_EQ(schedule.check(params), "") << name;
+  EXPECT_EQ(to_text(schedule.check(params)), "") << name;
   Outcome run{schedule.order(params), {}, 1};
   EXPECT_EQ(check_order(run.order, run.order.micro_batches), "") << name;
   const ShareCosts costs = share_costs(run.order, share);

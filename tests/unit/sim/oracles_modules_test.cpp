@@ -383,9 +383,9 @@ TEST(CascadedBackbones, RunAsTwoDirectionsWithFrozenPortionsBetween) {
     }
   }
   const Schedule& schedule = find_schedule("diffusionpipe-cascaded", "test");
-  EXPECT_EQ(schedule.check({6, 6, 1, 0}),
+  EXPECT_EQ(to_text(schedule.check({6, 6, 1, 0})),
             "2 model chunks per device are required, not 1: set chunks to 2");
-  EXPECT_EQ(schedule.check({6, 4, 2, 0}),
+  EXPECT_EQ(to_text(schedule.check({6, 4, 2, 0})),
             "micro-batches must be a multiple of 3 (half the stages), but 4 is not: set "
             "micro-batches to 3");
 }

@@ -157,10 +157,10 @@ TEST(UnequalOracles, RefusesWhatOneMicroBatchDoesNotFit) {
     params.cap = 3;
     params.activations[1] = 30 * chunks - 5 * (chunks - 1);  // device 1 is just full
     const Schedule& schedule = find_schedule(name, "test");
-    EXPECT_EQ(schedule.check(params), "") << name;
+    EXPECT_EQ(to_text(schedule.check(params)), "") << name;
     EXPECT_EQ(order_of(name, params).passes.size(), 3U) << name;
     ++params.activations[1];
-    const std::string broken = schedule.check(params);
+    const std::string broken = to_text(schedule.check(params));
     EXPECT_NE(broken.find("on device 1"), std::string::npos) << name << ": " << broken;
     EXPECT_NE(broken.find("set the cap to 4"), std::string::npos) << name << ": " << broken;
   }

@@ -101,7 +101,7 @@ TEST(VocabularyOracles, MeasuredIterations) {
 
 PipelineResult unit_run(const char* name, const ScheduleParams& params, int& pieces) {
   const Schedule& schedule = find_schedule(name, "test");
-  EXPECT_EQ(schedule.check(params), "") << name;
+  EXPECT_EQ(to_text(schedule.check(params)), "") << name;
   const PipelineOrder order = schedule.order(params);
   EXPECT_EQ(check_order(order, params.micro_batches), "") << name;
   pieces = pieces_of(order);

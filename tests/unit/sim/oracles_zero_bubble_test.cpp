@@ -22,7 +22,7 @@ PipelineResult run_of(const char* name, ScheduleParams params, Times times) {
   params.times = {
       {{times.forward / v}, {times.input_grad / v}, {times.weight_grad / v}, {times.send}}};
   const Schedule& schedule = find_schedule(name, "test");
-  EXPECT_EQ(schedule.check(params), "") << name;
+  EXPECT_EQ(to_text(schedule.check(params)), "") << name;
   const PipelineOrder order = schedule.order(params);
   EXPECT_EQ(check_order(order, params.micro_batches), "") << name;
   const auto n = static_cast<std::size_t>(order.num_virtual_stages);

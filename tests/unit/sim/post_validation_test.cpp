@@ -19,7 +19,7 @@ PipelineOrder order_of(const char* name, ScheduleParams params, int iterations) 
   const Schedule& schedule = find_schedule(name, "test");
   params.chunks = schedule.traits.uses_chunks ? 2 : 1;
   params.iterations = iterations;
-  EXPECT_EQ(schedule.check(params), "") << name;
+  EXPECT_EQ(to_text(schedule.check(params)), "") << name;
   PipelineOrder order = schedule.order(params);
   EXPECT_EQ(check_order(order, order.micro_batches), "") << name;
   return order;
@@ -186,10 +186,13 @@ TEST(PostValidation, RollbacksRunForwardsAgain) {
     EXPECT_EQ(makespans[2] - makespans[1], makespans[3] - makespans[2]) << name;
   }
   const Schedule& schedule = find_schedule("zb-h2", "test");
-  EXPECT_EQ(schedule.check({.stages = 4, .micro_batches = 12, .iterations = 3, .rollbacks = 3}),
-            "rollbacks (of iterations but the last) must be at most 2, not 3: set rollbacks to 2");
-  EXPECT_EQ(find_schedule("1f1b", "test").check({.stages = 4, .micro_batches = 12, .rollbacks = 1}),
-            "updates are final here: set rollbacks to 0");
+  EXPECT_EQ(
+      to_text(schedule.check({.stages = 4, .micro_batches = 12, .iterations = 3, .rollbacks = 3})),
+      "rollbacks (of iterations but the last) must be at most 2, not 3: set rollbacks to 2");
+  EXPECT_EQ(
+      to_text(
+          find_schedule("1f1b", "test").check({.stages = 4, .micro_batches = 12, .rollbacks = 1})),
+      "updates are final here: set rollbacks to 0");
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ ScheduleParams dealt_params(std::vector<int> replicas, int rounds = 1) {
 
 PipelineOrder dealt_order(const char* name, const ScheduleParams& params) {
   const Schedule& schedule = find_schedule(name, "test");
-  EXPECT_EQ(schedule.check(params), "");
+  EXPECT_EQ(to_text(schedule.check(params)), "");
   PipelineOrder order = schedule.order(params);
   EXPECT_EQ(check_order(order, order.micro_batches), "");
   return order;
@@ -184,21 +184,21 @@ TEST(ReplicatedStages, RefuseWhatCannotBeDealt) {
   const Schedule& schedule = find_schedule("pipedream", "test");
   ScheduleParams params = dealt_params({15, 1});
   params.micro_batches = 16;
-  EXPECT_EQ(schedule.check(params),
+  EXPECT_EQ(to_text(schedule.check(params)),
             "micro-batches must be a multiple of 15 (least common multiple of the replicas), but "
             "16 is not: set micro-batches to 15");
   params = dealt_params({15, 1});
   params.stages = 3;
-  EXPECT_EQ(schedule.check(params), "replicas of 2 stages are given: set stages to 2");
-  EXPECT_EQ(find_schedule("1f1b", "test").check(dealt_params({2, 1})),
+  EXPECT_EQ(to_text(schedule.check(params)), "replicas of 2 stages are given: set stages to 2");
+  EXPECT_EQ(to_text(find_schedule("1f1b", "test").check(dealt_params({2, 1}))),
             "stages on different numbers of devices are not possible here: set replicas to 1");
-  EXPECT_EQ(find_schedule("hetpipe", "test").check(dealt_params({2, 1})),
+  EXPECT_EQ(to_text(find_schedule("hetpipe", "test").check(dealt_params({2, 1}))),
             "stages on different numbers of devices are not possible here: set replicas to 1");
   params = dealt_params({2, 1});
   params.replicas_of = {64, 63, 61, 59};
   params.stages = 4;
-  EXPECT_NE(schedule.check(params).find("repeat too late"), std::string::npos);
-  EXPECT_EQ(find_schedule("pipedream-2bw", "test").check(dealt_params({2, 1})),
+  EXPECT_NE(to_text(schedule.check(params)).find("repeat too late"), std::string::npos);
+  EXPECT_EQ(to_text(find_schedule("pipedream-2bw", "test").check(dealt_params({2, 1}))),
             "at least 4 micro-batches per update are required, not 2: set micro-batches to 4");
 }
 

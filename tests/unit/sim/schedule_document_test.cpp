@@ -268,12 +268,12 @@ TEST(ScheduleDocument, ImpossiblePlacementsNameTheSmallestChange) {
               HasSubstr("set chunks to 2"));
   EXPECT_THAT(error_of(kLists, {.stages = 3, .micro_batches = 2}), HasSubstr("set stages to 2"));
   EXPECT_THAT(error_of(kLists, {.stages = 2, .micro_batches = 5}),
-              HasSubstr("lists of 2 micro-batches do not fit 5: set microbatches to 2"));
+              HasSubstr("lists of 2 micro-batches do not fit 5: set micro-batches to 2"));
   EXPECT_THAT(error_of(kLists, {.stages = 2, .micro_batches = 2, .chunks = 2}),
               HasSubstr("lists of 2 stages on 2 devices have 1 model chunk per device, not 2: set "
                         "chunks to 1"));
   EXPECT_THAT(error_of(kLists, {.stages = 2, .micro_batches = 1}),
-              HasSubstr("set microbatches to 2"));
+              HasSubstr("set micro-batches to 2"));
   EXPECT_THAT(error_of(kLists, {.stages = 2, .micro_batches = 2, .rollbacks = 1}),
               HasSubstr("updates are final here: set rollbacks to 0"));
   // Too large a number is not a larger schedule.

@@ -17,7 +17,7 @@ namespace {
 
 PipelineOrder checked_order(const char* name, const ScheduleParams& params) {
   const Schedule& schedule = find_schedule(name, "test");
-  EXPECT_EQ(schedule.check(params), "") << name;
+  EXPECT_EQ(to_text(schedule.check(params)), "") << name;
   return schedule.order(params);
 }
 

@@ -301,8 +301,8 @@ TEST(PlanSchedules, NameTheCapThatIsTooSmall) {
     }
     return "";
   };
-  EXPECT_THAT(message({.name = "zb-v", .cap = 1}),
-              HasSubstr("below the minimum: set activation_cap to 4"));
+  EXPECT_THAT(message({.name = "zb-v", .cap = 1, .cap_name = "--cap"}),
+              HasSubstr("below the minimum: set --cap to 4"));
   EXPECT_THAT(message({.name = "zb-v", .chunks = 1, .cap = 1}), HasSubstr("set chunks to 2"));
   plan.batch = 6 * plan.dp;
   EXPECT_THAT(message({.name = "bitpipe"}), HasSubstr("set micro-batches to 8"));
