@@ -98,6 +98,20 @@ orrery_registry(TARGET orrery_search FOLDER search/planners TYPE Planner PREFIX 
                 HEADER search/planner.hpp NAMESPACE orrery::search)
 orrery_registry(TARGET orrery_search FOLDER search/baselines TYPE Baseline PREFIX baseline
                 HEADER search/baseline.hpp NAMESPACE orrery::search)
+# The one file that depends on all sources of a search is small: an edit compiles it again, no other.
+set(hashed "${CMAKE_SOURCE_DIR}/cmake/Compiler.cmake")
+foreach(room base models topologies sim costmodel plan search)
+  list(APPEND hashed "${CMAKE_SOURCE_DIR}/${room}/*.cpp" "${CMAKE_SOURCE_DIR}/${room}/*.hpp")
+endforeach()
+file(GLOB_RECURSE hashed CONFIGURE_DEPENDS ${hashed})
+set(source_hash "${CMAKE_BINARY_DIR}/generated/search/tree/build.cpp")
+add_custom_command(OUTPUT "${source_hash}"
+  COMMAND ${CMAKE_COMMAND} "-DROOT=${CMAKE_SOURCE_DIR}" "-DOUT=${source_hash}"
+          "-DBUILD=${CMAKE_SYSTEM_PROCESSOR} ${CMAKE_CXX_FLAGS} ${CMAKE_BUILD_TYPE}"
+          -P "${CMAKE_SOURCE_DIR}/cmake/source_hash.cmake"
+  DEPENDS ${hashed} "${CMAKE_SOURCE_DIR}/cmake/source_hash.cmake"
+  COMMENT "Hashing the sources of searches" VERBATIM)
+target_sources(orrery_search PRIVATE "${source_hash}")
 orrery_room(studies FOLDERS reproduction rows sweeps validation LINK search traces calibrate PRIVATE Threads::Threads)
 orrery_room(calibrate FOLDERS fit LINK traces costmodel
             PRIVATE Eigen3::Eigen nlohmann_json::nlohmann_json SQLite::SQLite3 ZLIB::ZLIB

@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <chrono>
 #include <iterator>
 #include <optional>
 #include <utility>
@@ -17,6 +16,7 @@
 #include "search/packed_layouts.hpp"
 #include "search/packed_tries.hpp"
 #include "search/tree/drawing.hpp"
+#include "search/tree/time_limit.hpp"
 
 namespace orrery::search {
 namespace {
@@ -70,10 +70,7 @@ std::vector<InputHash> inputs_of(const plan::Plan& base, const Options& options,
 
 Outcome search_packed(const plan::Plan& base, const Options& options,
                       const std::vector<std::int64_t>& lengths) {
-  const auto begin = std::chrono::steady_clock::now();
-  const auto elapsed = [&] {
-    return Seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
-  };
+  TimeLimit limit(options.time_limit, !options.resume.empty());
   const std::string pipeline = pipeline_of(options.constraints);
   check_packed(options.constraints, pipeline);
   const std::vector<plan::Plan> layouts =
@@ -98,20 +95,21 @@ Outcome search_packed(const plan::Plan& base, const Options& options,
     in.end();
   }
   const auto save = [&] { kept.save([&](ByteWriter& out) { tries.write(out); }); };
-  const auto is_interrupted = [&] { return interrupted() || (options.stop && options.stop()); };
-  const auto is_out_of_time = [&] {
-    return options.time_limit.value() > 0 && elapsed() > options.time_limit;
-  };
+  const auto is_stopped = [&] { return options.stop && options.stop(); };
+  const auto is_interrupted = [&] { return interrupted() || is_stopped(); };
   tries.begin(options.jobs, kept, [&](bool found) {  // a limit on time waits for a first plan
-    return is_interrupted() || (found && is_out_of_time());
+    const bool is_over = found && limit.is_over();
+    limit.came_forward();  // by the layout that is asked next
+    return is_interrupted() || is_over;
   });
   save();
   if (tries.unexplored() > 0) {
     kept.close();  // of all layouts others may be the fastest
   }
   bool cut = tries.unexplored() > 0;
+  Drawing rest(options, limit.elapsed());  // after an early end, too, what was found is listed
   while (std::ssize(tries.taken()) <= options.top) {
-    if (!tries.taken().empty() && (is_interrupted() || is_out_of_time())) {
+    if (!tries.taken().empty() && (is_stopped() || rest.is_over())) {
       cut = true;
       break;
     }
@@ -128,11 +126,10 @@ Outcome search_packed(const plan::Plan& base, const Options& options,
   outcome.timed_out = cut && !outcome.interrupted;
   outcome.simulated = outcome.plans - outcome.infeasible - outcome.unexplored;
   std::vector<Found> fitting = tries.taken();
-  Drawing drawing(options, elapsed());
   parallel_for(fitting.size(), options.jobs, [&](std::size_t index) {
     Found& one = fitting[index];
     one.simulation = plan::simulate(one.plan, {.interval_draws = options.interval_draws,
-                                               .stop_draws = [&] { return drawing.is_over(); }});
+                                               .stop_draws = [&] { return rest.is_over(); }});
   });
   if (!fitting.empty()) {
     outcome.best = std::move(fitting.front());
@@ -141,7 +138,7 @@ Outcome search_packed(const plan::Plan& base, const Options& options,
   }
   outcome.gap_fraction = outcome.best ? 1 : 0;  // no bound on other packs
   outcome.closest_overflow = "no packs fit the memory of any layout";
-  outcome.search_time = elapsed();
+  outcome.search_time = limit.elapsed();
   return outcome;
 }
 

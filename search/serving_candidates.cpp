@@ -53,11 +53,11 @@ Plan with_options(const Plan& layout, const ServingOptions& options) {
 class Lister {
  public:
   Lister(const Plan& base, const ServingFixes& fixed, const std::vector<plan::Request>& requests,
-         const std::function<bool()>& has_time, ServingModels& models)
+         const ServingBounds& bounds, ServingModels& models)
       : base_(base),
         fixed_(fixed),
         requests_(requests),
-        has_time_(has_time),
+        bounds_(bounds),
         models_(models),
         longest_(plan::longest_request(requests)),
         has_prefixes_(std::any_of(requests.begin(), requests.end(),
@@ -85,6 +85,7 @@ class Lister {
       bad_input("--fix", "no serving plan has these values",
                 "tp x pp x cp must divide the number of GPUs; dp is what they leave");
     }
+    result_.bounds.resize(std::min(result_.bounds.size(), result_.list.size()));
     std::stable_sort(result_.list.begin(), result_.list.end(), is_before);
     find_likes(result_.list);
     return std::move(result_);
@@ -128,16 +129,34 @@ class Lister {
       }
       return;
     }
-    // Bounds of all plans may take longer than there is time for.
-    result_.bounded = result_.bounded && has_time_();
-    const Seconds bound = result_.bounded ? plan::serving_bound(plan, model, requests_) : Seconds();
+    const Seconds bound = next_bound(plan, model);
     result_.list.push_back({std::move(plan), bound});
+  }
+
+  Seconds next_bound(const Plan& plan, plan::ServingModel& model) {
+    const std::size_t index = result_.list.size();
+    std::vector<Seconds>& made = result_.bounds;
+    if (index == 0) {
+      made = bounds_.known();
+      known_ = made.size();
+    }
+    if (index < known_) {
+      return made[index];
+    }
+    result_.bounded = result_.bounded && bounds_.has_time();
+    if (!result_.bounded) {
+      return Seconds();
+    }
+    made.push_back(plan::serving_bound(plan, model, requests_));
+    bounds_.made(made);
+    return made.back();
   }
 
   const Plan& base_;
   const ServingFixes& fixed_;
   const std::vector<plan::Request>& requests_;
-  const std::function<bool()>& has_time_;
+  const ServingBounds& bounds_;
+  std::size_t known_ = 0;
   ServingModels& models_;
   std::int64_t longest_;
   bool has_prefixes_;
@@ -167,8 +186,8 @@ plan::ServingModel ServingModels::of(const Plan& plan, const ServingModels& firs
 
 ServingCandidates serving_candidates(const Plan& base, const ServingFixes& fixed,
                                      const std::vector<plan::Request>& requests,
-                                     const std::function<bool()>& has_time, ServingModels& models) {
-  return Lister(base, fixed, requests, has_time, models).run();
+                                     const ServingBounds& bounds, ServingModels& models) {
+  return Lister(base, fixed, requests, bounds, models).run();
 }
 
 }  // namespace orrery::search

@@ -37,6 +37,7 @@ class ServingModels {
 
 struct ServingCandidates {
   std::vector<ServingCandidate> list;  // by bound; last, those without
+  std::vector<Seconds> bounds;         // in the order in which plans are listed
   std::int64_t plans = 0;
   std::int64_t infeasible = 0;
   bool streams = false;  // no plan fits whose parameters all stay on the devices
@@ -45,10 +46,16 @@ struct ServingCandidates {
   std::string nearest;   // and what would help
 };
 
-// All of them, whether bounds are still asked for said by `has_time`; `models` are those of these
-// plans afterwards. Error where the space is empty.
+// What is kept of bounds, all of which may take longer than there is time for.
+struct ServingBounds {
+  std::function<std::vector<Seconds>()> known;  // those made before; asked before the first one
+  std::function<bool()> has_time;               // for one more
+  std::function<void(const std::vector<Seconds>&)> made;  // all so far; told of each
+};
+
+// All of them; `models` are those of these plans afterwards. Error where the space is empty.
 ServingCandidates serving_candidates(const plan::Plan& base, const ServingFixes& fixed,
                                      const std::vector<plan::Request>& requests,
-                                     const std::function<bool()>& has_time, ServingModels& models);
+                                     const ServingBounds& bounds, ServingModels& models);
 
 }  // namespace orrery::search

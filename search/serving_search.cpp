@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -18,6 +17,7 @@
 #include "search/serving_candidates.hpp"
 #include "search/serving_rank.hpp"
 #include "search/tree/kept_state.hpp"
+#include "search/tree/time_limit.hpp"
 
 namespace orrery::search {
 namespace {
@@ -64,14 +64,18 @@ class Search {
  public:
   Search(const Plan& base, const ServingSearch& search,
          const std::function<void(const std::string&)>& progress)
-      : search_(search),
+      : limit_(search.time_limit, !search.resume.empty()),
+        search_(search),
         progress_(progress),
         requests_(plan::generate_requests(base.serving->requests)),
         ranking_(arrive_over_time(requests_), search.top),
         kept_(search, Progress::Serving, [&] { return inputs_of(base, search); }),
-        candidates_(serving_candidates(
-            base, search.fixed, requests_,
-            [this] { return !interrupted() && (kept_.resumes() || !is_out_of_time()); }, models_)),
+        candidates_(
+            serving_candidates(base, search.fixed, requests_,
+                               {.known = [this] { return read_bounds(); },
+                                .has_time = [this] { return !interrupted() && !limit_.is_over(); },
+                                .made = [this](const auto& made) { keep_bounds(made); }},
+                               models_)),
         tried_(candidates_.list.size()) {
     outcome_.plans = candidates_.plans;
     outcome_.infeasible = candidates_.infeasible;
@@ -98,57 +102,80 @@ class Search {
   }
 
  private:
-  using Clock = std::chrono::steady_clock;
   struct Ranked {
     std::size_t candidate;
     ServingFigures figures;
   };
 
-  Seconds elapsed() const {
-    return Seconds(std::chrono::duration<double>(Clock::now() - start_).count());
-  }
-
   bool is_interrupted() const { return interrupted() || (search_.stop && search_.stop()); }
-  bool is_out_of_time() const {
-    return search_.time_limit.value() > 0 && elapsed() > search_.time_limit;
-  }
 
   // Whether no further plan is taken. A limit on time waits for the first one.
   bool stops() {
     if (!ended_) {
       outcome_.interrupted = is_interrupted();
-      outcome_.timed_out = !outcome_.interrupted && next_ > 0 && is_out_of_time();
+      outcome_.timed_out = !outcome_.interrupted && next_ > 0 && limit_.is_over();
       ended_ = outcome_.interrupted || outcome_.timed_out;
     }
     return ended_;
   }
 
   // Whether runs under way are given up, by all threads.
-  bool ends_runs() const { return interrupted() || (has_simulated_ && is_out_of_time()); }
+  bool ends_runs() const { return interrupted() || (has_simulated_ && limit_.is_over()); }
 
-  // From the checkpoint, which is about all candidates in the order of their bounds.
-  void go_on() {
-    if (!candidates_.bounded) {
-      kept_.close();
-      return;
-    }
+  // A checkpoint holds the bounds made so far, in the order in which plans are listed, and once
+  // there are all, what became of the plans in the order of these bounds.
+  std::vector<Seconds> read_bounds() {
     const std::optional<std::string> bytes = kept_.read();
-    if (bytes) {
-      ByteReader in(*bytes, search_.resume);
+    if (!bytes) {
+      return {};
+    }
+    ByteReader in(*bytes, search_.resume);
+    std::vector<Seconds> bounds(in.count(8));
+    for (Seconds& bound : bounds) {
+      bound = Seconds(in.real());
+      if (!(bound >= Seconds())) {
+        in.fail("holds a bound that cannot be");
+      }
+    }
+    verdicts_ = bytes->substr(bytes->size() - in.left());
+    return bounds;
+  }
+
+  static void write_bounds(ByteWriter& out, const std::vector<Seconds>& bounds) {
+    out.u64(bounds.size());
+    for (const Seconds bound : bounds) {
+      out.real(bound.value());
+    }
+  }
+
+  void keep_bounds(const std::vector<Seconds>& made) {
+    limit_.came_forward();
+    kept_.save_when_due([&](ByteWriter& out) { write_bounds(out, made); });
+    if (progress_) {
+      progress_(fmt::format("{} bounded", counted(std::ssize(made), "plan")));
+    }
+  }
+
+  void go_on() {
+    if (!candidates_.bounded) {  // others may be the first of all: what is found now is not kept
+      kept_.save([&](ByteWriter& out) { write_bounds(out, candidates_.bounds); });
+      kept_.close();
+    } else if (!verdicts_.empty()) {
+      ByteReader in(verdicts_, search_.resume);
       read(in);
       in.end();
     }
   }
 
   void read(ByteReader& in) {
-    const std::uint64_t count = in.u64();
     judged_ = in.u64();
     for (std::int64_t* number : {&outcome_.pruned, &outcome_.simulated, &outcome_.late}) {
       *number = static_cast<std::int64_t>(in.u64());
     }
     const std::size_t ranked = in.count(kRankedBytes);
     const auto judged = static_cast<std::int64_t>(judged_);
-    if (count != candidates_.list.size() || judged_ > count || outcome_.pruned < 0 ||
+    const std::size_t count = candidates_.list.size();
+    if (count != candidates_.bounds.size() || judged_ > count || outcome_.pruned < 0 ||
         outcome_.late < 0 || outcome_.pruned + outcome_.simulated != judged ||
         outcome_.late + static_cast<std::int64_t>(ranked) != outcome_.simulated) {
       in.fail("holds counts that cannot be");
@@ -172,9 +199,9 @@ class Search {
   }
 
   void write(ByteWriter& out) const {
+    write_bounds(out, candidates_.bounds);
     for (const std::uint64_t count :
-         {std::uint64_t{candidates_.list.size()}, std::uint64_t{judged_},
-          static_cast<std::uint64_t>(outcome_.pruned),
+         {std::uint64_t{judged_}, static_cast<std::uint64_t>(outcome_.pruned),
           static_cast<std::uint64_t>(outcome_.simulated), static_cast<std::uint64_t>(outcome_.late),
           std::uint64_t{ranked_.size()}}) {
       out.u64(count);
@@ -214,7 +241,7 @@ class Search {
       outcome_.gap_fraction = 1 - outcome_.lower_bound / fastest;
       add_found(threads);
     }
-    outcome_.search_time = elapsed();
+    outcome_.search_time = limit_.elapsed();
   }
 
   // No plan is done before the last request is there.
@@ -307,6 +334,7 @@ class Search {
         return;
       }
       judge(judged_, tried.run);
+      limit_.came_forward();
     }
     save(/*always=*/false);
   }
@@ -331,13 +359,14 @@ class Search {
     rank({index, figures_of(*run->simulation)});
   }
 
-  Clock::time_point start_ = Clock::now();
+  TimeLimit limit_;
   const ServingSearch& search_;
   const std::function<void(const std::string&)>& progress_;
   std::vector<plan::Request> requests_;
   ServingRanking ranking_;
   std::vector<Ranked> ranked_;  // in the order in which they were ranked
   KeptState kept_;
+  std::string verdicts_;  // of the checkpoint
   ServingModels models_;
   ServingCandidates candidates_;
   std::mutex mutex_;  // of all below but one, while threads try plans

@@ -132,15 +132,15 @@ int report_nothing(const search::MixedOutcome& outcome, const plan::MixedPlan& b
                             {"changes_left_open", left_open_json(changes.left_open)},
                             {"plan", Json()}});
   }
-  note((outcome.closest_overflow.empty()
-            ? fmt::format("orrery: stopped before any of {} was simulated",
-                          counted(outcome.plans, "plan"))
-            : fmt::format("orrery: {} on {}: none of {} {}; the closest: {}",
-                          base.shape.network.spec.name, base.machine->cluster.name,
-                          counted(outcome.plans, "plan"),
-                          outcome.unexplored > 0 ? "tried so far fits" : "fits",
-                          outcome.closest_overflow)) +
-       left_out_text(outcome) + changes_text(text, changes.left_open));
+  const std::string plans = counted(outcome.plans, "plan");
+  const std::string reason =
+      outcome.closest_overflow.empty()
+          ? fmt::format("stopped before any of {} was simulated", plans)
+          : fmt::format("{} on {}: none of {} {}", base.shape.network.spec.name,
+                        base.machine->cluster.name, plans,
+                        outcome.unexplored > 0 ? "tried so far fits" : "fits");
+  note("orrery: " + reason + left_out_text(outcome) + closest_text(outcome.closest_overflow) +
+       changes_text(text, changes.left_open));
   return outcome.interrupted ? kInterrupted : kInfeasible;
 }
 

@@ -43,12 +43,20 @@ void check_recommender_options(const PlanOptions& options) {
       {"--memory-reserve", !options.memory_reserve.empty()},
       {"--serve", !options.serve.requests.empty()},
       {"--trace", !options.trace_path.empty()},
-      {"--space per-block", options.space == "per-block"},
-      {"--checkpoint and other options of long searches", options.scale.any()}};
+      {"--space per-block", options.space == "per-block"}};
   for (const auto& [name, is_given] : given) {
     if (is_given) {
       bad_input(name, "not for a recommendation network",
                 "leave it out; a table keeps the \"sharding\" that its document states");
+    }
+  }
+  const search::TableSearch search;
+  for (const auto& [name, is_given] : options.scale.given()) {
+    if (is_given) {
+      bad_input(name, "not for a recommendation network",
+                fmt::format("leave it out; its search ends by itself, after {} partial choices at "
+                            "most",
+                            search.most_steps));
     }
   }
 }

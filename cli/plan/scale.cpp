@@ -15,7 +15,8 @@ namespace orrery::cli {
 
 void add_scale_options(const Command& command, ScaleOptions& options) {
   command.add_option("--checkpoint", options.checkpoint,
-                     "file that keeps the state of the search, for --resume");
+                     "file that keeps the state of the search, for --resume; not of recommendation "
+                     "networks, whose search ends by itself");
   command.add_option("--checkpoint-every", options.checkpoint_every,
                      "seconds, or with a unit, between two checkpoints (10)");
   command.add_option("--resume", options.resume,

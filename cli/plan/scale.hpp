@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli/command/common.hpp"
+#include "cli/command/together.hpp"
 #include "search/tree/projection.hpp"
 #include "search/tree/ranks.hpp"
 
@@ -21,8 +22,12 @@ struct ScaleOptions {
   std::string resume;
   bool mpi = false;
   std::string project_ranks;
-  bool any() const {
-    return !(checkpoint + checkpoint_every + resume + project_ranks).empty() || mpi;
+  std::vector<Given> given() const {
+    return {{"--checkpoint", !checkpoint.empty()},
+            {"--checkpoint-every", !checkpoint_every.empty()},
+            {"--resume", !resume.empty()},
+            {"--mpi", mpi},
+            {"--project-ranks", !project_ranks.empty()}};
   }
 };
 void add_scale_options(const Command& command, ScaleOptions& options);

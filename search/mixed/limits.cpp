@@ -11,17 +11,11 @@ constexpr std::uint64_t kOfLook = 16;  // work of a look while arrangements are 
 
 }  // namespace
 
-Seconds MixedLimits::elapsed() const {
-  return Seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count());
-}
-
 bool MixedLimits::is_interrupted() const {
   return interrupted() || (options_.stop && options_.stop());
 }
 
-bool MixedLimits::is_stopped() const {
-  return is_interrupted() || (options_.time_limit.value() > 0 && elapsed() > options_.time_limit);
-}
+bool MixedLimits::is_stopped() const { return is_interrupted() || limit_.is_over(); }
 
 bool MixedLimits::is_overdue() const { return elapsed() > kListed && is_stopped(); }
 

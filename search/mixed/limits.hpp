@@ -3,18 +3,20 @@
 // (`Options::most_work`), which ends it alike on every machine.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 
 #include "search/tree/search.hpp"
+#include "search/tree/time_limit.hpp"
 
 namespace orrery::search {
 
 class MixedLimits {
  public:
-  explicit MixedLimits(const Options& options) : options_(options) {}
+  explicit MixedLimits(const Options& options)
+      : options_(options), limit_(options.time_limit, !options.resume.empty()) {}
 
-  Seconds elapsed() const;
+  Seconds elapsed() const { return limit_.elapsed(); }
+  void came_forward() { limit_.came_forward(); }
   bool is_interrupted() const;
   bool is_stopped() const;  // or out of time
   // So long after such an end that what is to be listed is cut short, too.
@@ -33,7 +35,7 @@ class MixedLimits {
 
  private:
   const Options& options_;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  TimeLimit limit_;
   std::uint64_t used_ = 0;  // of all kinds
 };
 

@@ -65,9 +65,11 @@ class Search {
         checkpoint_.close();
       }
       checkpoint_.save(state_);
+      limits_.came_forward();
     }
     while (has_work() && !is_stopped() && !limits_.exceeds_half()) {
       evaluate(next());
+      limits_.came_forward();
       checkpoint_.save_when_due(state_);
       if (progress) {
         progress(found_so_far());

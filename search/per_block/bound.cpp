@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "plan/stage/layout_bounds.hpp"
+#include "search/per_block/device_program.hpp"
 #include "search/per_block/peaks.hpp"
 #include "search/per_block/program.hpp"
 
@@ -87,6 +88,13 @@ PipelineBound PipelineBounds::bound(const StageMesh& mesh, const Pipeline& pipel
   if (order != nullptr) {
     facts = {plan::live_counts(*order), plan::ends_cut(*order), reduced_later(*order)};
   }
+  const bool is_new = before == nullptr && part.ranges.empty();
+  if (is_new && pipeline.chunks > 1) {
+    result.seconds = device_bound(plan_, pipeline, traits, costs, facts.live, until, stop_);
+    if (result.seconds >= until) {
+      return result;
+    }
+  }
   PipelineProgram program(plan_, pipeline, traits, costs, until, std::move(facts), part.ranges,
                           simulator_.transfer_times());
   program.stop_when(stop_);
@@ -97,7 +105,9 @@ PipelineBound PipelineBounds::bound(const StageMesh& mesh, const Pipeline& pipel
   if (before != nullptr) {
     program.begin_with(*before);
   }
-  return refined(program, is_traced(order) ? order : nullptr, until, rounds, part);
+  PipelineBound bound = refined(program, is_traced(order) ? order : nullptr, until, rounds, part);
+  bound.seconds = std::max(bound.seconds, result.seconds);
+  return bound;
 }
 
 const sim::PipelineOrder* PipelineBounds::lists_of(const StageMesh& mesh, const Pipeline& pipeline,

@@ -5,24 +5,21 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 
 #include "base/interrupt.hpp"
 #include "search/tree/search.hpp"
+#include "search/tree/time_limit.hpp"
 
 namespace orrery::search {
 
 class PerBlockClock {
  public:
-  explicit PerBlockClock(const Options& options) : options_(options) {}
+  explicit PerBlockClock(const Options& options)
+      : options_(options), limit_(options.time_limit, !options.resume.empty()) {}
 
-  Seconds elapsed() const {
-    return Seconds(
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count());
-  }
-  bool is_out_of_time() const {
-    return options_.time_limit.value() > 0 && elapsed() > options_.time_limit;
-  }
+  Seconds elapsed() const { return limit_.elapsed(); }
+  bool is_out_of_time() const { return limit_.is_over(); }
+  void came_forward() { limit_.came_forward(); }
   bool is_interrupted() const { return interrupted() || (options_.stop && options_.stop()); }
 
   // Asked by whatever then does less; by all threads.
@@ -37,7 +34,7 @@ class PerBlockClock {
 
  private:
   const Options& options_;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  TimeLimit limit_;
   std::atomic<bool> is_cut_ = false;
 };
 

@@ -53,14 +53,15 @@ class PerBlockSearch {
     }
     if (!resumed) {
       bound_meshes();
-      checkpoint_.save(state_);
+      keep();
     }
     if (!state_.seeded && !stopped()) {  // the costs of a mesh alone may take seconds
       improve_seeds();
-      checkpoint_.save(state_);
+      keep();
     }
     while (has_work() && !stopped()) {
       step();
+      clock_.came_forward();
       report();
       checkpoint_.save_when_due(state_);
     }
@@ -74,6 +75,11 @@ class PerBlockSearch {
   }
 
  private:
+  void keep() {
+    checkpoint_.save(state_);
+    clock_.came_forward();
+  }
+
   bool is_spread() const { return options_.ranks != nullptr && options_.ranks->size() > 1; }
 
   // Only where they are of use: hashing takes some milliseconds.

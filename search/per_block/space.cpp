@@ -132,11 +132,29 @@ PerBlockSpace::Reach PerBlockSpace::reach_of(const Family& family,
   return traits.uses_times && !choice.named ? Reach::Unnamed : Reach::Bounded;
 }
 
+// Of all groups of a mesh: some schedules run only where experts are spread over ranks.
+std::vector<const Family*> PerBlockSpace::families(const StageMesh& mesh) const {
+  std::vector<const Family*> families;
+  const auto add = [&](const Group& group) {
+    for (const Family& family : space_.families(group)) {
+      families.push_back(&family);
+    }
+  };
+  add(mesh.groups.front());
+  const auto spread = std::find_if(mesh.groups.begin(), mesh.groups.end(),
+                                   [](const Group& group) { return group.ep > 1; });
+  if (spread != mesh.groups.end() && mesh.groups.front().ep == 1) {
+    add(*spread);
+  }
+  return families;
+}
+
 // Those of so much reach, in the order of families.
 void PerBlockSpace::add_pipelines(const StageMesh& mesh, Reach reach,
                                   std::vector<Pipeline>& pipelines) const {
   const auto first = static_cast<std::ptrdiff_t>(pipelines.size());
-  for (const Family& family : space_.families(mesh.groups.front())) {
+  for (const Family* each : families(mesh)) {
+    const Family& family = *each;
     for (const int schedule : family.schedules) {
       const ScheduleChoice& choice =
           space_.schedules().choices()[static_cast<std::size_t>(schedule)];
@@ -172,11 +190,11 @@ std::vector<Pipeline> PerBlockSpace::all_pipelines(const StageMesh& mesh) const 
 std::vector<std::string> PerBlockSpace::unproven_schedules() const {
   std::set<std::string> names;
   for (const StageMesh& mesh : meshes_) {
-    for (const Family& family : space_.families(mesh.groups.front())) {
-      for (const int schedule : family.schedules) {
+    for (const Family* family : families(mesh)) {
+      for (const int schedule : family->schedules) {
         const ScheduleChoice& choice =
             space_.schedules().choices()[static_cast<std::size_t>(schedule)];
-        if (reach_of(family, choice) != Reach::Bounded) {
+        if (reach_of(*family, choice) != Reach::Bounded) {
           names.insert(choice.name);
         }
       }

@@ -96,6 +96,7 @@ class PerBlockSpace {
 
  private:
   enum class Reach : std::uint8_t { Bounded, Unnamed, Neighbours, OneLayout };
+  std::vector<const Family*> families(const StageMesh& mesh) const;
   Reach reach_of(const Family& family, const ScheduleChoice& choice) const;
   void add_pipelines(const StageMesh& mesh, Reach reach, std::vector<Pipeline>& pipelines) const;
 

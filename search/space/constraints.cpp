@@ -16,6 +16,7 @@
 #include "base/words.hpp"
 #include "plan/schedule_traits.hpp"
 #include "search/space/execution_flags.hpp"
+#include "search/space/field_names.hpp"
 #include "search/space/layout_fields.hpp"
 #include "sim/schedule.hpp"
 
@@ -144,6 +145,11 @@ std::string canonical(std::string_view field, std::string_view value, std::strin
 }
 
 }  // namespace
+
+bool is_plan_field(std::string_view text) {
+  const std::vector<std::string> names = field_names();
+  return std::find(names.begin(), names.end(), field_name(text)) != names.end();
+}
 
 std::string Constraints::schedule_name(std::string_view text, std::string_view where) {
   if (!text.ends_with(".json")) {

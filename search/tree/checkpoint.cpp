@@ -9,7 +9,7 @@
 #include "base/error.hpp"
 #include "base/files.hpp"
 #include "base/text.hpp"
-#include "base/version.hpp"
+#include "search/tree/build.hpp"
 #include "search/tree/work_bytes.hpp"
 #include "sim/orders/schedule_document.hpp"
 
@@ -18,7 +18,6 @@ namespace orrery::search {
 namespace {
 
 constexpr std::string_view kMagic = "orrery-search-checkpoint\n";
-constexpr std::uint32_t kFormat = 17;
 constexpr std::int64_t kMaxBytes = 1LL << 30;
 
 // Every choice that the space leaves, in its order, and what is the same in all of its plans.
@@ -73,6 +72,25 @@ std::uint64_t hash_of_space(const Space& space, const std::vector<Group>& groups
   return hash_of(out.bytes());
 }
 
+// Of tables of kernels, which the document of a profile may name alone.
+std::uint64_t hash_of_kernels(const costmodel::KernelResiduals& residuals, std::uint64_t profile) {
+  ByteWriter out;
+  out.u64(profile);
+  for (const costmodel::ResidualSet& set : residuals.sets()) {
+    out.u8(static_cast<std::uint8_t>(set.key.kind));
+    out.u8(static_cast<std::uint8_t>(set.key.dtype));
+    out.u8(static_cast<std::uint8_t>(set.key.layout));
+    out.u8(static_cast<std::uint8_t>(set.key.load));
+    for (const costmodel::KernelPoint& point : set.points) {
+      for (int i = 0; i < costmodel::num_sizes(set.key.kind); ++i) {
+        out.u32(static_cast<std::uint32_t>(point.sizes[static_cast<std::size_t>(i)]));
+      }
+      out.u32(static_cast<std::uint32_t>(point.permille));
+    }
+  }
+  return hash_of(out.bytes());
+}
+
 }  // namespace
 
 std::vector<InputHash> plan_hashes(plan::Plan plan) {
@@ -84,6 +102,7 @@ std::vector<InputHash> plan_hashes(plan::Plan plan) {
        {"network", "cluster", "profile", "workload", "execution", "memory_reserve"}) {
     inputs.push_back({name, hash_of(document.find(name)->dump(-1))});
   }
+  inputs[2].hash = hash_of_kernels(plan.profile.kernels.residuals, inputs[2].hash);
   inputs[5].name = "memory reserve";
   return inputs;
 }
@@ -146,12 +165,11 @@ std::vector<InputHash> read_inputs(ByteReader& in) {
 void write_checkpoint(const std::string& path, const std::vector<InputHash>& inputs,
                       Progress progress, const std::string& bytes) {
   ByteWriter out;
-  out.text(version_text());
+  out.text(build_text());
   write_inputs(out, inputs);
   out.u8(static_cast<std::uint8_t>(progress));
   const std::string body = out.bytes() + bytes;
   ByteWriter ends;
-  ends.u32(kFormat);
   ends.u64(hash_of(body));
   const std::string content = std::string(kMagic) + ends.bytes() + body;
   if (static_cast<std::int64_t>(content.size()) > kMaxBytes) {
@@ -167,23 +185,20 @@ Progress read_checkpoint(const std::string& path, const std::vector<InputHash>& 
     bad_input(path, "is not a checkpoint of a search", "plan --checkpoint writes them");
   }
   ByteReader in(std::string_view(content).substr(kMagic.size()), path);
-  const std::uint32_t format = in.u32();
-  if (format != kFormat) {
-    bad_input(path,
-              fmt::format("is a checkpoint of format {}, this version reads {}", format, kFormat));
-  }
   const std::uint64_t hash = in.u64();
   if (hash != hash_of(std::string_view(content).substr(content.size() - in.left()))) {
     bad_input(path, "is damaged: its contents are not those that were written");
   }
-  const std::string version = in.text();
-  if (version != version_text()) {
-    bad_input(path, fmt::format("is a checkpoint of version {}, this is {}", printable(version),
-                                version_text()));
+  const std::string build = in.text();
+  if (build != build_text()) {
+    bad_input(
+        path,
+        fmt::format("is a checkpoint of version {}, this is {}", printable(build), build_text()),
+        "resume with the program that wrote it, or start again");
   }
   const std::string other = difference(inputs, read_inputs(in));
   if (!other.empty()) {
-    bad_input(path, fmt::format("is a checkpoint of another search: {} differ", other),
+    bad_input(path, fmt::format("is a checkpoint of a search with another {}", other),
               "resume with the options that it was written with");
   }
   const std::uint8_t progress = in.u8();

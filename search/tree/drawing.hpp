@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How long a search goes on drawing the errors of the times that it found (plan/simulation/
-// interval.hpp): until Ctrl-C, and no longer than is left of its time limit. After an early end a
-// second remains, in which all but the largest plans are drawn.
+// interval.hpp), that of packs also listing them: until Ctrl-C, and no longer than is left of its
+// time limit. After an early end a second remains, in which all but the largest plans are drawn.
 #pragma once
 
 #include <atomic>

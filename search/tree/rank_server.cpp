@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/error.hpp"
+#include "search/tree/build.hpp"
 #include "search/tree/remote_threads.hpp"
 
 namespace orrery::search {
@@ -191,6 +192,7 @@ bool serve(Ranks& ranks, const ServiceOf& service_of) {
     const std::unique_ptr<Service> service = service_of(search_of(begin));
     ByteWriter hello;
     hello.u8(static_cast<std::uint8_t>(MessageKind::Hello));
+    hello.text(build_text());
     write_inputs(hello, service->inputs());
     hello.u32(static_cast<std::uint32_t>(service->jobs()));
     ranks.send(0, hello.bytes());

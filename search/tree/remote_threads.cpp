@@ -11,6 +11,8 @@
 
 #include "base/error.hpp"
 #include "base/limits.hpp"
+#include "base/text.hpp"
+#include "search/tree/build.hpp"
 
 namespace orrery::search {
 
@@ -48,6 +50,9 @@ RemoteThreads::RemoteThreads(Ranks& ranks, SearchKind kind, const std::vector<In
     }
     if (answer != MessageKind::Hello || theirs != 0) {
       in.fail("does not say hello, or twice");
+    }
+    if (const std::string build = in.text(); build != build_text()) {
+      in.fail(fmt::format("runs version {}, rank 0 runs {}", printable(build), build_text()));
     }
     const std::string other = difference(inputs, read_inputs(in));
     if (!other.empty()) {

@@ -16,7 +16,7 @@ namespace orrery::search {
 
 enum class MessageKind : std::uint8_t {
   Begin,    // of a search, and of which: say hello
-  Hello,    // inputs and number of threads
+  Hello,    // build, inputs and number of threads
   Failed,   // the problem could not be read there, in words
   Work,     // a delivery to a thread
   Stop,     // what is worked on is to end early

@@ -15,6 +15,7 @@
 #include "search/tree/memory_check.hpp"
 #include "search/tree/projection.hpp"
 #include "search/tree/rank_pool.hpp"
+#include "search/tree/time_limit.hpp"
 #include "search/tree/worker_pool.hpp"
 
 namespace orrery::search {
@@ -28,6 +29,7 @@ class BestFirst {
  public:
   BestFirst(const plan::Plan& base, const Options& options)
       : options_(options),
+        limit_(options.time_limit, !options.resume.empty()),
         space_(base, options.constraints),
         groups_(space_.groups()),
         plans_(count_plans()),
@@ -46,9 +48,11 @@ class BestFirst {
       save(nullptr);
       try_seeds();
       evaluate(frontier_.groups());
+      limit_.came_forward();
     }
     while (frontier_.has_work() && !is_stopped() && !is_enough()) {
       evaluate(frontier_.next());
+      limit_.came_forward();
       save_when_due();
     }
     if (!is_cut_) {
@@ -238,13 +242,8 @@ class BestFirst {
     }
   }
 
-  Seconds elapsed() const {
-    return Seconds(
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count());
-  }
-  bool is_out_of_time() const {
-    return options_.time_limit.value() > 0 && elapsed() > options_.time_limit;
-  }
+  Seconds elapsed() const { return limit_.elapsed(); }
+  bool is_out_of_time() const { return limit_.is_over(); }
   bool is_interrupted() const { return interrupted() || (options_.stop && options_.stop()); }
   bool is_stopped() const { return !is_whole_ || is_interrupted() || is_out_of_time(); }
   std::uint64_t work() const { return frontier_.work() + replay_work_; }
@@ -368,8 +367,8 @@ class BestFirst {
     return outcome;
   }
 
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   const Options& options_;
+  TimeLimit limit_;
   Space space_;
   std::vector<Group> groups_;
   std::vector<std::uint64_t> first_order_;  // of each group's members
@@ -382,7 +381,7 @@ class BestFirst {
   std::uint64_t replay_work_ = 0;  // of plans that were found: what frontiers do not count
   bool is_cut_ = false;
   Seconds batch_end_;  // in processor time of this thread
-  std::chrono::steady_clock::time_point saved_ = start_;
+  std::chrono::steady_clock::time_point saved_ = std::chrono::steady_clock::now();
   std::function<void(const ProgressReport&)> progress_;
 };
 

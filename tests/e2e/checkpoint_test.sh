@@ -46,6 +46,29 @@ rejects 4 'nowhere' $search --resume nowhere/state
 rejects 4 'missing' $search --resume missing
 rejects 2 '--space' $search --space per-block --resume state
 
+# Every source of a search is in the hash of its build (builds of another one are refused in
+# checkpoint_test.cpp), and nothing else.
+hash_of_sources() { cmake "-DROOT=$PWD/tree" "-DOUT=$PWD/build.cpp" "-DBUILD=$1" \
+  -P "$here/../../cmake/source_hash.cmake" && grep -o 'build [0-9a-f]\{16\}' build.cpp; }
+for room in base models topologies sim costmodel plan search; do
+  mkdir -p tree/$room/deep
+  echo 'int one();' >tree/$room/deep/one.hpp
+done
+first="$(hash_of_sources -O3)"
+[ -n "$first" ] || fail 'no hash of the sources'
+echo '# data' >tree/plan/one.md
+[ "$(hash_of_sources -O3)" = "$first" ] || fail 'the hash is not of the sources alone'
+[ "$(hash_of_sources -O2)" != "$first" ] || fail 'the hash does not know how they are compiled'
+for room in base models topologies sim costmodel plan search; do
+  echo 'int two();' >tree/$room/deep/one.hpp
+  [ "$(hash_of_sources -O3)" != "$first" ] || fail "the hash does not know $room"
+  echo 'int one();' >tree/$room/deep/one.hpp
+done
+[ "$(hash_of_sources -O3)" = "$first" ] || fail 'the same sources have another hash'
+mkdir tree/cmake
+echo '# options' >tree/cmake/Compiler.cmake
+[ "$(hash_of_sources -O3)" != "$first" ] || fail 'the hash does not know the options of the compiler'
+
 # A frontier keeps the searches that it has made.
 frontier="plan gpt3-125m dgx-a100:1 --batch 16 --schedule 1f1b --pareto memory --json -q"
 goes_on_to_its_answer frontier-state 0.03 1.25 $frontier
@@ -77,6 +100,18 @@ for search_of in "$serving" "$packs flexsp" "$packs dynapipe"; do
   rejects 2 '--space' $search --resume other-state
 done
 rejects 2 '--lengths' $serving --resume other-state
+
+# The search of a recommendation network ends by itself, and keeps none.
+cat >dlrm.json <<'END'
+{"schema": "orrery-recommender", "version": 1, "name": "dlrm",
+ "dense": {"features": 13, "bottom": [512, 128], "top": [1024, 1], "interaction": "dot"},
+ "tables": [{"name": "items", "count": 16, "rows": 5000000, "dim": 128, "pooling": 20}]}
+END
+for option in '--checkpoint none' '--resume none' '--checkpoint-every 5' '--project-ranks 2'; do
+  rejects 2 "${option% *}: not for a recommendation network" \
+    plan dlrm.json dgx-a100:1 --batch 16384 $option
+done
+[ ! -e none ] || fail 'a checkpoint of a recommendation network'
 
 # What the search would take on more ranks; the answer is the same.
 expect 0 $search --project-ranks 8

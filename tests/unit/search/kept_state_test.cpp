@@ -64,6 +64,26 @@ TEST(ServingCheckpoint, GoesOnFromWhereItWasStopped) {
   }
 }
 
+// However short the time of a run is: one that goes on bounds one more plan and, when all are
+// bounded, judges one more.
+TEST(ServingCheckpoint, ComesForwardUnderAnyTimeLimit) {
+  const plan::Plan base = served_base_plan("llama3-8b", "hgx-h100:1");
+  const ServingOutcome whole = search_serving(base, several_plans());
+  ServingSearch search = several_plans();
+  search.checkpoint = kept_file("limited");
+  search.time_limit = Seconds(1e-9);
+  const std::int64_t most = 2 * (whole.plans - whole.infeasible) + 1;
+  ServingOutcome outcome = search_serving(base, search);
+  std::int64_t runs = 1;
+  for (; outcome.timed_out && runs <= most; ++runs) {
+    search.resume = search.checkpoint;
+    outcome = search_serving(base, search);
+  }
+  EXPECT_FALSE(outcome.timed_out);
+  EXPECT_GT(runs, most / 2);
+  EXPECT_EQ(answer_of(outcome), answer_of(whole));
+}
+
 TEST(ServingCheckpoint, OtherSearchesAreRefused) {
   const plan::Plan base = served_base_plan("llama3-8b", "hgx-h100:1");
   ServingSearch search = fixed_serving("tp=1,pp=1,token_budget=512,max_requests=256", 3);
@@ -160,6 +180,45 @@ TEST(PackedCheckpoint, GoesOnFromWhereItWasStopped) {
       EXPECT_EQ(answer_of(search_packed(base, again, lengths)), whole) << schedule << after;
       EXPECT_LE(asked, all - after + 2) << schedule;  // what was tried is not tried again
     }
+  }
+}
+
+// However short the time of a run is: one that goes on asks a layout more.
+TEST(PackedCheckpoint, ComesForwardUnderAnyTimeLimit) {
+  const std::vector<std::int64_t> lengths = few_lengths();
+  for (const char* schedule : {"flexsp", "dynapipe"}) {
+    const Outcome whole = search_packed(packed_base(), packed_options(schedule), lengths);
+    Options options = packed_options(schedule);
+    options.checkpoint = kept_file("packed_limited");
+    options.time_limit = Seconds(1e-9);
+    Outcome outcome = search_packed(packed_base(), options, lengths);
+    std::int64_t runs = 1;
+    for (; outcome.timed_out && runs <= 2 * whole.plans; ++runs) {
+      options.resume = options.checkpoint;
+      outcome = search_packed(packed_base(), options, lengths);
+    }
+    EXPECT_FALSE(outcome.timed_out) << schedule;
+    EXPECT_GT(runs, 3) << schedule;
+    EXPECT_EQ(answer_of(outcome), answer_of(whole)) << schedule;
+  }
+}
+
+// What was found before a time limit is listed, not only the fastest plan.
+TEST(PackedSearch, ListsWhatWasFoundBeforeATimeLimit) {
+  const std::vector<std::int64_t> lengths = few_lengths();
+  for (const char* schedule : {"flexsp", "dynapipe"}) {
+    const Outcome whole = search_packed(packed_base(), packed_options(schedule), lengths);
+    ASSERT_EQ(whole.alternatives.size(), 2u);
+    Options options = packed_options(schedule);
+    options.checkpoint = kept_file("listed");
+    auto left = whole.plans;  // all layouts are asked, one is taken
+    options.stop = [&left] { return left-- <= 0; };
+    EXPECT_TRUE(search_packed(packed_base(), options, lengths).alternatives.empty());
+    Options again = packed_options(schedule);
+    again.resume = options.checkpoint;
+    again.time_limit = Seconds(1e-9);
+    const Outcome late = search_packed(packed_base(), again, lengths);
+    EXPECT_EQ(answer_of(late), answer_of(whole)) << schedule;
   }
 }
 

@@ -59,6 +59,24 @@ std::string answer(const MixedOutcome& outcome) {
 
 std::string file_of(const std::string& name) { return ::testing::TempDir() + "mixed_" + name; }
 
+// However short the time of a run is, one that goes on evaluates a batch.
+TEST(MixedCheckpoint, ComesForwardUnderAnyTimeLimit) {
+  const plan::MixedPlan base = two_kinds();
+  const std::string whole = answer(search_mixed(base, few_kinds()));
+  Options options = few_kinds();
+  options.checkpoint = file_of("limited");
+  options.time_limit = Seconds(1e-9);
+  MixedOutcome outcome = search_mixed(base, options);
+  int runs = 1;
+  for (; outcome.timed_out && runs < 1000; ++runs) {
+    options.resume = options.checkpoint;
+    outcome = search_mixed(base, options);
+  }
+  EXPECT_FALSE(outcome.timed_out);
+  EXPECT_GT(runs, 3);
+  EXPECT_EQ(answer(outcome), whole);
+}
+
 TEST(MixedCheckpoint, GoesOnFromEveryBatch) {
   const plan::MixedPlan base = two_kinds();
   const std::string whole = answer(search_mixed(base, few_kinds()));

@@ -112,7 +112,7 @@ TEST(ParetoLog, OtherFrontiersAndDamageAreRefused) {
   (void)find_pareto(ParetoKind::Memory, problem, base, options);
   Options again = frontier_options();
   again.resume = options.checkpoint;
-  EXPECT_THAT(refused_frontier(ParetoKind::Gpus, again), testing::HasSubstr("--pareto differ"));
+  EXPECT_THAT(refused_frontier(ParetoKind::Gpus, again), testing::HasSubstr("another --pareto"));
   Options fixed_more = again;
   fixed_more.constraints.fix("tp=1");
   EXPECT_THAT(refused_frontier(ParetoKind::Memory, fixed_more), testing::HasSubstr("--fix"));

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bounds of pipelines that need no program (search/per_block/capacity.hpp).
+// Bounds of pipelines that need no program (search/per_block/capacity.hpp) or a small one
+// (search/per_block/device_program.hpp).
 #include <gtest/gtest.h>
 
 #include "search/per_block/capacity.hpp"
+#include "search/per_block/device_program.hpp"
 #include "tests/unit/search/small_search.hpp"
 
 namespace orrery::search {
@@ -45,6 +47,55 @@ TEST(PerBlockCapacity, OneMicroBatchGoesThroughAllBlocks) {
               capacity_bound(base.network, costs, pipeline, 4, 1));
   }
   EXPECT_FALSE(space.meshes().empty());
+}
+
+// No plan is faster, and the more micro-batches devices hold the more they have to recompute.
+TEST(DeviceBound, KnowsHowManyMicroBatchesDevicesHold) {
+  const Constraints constraints =
+      fixed("tp=1,cp=1,pp=2,micro_batch=1,zero=1,schedule=interleaved,chunks=4");
+  int tighter = 0;
+  int known = 0;
+  for (int mib = 3600; mib <= 5200; mib += 200) {
+    Shape shape = with_memory(std::to_string(mib) + " MiB");
+    shape.batch = 64;
+    const plan::Plan base = base_plan(shape);
+    const PerBlockSpace space(base, constraints);
+    Options options;
+    options.jobs = 1;
+    options.interval_draws = 0;
+    options.constraints = constraints;
+    const Outcome outcome = search(base, options);
+    if (!outcome.best) {
+      continue;
+    }
+    const double best = outcome.best->simulation.iteration_time.value();
+    const StageMesh& mesh = space.meshes().front();
+    const Pipeline pipeline = space.pipelines(mesh).front();
+    BlockPricer pricer(space);
+    const MeshCosts costs = pricer.price(mesh);
+    plan::Simulator simulator(base);
+    plan::Plan plan = outcome.best->plan;
+    const auto bound_of = [&](int times) {  // as many micro-batches
+      std::vector<plan::LiveCounts> live = plan::live_counts(simulator.order(plan));
+      for (plan::LiveCounts& device : live) {
+        for (std::vector<int>& counts : device.maxima) {
+          for (int& count : counts) {
+            count *= times;
+          }
+        }
+      }
+      const plan::ScheduleTraits traits = plan::schedule_traits(plan);
+      return device_bound(plan, pipeline, traits, costs, live, best * 1.01, {});
+    };
+    const double bound = bound_of(1);
+    EXPECT_LE(bound, best) << mib;
+    EXPECT_GT(bound, 0.5 * best) << mib;
+    EXPECT_LE(bound_of(0), bound * (1 + 1e-9)) << mib;
+    tighter += bound_of(3) > bound * 1.001 ? 1 : 0;
+    ++known;
+  }
+  EXPECT_GT(known, 3);
+  EXPECT_GT(tighter, 0);
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ std::string path_of(const std::string& name) {
 plan::Plan small_base() {
   Shape shape;
   shape.spec = small_spec(3);
-  shape.overrides = {"node.gpus=4", "gpu.memory=3 GiB"};
+  shape.overrides = {"node.gpus=4", "gpu.memory=3250 MiB"};
   return base_plan(shape);
 }
 
@@ -97,6 +97,24 @@ TEST(PerBlockCheckpoint, GoesOnAfterRunsThatWereCutShort) {
     ASSERT_LE(runs, 10'000);
     options.resume = options.checkpoint;
   }
+}
+
+// However short the time of a run is, one that goes on takes a step.
+TEST(PerBlockCheckpoint, ComesForwardUnderAnyTimeLimit) {
+  const plan::Plan base = small_base();
+  Options options = small_options();
+  const std::string whole = text_of(search_per_block(base, options));
+  options.checkpoint = path_of("limited");
+  options.time_limit = Seconds(1e-9);
+  PerBlockOutcome outcome = search_per_block(base, options);
+  int runs = 1;
+  for (; outcome.outcome.timed_out && runs < 1000; ++runs) {
+    options.resume = options.checkpoint;
+    outcome = search_per_block(base, options);
+  }
+  EXPECT_FALSE(outcome.outcome.timed_out);
+  EXPECT_GT(runs, 8);
+  EXPECT_EQ(text_of(outcome), whole);
 }
 
 TEST(PerBlockCheckpoint, OfASearchWhereNothingFits) {

@@ -150,14 +150,14 @@ TEST(ServingSearch, LightLoadIsRankedByWaiting) {
 }
 
 // Experts over one replica or several, requests in turn or by prefix: all of it is in the space,
-// and bounds leave nothing out.
+// and bounds leave nothing out. Prefixes are long, so that routing decides.
 TEST(ServingSearch, ExpertsAndPrefixesAreSearched) {
   plan::Plan base = served_base_plan("deepseek-v2-lite", "hgx-h100:1");
   plan::Serving serving = *base.serving;
   serving.requests.count = 200;
   serving.requests.arrivals = plan::Arrivals::Poisson;
   serving.requests.requests_per_second = 50;
-  serving.requests.prefixes = {.count = 30, .tokens = 6000, .share = 1, .slope = 1};
+  serving.requests.prefixes = {.count = 30, .tokens = 12000, .share = 1, .slope = 1};
   base.serving = std::make_shared<const plan::Serving>(serving);
   base.sequence = plan::longest_request(plan::generate_requests(serving.requests));
   const std::string space =
