@@ -159,7 +159,8 @@ struct Network {
   Json document;  // native document after the overrides
 };
 
-// NETWORK on the command line: a zoo name, a native JSON file or a Hugging Face config.json.
+// NETWORK on the command line: a name or alias of the zoo, a native JSON file or a Hugging Face
+// config.json.
 Network load_network(const std::string& text, const std::vector<std::string>& overrides = {});
 Network read_network(const Json& document, const std::string& where);  // native document
 NetworkSpec read_network_spec(const Json& document, const std::string& where);

@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "base/json_reader.hpp"
 #include "models/network.hpp"
+#include "models/network_names.hpp"
 #include "models/spec_check.hpp"
 #include "models/spec_fields.hpp"
 
@@ -198,6 +199,7 @@ NetworkSpec read_network_spec(const Json& document, const std::string& where) {
   spec.position = read_name(reader, "position", position_names(), spec.position);
   spec.activation = read_name(reader, "activation", activation_names(), spec.activation);
   spec.source = reader.string_or("source", "");
+  (void)read_aliases(reader);  // of the zoo's documents (network_names.hpp); networks are without
   read_parts(reader, spec);
   reader.finish();
   check_spec(spec, where);

@@ -1,35 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
-// NETWORK of the command line: a zoo name (models/zoo/NAME.json), a native file, or a config.json.
-#include <algorithm>
+// NETWORK of the command line: a name or alias of the zoo, a native file, or a config.json.
 #include <filesystem>
+#include <map>
 
 #include "base/error.hpp"
 #include "base/files.hpp"
 #include "base/text.hpp"
 #include "models/config_import.hpp"
 #include "models/network.hpp"
+#include "models/network_names.hpp"
 #include "models/overrides.hpp"
 
 namespace orrery::models {
 namespace {
 
-constexpr std::string_view kZooFolder = "models/zoo";
-
 bool looks_like_path(const std::string& text) {
   return text == "-" || text.ends_with(".json") || text.find('/') != std::string::npos;
 }
 
-bool is_zoo_name(const std::string& name) {
-  const std::vector<std::string> names = zoo_names();
-  return std::find(names.begin(), names.end(), name) != names.end();
+std::string zoo_path(const std::string& name) {
+  return std::string(kZooFolder) + "/" + name + ".json";
 }
 
-Json zoo_document(const std::string& name) {
-  if (!is_zoo_name(name)) {
-    bad_input("network", "no network is called \"" + printable(name) + "\"",
-              nearest_hint(name, zoo_names()));
+bool is_zoo_name(const std::string& text) {
+  return text.find('/') == std::string::npos && is_data(zoo_path(text));
+}
+
+[[noreturn]] void unknown(const std::string& text) {
+  std::vector<std::string> spellings;
+  for (const auto& [spelling, name] : network_names()) {
+    spellings.push_back(spelling);
   }
-  return read_json_file(data_path(std::string(kZooFolder) + "/" + name + ".json"));
+  const std::string wanted = to_lower(text);
+  const bool near = !nearest_name(wanted, spellings).empty();
+  bad_input("network", "no network is called \"" + printable(text) + "\"",
+            nearest_hint(wanted, near ? spellings : zoo_names()));
+}
+
+Json zoo_document(const std::string& text) {
+  const std::string name = is_zoo_name(text) ? text : find_network(text);
+  if (name.empty()) {
+    unknown(text);
+  }
+  return read_json_file(data_path(zoo_path(name)));
 }
 
 constexpr std::string_view kNetworkKinds =
@@ -84,8 +97,6 @@ void apply_overrides(Json& document, const std::vector<std::string>& overrides) 
     apply_override(document, assignment);
   }
 }
-
-std::vector<std::string> zoo_names() { return data_names(kZooFolder); }
 
 Network load_network(const std::string& text, const std::vector<std::string>& overrides) {
   Json document = load_document(text);

@@ -347,7 +347,8 @@ int adapters_behind(std::string_view text) {
   const bool ends =  // "x4 per node", "x 4 RoCE"
       sign && (word.empty() || word == "per" || is_plain_word(word));
   const bool adapters = is_adapter_word(word.substr(0, word.find('/')));  // "HCAs/node"
-  return ends || adapters || is_per_node(text) ? count : 0;
+  const bool counts = ends || adapters || is_per_node(text);
+  return counts && count <= kMostAdaptersOfNode ? count : 0;  // "HDR InfiniBand 4 x 200": a rate
 }
 
 int adapters_of_rate(std::string_view text, double gigabits) {

@@ -7,6 +7,8 @@
 
 namespace orrery::topologies {
 
+inline constexpr int kMostAdaptersOfNode = 32;  // p5.48xlarge; more are of something else
+
 struct AdapterCount {
   int nics = 0;   // 0: not counted
   int ports = 1;  // of each, counted or not: "2x dual-port", "dual port"

@@ -227,7 +227,6 @@ int adapters_for(double gigabits, const ScaleOut& out, int most) {
 // "8x2x200 Gb/s": two adapters of each of eight GPUs are sixteen. More than a node has are those of
 // several nodes, of which the second count is one's.
 std::string with_joined_counts(std::string text) {
-  constexpr int kMostOfNode = 32;  // p5.48xlarge
   for (std::size_t at = text.find('x'); at != text.npos; at = text.find('x', at + 1)) {
     const std::size_t next = text.find('x', at + 1);
     const std::string_view whole = text;
@@ -236,7 +235,8 @@ std::string with_joined_counts(std::string text) {
         next == text.npos ? std::string_view() : trim(whole.substr(at + 1, next - at - 1));
     const auto second = take_number(between, 2);
     const auto first = second && between.empty() ? take_number(before, 2) : std::nullopt;
-    if (first && *first * *second <= kMostOfNode && !stated_rates(whole.substr(next + 1)).empty() &&
+    if (first && *first * *second <= kMostAdaptersOfNode &&
+        !stated_rates(whole.substr(next + 1)).empty() &&
         is_digit(trim(whole.substr(next + 1)).front())) {
       text.replace(before.size(), next - before.size(), std::to_string(*first * *second));
     }
@@ -250,9 +250,13 @@ std::optional<StatedNetwork> parse_network(std::string_view words) {
   const std::string text = with_joined_counts(without_side_networks(plain_signs(trim(words))));
   const std::vector<StatedNetwork> rates = stated_rates(text);
   const std::optional<StatedNetwork> generation = stated_generation(text);
-  std::optional<StatedNetwork> network = !rates.empty() ? rates.front()
-                                         : generation   ? generation
-                                                        : rate_without_unit(text);
+  std::optional<StatedNetwork> network;
+  if (!rates.empty()) {
+    network = rates.front();
+  } else {  // "NDR InfiniBand, 8 x 200" has no adapters of the generation's rate
+    const auto bare = generation && generation->nics > 0 ? std::nullopt : rate_without_unit(text);
+    network = bare ? bare : generation;
+  }
   // "8x NDR400 IB (ib_write_bw 45 GB/s)": what is counted are the adapters.
   if (network && network->nics == 0 && generation && generation->nics > 0) {
     network = generation;

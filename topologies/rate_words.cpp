@@ -209,7 +209,6 @@ int gpus_of_adapter(std::string_view text) {
 
 std::optional<StatedNetwork> rate_without_unit(std::string_view text) {
   constexpr auto kRates = std::to_array<int>({25, 40, 50, 100, 200, 400, 800});
-  constexpr int kMostNics = 32;  // more are of something else
   constexpr std::size_t kNear = 32;
   const std::string lower = to_lower(text);
   const std::string_view all = lower;
@@ -227,7 +226,7 @@ std::optional<StatedNetwork> rate_without_unit(std::string_view text) {
     const std::size_t near = std::min(at, kNear);
     const std::string_view before = trim(all.substr(at - near, near));
     const int nics = number_at_end(before);
-    if (nics > 0 && nics <= kMostNics && is_rate_between(before, nics, after)) {
+    if (nics > 0 && nics <= kMostAdaptersOfNode && is_rate_between(before, nics, after)) {
       const RateShare share = share_of_rate(after, nics);
       return StatedNetwork{
           .nics = nics, .gigabits = 1.0 * rate, .of = share.of, .gpus_each = share.gpus};

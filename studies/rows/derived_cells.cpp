@@ -46,6 +46,8 @@ void fill_variant(Measurement& row, Notes& notes) {
   }
 }
 
+bool is_device_count(std::int64_t count) { return count >= 1 && count <= limits::kMaxDevices; }
+
 // Takes the count before the GPU's name off it: "4xA100", "8 x H100"; 0 where there is none.
 std::int64_t take_count(std::string& gpu) {
   std::int64_t count = 0;
@@ -55,16 +57,36 @@ std::int64_t take_count(std::string& gpu) {
   const std::size_t sign = rest.starts_with('x') ? 1 : 0;
   rest = trim(rest.substr(sign));
   const bool named = !rest.empty() && !is_digit(rest.front());  // not "2x8 H100"
-  if (read.ec != std::errc() || sign == 0 || count < 1 || !named) {
+  if (read.ec != std::errc() || sign == 0 || !is_device_count(count) || !named) {
     return 0;
   }
   gpu = std::string(rest);
   return count;
 }
 
+// The same of a count right behind the name, "H100x8", which is no GPU's with it: "A100 PCIe x16"
+// speaks of lanes.
+std::int64_t take_count_behind(std::string& gpu) {
+  const std::string text = to_lower(gpu);
+  const std::size_t last = text.find_last_not_of("0123456789");
+  const std::string_view before =
+      last == text.npos ? std::string_view() : trim(std::string_view(text).substr(0, last + 1));
+  std::int64_t count = 0;
+  const bool counts =
+      before.size() > 1 && before.back() == 'x' &&
+      std::from_chars(text.data() + last + 1, text.data() + text.size(), count).ec == std::errc();
+  const std::string name(counts ? trim(before.substr(0, before.size() - 1)) : "");
+  if (!is_device_count(count) || !stated_gpu(gpu).empty() || stated_gpu(name).empty()) {
+    return 0;
+  }
+  gpu.resize(name.size());
+  return count;
+}
+
 // They are all of the run's where it states no others, else those of a node.
 void fill_counted_gpus(Measurement& row, Notes& notes) {
-  const std::int64_t count = take_count(row.gpu);
+  const std::int64_t before = take_count(row.gpu);
+  const std::int64_t count = before > 0 ? before : take_count_behind(row.gpu);
   const bool degrees_tell = row.tp && row.pp && row.dp;
   if (count == 0) {
     return;
@@ -72,7 +94,7 @@ void fill_counted_gpus(Measurement& row, Notes& notes) {
   if (!row.gpus && !degrees_tell) {
     fill("gpus", row.gpus, count, notes);
   }
-  if (!row.gpus_per_node && row.gpus.value_or(0) > count && *row.gpus % count == 0) {
+  if (before > 0 && !row.gpus_per_node && row.gpus.value_or(0) > count && *row.gpus % count == 0) {
     fill("gpus_per_node", row.gpus_per_node, count, notes);
   }
 }

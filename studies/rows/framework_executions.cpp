@@ -253,6 +253,25 @@ plan::Execution deepspeed(bool zero3) {
   return execution;
 }
 
+// Hugging Face's networks, of PyTorch's kernels (transformers/models/llama/modeling_llama.py), in
+// DeepSpeed's engine, with its FusedAdam (runtime/engine.py, _configure_basic_optimizer).
+plan::Execution transformers_deepspeed(bool zero3) {
+  plan::Execution execution = sdpa_fsdp();
+  const plan::Execution engine = deepspeed(zero3);
+  execution.overlap_grad_reduce = engine.overlap_grad_reduce;
+  execution.overlap_param_gather = engine.overlap_param_gather;
+  execution.allreduce_gradients = engine.allreduce_gradients;
+  execution.gradient_passes = engine.gradient_passes;
+  execution.serial_exchanges = engine.serial_exchanges;
+  execution.fused_grad_accumulation = engine.fused_grad_accumulation;
+  execution.fp32_parameters = engine.fp32_parameters;
+  execution.master_weights = engine.master_weights;
+  execution.copies_master = engine.copies_master;
+  execution.eager_optimizer = engine.eager_optimizer;
+  execution.flattens_gradients = engine.flattens_gradients;
+  return execution;
+}
+
 // InternLM/InternEvo internlm/solver/optimizer (November 2023): gradients stay in 16 bits and are
 // cast for the norm (reduce_grads) and again, flat, for torch.optim.AdamW, whose unfused step holds
 // two temporaries of the second moment's size. Every rank sums whole buckets of gradients

@@ -24,6 +24,7 @@ plan::Execution xla();
 plan::Execution t5x();
 plan::Execution pytorch_ddp();
 plan::Execution deepspeed(bool zero3 = false);
+plan::Execution transformers_deepspeed(bool zero3);
 plan::Execution intern_evo(int flash_version);
 
 }  // namespace orrery::studies

@@ -123,6 +123,13 @@ FrameworkFacts dt_fm() {
   return row;
 }
 
+// Stands in for trainers of Hugging Face's networks in DeepSpeed (framework_names.cpp).
+FrameworkFacts transformers(std::string_view name, bool zero3) {
+  FrameworkFacts row = facts(name, transformers_deepspeed(zero3), false, false, deepspeed_memory());
+  row.fp16_gradients = true;
+  return row;
+}
+
 // eth-easl/sailor's Dockerfile builds on NVIDIA's PyTorch container 24.10, which turns TF32 on for
 // products (TORCH_ALLOW_TF32_CUBLAS_OVERRIDE=1). Its fork's megatron/model/gpt_neo_model.py never
 // calls attention's dropout, drops the biases behind attention and of MLPs (skip_bias_add), has a
@@ -271,6 +278,8 @@ const std::vector<FrameworkFacts>& framework_table() {
       paxml("llama", "none"),
       facts("Paxml", xla(), false, false),
       with_t5_scripts(facts("T5X", t5x(), false, false)),
+      transformers("transformers with DeepSpeed ZeRO-3", true),
+      transformers("transformers with DeepSpeed", false),
       facts("DeepSpeed ZeRO-3", deepspeed(true), true, true),
       dt_fm(),
       facts("TeraPipe", early_megatron(), false, false),

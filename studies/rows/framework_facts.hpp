@@ -33,7 +33,7 @@ struct FrameworkFacts {
   bool pads_vocab = false;         // to a multiple of 128 x tp (Megatron's tokenizer padding)
   bool gpt_dropout = false;        // GPT scripts keep the default dropout of 0.1
   ModuleFacts modules = {};
-  bool fp16_gradients = false;  // with fp16, gradients stay in fp16 (fp32 with bf16)
+  bool fp16_gradients = false;  // of fp16 runs stay in fp16; others: has_half_gradients
   plan::Execution execution;
   plan::MemoryFacts memory = {};
   std::int64_t first_year = 0;  // of the runs that it is about; 0: from the beginning

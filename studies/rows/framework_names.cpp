@@ -11,8 +11,29 @@
 
 namespace orrery::studies {
 
+namespace {
+
+// Whether a trainer of Hugging Face's networks runs DeepSpeed, as its name or the stage's says
+// ("LLaMA-Factory", "DeepSpeed ZeRO-3").
+bool trains_transformers_in_deepspeed(const Measurement& row) {
+  constexpr auto kTrainers = std::to_array<std::string_view>(
+      {"transformers", "hugging", "hf ", "accelerate", "trl", "axolotl", "llama-factory",
+       "llamafactory", "llama factory", "open-instruct", "xtuner", "unsloth", "fastchat",
+       "lightning"});
+  return says_any(to_lower(row.framework), kTrainers) && !mentions(row.framework, "megatron") &&
+         (mentions(row.framework, "deepspeed") || mentions(row.zero_detail, "deepspeed"));
+}
+
+}  // namespace
+
 RowFramework framework_of(const Measurement& row) {
   const RunFacts run{row.schedule, row.model_name, row.year.value_or(0)};
+  const bool zero3 = row.zero_stage == 3;
+  if (trains_transformers_in_deepspeed(row)) {
+    return {*find_framework(
+                zero3 ? "transformers with DeepSpeed ZeRO-3" : "transformers with DeepSpeed", run),
+            true};
+  }
   if (const FrameworkFacts* known = find_framework(row.framework, run)) {
     return {*known};
   }
@@ -27,8 +48,8 @@ RowFramework framework_of(const Measurement& row) {
     relative = "MaxText";
   } else if (says("foundry") || says("mosaic")) {
     relative = "Composer";
-  } else if (says("deepspeed") || says("neox")) {
-    relative = row.zero_stage == 3 ? "DeepSpeed ZeRO-3" : "Megatron-DeepSpeed";
+  } else if (says("deepspeed") || says("neox") || mentions(row.zero_detail, "deepspeed")) {
+    relative = zero3 ? "DeepSpeed ZeRO-3" : "Megatron-DeepSpeed";
   } else if (says("megatron") || says("flagscale") || says("mindspeed") || says("primus")) {
     relative = "Megatron-LM";  // FlagOpen/FlagScale, Ascend/MindSpeed, AMD-AGI/Primus run its code
   } else if (says("internlm") || says("interntrain")) {

@@ -26,6 +26,7 @@
 #include "studies/rows/row_figure.hpp"
 #include "studies/rows/row_words.hpp"
 #include "studies/rows/settings.hpp"
+#include "studies/rows/stated_context.hpp"
 #include "studies/rows/table_cells.hpp"
 #include "studies/rows/zero_words.hpp"
 
@@ -202,39 +203,9 @@ void read_schedule(const Cells& cells, Measurement& row) {
   }
 }
 
-// A flag, what it is of ("Megatron SP", Colossal-AI's "split_gather", InternEvo's "msp" and "fsp",
-// but "mtp"), or ranks over sequences: "Ulysses 8" and, where tensors are whole, "8" are a `cp`.
-void read_sequence_parallel(const Cells& cells, Measurement& row) {
-  constexpr auto kOfTensors = std::to_array<std::string_view>(
-      {"sp", "megatron", "tp", "tensor", "split gather", "msp", "fsp"});
-  constexpr auto kWholeSequences = std::to_array<std::string_view>({"mtp"});
-  constexpr auto kContext = std::to_array<std::string_view>({"ulysses", "ring"});
-  const std::string cell = cells.optional_text("sequence_parallel");
-  const std::string_view digits =
-      std::string_view(cell).substr(std::min(cell.size(), cell.find_first_of("0123456789")));
-  std::int64_t ranks = 0;
-  std::from_chars(digits.data(), digits.data() + digits.size(), ranks);
-  const bool named = says_any(to_lower(cell), kContext);
-  const std::string words = asserted_with_blanks(before_remark(cell));
-  const bool is_truth = truth_of(words.substr(0, words.find(' '))).has_value();
-  if (ranks > 1 && ranks <= limits::kMaxDevices && row.cp.value_or(ranks) == ranks &&
-      (named || row.tp.value_or(1) == 1)) {
-    row.cp = ranks;
-    row.sequence_detail = cell;
-    row.remarks.push_back(fmt::format("sequence_parallel {} as cp {}", printable(cell, 60), ranks));
-  } else if (ranks == 0 && named) {
-    row.sequence_detail = cell;
-  } else if (ranks == 0 && !is_truth && words == with_blanks(before_remark(cell)) &&
-             has_word(words, kOfTensors)) {
-    row.sequence_parallel = true;
-  } else {
-    row.sequence_parallel = cells.flag("sequence_parallel", {{}, kWholeSequences});
-  }
-}
-
 void read_plan(const Cells& cells, Measurement& row) {
   row.tp = cells.degree("tp", limits::kMaxDevices);
-  row.cp = cells.degree("cp", limits::kMaxDevices);
+  read_context_ranks(cells, row);
   row.ep = cells.degree("ep", limits::kMaxDevices);
   row.pp = cells.degree("pp", limits::kMaxDevices);
   // "max (1 layer per chunk)" states no number.

@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cmath>
 #include <iterator>
+#include <map>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -17,13 +18,31 @@
 #include "base/text.hpp"
 #include "base/words.hpp"
 #include "models/blocks.hpp"
-#include "studies/rows/network_names.hpp"
+#include "models/network_names.hpp"
 #include "studies/rows/row_words.hpp"
 
 namespace orrery::studies {
 namespace {
 
 using models::NetworkSpec;
+
+// The network that the letters and digits of a name or alias are those of: publishers leave out
+// points, too, and of networks that are one then `with_point` takes the one of the stated size.
+std::string known_name(const std::string& key) {
+  static const std::map<std::string, std::string> kNames = [] {
+    std::map<std::string, std::string> names;
+    for (const bool own : {true, false}) {
+      for (const auto& [spelling, name] : models::network_names()) {
+        if ((spelling == name) == own) {
+          names.emplace(letters_and_digits(spelling), name);
+        }
+      }
+    }
+    return names;
+  }();
+  const auto found = kNames.find(key);
+  return found == kNames.end() ? std::string() : found->second;
+}
 
 // What networks are tuned for.
 constexpr auto kTunings =
@@ -35,7 +54,10 @@ constexpr auto kTunings =
 std::string_view without_last_remark(std::string_view name) {
   const std::size_t at = name.find_last_of("-_ ");
   const std::string word = at == name.npos ? std::string() : to_lower(name.substr(at + 1));
-  const bool release = word.starts_with("v0.");
+  constexpr std::size_t kYearAndMonth = 4;  // "-2507"
+  const bool date =
+      word.size() == kYearAndMonth && word.find_first_not_of("0123456789") == std::string::npos;
+  const bool release = word.starts_with("v0.") || date;
   const bool context = word.size() > 1 && word.back() == 'k' &&
                        word.find_first_not_of("0123456789") == word.size() - 1;
   const bool tuned = is_among(word, kTunings);
@@ -47,8 +69,11 @@ std::string_view without_last_remark(std::string_view name) {
 // The zoo's name; empty where it has none. Publishers put their own name before a network's and
 // say after it for what it was tuned and in which release.
 std::string zoo_name(std::string_view text) {
-  if (std::string whole = known_name(letters_and_digits(text)); !whole.empty()) {
-    return whole;
+  for (const std::string& whole :
+       {models::find_network(text), known_name(letters_and_digits(text))}) {
+    if (!whole.empty()) {
+      return whole;
+    }
   }
   std::string_view name = trim(text.substr(0, text.find('(')));
   name = name.substr(name.rfind('/') + 1);

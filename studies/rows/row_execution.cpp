@@ -32,7 +32,7 @@ bool is_fp8(const Measurement& row) { return row.precision == "fp8" || row.preci
 // NeMo's recipes with gradients in 16 bits: all of fp8 (NVIDIA/NeMo scripts/performance/helpers.py:
 // grad_reduce_in_fp32 = False), those of Nemotron in bf16, too (nemo/collections/llm/recipes, their
 // performance mode).
-bool half_gradients(const Measurement& row, const FrameworkFacts& framework) {
+bool recipe_has_half_gradients(const Measurement& row, const FrameworkFacts& framework) {
   if (const CloudRecipe* recipe = cloud_recipe(row, framework); recipe != nullptr) {
     return recipe->half_gradients;
   }
@@ -115,17 +115,24 @@ bool names_transformer_engine_2(std::string_view framework) {
   return says_any(letters_and_digits(framework), kNames);
 }
 
+// Whether the gradients of a run are in its 16 bits. DeepSpeed reduces them so (runtime/engine.py,
+// communication_data_type); bf16 ones go to fp32 in BF16_Optimizer, which its stages 2 and 3 do not
+// have (the same, _do_optimizer_sanity_check).
+bool has_half_gradients(const Measurement& row, const FrameworkFacts& framework) {
+  const bool partitioned = mentions(framework.name, "DeepSpeed") && row.zero_stage.value_or(0) >= 2;
+  const bool low = row.precision == "bf16" || is_fp8(row);
+  return framework.fp16_gradients && (row.precision == "fp16" || (low && partitioned));
+}
+
 // Gradients of fewer bits, casts, scales and gathers of fp8.
 void apply_precision(const Measurement& row, const FrameworkFacts& framework,
                      plan::Execution& execution) {
-  if (framework.fp16_gradients && row.precision == "fp16") {
-    execution.fp32_gradients = false;
-  }
-  if (half_gradients(row, framework)) {
+  const bool half = has_half_gradients(row, framework);
+  if (half || recipe_has_half_gradients(row, framework)) {
     execution.fp32_gradients = false;
   }
   // BF16_Optimizer of DeepSpeed (runtime/bf16_optimizer.py, update_hp_grads): hp.add_(lp.to(fp32)).
-  if (row.precision == "bf16" && mentions(framework.name, "DeepSpeed")) {
+  if (row.precision == "bf16" && !half && mentions(framework.name, "DeepSpeed")) {
     execution.cast_gradients = true;
   }
   execution.quantised_gather = gathers_quantised_weights(row, framework);
@@ -272,13 +279,13 @@ plan::MemoryFacts row_memory(const Measurement& row) {
   const FrameworkFacts& framework = framework_of(row).facts;
   plan::MemoryFacts memory = framework.memory;
   memory.keeps_last_outputs &= row.pp.value_or(1) > 1;
-  const bool deepspeed = mentions(framework.name, "DeepSpeed");
-  if (deepspeed && row.precision == "bf16") {
+  const bool half = has_half_gradients(row, framework);
+  if (row.precision == "bf16" && !half && mentions(framework.name, "DeepSpeed")) {
     // BF16_Optimizer: fp32 gradients in a flat buffer beside those of the backward.
     memory.keeps_low_gradients = true;
     memory.step = plan::OptimizerStep::Fused;
     memory.bucket_elements = 0;
-  } else if (framework.fp16_gradients && row.precision == "fp16") {
+  } else if (half) {
     memory.step = plan::OptimizerStep::HalfToFloat;  // Float16Optimizer copies gradients to fp32
   }
   const int minor = std::atoi(core_release(row.framework).c_str());

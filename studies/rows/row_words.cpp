@@ -211,7 +211,11 @@ constexpr auto kScheduleNames = std::to_array<WordMeaning>({{"interleaved1f1b", 
                                                             {"loopedbfs", "breadth-first"},
                                                             {"zerobubble", "zb-1p"},
                                                             {"zbvzerobubble", "zb-v"},
-                                                            {"nopipeline", "none"}});
+                                                            {"no", "none"},  // "no pipeline"
+                                                            {"nopipeline", "none"},
+                                                            {"nopipelining", "none"},
+                                                            {"nopp", "none"},
+                                                            {"nopipelineparallelism", "none"}});
 
 // Of one name; "" where nobody knows it.
 std::string known_schedule(std::string_view text) {

@@ -4,8 +4,16 @@
 #pragma once
 
 #include "studies/rows/measurement.hpp"
+#include "studies/rows/table_cells.hpp"
 
 namespace orrery::studies {
+
+// The column `cp`, a number or words ("Ulysses 8 x ring 4").
+void read_context_ranks(const Cells& cells, Measurement& row);
+
+// The column `sequence_parallel`; what it states of ranks over sequences goes into `cp`, which is
+// read before.
+void read_sequence_parallel(const Cells& cells, Measurement& row);
 
 // Whether context ranks exchange heads for sequences, as Ulysses does, in place of a ring.
 bool exchanges_heads(const Measurement& row);

@@ -19,8 +19,9 @@ using Stage = std::optional<std::int64_t>;
 
 // ZeRO-Offload is of stage 2 (arXiv 2101.06840), _HYBRID_SHARD_ZERO2 keeps parameters whole between
 // the passes (torch/distributed/fsdp/api.py), Gemini's chunks are those of stage 3 (Colossal-AI
-// colossalai/zero/gemini), Paddle has levels of group_sharded_parallel, and the paper on ZeRO names
-// what it partitions.
+// colossalai/zero/gemini), Paddle has levels of group_sharded_parallel, the paper on ZeRO names
+// what it partitions, Megatron-Core's FSDP, too (data_parallel_sharding_strategy), and InternEvo's
+// ZeRO-1.5 is stage 1 within groups (doc/code-docs/source/parallel.rst).
 Stage stage_of_name(std::string_view key) {
   constexpr auto kNames =
       std::to_array<std::pair<std::string_view, std::int64_t>>({{"fsdp", 3},
@@ -59,19 +60,19 @@ Stage stage_of_name(std::string_view key) {
                                                                 {"usedistributedoptimizer", 1},
                                                                 {"optimizerstatesharding", 1},
                                                                 {"optimizerstatessharding", 1},
-                                                                {"optimizersharding", 1}});
+                                                                {"optimizersharding", 1},
+                                                                {"zero15", 1},
+                                                                {"optim", 1},
+                                                                {"optimgrads", 2},
+                                                                {"optimgradsparams", 3}});
   const auto* const known =
       std::find_if(kNames.begin(), kNames.end(), [&](const auto& one) { return one.first == key; });
   return known == kNames.end() ? std::nullopt : Stage(known->second);
 }
 
-// "ZeRO-3", "sharding stage2", of the column's own number with what goes with it "3 + offload".
+// "ZeRO-3", "sharding stage2".
 Stage numbered_in(std::string_view key) {
-  const bool offloads = key.find("offload") == 1 && !is_digit(key.back());
-  for (const std::string_view prefix : {"shardingstage", "zerostage", "zero", "stage", "z", ""}) {
-    if (prefix.empty() && !offloads) {
-      continue;
-    }
+  for (const std::string_view prefix : {"shardingstage", "zerostage", "zero", "stage", "z"}) {
     const char stage =
         key.starts_with(prefix) && key.size() > prefix.size() ? key[prefix.size()] : ' ';
     const std::string_view rest = key.substr(std::min(key.size(), prefix.size() + 1));
@@ -98,12 +99,23 @@ std::string_view before_aside(std::string_view cell) {
   return cell.substr(0, end);
 }
 
+// The column's own number with what leaves the device: "3 + CPU offload", "2, optimizer offload".
+Stage number_beside_offload(std::string_view words) {
+  const std::string key = letters_and_digits(before_aside(words.substr(0, words.find(','))));
+  const bool stage = key.size() == 1 && key[0] >= '0' && key[0] <= '3';
+  return stage && mentions(words, "offload") ? Stage(key[0] - '0') : std::nullopt;
+}
+
 std::string key_of(std::string_view words) {
   std::string key = letters_and_digits(words);
   for (const std::string_view maker :
-       {"deepspeed", "megatron", "dszero", "pytorch", "groupsharded"}) {
+       {"deepspeed", "megatron", "mcore", "custom", "dszero", "pytorch", "groupsharded"}) {
     const std::size_t length = maker == "dszero" ? 2 : maker.size();
     key.erase(0, key.starts_with(maker) ? length : 0);
+  }
+  constexpr std::string_view kOn = "true";  // "dist_opt=True"
+  if (key.size() > kOn.size() && key.ends_with(kOn)) {
+    key.resize(key.size() - kOn.size());
   }
   return key;
 }
@@ -151,8 +163,10 @@ Stage stage_of_zero(std::string_view cell) {
       !letters_and_digits(bracket).empty()) {  // "None (DDP)", "yes (dist. opt.)"
     key = letters_and_digits(bracket);
   }
-  if (const Stage stage = numbered_in(key)) {
-    return stage;
+  for (const Stage stage : {numbered_in(key), number_beside_offload(words)}) {
+    if (stage) {
+      return stage;
+    }
   }
   // "FSDP full shard" and "FSDP (SHARD_GRAD_OP)" are what their strategy is.
   constexpr std::string_view kFsdp = "fsdp";

@@ -10,6 +10,7 @@
 #include "base/text.hpp"
 #include "models/config_import.hpp"
 #include "models/network.hpp"
+#include "models/network_names.hpp"
 #include "models/positions.hpp"
 #include "tests/folders.hpp"
 
@@ -170,13 +171,54 @@ TEST(ZooNames, CoverWhatPeopleAskFor) {
   }
 }
 
+TEST(ZooNames, EveryAliasFindsItsNetwork) {
+  const auto& names = network_names();
+  EXPECT_GT(names.size(), zoo_names().size());
+  for (const auto& [spelling, name] : names) {
+    EXPECT_EQ(find_network(spelling), name) << spelling;
+    EXPECT_EQ(load_network(spelling).spec.name, name) << spelling;
+  }
+}
+
 // What their publishers count in the files of weights.
 TEST(ZooNames, PublishedCountsOfParameters) {
   const std::map<std::string, std::int64_t> kPublished = {
-      {"pythia-70m", 70'426'624},      {"pythia-160m", 162'322'944}, {"pythia-410m", 405'334'016},
-      {"pythia-1b", 1'011'781'632},    {"bloom-560m", 559'214'592},  {"bloom-1b1", 1'065'314'304},
-      {"bloom-1b7", 1'722'408'960},    {"bloom-3b", 3'002'557'440},  {"gemma3-1b", 999'885'952},
-      {"starcoder2-3b", 3'030'371'328}};
+      {"pythia-70m", 70'426'624},
+      {"pythia-160m", 162'322'944},
+      {"pythia-410m", 405'334'016},
+      {"pythia-1b", 1'011'781'632},
+      {"bloom-560m", 559'214'592},
+      {"bloom-1b1", 1'065'314'304},
+      {"bloom-1b7", 1'722'408'960},
+      {"bloom-3b", 3'002'557'440},
+      {"gemma3-1b", 999'885'952},
+      {"starcoder2-3b", 3'030'371'328},
+      {"qwen1.5-1.8b", 1'836'828'672},
+      {"qwen1.5-4b", 3'950'369'280},
+      {"qwen1.5-32b", 32'512'218'112},
+      {"qwen1.5-110b", 111'209'914'368},
+      {"yi-9b", 8'829'407'232},
+      {"deepseek-coder-1.3b", 1'346'471'936},
+      {"deepseek-coder-6.7b", 6'740'512'768},
+      {"deepseek-coder-33b", 33'342'991'360},
+      {"baichuan-7b", 7'000'559'616},
+      {"baichuan-13b", 13'264'901'120},
+      {"open-llama-3b", 3'426'473'600},
+      {"ministral-8b", 8'019'808'256},
+      {"codestral-22b", 22'247'282'688},
+      {"mistral-large-123b", 122'610'069'504},
+      {"smollm2-135m", 134'515'008},
+      {"smollm2-360m", 361'821'120},
+      {"stablelm-2-1.6b", 1'644'515'328},
+      {"gpt-neo-1.3b", 1'315'575'808},
+      {"gpt-neo-125m", 125'198'592},
+      {"phi-1.5", 1'418'270'720},
+      {"phi-3.5-mini", 3'821'079'552},
+      {"phi-3.5-moe", 41'873'153'344},
+      {"phi-4-mini", 3'836'021'760},
+      {"glm4-32b", 32'566'081'536},
+      {"internlm3-8b", 8'804'241'408},
+      {"qwen3-coder-480b-a35b", 480'154'875'392}};
   for (const auto& [name, parameters] : kPublished) {
     EXPECT_EQ(num_parameters(load_network(name)), parameters) << name;
   }

@@ -56,24 +56,27 @@ TEST(NamedNetwork, NamesAsPublishersWriteThem) {
 }
 
 TEST(NamedNetwork, ReleasesTuningsAndContextsBehindAName) {
-  const std::map<std::string, std::string> kNames = {{"Mistral 7B v0.1", "mistral-7b"},
-                                                     {"Mixtral 8x22B v0.3", "mixtral-8x22b"},
-                                                     {"Mixtral-8x7B-Instruct-v0.1", "mixtral-8x7b"},
-                                                     {"Phi-3-mini-4k-instruct", "phi-3-mini"},
-                                                     {"LLaMA-2-7B-32K", "llama2-7b"},
-                                                     {"Llama2-7B 4k", "llama2-7b"},
-                                                     {"GPT-3 175B (Megatron)", "gpt3-175b"},
-                                                     {"Pythia 6.9B deduped", "pythia-6.9b"},
-                                                     {"Qwen2.5-Coder-32B", "qwen2.5-32b"},
-                                                     {"BLOOM 7.1B", "bloom-7b1"},
-                                                     {"DeepSeek-V2-Lite", "deepseek-v2-lite"},
-                                                     {"Nemotron-4 340B", "nemotron-4-340b"},
-                                                     {"Gemma 2 27B", "gemma2-27b"},
-                                                     {"phi-4-mini", ""},
-                                                     {"Mistral-Large", ""},
-                                                     {"PaLM 540B", ""},
-                                                     {"Llama 70B", ""},
-                                                     {"Llama-3.1 8B (2 layers)", ""}};
+  const std::map<std::string, std::string> kNames = {
+      {"Mistral 7B v0.1", "mistral-7b"},
+      {"Mixtral 8x22B v0.3", "mixtral-8x22b"},
+      {"Mixtral-8x7B-Instruct-v0.1", "mixtral-8x7b"},
+      {"Phi-3-mini-4k-instruct", "phi-3-mini"},
+      {"LLaMA-2-7B-32K", "llama2-7b"},
+      {"Llama2-7B 4k", "llama2-7b"},
+      {"GPT-3 175B (Megatron)", "gpt3-175b"},
+      {"Pythia 6.9B deduped", "pythia-6.9b"},
+      {"Qwen2.5-Coder-32B", "qwen2.5-32b"},
+      {"BLOOM 7.1B", "bloom-7b1"},
+      {"DeepSeek-V2-Lite", "deepseek-v2-lite"},
+      {"Nemotron-4 340B", "nemotron-4-340b"},
+      {"Gemma 2 27B", "gemma2-27b"},
+      {"Qwen3-30B-A3B-Instruct-2507", "qwen3-30b-a3b"},
+      {"OLMoE-1B-7B-0924", "olmoe-1b-7b"},
+      {"phi-3-small", ""},
+      {"Mistral-Medium", ""},
+      {"PaLM 540B", ""},
+      {"Llama 70B", ""},
+      {"Llama-3.1 8B (2 layers)", ""}};
   for (const auto& [name, network] : kNames) {
     EXPECT_EQ(found(name), network) << name;
   }

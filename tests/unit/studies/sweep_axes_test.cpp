@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a sweep's document may say about its axes and the time of a point.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -69,6 +70,30 @@ TEST(SweepAxesTest, SetAndAxesShareNoField) {
       "");
 }
 
+TEST(SweepAxesTest, FieldsOfPlansBeginWithFix) {
+  const auto error_of_field = [](const std::string& field, const std::string& values,
+                                 const std::string& more = "") {
+    return error_of_axes(R"({"field": ")" + field + R"(", "values": )" + values + "}", more);
+  };
+  EXPECT_EQ(error_of_field("fix.tp", "[1, 2, 4]"), "");
+  EXPECT_EQ(error_of_field("fix.micro_batch", "[1, 2]", R"(, "fix": "tp=2", "forbid": "zero=3")"),
+            "");
+  for (const char* field : {"tp", "mbs"}) {
+    EXPECT_EQ(
+        error_of_field(field, "[1, 2]"),
+        fmt::format("s.json: /axes/0: \"{0}\" is a field of plans (write \"fix.{0}\")", field));
+  }
+  EXPECT_EQ(error_of_field("batchs", "[8, 16]"),
+            "s.json: /axes/0: unknown field \"batchs\" (did you mean \"batch\"?)");
+  EXPECT_THAT(error_of_field("fix.tpp", "[1]"), HasSubstr("unknown field \"tpp\""));
+  EXPECT_THAT(error_of_field("fix.zero", "[1, 4]"), HasSubstr("4 is out of range (0 to 3)"));
+  EXPECT_THAT(error_of_field("fix.tp", R"(["1,pp=2"])"), HasSubstr("is not one value"));
+  EXPECT_THAT(error_of_field("fix.tp", "[2, 4]", R"(, "fix": "tp=2")"),
+              HasSubstr("tp is fixed to"));
+  EXPECT_THAT(error_of_field("fix.zero", "[0, 1]", R"(, "forbid": "zero=1")"),
+              HasSubstr("zero=1 is fixed and excluded"));
+}
+
 TEST(SweepAxesTest, ATimeLimitWithoutUnitMeansSeconds) {
   for (const char* limit : {"5", "\"5\""}) {
     EXPECT_THAT(error_of_axes(kTwoBatches, std::string(R"(, "time_limit": )") + limit),
@@ -118,6 +143,32 @@ TEST(SweepAxesTest, BetweenTheEndsStandAsManyDigitsAsAreNeeded) {
   EXPECT_THAT(values_of_axis(R"({"field": "node.nvlink.latency", "from": "0.00001 s",
                                  "to": "0.00003 s", "count": 3})"),
               ElementsAre("0.00001 s", "0.00002 s", "0.00003 s"));
+}
+
+// Each point is the search that "fix" alone would make.
+TEST(SweepAxesTest, FieldsOfPlansAreFixedToEveryValue) {
+  const std::string fixed = R"(, "fix": ["pp=1", "cp=1", "recompute=full"])";
+  const Sweep sweep = sweep_of_axes(R"({"field": "batch", "values": [16, 32]},
+                                       {"field": "fix.tp", "values": [1, 2, 8]},
+                                       {"field": "fix.zero", "values": [1, 3]})",
+                                    fixed);
+  std::vector<SweepPoint> points(sweep.points.size());
+  run_sweep(sweep, points, 1);
+  ASSERT_EQ(points.size(), 12U);
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    Sweep alone =
+        sweep_of_axes(R"({"field": "batch", "values": [)" + sweep.points[i][0] + "]}", fixed);
+    alone.constraints.fix("tp=" + sweep.points[i][1] + ",zero=" + sweep.points[i][2]);
+    std::vector<SweepPoint> expected(1);
+    run_sweep(alone, expected, 1);
+    EXPECT_EQ(points[i].state, expected[0].state);
+    EXPECT_EQ(points[i].layout, expected[0].layout);
+    EXPECT_EQ(points[i].iteration_time_s, expected[0].iteration_time_s);
+    EXPECT_EQ(points[i].plans, expected[0].plans);
+    if (points[i].state == PointState::Found) {
+      EXPECT_THAT(points[i].layout, testing::StartsWith("tp " + sweep.points[i][1] + ","));
+    }
+  }
 }
 
 TEST(SweepAxesTest, AsynchronousSchedulesAreAllowedWhereOneIsFixed) {

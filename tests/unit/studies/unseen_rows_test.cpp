@@ -113,6 +113,8 @@ TEST(UnseenRows, FamiliesOfKnownBlocks) {
   EXPECT_EQ(mixture("deepseek-moe").mla.kv_lora_rank, 0);
   EXPECT_EQ(mixture("DeepSeek-V2-Lite").mla.q_lora_rank, 0);
   EXPECT_GT(mixture("DeepSeek-V2-Lite").mla.kv_lora_rank, 0);
+  EXPECT_EQ(mixture("Moonlight").mla, mixture("DeepSeek-V2-Lite").mla);
+  EXPECT_TRUE(mixture("OLMoE").qk_norm);
   EXPECT_FALSE(of("phi-4").parallel_block);
   EXPECT_EQ(of("smollm").activation, models::Activation::SwiGlu);
   EXPECT_TRUE(of("GLM-4.5").attention_bias);

@@ -36,6 +36,14 @@ TEST(NetworkWords, GigabitsSpelt) {
   EXPECT_EQ(unit_of_rate("GPUs"), 0);
 }
 
+// The number behind the sign is a rate, not a count.
+TEST(NetworkWords, RatesWithoutAUnitBehindAGeneration) {
+  EXPECT_EQ(adapters_in("HDR InfiniBand 4 x 200"), Adapters(4, 200));
+  EXPECT_EQ(adapters_in("NDR InfiniBand 8 x 400"), Adapters(8, 400));
+  EXPECT_EQ(adapters_in("NDR InfiniBand, 8 x 200"), Adapters(8, 200));
+  EXPECT_EQ(adapters_in("NDR InfiniBand x 8"), Adapters(8, 400));
+}
+
 TEST(NetworkWords, AdaptersOfOtherClauses) {
   for (const char* words :
        {"200 Gb/s HDR, 4 HCAs/node", "4 HCAs/node, 200 Gb/s HDR", "4 NICs per node, 200 Gb/s HDR",
