@@ -76,6 +76,10 @@ bool balances_causal(const BlockPlan& layout);
 struct BlockRules {
   AxisRules attention;  // Ulysses shards the heads of the attention core over the context axis
   AxisRules other;
+  // Additions and combinations leave the partial sums that they are given, so that one reduction
+  // does for all of them and for every copy of a token (needed_input): where no gradient is asked
+  // for. In training what makes the sums reduces them.
+  bool passes_sums = false;
   const AxisRules& of(const models::Operator& op) const {
     return op.kind == models::OpKind::Attention ? attention : other;
   }

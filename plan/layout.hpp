@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sharding by one rule set (docs/plan.md). A mesh has named axes; each
+// Sharding by one rule set (docs/layouts.md). A mesh has named axes; each
 // operator assigns every axis to at most one of its index variables (Rule 1); the layouts its
 // operands must have and its outputs get follow (Rule 2); a conversion between two layouts is at
 // most one collective per axis (Rule 3); gradients take the adjoint (Rule 4). No strategy is

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Slices of sequences (docs/plan.md): a micro-batch travels through the pipeline in runs of tokens,
-// as TeraPipe, Seq1F1B and SlimPipe cut it. A slice attends to itself and to the keys and values of
-// the slices before it, which its device keeps; gradients run in reverse, so that the backward of a
-// slice finds the gradients of its keys and values complete.
+// Slices of sequences (docs/plan-schedules.md): a micro-batch travels through the pipeline in runs
+// of tokens, as TeraPipe, Seq1F1B and SlimPipe cut it. A slice attends to itself and to the keys
+// and values of the slices before it, which its device keeps; gradients run in reverse, so that the
+// backward of a slice finds the gradients of its keys and values complete.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Uneven tensor shards (docs/plan.md, "Uneven tensor shards"): a block states a share for each of
-// its tensor-parallel ranks, and this one rule says which part of a dimension a rank holds; plans
-// and the interpreter of the tests both ask it.
+// Uneven tensor shards (docs/layouts.md, "Uneven tensor shards"): a block states a share for each
+// of its tensor-parallel ranks, and this one rule says which part of a dimension a rank holds;
+// plans and the interpreter of the tests both ask it.
 //   units of a dimension: heads and key-value heads by key-value groups; the inner width (of
 //   experts, too) and the vocabulary by 8 where 8 divides them, else by 1
 //   rank r first gets floor(units x share_r / sum of shares); the units left go one each to the

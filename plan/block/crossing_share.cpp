@@ -67,4 +67,14 @@ double crossing_share(const models::Block& block, int nodes) {
   return std::min(1.0, met / copies);
 }
 
+std::int64_t chosen_experts(const models::Block& block, std::int64_t held, std::int64_t copies) {
+  if (held <= 1 || block.experts == 0) {
+    return held;
+  }
+  const auto each = static_cast<double>(std::max<std::int64_t>(1, block.top_k));
+  const double others = std::max(0.0, 1.0 - each / static_cast<double>(block.experts));
+  const double chosen = 1.0 - std::pow(others, static_cast<double>(copies) / each);
+  return std::max<std::int64_t>(1, std::llround(static_cast<double>(held) * chosen));
+}
+
 }  // namespace orrery::plan

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nodes that the copies of a token go to. O(groups and copies of a token).
+// Nodes that the copies of a token go to, and experts that get any. O(groups and copies of a
+// token).
 #pragma once
 
 #include "models/network.hpp"
@@ -14,5 +15,10 @@ namespace orrery::plan {
 // sum P(c) (1 - C(tA - cA, k) / C(tA, k)), P(c) = C(H, c) C(G - H, t - c) / C(G, t).
 // So it does for single ranks in place of nodes.
 double crossing_share(const models::Block& block, int nodes);
+
+// Of `held` experts those that some token is expected to choose, of `copies` of tokens that the
+// ranks which share the experts have together: held (1 - (1 - k/E)^tokens). The weights of others
+// are not read.
+std::int64_t chosen_experts(const models::Block& block, std::int64_t held, std::int64_t copies);
 
 }  // namespace orrery::plan

@@ -103,12 +103,6 @@ void check_experts(const Plan& plan, const BlockPlan& layout, const std::string&
                           "of tp",
                           layout.tp));
   }
-  if (splits_tensor_ranks(layout) && plan.serving) {
-    bad_input(
-        where,
-        fmt::format("expert_tp = {} in a serving plan with tp = {}", layout.expert_tp, layout.tp),
-        fmt::format("0 or {} (as tp), or 1 with ep a multiple of tp", layout.tp));
-  }
   if (moe.experts == 0) {
     return;
   }

@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "base/math.hpp"
+#include "plan/block/crossing_share.hpp"
 #include "plan/block/quantised_casts.hpp"
 #include "plan/dispatchers.hpp"
 
 namespace orrery::plan {
-
 namespace {
 
 using costmodel::GemmShape;
@@ -107,7 +107,7 @@ GemmExtents gemm_extents(const Block& block, const Operator& op, const Assignmen
     if (contracts) {  // biases do not
       gemm.n += columns;
       gemm.columns.push_back(columns);
-      gemm.groups = experts;
+      gemm.groups = chosen_experts(block, experts, gemm.m);
     }
   }
   const std::int64_t rows = ceil_div(gemm.m, copy_shards(input_layout, context.mesh));

@@ -8,6 +8,7 @@ namespace orrery::plan {
 
 using models::Block;
 using models::Operator;
+using models::OpKind;
 using models::Tensor;
 
 namespace {
@@ -31,7 +32,61 @@ Layout arriving_layout(const Tensor& tensor, const Layout& stream) {
   return layout;
 }
 
+// Inputs that an operator adds up, whatever it weighs them with: all of an addition or a scaling,
+// of a combination the copies that it sums over.
+std::size_t num_added(const Operator& op) {
+  const bool adds = op.kind == OpKind::Elementwise && op.pointwise && op.saved.empty() &&
+                    op.weights.empty() && op.role != models::OpRole::Rotary;
+  const bool combines = op.kind == OpKind::Permute && !op.reduced.empty();
+  return adds ? op.inputs.size() : combines ? 1 : 0;
+}
+
+// Where ranks along an axis have parts of what an operator adds up, as `parts` says, their results
+// are parts of its output. Replicated: it needs the axis as its assignment says.
+Placement passed_parts(const Operator& op, Axis axis, const Assignment& assignment,
+                       const std::vector<Layout>& produced) {
+  const std::size_t added = num_added(op);
+  if (added == 0 || assignment[static_cast<std::size_t>(axis)]) {
+    return Placement::replicated();
+  }
+  const auto of = [&](int tensor) { return produced[static_cast<std::size_t>(tensor)][axis]; };
+  const Placement parts = of(op.inputs.front());
+  const bool all =
+      std::all_of(op.inputs.begin(), op.inputs.begin() + static_cast<std::ptrdiff_t>(added),
+                  [&](int tensor) { return of(tensor) == parts; });
+  const bool summed = parts.is_partial() || (parts.is_sharded() && sums_over(op, parts.var()));
+  return all && summed ? parts : Placement::replicated();
+}
+
 }  // namespace
+
+BlockRules rules_of(const BlockContext& context) {
+  BlockRules rules = rules_of(context.layout, context.execution.vocab_parallel);
+  rules.passes_sums = context.forward_only;
+  return rules;
+}
+
+Layout needed_input(const Block& block, const Operator& op, std::size_t position,
+                    const Assignment& assignment, const BlockRules& rules,
+                    const std::vector<Layout>& produced) {
+  const Tensor& tensor = block.tensors[static_cast<std::size_t>(op.inputs[position])];
+  Layout layout = required_input(op, tensor, static_cast<int>(position), assignment);
+  if (!rules.passes_sums) {
+    return layout;
+  }
+  for (const Axis axis : kAxes) {
+    const Placement parts = passed_parts(op, axis, assignment, produced);
+    const bool has =
+        parts.is_sharded()
+            ? std::any_of(tensor.dims.begin(), tensor.dims.end(),
+                          [&](const models::Dim& dim) { return dim.var == parts.var(); })
+            : parts.is_partial() && position < num_added(op);
+    if (has) {
+      layout.set(axis, parts);
+    }
+  }
+  return layout;
+}
 
 std::vector<Layout> produced_layouts(const Block& block, const BlockRules& rules) {
   const Layout stream = stream_layout(rules);
@@ -44,6 +99,11 @@ std::vector<Layout> produced_layouts(const Block& block, const BlockRules& rules
     for (const int output : op.outputs) {
       const auto slot = static_cast<std::size_t>(output);
       layouts[slot] = produced_output(op, block.tensors[slot], assignment);
+      for (const Axis axis : kAxes) {
+        if (rules.passes_sums && !passed_parts(op, axis, assignment, layouts).is_replicated()) {
+          layouts[slot].set(axis, Placement::partial());
+        }
+      }
     }
   }
   return layouts;

@@ -81,7 +81,7 @@ int summa_pieces(const BlockContext& context) {
 Lowering::Lowering(const BlockContext& context)
     : context_(context),
       block_(context.block),
-      rules_(rules_of(context.layout, context.execution.vocab_parallel)),
+      rules_(rules_of(context)),
       produced_(produced_layouts(block_, rules_)),
       order_(execution_order(block_, context.execution.overlap_shared_experts)),
       joint_(block_.tensors.size()),
@@ -202,9 +202,8 @@ bool Lowering::is_read(int tensor) const {
 }
 
 Layout Lowering::required(std::size_t index, std::size_t position) const {
-  const Operator& op = block_.operators[index];
-  return required_input(op, tensor_of(op.inputs[position]), static_cast<int>(position),
-                        assignments_[index]);
+  return needed_input(block_, block_.operators[index], position, assignments_[index], rules_,
+                      produced_);
 }
 
 Lowering::Use Lowering::first_use(int tensor) const {

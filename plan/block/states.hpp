@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parameters, gradients and optimizer state of a block under ZeRO, and the collectives that keep
-// them consistent (ZeRO, Rajbhandari et al. 2020; docs/plan.md): a gradient is partial over
+// them consistent (ZeRO, Rajbhandari et al. 2020; docs/layouts.md): a gradient is partial over
 // the axes that split the batch; where it is stored decides between all-reduce and reduce-scatter,
 // where the optimizer works decides the gather of parameters.
 #pragma once

@@ -80,8 +80,16 @@ struct BlockContext {
 
 BlockSteps lower_block(const BlockContext& context);
 
+// Those of its layout; a block that only runs forward passes sums.
+BlockRules rules_of(const BlockContext& context);
+
 // Layout in which each tensor of the block is produced (block input included), by tensor index.
 std::vector<Layout> produced_layouts(const models::Block& block, const BlockRules& rules);
+
+// Layout in which an operator needs an input, of tensors that were produced in these.
+Layout needed_input(const models::Block& block, const models::Operator& op, std::size_t position,
+                    const Assignment& assignment, const BlockRules& rules,
+                    const std::vector<Layout>& produced);
 
 // Layout in which the output that a weight of an operator belongs to is read first: by an operator,
 // or by the next block.

@@ -84,7 +84,8 @@ std::optional<Step> ServingModel::gather_of_logits(const Block& block, std::int6
   const int element = element_bytes(models::Element::Compute, plan_.precision);
   Step step = collective_step("logits", sim::CommKind::AllGather, Axis::Tensor,
                               Bytes(element * as_double(tokens) * as_double(network().spec.vocab)));
-  step.group = group_of(mesh_, {Axis::Tensor}, plan_.cluster.node.gpus);
+  step.group = group_of(mesh_, std::vector<Axis>(kTensorAxes.begin(), kTensorAxes.end()),
+                        plan_.cluster.node.gpus);
   step.time = collective_time(step.comm, step.bytes, step.group);
   return step;
 }

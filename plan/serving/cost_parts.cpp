@@ -70,7 +70,7 @@ ExpandedLatents expanded_token(const models::NetworkSpec& spec, const models::Bl
 
 ByteCount live_activations(const BlockContext& context, ByteCount beside_attention) {
   const models::Block& block = context.block;
-  const BlockRules rules = rules_of(context.layout, context.execution.vocab_parallel);
+  const BlockRules rules = rules_of(context);
   const std::vector<Layout> layouts = produced_layouts(block, rules);
   constexpr int kNever = std::numeric_limits<int>::max();
   const auto count = static_cast<int>(block.operators.size());

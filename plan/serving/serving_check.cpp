@@ -56,12 +56,14 @@ class ServingChecker {
       fail(fmt::format("a serving plan has tensor_parallel 1d, not {}",
                        to_text(layout.tensor_parallel)));
     }
-    const bool has_experts = plan_.network.spec.moe.experts > 0;  // else said by the block's check
-    if (has_experts && layout.expert_tp == 1 && layout.ep % layout.tp != 0) {
-      fail(fmt::format("ep = {} in a serving plan with tp = {} and expert_tp = 1", layout.ep,
-                       layout.tp),
-           "its experts are spread over the tp ranks of one or several replicas: a multiple of "
-           "tp");
+    // What else is wrong with experts is said by the block's check.
+    const bool cuts_evenly = layout.expert_tp >= 0 && layout.tp % expert_tensor_ranks(layout) == 0;
+    if (plan_.network.spec.moe.experts > 0 && cuts_evenly && tensor_experts(layout).copies > 1) {
+      fail(fmt::format("ep = {} in a serving plan with tp = {} and expert_tp = {}", layout.ep,
+                       layout.tp, layout.expert_tp),
+           fmt::format("its experts are spread over the tp ranks of one or several replicas: a "
+                       "multiple of {}",
+                       layout.tp / expert_tensor_ranks(layout)));
     }
     if (layout.expert_cp == 1 && layout.cp > 1) {
       fail("a serving plan has expert_cp = 0: its context ranks split the cache alone");

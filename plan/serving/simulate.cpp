@@ -170,9 +170,12 @@ void add_run(const BatchRun& run, ServingSimulation& result, Totals& totals) {
 
 void fill_cache(const Plan& plan, ServingSimulation& result) {
   const auto capacity = static_cast<double>(least_kv_tokens(result.memory));
-  result.kv_mean_fraction =
-      result.kv_token_seconds / (capacity * result.makespan.value() * plan.dp);
   result.kv_peak_fraction = static_cast<double>(result.kv_peak) / capacity;
+  // A cache that is as full all the time has its peak as mean, whatever the sum over time rounds
+  // to.
+  result.kv_mean_fraction =
+      std::min(result.kv_token_seconds / (capacity * result.makespan.value() * plan.dp),
+               result.kv_peak_fraction);
 }
 
 void finish(const Plan& plan, Totals totals, ServingSimulation& result) {

@@ -80,7 +80,7 @@ class TensorList {
   TensorList(const BlockContext& context, bool with_table)
       : context_(context),
         with_table_(with_table),
-        rules_(rules_of(context.layout, context.execution.vocab_parallel)),
+        rules_(rules_of(context)),
         produced_(produced_layouts(context.block, rules_)),
         uses_(uses_of_tensors(context)) {}
 

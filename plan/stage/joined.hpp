@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stages whose forwards and backwards run as one (docs/plan.md, Joined passes): what they hide, and
-// how much at most.
+// Stages whose forwards and backwards run as one (docs/plan-schedules.md, Joined passes): what they
+// hide, and how much at most.
 #pragma once
 
 #include <vector>

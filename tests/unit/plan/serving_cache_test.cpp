@@ -65,6 +65,20 @@ TEST(ServingCache, WasteIsTheRestOfTheLastPage) {
   EXPECT_EQ(run_batches(requests, {}, unit_engine(64)).kv_waste_seconds, 0);
 }
 
+// Of a cache that is as full all the time.
+TEST(ServingCache, IsInTheMeanNoFullerThanAtItsPeak) {
+  Plan plan = cached_serving_plan("mixtral-8x7b", tensor_parallel);
+  for (std::int64_t prompt = 100; prompt < 140; ++prompt) {
+    Serving serving = some_requests(1);
+    serving.requests.prompt = {static_cast<double>(prompt), 0, prompt};
+    serving.requests.output = {1, 0, 1};
+    serve(plan, serving);
+    const ServingSimulation simulation = simulate_serving(plan);
+    EXPECT_LE(simulation.kv_mean_fraction, simulation.kv_peak_fraction) << prompt;
+    EXPECT_NEAR(simulation.kv_mean_fraction, simulation.kv_peak_fraction, 1e-12);
+  }
+}
+
 // Twelve requests that need 32 tokens each: with pages of 32 as many run as without.
 TEST(ServingCache, NeverOverflowsInPages) {
   const std::vector<Request> requests(12, {SimTime{}, 20, 12});

@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "plan/block_rules.hpp"
+#include "plan/serving/cost_parts.hpp"
 #include "tests/unit/plan/serving_fixture.hpp"
 
 namespace orrery::plan {
@@ -67,6 +68,72 @@ TEST(ServingExperts, ExchangesTheCopies) {
   const std::vector<Iteration> eight(8, decoding(tokens, 500));
   EXPECT_NEAR(model.cost(0, eight).of(ServingPart::Network).value(), (one * 52.0).value(),
               1e-9 * one.value() + 1e-12);
+}
+
+// Experts inside a replica: a rank weighs and adds up what its own give back, and the shared ones'
+// result, so that one all-reduce of the tokens does for all their copies, whether the ranks cut
+// every expert, have different ones or both (vLLM and SGLang, models/deepseek_v2.py).
+TEST(ServingExperts, OneSumOfAllCopies) {
+  constexpr std::int64_t kTokens = 512;
+  for (const auto& [ep, expert_tp] : {std::array{1, 0}, std::array{8, 1}, std::array{4, 2}}) {
+    Plan plan = served_expert_plan(8, 8, 1);
+    plan.blocks.front().layout.ep = ep;
+    plan.blocks.front().layout.expert_tp = expert_tp;
+    check_plan(plan, "plan.json");
+    ServingModel model(plan);
+    const std::vector<Step> steps = model.collectives(plan.network.chain[5], kTokens);
+    ASSERT_EQ(steps.size(), 2U);
+    for (const Step& step : steps) {
+      EXPECT_EQ(step.comm, sim::CommKind::AllReduce);
+      EXPECT_EQ(step.bytes.value(), 2.0 * kTokens * 2048);
+      EXPECT_EQ(step.group.ranks, 8);
+    }
+    EXPECT_EQ(steps.front().name, "attention_output");
+    EXPECT_EQ(steps.back().name, "experts_sum");
+  }
+}
+
+// Experts that some of the tensor ranks cut: each rank holds as much, and logits come from all.
+TEST(ServingExperts, CutBySomeOfTheTensorRanks) {
+  Plan plan = served_expert_plan(8, 8, 1);
+  const ServingMemory whole = ServingModel(plan).memory().front();
+  plan.blocks.front().layout.ep = 4;
+  plan.blocks.front().layout.expert_tp = 2;
+  ServingModel model(plan);
+  EXPECT_EQ(model.memory().front().parameters, whole.parameters);
+  const std::vector<Step> head = model.collectives(plan.network.chain.back(), 64);
+  ASSERT_EQ(head.size(), 1U);
+  EXPECT_EQ(head.front().group.ranks, 8);
+}
+
+// Weights of experts that no token chose are not read: of 64 a token has six, ten tokens that
+// choose apart 64 (1 - (58 / 64)^10) = 40, and a long prompt all. Replicas that share the experts
+// choose together: of a rank's eight, one token of each chooses 8 (1 - (58 / 64)^8) = 4. Tensor
+// ranks that cut every expert have the same tokens.
+TEST(ServingExperts, ReadsTheWeightsOfChosenOnes) {
+  const auto up = [](const Plan& plan, std::int64_t tokens) {
+    ServingModel model(plan);
+    const BlockContext context = model.context(plan.network.chain[5], tokens);
+    for (const Step& step : serving_steps(context)) {
+      if (step.name == "experts_up") {
+        return step.time;
+      }
+    }
+    return Seconds();
+  };
+  const Plan alone = served_expert_plan(1, 1);
+  const BlockCosts costs(alone);
+  const auto product = [&](std::int64_t rows, std::int64_t experts, std::int64_t parts = 1) {
+    return costs.device().gemm({rows, 2 * 1408 / parts, 2048, experts, DType::Bf16, 2});
+  };
+  EXPECT_EQ(up(alone, 1), product(1, 6));
+  EXPECT_EQ(up(alone, 10), product(1, 40));
+  EXPECT_EQ(up(alone, 4096), product(4096 * 6 / 64, 64));
+  const Plan shared = served_expert_plan(1, 8);
+  EXPECT_EQ(up(shared, 1), product(8 * 6 / 8 / 4, 4));
+  EXPECT_EQ(up(shared, 4096), product(4096 * 6 / 8, 8));
+  EXPECT_EQ(up(served_expert_plan(8, 1, 1), 10), product(1, 40, 8));
+  EXPECT_EQ(up(served_expert_plan(8, 8, 1), 8), product(8 * 6 / 8 / 4, 4));
 }
 
 // The slowest sets the pace; idle ones leave the experts less to do.
@@ -142,6 +209,11 @@ TEST(ServingExperts, BadInput) {
   EXPECT_THAT(problem(4, 2, 2), HasSubstr("ep = 2 in a serving plan with tp = 4"));
   EXPECT_THAT(problem(1, 16, 8), HasSubstr("dp = 8 is not divisible by ep = 16"));
   EXPECT_THAT(problem(1, 4, 4, 2), HasSubstr("spreads experts over 4 replicas"));
+  Plan uneven = served_expert_plan(8, 8, 1);
+  uneven.blocks.front().layout.ep = 1;
+  uneven.blocks.front().layout.expert_tp = 3;
+  EXPECT_THAT([&] { check_plan(uneven, "plan.json"); },
+              testing::ThrowsMessage<Error>(HasSubstr("a divisor of tp = 8")));
   Plan inside = served_expert_plan(2, 8, 4);
   inside.blocks.front().layout.ep_inside = ExpertsInside::Tensor;
   EXPECT_THAT([&] { check_plan(inside, "plan.json"); },

@@ -43,7 +43,7 @@ class Interpreter {
       : block_(block),
         layout_(layout),
         mesh_(mesh_of(layout, dp)),
-        rules_(rules_of(layout, true)),
+        rules_(ruled(layout, conditions)),
         sizes_(sizes),
         fault_(fault),
         places_of_(conditions.places_of),
@@ -153,6 +153,12 @@ class Interpreter {
   }
 
  private:
+  static BlockRules ruled(const BlockPlan& layout, const Conditions& conditions) {
+    BlockRules rules = rules_of(layout, true);
+    rules.passes_sums = conditions.passes_sums;
+    return rules;
+  }
+
   struct Effect {
     bool before;  // something is summed, or read
     bool after;   // the sum is not zero

@@ -17,8 +17,7 @@ inline std::vector<Spread> Interpreter::inputs_of(std::size_t index, bool forwar
   std::vector<Spread> inputs;
   for (std::size_t position = 0; position < op.inputs.size(); ++position) {
     const std::size_t slot = slot_of(op.inputs[position]);
-    const Layout to =
-        required_input(op, block_.tensors[slot], static_cast<int>(position), assignments_[index]);
+    const Layout to = needed_input(block_, op, position, assignments_[index], rules_, produced_);
     inputs.push_back(reads_earlier(op, position) ? with_earlier(slot) : values_[slot]);
     if (forward) {
       convert_value(inputs.back(), op.inputs[position], to);
@@ -33,8 +32,8 @@ inline std::vector<Spread> Interpreter::inputs_of(std::size_t index, bool forwar
       const Operator& other = block_.operators[earlier];
       for (std::size_t place = 0; place < other.inputs.size(); ++place) {
         is_new = is_new && !(other.inputs[place] == op.inputs[position] &&
-                             required_input(other, block_.tensors[slot], static_cast<int>(place),
-                                            assignments_[earlier]) == to);
+                             needed_input(block_, other, place, assignments_[earlier], rules_,
+                                          produced_) == to);
       }
     }
     if (forward && is_new) {

@@ -22,53 +22,74 @@ inline int expert_of(const std::vector<int>& copy, int experts) {
   return (copy[0] * 3 + copy[1] * 5 + copy[2] * (experts / 2) + copy[0] * copy[1]) % experts;
 }
 
-// Where elements of a space of more variables lie in an operand. Products ask for every element, so
-// that indices have one place in memory.
-class Projection {
- public:
-  Projection(const Part& operand, const Part& space) : reader_(operand) {
-    for (const Var var : operand.vars) {
-      dims_.push_back(static_cast<std::size_t>(space.dim_of(var)));
+// Where the elements of a space of more variables lie in an operand: what every index of the space
+// adds to the position, by dimension of the space; -1: not held.
+using Strides = std::vector<std::vector<Eigen::Index>>;
+
+inline Strides strides_in(const Part& operand, const std::vector<Var>& vars,
+                          const std::vector<Indices>& index) {
+  Strides strides(vars.size());
+  Eigen::Index stride = operand.size();
+  for (std::size_t dim = 0; dim < operand.vars.size(); ++dim) {
+    const Indices& held = operand.index[dim];
+    stride /= std::max<Eigen::Index>(1, static_cast<Eigen::Index>(held.size()));
+    const auto slot = static_cast<std::size_t>(
+        std::find(vars.begin(), vars.end(), operand.vars[dim]) - vars.begin());
+    for (const int global : index[slot]) {
+      const auto found = std::find(held.begin(), held.end(), global);
+      strides[slot].push_back(found == held.end() ? -1 : (found - held.begin()) * stride);
     }
-    own_.resize(dims_.size());
   }
-  // -1: not held.
-  Eigen::Index find(const std::vector<int>& global) {
-    for (std::size_t dim = 0; dim < dims_.size(); ++dim) {
-      own_[dim] = global[dims_[dim]];
+  for (std::size_t slot = 0; slot < vars.size(); ++slot) {
+    strides[slot].resize(index[slot].size(), 0);
+  }
+  return strides;
+}
+
+// A sum of products of elements, over all indices of a space that the three operands hold.
+class ProductSum {
+ public:
+  ProductSum(const Part& a, const Part& b, Part& into) : a_(a), b_(b), into_(into) {
+    std::vector<Var> vars = a.vars;
+    std::vector<Indices> index = a.index;
+    for (std::size_t dim = 0; dim < b.vars.size(); ++dim) {
+      if (a.dim_of(b.vars[dim]) < 0) {
+        vars.push_back(b.vars[dim]);
+        index.push_back(b.index[dim]);
+      }
     }
-    return reader_.find(own_);
+    in_a_ = strides_in(a, vars, index);
+    in_b_ = strides_in(b, vars, index);
+    target_ = strides_in(into, vars, index);
+  }
+
+  void add(std::size_t dim = 0, Eigen::Index at_a = 0, Eigen::Index at_b = 0,
+           Eigen::Index at = 0) const {
+    if (dim == in_a_.size()) {
+      into_.data[at] += a_.data[at_a] * b_.data[at_b];
+      return;
+    }
+    for (std::size_t place = 0; place < in_a_[dim].size(); ++place) {
+      const Eigen::Index step_a = in_a_[dim][place];
+      const Eigen::Index step_b = in_b_[dim][place];
+      const Eigen::Index step = target_[dim][place];
+      if (step_a >= 0 && step_b >= 0 && step >= 0) {
+        add(dim + 1, at_a + step_a, at_b + step_b, at + step);
+      }
+    }
   }
 
  private:
-  Reader reader_;
-  std::vector<std::size_t> dims_;  // of the space, by dimension of the operand
-  std::vector<int> own_;
+  const Part& a_;
+  const Part& b_;
+  Part& into_;
+  Strides in_a_;
+  Strides in_b_;
+  Strides target_;
 };
 
 // Sum over products of a and b at all indices they hold, into the shape of `into`.
-inline void add_product(const Part& a, const Part& b, Part& into) {
-  std::vector<Var> vars = a.vars;
-  std::vector<Indices> index = a.index;
-  for (std::size_t dim = 0; dim < b.vars.size(); ++dim) {
-    if (a.dim_of(b.vars[dim]) < 0) {
-      vars.push_back(b.vars[dim]);
-      index.push_back(b.index[dim]);
-    }
-  }
-  const Part space = part_of(vars, index);
-  Projection in_a(a, space);
-  Projection in_b(b, space);
-  Projection target(into, space);
-  for_each(space, [&](Eigen::Index, const std::vector<int>& global) {
-    const Eigen::Index at_a = in_a.find(global);
-    const Eigen::Index at_b = in_b.find(global);
-    const Eigen::Index at = target.find(global);
-    if (at_a >= 0 && at_b >= 0 && at >= 0) {
-      into.data[at] += a.data[at_a] * b.data[at_b];
-    }
-  });
-}
+inline void add_product(const Part& a, const Part& b, Part& into) { ProductSum(a, b, into).add(); }
 
 // Rows of a grouped product meet the weights of their own expert only.
 inline Part rows_of_expert(const Part& rows, int expert, int experts) {

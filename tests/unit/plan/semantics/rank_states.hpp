@@ -21,6 +21,7 @@ struct Conditions {
   // each expert. Its tokens are divided over them, and its gradients are added up.
   std::vector<Indices> experts_at = {};
   std::vector<std::vector<int>> places_of = {};
+  bool passes_sums = false;  // as where no gradient is asked for
 };
 
 // A collective of states with the ranks that take part in it.

@@ -46,11 +46,12 @@ inline Part part_of(std::vector<Var> vars, std::vector<Indices> index) {
 }
 
 // Calls visit(position, global indices) for every element.
-inline void for_each(const Part& part,
-                     const std::function<void(Eigen::Index, const std::vector<int>&)>& visit) {
+template <typename Visit>
+void for_each(const Part& part, const Visit& visit) {
   std::vector<std::size_t> at(part.index.size(), 0);
   std::vector<int> global(part.index.size());
-  for (Eigen::Index position = 0; position < part.size(); ++position) {
+  const Eigen::Index size = part.size();
+  for (Eigen::Index position = 0; position < size; ++position) {
     for (std::size_t dim = 0; dim < at.size(); ++dim) {
       global[dim] = part.index[dim][at[dim]];
     }

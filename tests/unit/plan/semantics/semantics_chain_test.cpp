@@ -27,7 +27,7 @@ sim::PipelineOrder order_of(const std::string& schedule, int stages, int micro_b
   params.micro_batches = micro_batches;
   params.chunks = chunks;
   const sim::Schedule& found = sim::find_schedule(schedule, "test");
-  EXPECT_EQ(found.check(params), "");
+  EXPECT_EQ(to_text(found.check(params)), "");
   return found.order(params);
 }
 

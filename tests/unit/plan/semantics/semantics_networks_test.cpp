@@ -145,6 +145,74 @@ TEST(LayerReductions, AreAllNeeded) {
   }
 }
 
+BlockPlan experts_layout(int tp, int ep, int expert_tp) {
+  BlockPlan layout;
+  layout.tp = tp;
+  layout.ep = ep;
+  layout.expert_tp = expert_tp;
+  return layout;
+}
+
+Conditions passing_sums() {
+  Conditions conditions;
+  conditions.passes_sums = true;
+  return conditions;
+}
+
+// Of every kind of layer, and of what stands before and behind layers.
+TEST(PassedSums, AreMadeWholeForWhatIsNotASum) {
+  for (const KindOfLayer& kind : kinds()) {
+    const models::Network network = models::build_network(kind.spec, "test");
+    for (const BlockPlan& layout : {experts_layout(4, 1, 0), experts_layout(4, 2, 2)}) {
+      for (const Block& block : network.blocks) {
+        Interpreter serial(block, BlockPlan(), 1, {8, 4});
+        serial.forward();
+        Interpreter program(block, layout, 1, {8, 4}, {}, passing_sums());
+        program.forward();
+        EXPECT_LT(program.distance_of_values(serial), 1e-9) << kind.name << " " << block.name;
+      }
+    }
+  }
+}
+
+// Where no gradient is asked for, additions and combinations pass sums on: what comes out is the
+// same, and every reduction that is left is needed once.
+TEST(PassedSums, EqualTheSerialResultAndNeedEverySum) {
+  models::NetworkSpec experts = tiny(models::Family::Llama);
+  experts.moe = {.experts = 4, .top_k = 2, .ffn_hidden = 4, .shared_ffn_hidden = 4};
+  models::NetworkSpec adapted = tiny(models::Family::Llama);
+  adapted.adapters = {.rank = 4};
+  const struct {
+    models::NetworkSpec spec;
+    BlockPlan layout;
+    int dp;
+    int reductions;  // of a layer, by axis; of adapters those along the rank, too
+  } cases[] = {{experts, experts_layout(4, 1, 0), 1, 2},
+               {experts, experts_layout(4, 4, 1), 1, 2},
+               {experts, experts_layout(4, 2, 2), 1, 4},
+               {experts, experts_layout(2, 4, 1), 4, 2},
+               {adapted, experts_layout(4, 1, 0), 1, 4}};
+  for (const auto& one : cases) {
+    const models::Network network = models::build_network(one.spec, "test");
+    const Block& block = network.blocks[static_cast<std::size_t>(network.chain[1])];
+    Interpreter serial(block, BlockPlan(), 1, {8, 4});
+    serial.forward();
+    const auto run = [&](const Fault& fault) {
+      Interpreter program(block, one.layout, one.dp, {8, 4}, fault, passing_sums());
+      program.forward();
+      return program;
+    };
+    const Interpreter whole = run({});
+    EXPECT_LT(whole.distance_of_values(serial), 1e-9);
+    EXPECT_EQ(whole.num_reductions(), one.reductions) << one.layout.tp << " " << one.layout.ep;
+    for (int reduction = 0; reduction < whole.num_reductions(); ++reduction) {
+      for (const bool doubled : {false, true}) {
+        EXPECT_GT(run({reduction, doubled}).distance_of_values(serial), 1e-6) << reduction;
+      }
+    }
+  }
+}
+
 // Of the serial program, what a distance adds to the scores.
 TEST(RelativePositions, GradientsAreDerivatives) {
   const models::Network network = models::build_network(kinds()[7].spec, "test");

@@ -27,7 +27,7 @@ models::Network sliced_chain(models::Family family, bool experts = false) {
 
 sim::PipelineOrder order_by(const std::string& schedule, sim::ScheduleParams params) {
   const sim::Schedule& found = sim::find_schedule(schedule, "test");
-  EXPECT_EQ(found.check(params), "");
+  EXPECT_EQ(to_text(found.check(params)), "");
   return found.order(params);
 }
 
