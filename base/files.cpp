@@ -121,27 +121,68 @@ std::string temporary_beside(const std::string& target) {
                                                      : (path.parent_path() / suffix).string();
 }
 
+constexpr mode_t kNewFileMode = 0644;  // less the umask
+
+// A file without a name until it is whole: one that is killed before leaves nothing behind. -1
+// where the file system has no such files, or /proc, through which they get a name, is missing.
+int open_nameless(const fs::path& folder) {
+  static const bool has_links = ::access("/proc/self/fd", X_OK) == 0;
+  return has_links ? ::open(folder.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, kNewFileMode) : -1;
+}
+
+void fill(const Descriptor& file, const std::string& path, std::string_view content,
+          mode_t old_mode) {
+  write_all(file.number(), content, path);
+  if (old_mode != 0 && ::fchmod(file.number(), old_mode) != 0) {
+    fail(path, "keep the permissions", errno);
+  }
+  if (::fsync(file.number()) != 0) {
+    fail(path, "write", errno);
+  }
+}
+
+void rename_or_remove(const std::string& temporary, const std::string& path) {
+  if (::rename(temporary.c_str(), path.c_str()) != 0) {
+    const int error_number = errno;
+    ::unlink(temporary.c_str());
+    fail(path, "write", error_number);
+  }
+}
+
 void write_temporary(const std::string& temporary, const std::string& path,
                      std::string_view content, mode_t old_mode) {
-  constexpr mode_t kNewFileMode = 0644;  // less the umask
   const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
   Descriptor file(::open(temporary.c_str(), flags, kNewFileMode));
   if (file.number() < 0) {
     fail(path, "create a file in its folder", errno);
   }
   try {
-    write_all(file.number(), content, path);
-    if (old_mode != 0 && ::fchmod(file.number(), old_mode) != 0) {
-      fail(path, "keep the permissions", errno);
-    }
-    if (::fsync(file.number()) != 0 || !file.close() ||
-        ::rename(temporary.c_str(), path.c_str()) != 0) {
+    fill(file, path, content, old_mode);
+    if (!file.close()) {
       fail(path, "write", errno);
     }
   } catch (...) {
     ::unlink(temporary.c_str());
     throw;
   }
+  rename_or_remove(temporary, path);
+}
+
+// Whether there are files without a name; if not, nothing was written.
+bool write_nameless(const fs::path& folder, const std::string& temporary, const std::string& path,
+                    std::string_view content, mode_t old_mode) {
+  const Descriptor file(open_nameless(folder));
+  if (file.number() < 0) {
+    return false;
+  }
+  fill(file, path, content, old_mode);
+  // A file that exists is replaced by a rename alone, so that there is another name for a moment.
+  const std::string link = fmt::format("/proc/self/fd/{}", file.number());
+  if (::linkat(AT_FDCWD, link.c_str(), AT_FDCWD, temporary.c_str(), AT_SYMLINK_FOLLOW) != 0) {
+    return false;
+  }
+  rename_or_remove(temporary, path);
+  return true;
 }
 
 // Opening a pipe does not wait for who writes it; wait_for_bytes() does.
@@ -161,6 +202,14 @@ void wait_for_bytes(int number, const std::string& shown) {
     }
     ready = ::poll(&file, 1, kLookEvery);
   } while (ready == 0 || (ready < 0 && errno == EINTR));
+}
+
+// Without the mark that some editors write before UTF-8; what Windows calls Unicode is refused.
+std::string utf8_of(std::string content, const std::string& shown) {
+  if (content.starts_with("\xFF\xFE") || content.starts_with("\xFE\xFF")) {
+    bad_input(shown, "text in UTF-16", "save it as UTF-8");
+  }
+  return content.starts_with(kByteOrderMark) ? content.substr(kByteOrderMark.size()) : content;
 }
 
 }  // namespace
@@ -197,7 +246,7 @@ std::string read_file(const std::string& path, std::int64_t max_bytes) {
       fail_size(shown, max_bytes);
     }
     if (count == 0) {
-      return content.starts_with(kByteOrderMark) ? content.substr(kByteOrderMark.size()) : content;
+      return utf8_of(std::move(content), shown);
     }
   }
 }
@@ -220,9 +269,14 @@ void write_file_atomically(const std::string& path, std::string_view content) {
   std::error_code ignored;
   const fs::path resolved = exists ? fs::canonical(path, ignored) : fs::path(path);
   const std::string target = resolved.empty() ? path : resolved.string();
-  const fs::path folder = fs::path(target).parent_path();
-  write_temporary(temporary_beside(target), target, content, exists ? status.st_mode & 0777U : 0U);
-  flush_folder(folder.empty() ? "." : folder);
+  const fs::path parent = fs::path(target).parent_path();
+  const fs::path folder = parent.empty() ? fs::path(".") : parent;
+  const std::string temporary = temporary_beside(target);
+  const mode_t old_mode = exists ? status.st_mode & 0777U : 0U;
+  if (!write_nameless(folder, temporary, target, content, old_mode)) {
+    write_temporary(temporary, target, content, old_mode);
+  }
+  flush_folder(folder);
 }
 
 void create_folders(const std::string& path) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "base/error.hpp"
 #include "base/quantity_text.hpp"
@@ -10,6 +11,7 @@
 #include "cli/command/command.hpp"
 #include "cli/command/command_line.hpp"
 #include "cli/command/common.hpp"
+#include "cli/report/cost.hpp"
 #include "cli/report/report.hpp"
 #include "cli/report/time_table.hpp"
 #include "plan/document/plan_text.hpp"
@@ -140,6 +142,26 @@ std::string asynchronous_notes(const std::vector<Compared>& plans) {
   return notes;
 }
 
+// What training takes on each; dollars where a price is known.
+void add_cost(const std::vector<Compared>& plans, Table& table) {
+  const auto cost_of = [](const Compared& plan) {
+    return cost_of_trillion_tokens(gpus_used(plan.plan), plan.simulation);
+  };
+  table.add("days per trillion tokens",
+            [&](const Compared& plan) { return cost_number(cost_of(plan).days); });
+  table.add("GPU-hours per trillion tokens",
+            [&](const Compared& plan) { return cost_number(cost_of(plan).gpu_hours); });
+  const bool priced = std::any_of(plans.begin(), plans.end(), [&](const Compared& plan) {
+    return cost_of(plan).dollars.has_value();
+  });
+  if (priced) {
+    table.add("USD per trillion tokens", [&](const Compared& plan) {
+      const std::optional<double> dollars = cost_of(plan).dollars;
+      return dollars ? cost_number(*dollars) : std::string("no price");
+    });
+  }
+}
+
 // What those that do not fit miss.
 std::string misfits_text(const std::vector<Compared>& plans) {
   std::string text;
@@ -179,6 +201,7 @@ std::string compare_text(const std::vector<Compared>& plans) {
   table.add("peak memory", [](const Compared& plan) {
     return format_bytes(largest_memory(plan.simulation).bytes());
   });
+  add_cost(plans, table);
   table.add("fits", [](const Compared& plan) {
     return std::string(plan.simulation.does_not_fit ? "no" : "yes");
   });

@@ -13,6 +13,7 @@
 #include "cli/command/command.hpp"
 #include "cli/command/command_line.hpp"
 #include "cli/command/common.hpp"
+#include "search/space/field_names.hpp"
 
 namespace orrery::cli {
 namespace {
@@ -50,16 +51,6 @@ std::vector<std::string> command_names(const CLI::App& app) {
   return names;
 }
 
-std::vector<std::string> option_names(const CLI::App& command) {
-  std::vector<std::string> names;
-  for (const CLI::Option* option : command.get_options()) {
-    for (const std::string& name : option->get_lnames()) {
-      names.push_back("--" + name);
-    }
-  }
-  return names;
-}
-
 // The words of a line that begins with something else than a sub-command.
 void check_command_name(const CLI::App& app, int argc, char** argv) {
   if (argc < 2 || argv[1][0] == '-') {
@@ -73,14 +64,48 @@ void check_command_name(const CLI::App& app, int argc, char** argv) {
   }
 }
 
-// The hint for a word that begins with a dash: "-batch" and "-b" mean "--batch".
+// The longest option that a word says more than: "batch-size" means "batch", "sequence" "seq".
+std::string shorter_option(const std::string& word, const std::vector<std::string>& names) {
+  constexpr std::size_t kLeast = 3;  // letters; a shorter beginning is chance
+  const std::vector<std::string_view> parts = split(word, '-');
+  std::string longest;
+  for (const std::string& name : names) {
+    const bool is_part = std::find(parts.begin(), parts.end(), name) != parts.end();
+    if (name.size() >= std::max(kLeast, longest.size() + 1) &&
+        (is_part || word.starts_with(name))) {
+      longest = name;
+    }
+  }
+  return longest;
+}
+
+// The hint for a word that begins with a dash: "-batch" and "-b" mean "--batch", "--tp" a field.
 std::string option_hint(const std::string& word, const CLI::App& command) {
-  const std::vector<std::string> names = option_names(command);
-  const std::string dashed =
-      "--" + word.substr(word.find_first_not_of('-') == word.npos ? word.size()
-                                                                  : word.find_first_not_of('-'));
-  const std::string hint = nearest_hint(dashed, names);
-  return dashed.size() <= 2 || hint.starts_with("known") ? "" : hint + " ";
+  const std::string bare = word.substr(std::min(word.find_first_not_of('-'), word.size()));
+  if (bare.empty()) {
+    return "";
+  }
+  if (command.get_option_no_throw("--fix") != nullptr && search::is_plan_field(bare)) {
+    return fmt::format("did you mean \"--fix {}=...\"? ", printable(bare));
+  }
+  std::vector<std::string> names;
+  std::vector<std::string> longer;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) {
+      names.push_back(name);
+      if (name.starts_with(bare)) {
+        longer.push_back("--" + name);
+      }
+    }
+  }
+  std::string meant = nearest_name(bare, names);
+  if (meant.empty() && longer.size() > 1) {
+    return fmt::format("did you mean one of {}? ", fmt::join(longer, ", "));
+  }
+  if (meant.empty()) {
+    meant = longer.empty() ? shorter_option(bare, names) : longer.front().substr(2);
+  }
+  return meant.empty() ? "" : fmt::format("did you mean \"--{}\"? ", meant);
 }
 
 // CLI11's words for what is wrong with an option's value, in the words of the other messages.

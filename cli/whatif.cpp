@@ -19,6 +19,8 @@
 #include "cli/command/common.hpp"
 #include "cli/command/named_files.hpp"
 #include "cli/command/output_paths.hpp"
+#include "cli/report/cost.hpp"
+#include "cli/report/report.hpp"
 #include "search/tree/mpi_ranks.hpp"
 #include "studies/sweeps/sweep.hpp"
 
@@ -31,8 +33,8 @@ SWEEP.json, for example:
    "network": "llama3-70b", "cluster": "hgx-h100:8", "batch": 512,
    "axes": [{"field": "gpu.memory", "from": "64 GB", "to": "256 GB", "count": 4},
             {"field": "node.scale_out.nic_bandwidth", "values": ["25 GB/s", "50 GB/s", "100 GB/s"]}]}
-Fields: network, cluster, batch, sequence, precision, profile, memory_reserve and every path of
---set. "random": {"points": 50, "seed": 1} samples instead of a grid.
+Fields: network, cluster, batch, sequence, precision, profile, memory_reserve, every path of --set,
+and what --fix takes ("fix.tp"). "random": {"points": 50, "seed": 1} samples instead of a grid.
 
 Examples:
   orrery whatif sweep.json
@@ -119,14 +121,22 @@ std::string point_text(const studies::SweepPoint& point, Failures& failures) {
   return "not searched";
 }
 
+double dollars_per_trillion_tokens(const studies::SweepPoint& point) {
+  return point.usd_per_hour / kHour.value() / point.tokens_per_s * 1e12;
+}
+
 std::string results_text(const studies::Sweep& sweep,
                          const std::vector<studies::SweepPoint>& points) {
   std::vector<TextTable::Column> columns;
   for (const std::string& field : sweep.fields) {
     columns.push_back({field});
   }
-  for (const char* name : {"iteration", "tokens/s"}) {
+  for (const char* name : {"iteration", "tokens/s", "MFU", "memory"}) {
     columns.push_back({name, Align::Right});
+  }
+  const bool priced = studies::all_priced(points);
+  if (priced) {
+    columns.push_back({"USD per trillion tokens", Align::Right});
   }
   columns.push_back({"plan"});
   TextTable table(columns);
@@ -137,6 +147,11 @@ std::string results_text(const studies::Sweep& sweep,
     const bool found = point.state == studies::PointState::Found;
     row.push_back(found ? format_duration(Seconds(point.iteration_time_s)) : "");
     row.push_back(found ? format_count(point.tokens_per_s) : "");
+    row.push_back(found ? percent(point.mfu) : "");
+    row.push_back(found ? format_bytes(Bytes(point.peak_memory_bytes)) : "");
+    if (priced) {
+      row.push_back(found ? cost_number(dollars_per_trillion_tokens(point)) : "");
+    }
     row.push_back(point_text(point, failures));
     table.add_row(row);
   }

@@ -34,32 +34,63 @@ std::vector<GpusUsed> gpus_used(const plan::MixedPlan& plan) {
   return gpus;
 }
 
-std::optional<double> dollars_per_trillion_tokens(const std::vector<GpusUsed>& gpus,
-                                                  const plan::Simulation& simulation) {
-  double count = 0;
+namespace {
+
+// 0 where the price of a GPU is not known.
+DollarsPerSecond price_of_all(const std::vector<GpusUsed>& gpus) {
   DollarsPerSecond price;
   for (const GpusUsed& kind : gpus) {
     if (kind.price.value() <= 0) {
-      return std::nullopt;
+      return {};
     }
-    count += kind.count;
     price += kind.price * kind.count;
   }
-  return price.value() / count / simulation.tokens_per_second_per_gpu * 1e12;
+  return price;
+}
+
+}  // namespace
+
+TrainingCost cost_of_trillion_tokens(const std::vector<GpusUsed>& gpus,
+                                     const plan::Simulation& simulation) {
+  double count = 0;
+  for (const GpusUsed& kind : gpus) {
+    count += kind.count;
+  }
+  const Seconds time(1e12 / (simulation.tokens_per_second_per_gpu * count));
+  TrainingCost cost;
+  cost.days = time / (24 * kHour);
+  cost.gpu_hours = time * count / kHour;
+  if (const DollarsPerSecond price = price_of_all(gpus); price.value() > 0) {
+    cost.dollars = price.value() * time.value();
+  }
+  return cost;
 }
 
 std::string cost_text(const std::vector<GpusUsed>& gpus, const plan::Simulation& simulation) {
-  const std::optional<double> dollars = dollars_per_trillion_tokens(gpus, simulation);
-  if (!dollars) {
-    return "";
+  const TrainingCost cost = cost_of_trillion_tokens(gpus, simulation);
+  std::string text = fmt::format("trillion tokens   {} days, {} GPU-hours", cost_number(cost.days),
+                                 cost_number(cost.gpu_hours));
+  if (!cost.dollars) {
+    return text + "\n";
   }
-  std::string prices;
+  text += fmt::format(", {} USD at ", cost_number(*cost.dollars));
   for (const GpusUsed& kind : gpus) {
-    prices += fmt::format("{}{:.2f} USD per {}", prices.empty() ? "" : ", ",
-                          (kind.price * kHour).value(), gpus.size() == 1 ? "GPU" : kind.name);
+    text += fmt::format("{}{:.2f} USD per {}", &kind == gpus.data() ? "" : ", ",
+                        (kind.price * kHour).value(), gpus.size() == 1 ? "GPU" : kind.name);
   }
-  return fmt::format("cost              {:.0f} USD per trillion tokens, at {} and hour\n", *dollars,
-                     prices);
+  return text + " and hour\n";
+}
+
+std::string cost_number(double number) { return format_number(number, 3); }
+
+void add_cost_json(const std::vector<GpusUsed>& gpus, const plan::Simulation& simulation,
+                   Json::Object& result) {
+  const TrainingCost cost = cost_of_trillion_tokens(gpus, simulation);
+  result.emplace_back("days_per_trillion_tokens", cost.days);
+  result.emplace_back("gpu_hours_per_trillion_tokens", cost.gpu_hours);
+  if (cost.dollars) {
+    result.emplace_back("cost_usd_per_trillion_tokens", *cost.dollars);
+  }
 }
 
 }  // namespace orrery::cli

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What training costs at the hourly prices of the GPUs that a plan uses.
+// What training takes: days, hours of the GPUs that a plan uses and, at their prices, dollars.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json.hpp"
 #include "plan/mixed/plan.hpp"
 #include "plan/simulation/simulate.hpp"
 
@@ -22,10 +23,19 @@ std::vector<GpusUsed> gpus_used(const plan::Plan& plan);
 // Those without a rank left out; pools of one GPU at one price are one kind.
 std::vector<GpusUsed> gpus_used(const plan::MixedPlan& plan);
 
-// US dollars for 10^12 tokens; nothing when the price of a GPU is not known.
-std::optional<double> dollars_per_trillion_tokens(const std::vector<GpusUsed>& gpus,
-                                                  const plan::Simulation& simulation);
-// A line with the prices; nothing likewise.
+// Of 10^12 tokens on all of them.
+struct TrainingCost {
+  double days = 0;
+  double gpu_hours = 0;
+  std::optional<double> dollars;  // nothing when the price of a GPU is not known
+};
+TrainingCost cost_of_trillion_tokens(const std::vector<GpusUsed>& gpus,
+                                     const plan::Simulation& simulation);
+// Three digits, and all before the point: "149", "617575".
+std::string cost_number(double number);
+// A line, with the prices.
 std::string cost_text(const std::vector<GpusUsed>& gpus, const plan::Simulation& simulation);
+void add_cost_json(const std::vector<GpusUsed>& gpus, const plan::Simulation& simulation,
+                   Json::Object& result);
 
 }  // namespace orrery::cli

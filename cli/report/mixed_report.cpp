@@ -139,9 +139,7 @@ Json::Object mixed_simulation_json(const plan::MixedPlan& plan,
     used.push(gpus);
   }
   Json::Object result = simulated_json(simulation);
-  if (const auto dollars = dollars_per_trillion_tokens(gpus_used(plan), simulation)) {
-    result.emplace_back("cost_usd_per_trillion_tokens", *dollars);
-  }
+  add_cost_json(gpus_used(plan), simulation, result);
   result.emplace_back("reduction_s", simulation.reduction.value());
   result.emplace_back("gpus_used", std::move(used));
   result.emplace_back("groups", std::move(groups));

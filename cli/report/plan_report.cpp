@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/quantity_text.hpp"
 #include "base/table.hpp"
 #include "base/text.hpp"
@@ -154,7 +156,18 @@ std::string nothing_text(const search::Outcome& outcome, const plan::Plan& base,
                                ? fmt::format("none of {} tried so far fits", plans)
                            : proven ? fmt::format("none of {} fits", plans)
                                     : fmt::format("none that was tried fits, of {}", plans);
-  return fmt::format("{}: {}; the closest: {}", who, none, outcome.closest_overflow);
+  return fmt::format("{}: {}{}", who, none, closest_text(outcome.closest_overflow));
+}
+
+std::string closest_text(std::string_view overflow) {
+  constexpr std::string_view kBetween = "; ";
+  std::string text = overflow.empty() ? "" : "\nthe closest:";
+  while (!overflow.empty()) {
+    const std::size_t end = std::min(overflow.find(kBetween), overflow.size());
+    text += fmt::format("\n  {}", overflow.substr(0, end));
+    overflow.remove_prefix(std::min(end + kBetween.size(), overflow.size()));
+  }
+  return text;
 }
 
 std::string nothing_text(const search::Outcome& outcome, const plan::Plan& base) {
@@ -170,7 +183,7 @@ std::string changes_text(const search::NearestChanges& changes) {
 }
 
 std::string changes_text(const std::string& lines, const std::vector<std::string>& left_open) {
-  std::string text = lines.empty() ? "" : "; a plan fits with any one of:" + lines;
+  std::string text = lines.empty() ? "" : "\na plan fits with any one of:" + lines;
   if (!left_open.empty()) {
     text += fmt::format("\nsearches that were ended before they found a plan: {}",
                         fmt::join(left_open, ", "));

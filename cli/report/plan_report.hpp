@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/json.hpp"
@@ -25,6 +26,9 @@ Json outcome_json(const search::Outcome& outcome, const search::Outcome* apart =
 std::string nothing_text(const search::Outcome& outcome, const plan::Plan& base);
 std::string nothing_text(const search::Outcome& outcome, const plan::Plan& base,
                          const std::string& plans, bool proven);
+// What the closest plan lacks, a line for each part of `overflow`, which semicolons separate;
+// nothing where no plan was tried.
+std::string closest_text(std::string_view overflow);
 Json nothing_json(const search::Outcome& outcome, const search::NearestChanges& changes);
 // What would make it feasible, a line each; empty without changes.
 std::string changes_text(const search::NearestChanges& changes);

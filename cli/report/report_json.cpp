@@ -98,9 +98,7 @@ Json::Object simulation_json(const plan::Plan& plan, const plan::Simulation& sim
   if (has_path(plan, simulation)) {
     result.emplace_back("critical_path_s", path_json(simulation));
   }
-  if (const auto dollars = dollars_per_trillion_tokens(gpus_used(plan), simulation)) {
-    result.emplace_back("cost_usd_per_trillion_tokens", *dollars);
-  }
+  add_cost_json(gpus_used(plan), simulation, result);
   result.emplace_back("plan", plan::to_json(plan));
   return result;
 }

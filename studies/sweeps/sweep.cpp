@@ -17,6 +17,7 @@
 #include "base/random.hpp"
 #include "base/text.hpp"
 #include "base/words.hpp"
+#include "search/space/field_names.hpp"
 #include "search/space/restrictions.hpp"
 #include "studies/sweeps/member_errors.hpp"
 #include "topologies/mixed_cluster.hpp"
@@ -29,6 +30,8 @@ constexpr std::array<std::string_view, 2> kScales = {"linear", "log"};
 // Fields that are no paths of --set.
 constexpr std::array<std::string_view, 7> kOwnFields = {
     "network", "cluster", "batch", "sequence", "precision", "profile", "memory_reserve"};
+
+constexpr std::string_view kFixed = "fix.";  // begins fields of plans
 
 // In full, without an exponent and trailing zeros, to so many decimals.
 std::string plain_number(double value, int decimals) {
@@ -240,6 +243,14 @@ void check_asynchronous(const search::Constraints& constraints, const JsonReader
   }
 }
 
+void check_contradictions(const search::Constraints& constraints, const JsonReader& where) {
+  try {
+    constraints.check_contradictions();
+  } catch (const Error& error) {
+    throw Error(error.kind(), where.where(), member_message(error));
+  }
+}
+
 void read_shared(ObjectReader& object, Sweep& sweep) {
   search::Problem& problem = sweep.problem;
   problem.network = object.string_or("network", "");
@@ -261,11 +272,7 @@ void read_shared(ObjectReader& object, Sweep& sweep) {
   if (const std::optional<JsonReader> allowed = object.optional("allow")) {
     check_asynchronous(constraints, *allowed);
   }
-  try {
-    constraints.check_contradictions();
-  } catch (const Error& error) {
-    throw Error(error.kind(), object.value().where(), member_message(error));
-  }
+  check_contradictions(constraints, object.value());
   if (const std::optional<JsonReader> limit = object.optional("time_limit")) {
     sweep.time_limit = read_time_limit(*limit);
   }
@@ -286,6 +293,35 @@ void check_unset(const Axis& axis, const std::vector<std::string>& settings,
   }
 }
 
+// Of a field that is no path of --set: whether it is one that plans have, which "fix." begins, or a
+// slip of one that documents have.
+void check_field(const Axis& axis, const JsonReader& where) {
+  if (axis.field.find('.') != std::string::npos || is_among(axis.field, kOwnFields)) {
+    return;
+  }
+  if (search::is_plan_field(axis.field)) {
+    where.fail(fmt::format("\"{}\" is a field of plans", printable(axis.field)),
+               fmt::format("write \"fix.{}\"", printable(axis.field)));
+  }
+  const std::vector<std::string> own(kOwnFields.begin(), kOwnFields.end());
+  if (const std::string meant = misspelt_name(axis.field, own); !meant.empty()) {
+    where.fail(fmt::format("unknown field \"{}\"", printable(axis.field)),
+               fmt::format("did you mean \"{}\"?", meant));
+  }
+}
+
+// Values of a field of plans hold beside what the document fixes and forbids.
+void check_fixed(const Axis& axis, const search::Constraints& shared, const JsonReader& where) {
+  if (!is_fixed_field(axis.field)) {
+    return;
+  }
+  for (const std::string& value : axis.values) {
+    search::Constraints constraints = shared;
+    fix_field(axis.field, value, where.where(), constraints);
+    check_contradictions(constraints, where);
+  }
+}
+
 // Network, cluster and batch stand in the document or are swept.
 void check_complete(const Sweep& sweep, const JsonReader& where) {
   const auto swept = [&sweep](std::string_view field) {
@@ -302,6 +338,16 @@ void check_complete(const Sweep& sweep, const JsonReader& where) {
 }
 
 }  // namespace
+
+bool is_fixed_field(std::string_view field) { return field.starts_with(kFixed); }
+
+void fix_field(std::string_view field, std::string_view value, std::string_view where,
+               search::Constraints& constraints) {
+  if (value.find_first_of(",=") != std::string_view::npos) {
+    bad_input(where, fmt::format("\"{}\" is not one value", printable(value)));
+  }
+  constraints.fix(fmt::format("{}={}", field.substr(kFixed.size()), value), where);
+}
 
 Sweep read_sweep(const Json& document, const std::string& where) {
   const JsonReader reader(document, where);
@@ -321,6 +367,8 @@ Sweep read_sweep(const Json& document, const std::string& where) {
     if (std::find(sweep.fields.begin(), sweep.fields.end(), field) != sweep.fields.end()) {
       axis.fail(fmt::format("the field \"{}\" stands twice", printable(field)));
     }
+    check_field(axes.back(), axis);
+    check_fixed(axes.back(), sweep.constraints, axis);
     check_unset(axes.back(), sweep.problem.settings, axis);
     sweep.fields.push_back(field);
     sweep.scales.push_back(!axes.back().is_range()   ? FieldScale::Listed

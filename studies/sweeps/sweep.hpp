@@ -8,6 +8,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/json.hpp"
@@ -29,6 +30,12 @@ struct Sweep {
   std::vector<FieldScale> scales;  // of each field; ranges of a random design are not listed
   std::vector<std::vector<std::string>> points;  // a value for each field
 };
+
+// Fields of plans, which "fix." begins: "fix.tp" fixes tp to each value of its axis.
+bool is_fixed_field(std::string_view field);
+// What is wrong with the field or the value is an Error that names `where`.
+void fix_field(std::string_view field, std::string_view value, std::string_view where,
+               search::Constraints& constraints);
 
 // "schema": "orrery-sweep". Errors: fields that no point can have, empty or huge designs.
 Sweep read_sweep(const Json& document, const std::string& where);

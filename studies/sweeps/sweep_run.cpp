@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -42,11 +43,22 @@ search::Problem problem_at(const Sweep& sweep, const std::vector<std::string>& v
       problem.profile = value;
     } else if (field == "memory_reserve") {
       problem.memory_reserve = value;
-    } else {
+    } else if (!is_fixed_field(field)) {
       problem.settings.push_back(fmt::format("{}={}", field, value));
     }
   }
   return problem;
+}
+
+search::Constraints constraints_at(const Sweep& sweep, const std::vector<std::string>& values) {
+  search::Constraints constraints = sweep.constraints;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (is_fixed_field(sweep.fields[i])) {
+      fix_field(sweep.fields[i], values[i], sweep.fields[i], constraints);
+    }
+  }
+  constraints.check_contradictions();
+  return constraints;
 }
 
 struct PointInputs {
@@ -72,6 +84,9 @@ PointInputs inputs_of(const plan::Plan& base, const search::Constraints& constra
   for (const auto& schedule : constraints.documents()) {
     shared += schedule->json.dump(-1);
   }
+  const std::string fixed = fmt::format("{}", fmt::join(constraints.fixed_texts(), ","));
+  shared += fixed;
+  costs += fixed;
   Json cluster = base.cluster.document;
   cluster.set("overrides", Json());
   Json* gpu = cluster.find("gpu");
@@ -125,6 +140,7 @@ struct Shared {
     double usd_per_hour = 0;
   };
   plan::Plan base;
+  search::Constraints constraints;
   std::string costs;  // as of PointInputs
   std::vector<Point> points;
 };
@@ -135,8 +151,9 @@ std::vector<Shared> share(const Sweep& sweep, std::vector<SweepPoint>& points) {
   for (std::size_t i = 0; i < points.size(); ++i) {
     try {
       plan::Plan base = search::base_plan(problem_at(sweep, sweep.points[i]));
-      sweep.constraints.apply(base.execution);
-      PointInputs inputs = inputs_of(base, sweep.constraints);
+      search::Constraints constraints = constraints_at(sweep, sweep.points[i]);
+      constraints.apply(base.execution);
+      PointInputs inputs = inputs_of(base, constraints);
       if (points[i].inputs == inputs.all) {
         continue;
       }
@@ -145,7 +162,7 @@ std::vector<Shared> share(const Sweep& sweep, std::vector<SweepPoint>& points) {
       const double usd_per_hour = price * base.cluster.num_gpus();
       const auto [entry, added] = known.try_emplace(std::move(inputs.search), groups.size());
       if (added) {
-        groups.push_back({std::move(base), std::move(inputs.costs), {}});
+        groups.push_back({std::move(base), std::move(constraints), std::move(inputs.costs), {}});
       }
       groups[entry->second].points.push_back({i, std::move(inputs.all), usd_per_hour});
     } catch (const Error& error) {
@@ -190,7 +207,6 @@ void run_sweep(const Sweep& sweep, std::vector<SweepPoint>& points, int jobs,
   };
   std::mutex mutex;
   search::Options options;
-  options.constraints = sweep.constraints;
   options.jobs = 1;
   options.time_limit = sweep.time_limit;
   options.top = 0;
@@ -205,6 +221,7 @@ void run_sweep(const Sweep& sweep, std::vector<SweepPoint>& points, int jobs,
     SweepPoint point;
     try {
       search::Options own = options;
+      own.constraints = group.constraints;
       own.kept_costs = costs.of(group);
       const search::Outcome outcome = search::search(group.base, own);
       if (outcome.interrupted) {

@@ -3,14 +3,14 @@
 . "$(dirname "$0")/lib.sh"
 docs=$here/../../docs
 
-# named PAGE: the members in ./stdout, but for those of documents in it, are words of docs/cli.md or PAGE.
+# named PAGE...: the members in ./stdout, but for those of documents in it, are words of docs/cli.md or a PAGE.
 named() {
   local member
   for member in $(awk '
     end != "" { if ($0 == end || $0 == end ",") end = ""; next }
     /^ *"(plan|document|network)": \{$/ { end = $0; sub(/".*/, "}", end); next }
     { print }' stdout | sed -n 's/^ *"\([a-z][a-z_]*\)": .*/\1/p' | sort -u); do
-    grep -qw -- "$member" "$docs/cli.md" "$docs/$1" || fail "\"$member\" is in neither cli.md nor $1"
+    (cd "$docs" && grep -qw -- "$member" cli.md "$@") || fail "\"$member\" is in neither cli.md nor $*"
   done
 }
 
@@ -23,11 +23,11 @@ orrery $tiny --set gpu.memory='1100 MiB' --json
 [ "$status" -eq 3 ] || fail "a plan in 1100 MiB: exit $status"
 named search.md
 expect 0 simulate mine.json --json
-named plan.md
+named plan.md memory.md layouts.md
 expect 0 compare mine.json mine.json --json
-named plan.md
+named plan.md memory.md layouts.md
 expect 0 show layout mine.json --json
-named plan.md
+named plan.md memory.md layouts.md
 expect 0 show network gpt2 --json
 named models.md
 expect 0 schedule --compare 1f1b zb-h1 --plan mine.json --json

@@ -70,6 +70,10 @@ fixed=tp=8,pp=1,dp=8,micro_batch=8,recompute=none,zero=0,sequence_parallel=true
 llama 3 'stage 0 needs' $fixed
 grep -q 'the largest part is activations' stderr || fail "no category: $(cat stderr)"
 rejects 3 'none of' plan llama3-405b hgx-h100:1 --batch 8
+for line in 'orrery: .* none of [0-9]* plans fits' 'the closest:' '  stage 0 needs [^;]*' \
+  '  the largest part is [^;]*' 'a plan fits with any one of:'; do
+  grep -qx -- "$line" stderr || fail "no line \"$line\": $(cat stderr)"
+done
 orrery plan gpt3-1.3b hgx-h100-4:1 --batch 16 --set 'gpu.memory=5 GiB' --space per-block --json
 [ "$status" -eq 3 ] || fail "exit $status where nothing fits"
 grep -qF 'none of 3.2e+59 plans fits' stderr || fail "blocks that do not fit: $(cat stderr)"

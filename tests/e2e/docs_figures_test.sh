@@ -21,4 +21,37 @@ points=$(grep -cE '^ *[0-9]+ +[0-9.]+ s ' stdout)
 searches=$(sed -n 's/^\([0-9]*\) searches over .*/\1/p' stdout)
 states search.md "($points points of"
 states search.md ", $searches searches, "
+# decided ROW ARGUMENT...: what the table of large searches says of this one.
+decided() {
+  local row=$1
+  shift
+  expect 0 plan "$@" -q --json -o /dev/null
+  simulated=$(grouped "$(value_of stdout simulated)")
+  states search.md "| $row | $(grouped "$(value_of stdout plans)") | $simulated |"
+}
+decided 'gpt3-175b, dgx-a100:128, batch 1536' gpt3-175b dgx-a100:128 --batch 1536
+states search.md "4,246,398 plans $simulated were simulated"
+decided 'llama3-405b, hgx-h100:2048, batch 2048, sequence 8192' \
+  llama3-405b hgx-h100:2048 --batch 2048 --seq 8192
+
+# second OPTION...: how many plans are simulated, and how far behind the first the second one is.
+second() {
+  expect 0 plan llama3-70b hgx-h100:8 --batch 512 --seq 8192 -q --json -o /dev/null "$@"
+  simulated=$(value_of stdout simulated)
+  sed -n '/"alternatives"/,$p' stdout >others
+  behind=$(awk -v first="$(value_of stdout iteration_time_s)" \
+    -v second="$(value_of others iteration_time_s)" 'BEGIN {print (second / first - 1) * 100}')
+}
+second
+instead="$(printf '%.0f' "$behind") %, for"
+few=$simulated
+second --prove-top
+states search.md "$(printf '%.1f' "$behind") % behind the first instead of $instead $simulated plans"
+states search.md "simulated instead of $few."
+
+for length in 1024 16384; do
+  yes $length | head -n $((length == 1024 ? 240 : 16))
+done >lengths
+expect 0 plan llama3-8b hgx-h100:2 --schedule dynapipe --lengths lengths -q --top 1 -o /dev/null
+states plan-schedules.md "takes $(sed -n 's/^1 *\([0-9.]* s\) .*/\1/p' stdout); padded to the longest"
 finish

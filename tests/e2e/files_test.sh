@@ -140,6 +140,7 @@ END
 expect 0 whatif sweep.json -o study.json
 [ -s study.json ] && [ -s study.csv ] && [ -s study.svg ] || fail "whatif -o study.json wrote $(ls study*)"
 mkdir studies
+head -n 1 stdout | grep -q 'MFU .*memory .*USD per trillion tokens' || fail "whatif's table: $(head -n 1 stdout)"
 expect 0 whatif sweep.json -o studies
 expect 0 whatif sweep.json -o studies/
 [ "$(ls -A studies | tr '\n' ' ')" = 'sweep-result.csv sweep-result.json sweep-result.svg ' ] ||

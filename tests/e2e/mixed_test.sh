@@ -52,8 +52,8 @@ grep -q 'expert_tp has no effect: .* has no experts' stderr || fail "an idle fie
 # The cost is that of the GPUs used, each at its price.
 plan 0 $mixed --batch 32 -q --fix tp=8,pp=2 -o both.json
 expect 0 simulate both.json
-grep -q '^cost .* 2.69 USD per h100-sxm5-80gb, 1.39 USD per a100-sxm4-80gb and hour' stdout ||
-  fail "no cost of both kinds: $(grep '^cost' stdout)"
+grep -q '^trillion tokens .* 2.69 USD per h100-sxm5-80gb, 1.39 USD per a100-sxm4-80gb and hour' stdout ||
+  fail "no cost of both kinds: $(grep '^trillion' stdout)"
 grep -q '^compute  ' stdout || fail 'not said where the time goes'
 
 # The network between the pools as a document; each pool has its memory.

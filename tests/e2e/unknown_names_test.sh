@@ -7,6 +7,17 @@ rejects 2 'did you mean "simulate"' simulat plan.json
 rejects 2 'did you mean "--batch"' plan gpt3-175b dgx-a100:8 --bathc 8
 rejects 2 'did you mean "--memory-reserve"' plan gpt3-175b dgx-a100:8 --batch 8 --memory-reserv "1 GiB"
 rejects 2 'did you mean "llama3-70b"' plan llama3-70 hgx-h100:8 --batch 8
+rejects 2 'did you mean "megatron-530b"' plan megatron-530 dgx-a100:8 --batch 8
+expect 0 show network 'Llama 3 70B'
+grep -q 'llama3-70b' stdout || fail "an alias prints $(head -c 200 stdout)"
+# Two networks of one name, of which one stands in another folder.
+mkdir -p data/models/zoo
+sed 's/"name": "llama3-8b",/"name": "mine", "aliases": ["MT-NLG"],/' \
+  "$here/../../models/zoo/llama3-8b.json" >data/models/zoo/mine.json
+export ORRERY_DATA=data
+rejects 2 '"MT-NLG" is a name of megatron-turing-530b already' show network nobodys
+expect 0 show network mine
+unset ORRERY_DATA
 rejects 2 'did you mean "dgx-a100"' plan gpt3-175b dgx-a10:8 --batch 8
 rejects 2 'did you mean "selene"' plan gpt3-175b selen --batch 8
 rejects 2 'did you mean "tp"' plan gpt3-175b dgx-a100:8 --batch 8 --fix tpp=8
@@ -30,6 +41,17 @@ rejects 2 'did you mean "megatron"' export plan.json --to megatro
 rejects 2 'did you mean "megatron"' import script.sh --from megatro --cluster dgx-a100:1
 rejects 2 'did you mean one of llama3-405b, llama3-70b' plan llama3 hgx-h100:8 --batch 8
 rejects 2 'did you mean "--batch"' plan gpt3-175b dgx-a100:8 -b 8
+for size in --batch-size --global-batch-size; do
+  rejects 2 "unknown option \"$size\" (did you mean \"--batch\"?" plan gpt3-175b dgx-a100:8 $size 8
+done
+for tokens in --sequence --seq-len --sequence-length; do
+  rejects 2 'did you mean "--seq"' plan gpt3-175b dgx-a100:8 --batch 8 $tokens 2048
+done
+for field in tp pp micro-batch mbs recompute zero_stage; do
+  rejects 2 "did you mean \"--fix $field=...\"" plan gpt3-175b dgx-a100:8 --batch 8 --$field 1
+done
+rejects 2 'did you mean one of --checkpoint' plan gpt3-175b dgx-a100:8 --batch 8 --check state
+rejects 2 'unknown option "--dtype" (see orrery plan --help)' plan gpt3-175b dgx-a100:8 --batch 8 --dtype bf16
 rejects 2 'did you mean "--help"' help
 rejects 2 'did you mean "per-block"' plan gpt3-175b dgx-a100:8 --batch 8 --space perblock
 rejects 2 'no effect without --robust' plan gpt3-175b dgx-a100:8 --batch 8 --draws 4

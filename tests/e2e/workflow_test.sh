@@ -13,7 +13,7 @@ done
 for text in '"traceEvents"' '"ph":"X"' '"ph":"C"' '"ph":"s"' '"optimizer"' '"stage 1"'; do
   grep -qF "$text" trace.json || fail "no $text in the trace"
 done
-for text in 'critical path' 'MFU' 'where the time goes' 'memory per GPU' 'USD per trillion tokens'; do
+for text in 'critical path' 'MFU' 'where the time goes' 'memory per GPU' 'trillion tokens  '; do
   grep -qF "$text" report.txt || fail "no \"$text\" in the report"
 done
 
@@ -25,6 +25,17 @@ for key in iteration_time_s iteration_time_interval_s tokens_per_s_per_gpu mfu h
   grep -q "^  \"$key\"" stdout || fail "simulate --json has no $key"
 done
 cp stdout simulated.json
+# 10^12 tokens on 32 GPUs of 2.69 USD an hour.
+awk -v rate="$(value_of stdout tokens_per_s_per_gpu)" -v days="$(value_of stdout days_per_trillion_tokens)" \
+  -v hours="$(value_of stdout gpu_hours_per_trillion_tokens)" \
+  -v dollars="$(value_of stdout cost_usd_per_trillion_tokens)" '
+  function near(a, b) { return a / b > 0.999999 && a / b < 1.000001 }
+  BEGIN { exit !(near(hours, 1e12 / rate / 3600) && near(days, hours / 32 / 24) && near(dollars, hours * 2.69)) }' ||
+  fail "days, hours and dollars do not go together: $(grep per_trillion stdout)"
+expect 0 plan gpt2 gtx-1080ti-8 --batch 8 -q -o unpriced.json
+expect 0 simulate unpriced.json
+grep -qE '^trillion tokens   [0-9.]+ days, [0-9]+ GPU-hours$' stdout ||
+  fail "a GPU without a price: $(grep '^trillion' stdout)"
 expect 0 simulate simulated.json
 "$program" simulate - <plan.json >piped 2>stderr || fail 'simulate - fails'
 same piped stdout 'simulate - and simulate of its JSON'
@@ -88,7 +99,9 @@ expect 0 import script.sh --from megatron --cluster hgx-h100:8 -o larger.json
 grep -q 'script.sh starts 32 processes, hgx-h100:8 has 64 GPUs' stderr ||
   fail 'import says nothing of a script of another size'
 expect 0 compare plan.json imported.json
-grep -q '^iteration' stdout || fail 'compare shows no iteration time'
+for row in iteration 'GPU-hours per trillion tokens' 'USD per trillion tokens'; do
+  grep -q "^$row  " stdout || fail "compare shows no $row"
+done
 expect 0 compare plan.json imported.json --json
 [ "$(grep -c '"differences_to_first"' stdout)" -eq 2 ] || fail 'compare --json has not two plans'
 

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/files.hpp"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 
@@ -42,6 +45,18 @@ TEST_F(FilesTest, TextsAreReadWithoutTheirByteOrderMark) {
   EXPECT_EQ(read_csv_file(path("marked")).header(), (std::vector<std::string>{"name", "n"}));
   write_file_atomically(path("alone"), "\xEF\xBB\xBF");
   EXPECT_EQ(read_file(path("alone"), 100), "");
+}
+
+// What Windows calls Unicode has a zero byte beside every letter.
+TEST_F(FilesTest, TextsInUtf16AreRefusedByName) {
+  for (const std::string_view content :
+       {std::string_view("\xFF\xFE{\0}\0", 6), std::string_view("\xFE\xFF\0{\0}", 6)}) {
+    write_file_atomically(path("wide"), content);
+    EXPECT_EQ(message_of([&] { read_file(path("wide"), 100); }),
+              path("wide") + ": text in UTF-16 (save it as UTF-8)");
+  }
+  write_file_atomically(path("short"), "\xFF");
+  EXPECT_EQ(read_file(path("short"), 100), "\xFF");
 }
 
 // What tests leave in their temporary folder goes with the program (tests/main.cpp).
@@ -102,6 +117,26 @@ TEST_F(FilesTest, WriteFailuresLeaveTheOldContent) {
   EXPECT_EQ(read_file(path("x"), 10), "old");
   EXPECT_EQ(num_files(), 1U);
   EXPECT_NO_THROW(write_file_atomically("/dev/null", "gone"));
+}
+
+// The kernel ends the process in the middle of the content, where it has had no chance to tidy up.
+TEST_F(FilesTest, AWriterThatIsKilledLeavesNothingBehind) {
+  const int nameless = ::open(folder_.c_str(), O_WRONLY | O_TMPFILE, 0600);
+  if (nameless < 0) {
+    GTEST_SKIP() << "no files without a name on this file system";
+  }
+  ::close(nameless);
+  write_file_atomically(path("x"), "old");
+  const auto write_too_much = [&] {
+    constexpr rlim_t kMost = 1U << 16U;
+    const rlimit limit = {kMost, kMost};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    ::signal(SIGXFSZ, SIG_DFL);
+    write_file_atomically(path("x"), std::string(2 * kMost, 'n'));
+  };
+  EXPECT_EXIT(write_too_much(), ::testing::KilledBySignal(SIGXFSZ), "");
+  EXPECT_EQ(read_file(path("x"), 10), "old");
+  EXPECT_EQ(num_files(), 1U);
 }
 
 TEST_F(FilesTest, PermissionsFollowTheUmaskAndTheOldFile) {

@@ -52,7 +52,7 @@ const std::map<std::string, std::string> kFaults = {
     {"trailing-dot", "expected digit"},
     {"unterminated", "unexpected end of input"},
     {"unterminated-string", "missing closing quote"},
-    {"utf16", "NUL byte"},
+    {"utf16", "text in UTF-16"},
 };
 
 TEST(JsonCorpusTest, EveryBadDocumentIsOneClearError) {
