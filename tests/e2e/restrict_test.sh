@@ -44,7 +44,7 @@ rejects 2 '--restrict' plan $tiny hgx-h100:1 --serve requests.json --restrict ou
 # Other restrictions are another search; two files hold together.
 expect 0 plan $tiny hgx-h100:1 --batch 16 -q -o plan.json --restrict ours.json --checkpoint state
 rm plan.json
-rejects 2 'space (--fix, --forbid, --allow, --schedule) differ' plan $tiny hgx-h100:1 --batch 16 --resume state
+rejects 2 'another space (--fix, --forbid, --allow, --schedule)' plan $tiny hgx-h100:1 --batch 16 --resume state
 echo '{"fix": ["tp=1"]}' >theirs.json
 rejects 2 'tp is fixed to 1, and to 2 by ours.json: /fix/tp' \
   plan $tiny hgx-h100:1 --batch 16 --restrict ours.json --restrict theirs.json
