@@ -6,7 +6,8 @@ set(warnings -Wall -Wextra -Wconversion -Wshadow -Wnon-virtual-dtor -Wold-style-
   -ffp-contract=off $<$<BOOL:${ORRERY_WERROR}>:-Werror>
   $<$<NOT:$<CONFIG:Release>>:-D_GLIBCXX_ASSERTIONS>)
 target_compile_options(orrery_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${warnings}>")
-# The headers alone fill GCC's heap, which it then searches for garbage again and again: 8 % of its time.
+# The headers alone fill GCC's heap, which it then searches for garbage again and again: 8 % of its
+# time on a batch of search/per_block/.
 target_compile_options(orrery_options INTERFACE
   "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:SHELL:--param ggc-min-heapsize=1048576>")
 # GCC takes the files of a unity build for headers: their helpers are nobody else's all the same.
