@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hetu-Galvatron's own problem, Llama-2-7B on eight GPUs of 38 GB: reading, deciding and writing.
-// Argument: the batch. Bar: at most 0.1 s as a whole process (docs/search.md).
+// Argument: the batch. Bar: at most 0.1 s as a whole process (docs/planners.md).
 #include <benchmark/benchmark.h>
 
 #include "base/json.hpp"
