@@ -13,7 +13,14 @@ namespace orrery::costmodel {
 
 namespace {
 
-constexpr double kGroupedTileRows = 128;
+// Rows of a tile of grouped products: the fewest that hold those of a group. Kernels of inference
+// are tuned so (vLLM model_executor/layers/fused_moe/configs, A100 to H200: 16 rows for 8 tokens an
+// expert, 32 or 64 for 24 and 32, 64 or 128 for 64), and cuBLAS, whose products of single experts
+// training runs (TransformerEngine, multi_stream_cublas_gemm), has tiles of all these sizes
+// (cublasLtMatmulTile_t). Training kernels of 128 rows alone (CUTLASS's, DeepGEMM's) are slower
+// where an expert has few.
+constexpr double kLargestTileRows = 128;
+constexpr double kSmallestTileRows = 16;
 // What the kernels that find the scale of a tensor and cast it take for each row, however long: the
 // fp8 tables of B200, H100 and L40S, fitted apart, say 4.9, 5.0 and 5.2 ns.
 constexpr double kCastOfRow = 5e-9;
@@ -105,6 +112,14 @@ double energy_scale(DType dtype, const PowerParameters& power) {
 
 bool has_wgmma(const topologies::Gpu& gpu) {
   return gpu.compute_capability >= 9 && gpu.compute_capability < 10;
+}
+
+double grouped_tile(double rows) {
+  double tile = kSmallestTileRows;
+  while (tile < rows && tile < kLargestTileRows) {
+    tile *= 2;
+  }
+  return tile;
 }
 
 // What sums in fp32 and operands in another order leave of the rate of a product's layout TN.
@@ -223,7 +238,8 @@ Seconds DeviceModel::gemm(const GemmShape& shape) const {
   double rows = m;
   if (shape.groups > 1) {
     rate *= parameters.grouped_fraction;
-    rows = std::ceil(m / kGroupedTileRows) * kGroupedTileRows;  // no tile spans two groups
+    const double tile = grouped_tile(m);
+    rows = std::ceil(m / tile) * tile;  // no tile spans two groups
   }
   const double flops = 2 * m * as_double(shape.n) * as_double(shape.k) * as_double(shape.groups);
   const double computed = flops / m * rows;

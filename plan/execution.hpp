@@ -56,6 +56,7 @@ struct Execution {
   // Products, biases and what is elementwise.
   bool fused_kernels = true;        // bias + activation + dropout + residual in one kernel each
   bool fused_projections = true;    // q, k and v (gate and up) are one matrix product
+  bool joins_gradients = false;     // kernels join those of its parts (autograd's split)
   bool fused_bias = true;           // in the epilogues of the GEMMs, its gradient too
   bool bias_gradient_sums = false;  // kernels sum the gradients of biases that the next kernel adds
   bool bias_gradients_apart = false;    // kernels sum the gradients of all biases (torch.nn.Linear)

@@ -33,6 +33,7 @@ constexpr auto kFlags = std::to_array<ExecutionFlag>({
     {"fp8_inputs", &Execution::fp8_inputs, false},
     {"weighted_activations", &Execution::weighted_activations, false},
     {"fused_projections", &Execution::fused_projections, false},
+    {"joins_gradients", &Execution::joins_gradients, true},
     {"fused_bias", &Execution::fused_bias, false},
     {"bias_gradient_sums", &Execution::bias_gradient_sums, false},
     {"bias_gradients_apart", &Execution::bias_gradients_apart, true},

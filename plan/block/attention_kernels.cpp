@@ -7,6 +7,7 @@
 
 #include "base/math.hpp"
 #include "costmodel/attention_work.hpp"
+#include "plan/block/attention_copies.hpp"
 #include "plan/block/ring_attention.hpp"
 #include "plan/block/ring_parts.hpp"
 
@@ -126,93 +127,6 @@ OperatorCost unfused_attention(const AttentionShape& shape, bool dropout,
   cost.input_grad = {backward_gemms + memory(softmax.backward) + masked, cost.forward.flops * 2.0,
                      softmax.backward_launches + dropped + 4, CostClass::Attention};
   return cost;
-}
-
-// Copies that are not part of the core: the context back to the order of the projection, in both
-// passes, the gradients of q, k and v into one tensor, and, for fused kernels, q, k and v out of it
-// (megatron/model/transformer.py: permute().contiguous(), the split's backward and rearrange()).
-void add_copies(const AttentionShape& shape, const KernelContext& context, OperatorCost& cost) {
-  const double tokens = static_cast<double>(shape.batch) * static_cast<double>(shape.q_len) * 2.0 *
-                        bytes_per_element(shape.dtype);
-  const double heads = static_cast<double>(shape.heads);
-  const double kv_heads = static_cast<double>(shape.kv_heads);
-  const double key = static_cast<double>(shape.head_dim);
-  const double value = static_cast<double>(shape.value_head_dim);
-  const Bytes out(tokens * heads * value);
-  const Bytes in(tokens * (heads * key + kv_heads * (key + value)));
-  const auto add = [&](KernelCost& pass, Bytes bytes, int launches) {
-    pass.time += context.device.memory_bound(bytes, MemoryKernel::Copy);
-    pass.launches += launches;
-  };
-  add(cost.forward, out, 1);
-  add(cost.input_grad, out, 1);
-  add(cost.input_grad, in, 1);
-  if (context.execution.fused_attention) {
-    add(cost.forward, in, 3);
-  }
-}
-
-// Kernels that read [s, b, h] take q and k as rotary positions leave them; values, which lie beside
-// keys, and queries of groups are copied out of the projection's output, and its gradient is joined
-// from theirs (Megatron-LM, core/transformer/attention.py: get_query_key_value_tensors, and
-// multi_latent_attention.py, where keys and values share a projection; TransformerEngine,
-// dot_product_attention/utils.py: get_qkv_layout, utils.py: SplitAlongDim). Without rotary
-// positions the kernels read and write the projection's own layout.
-void add_projection_copies(const Block& block, const AttentionShape& shape,
-                           const KernelContext& context, OperatorCost& cost) {
-  if (std::none_of(block.operators.begin(), block.operators.end(),
-                   [](const Operator& op) { return op.role == models::OpRole::Rotary; })) {
-    return;
-  }
-  const double tokens = static_cast<double>(shape.batch) * static_cast<double>(shape.q_len) * 2.0 *
-                        bytes_per_element(shape.dtype);
-  const auto add = [&](KernelCost& pass, std::int64_t width) {
-    const Bytes moved(tokens * static_cast<double>(width));
-    pass.time += context.device.memory_bound(moved, MemoryKernel::Copy);
-    ++pass.launches;
-  };
-  const std::int64_t values = shape.kv_heads * shape.value_head_dim;
-  const std::int64_t queries = shape.heads * shape.head_dim;
-  const bool latent = shape.head_dim != shape.value_head_dim;  // as models::AttentionInfo says
-  add(cost.forward, values);
-  if (!latent && shape.kv_heads < shape.heads) {
-    add(cost.forward, queries);
-  }
-  add(cost.input_grad, 2 * values + (latent ? 0 : queries));
-}
-
-// Context ranks that exchange heads for positions (Ulysses, alone or inside a ring) lay every
-// tensor out by rank before the exchange and put its parts in order after it: q, k, v and the
-// context, and their gradients (TransformerEngine, context_parallel.py:
-// flash_attn_a2a_communicate).
-void add_exchange_copies(const AttentionShape& shape, const KernelContext& context,
-                         OperatorCost& cost) {
-  constexpr double kCopies = 2;
-  constexpr int kTensors = 4;
-  const double heads = static_cast<double>(shape.heads);
-  const double kv_heads = static_cast<double>(shape.kv_heads);
-  const double width = static_cast<double>(shape.head_dim + shape.value_head_dim);
-  const Bytes moved(kCopies * 2.0 * bytes_per_element(shape.dtype) *
-                    static_cast<double>(shape.batch * shape.q_len) * (heads + kv_heads) * width);
-  const Seconds time = context.device.memory_bound(moved, MemoryKernel::Copy);
-  for (KernelCost* pass : {&cost.forward, &cost.input_grad}) {
-    pass->time += time;
-    pass->launches += static_cast<int>(kCopies) * kTensors;
-  }
-}
-
-// Keys and values written once for every query head, and the sums of their gradients (LLaMA's
-// repeat_kv: expand, then reshape, and its backward).
-void add_repetition(const AttentionShape& shape, std::int64_t kv_heads,
-                    const KernelContext& context, OperatorCost& cost) {
-  constexpr int kTensors = 2;
-  const Bytes moved(static_cast<double>(shape.batch * shape.q_len * (kv_heads + shape.heads) *
-                                        (shape.head_dim + shape.value_head_dim)) *
-                    bytes_per_element(shape.dtype));
-  cost.forward.time += context.device.memory_bound(moved, MemoryKernel::Copy);
-  cost.forward.launches += kTensors;
-  cost.input_grad.time += context.device.memory_bound(moved, MemoryKernel::Elementwise);
-  cost.input_grad.launches += kTensors;
 }
 
 // The positions that attention sees beside those of earlier slices, whichever rank has them.
@@ -363,11 +277,7 @@ OperatorCost attention_cost(const Block& block, const Operator& op, const Assign
   if (repeats) {
     add_repetition(shape, kv_heads, context, cost);
   }
-  if (context.execution.attention_copies) {
-    add_copies(shape, context, cost);
-  } else if (context.execution.projection_copies && context.execution.fused_attention) {
-    add_projection_copies(block, shape, context, cost);
-  }
+  add_layout_copies(block, shape, kv_heads, context, cost);
   if (!context.slice.is_whole()) {
     add_context(shape, context, cost);
   }

@@ -30,6 +30,9 @@ constexpr EagerPasses kRotary = {20.0 / 4, 20.0 / 8, 3, 3};
 // silu(gate) * up: 4 + 6; backward two products of 6 and silu's 6. One kernel moves 6 and 10.
 constexpr EagerPasses kGated = {10.0 / 6, 18.0 / 10, 2, 3};
 
+// The same of halves of one product, whose gradients are joined: 8 more.
+constexpr EagerPasses kGatedHalves = {10.0 / 6, 26.0 / 10, 2, 4};
+
 // Dropout, then the addition, both apart: the kernel that fuses them reads its operands once more.
 constexpr EagerPasses kWithDropout = {2, 2, 2, 2};
 
@@ -64,7 +67,7 @@ EagerPasses eager_passes(const models::Block& block, const Operator& op,
     case EagerForm::WideNorm:
       return kWideNorm;
     case EagerForm::Gated:
-      return kGated;
+      return execution.joins_gradients && execution.fused_projections ? kGatedHalves : kGated;
     case EagerForm::None:
       break;
   }

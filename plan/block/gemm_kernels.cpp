@@ -7,6 +7,7 @@
 
 #include "base/math.hpp"
 #include "plan/block/crossing_share.hpp"
+#include "plan/block/inference_kernels.hpp"
 #include "plan/block/quantised_casts.hpp"
 #include "plan/dispatchers.hpp"
 
@@ -50,7 +51,8 @@ bool is_permuted(const Block& block, const std::vector<int> Operator::*list, int
 // Tokens arrive at experts in 8 bits, and so do the gradients of what experts give back.
 void set_arriving(const Block& block, const Operator& op, const KernelContext& context,
                   GemmExtents& gemm) {
-  if (!context.execution.quantised_dispatch || context.expert_ranks == 1) {
+  if (!context.execution.quantised_dispatch || context.expert_ranks == 1 ||
+      finds_rows_by_index(context)) {
     return;
   }
   gemm.quantised_input = is_permuted(block, &Operator::outputs, op.inputs.front());
@@ -111,6 +113,9 @@ GemmExtents gemm_extents(const Block& block, const Operator& op, const Assignmen
     }
   }
   const std::int64_t rows = ceil_div(gemm.m, copy_shards(input_layout, context.mesh));
+  if (finds_rows_by_index(context) && is_permuted(block, &Operator::outputs, op.inputs.front())) {
+    gemm.cast_input = static_cast<double>(gemm.m) / static_cast<double>(block.top_k * rows);
+  }
   gemm.m = std::max<std::int64_t>(1, rows / gemm.groups);
   if (op.kind == OpKind::GroupedGemm && imbalance_of(context) > 1) {
     const auto even = static_cast<double>(gemm.m);
@@ -248,7 +253,7 @@ CastOperands cast_operands(const Block& block, const Operator& op, const GemmExt
           gemm.quantised_input,
           gemm.quantised_gradient,
           models::gives_input_gradient(block, op),
-          models::gives_weight_gradient(block, op),
+          models::gives_weight_gradient(block, op) && !context.forward_only,
           context.execution.expert_kernels ? static_cast<int>(gemm.groups) : 1};
 }
 
@@ -345,40 +350,6 @@ OperatorCost separate_gemms(const Block& block, const Operator& op, const Kernel
 }
 
 }  // namespace
-
-OperatorCost lookup_by_products(const Block& block, const Operator& op,
-                                const Assignment& assignment, const KernelContext& context) {
-  const Tensor& ids = tensor_at(block, op.inputs.front());
-  const Tensor& table = tensor_at(block, op.weights.front());
-  const Layout layout = required_input(op, table, 0, assignment);
-  const std::int64_t tokens =
-      local_elements(ids, required_input(op, ids, 0, assignment), context.mesh, context.extents);
-  std::int64_t rows = 1;
-  std::int64_t columns = 1;
-  for (const Dim& dim : table.dims) {
-    (is_reduced(op, dim.var) ? rows : columns) *=
-        local_extent(dim, layout, context.mesh, context.extents);
-  }
-  const DType dtype = unquantised(context.precision);
-  const int bytes = element_bytes(models::Element::Compute, context.precision);
-  const double one_hot = static_cast<double>(tokens) * static_cast<double>(rows) * bytes;
-  GemmShape forward{tokens, columns, rows, 1, dtype, bytes};
-  forward.layout = costmodel::GemmLayout::NN;
-  OperatorCost cost;
-  cost.forward = gemm_kernel(forward, 1, context);
-  add_memory(cost.forward, one_hot, MemoryKernel::Elementwise, context);
-  const bool accumulates = context.execution.fused_grad_accumulation;
-  GemmShape gradient{rows, columns, tokens, 1, dtype, bytes};
-  gradient.output_bytes = accumulates && context.execution.fp32_gradients ? 4 : bytes;
-  gradient.layout = costmodel::GemmLayout::NT;
-  cost.input_grad = gemm_kernel(gradient, 1, context);
-  add_memory(cost.input_grad, one_hot, MemoryKernel::Elementwise, context);
-  if (!accumulates) {
-    add_memory(cost.input_grad, accumulation_bytes(static_cast<double>(rows * columns), context),
-               MemoryKernel::Elementwise, context);
-  }
-  return cost;
-}
 
 double accumulation_bytes(double elements, const KernelContext& context) {
   const int parameter = element_bytes(models::Element::Param, context.precision);

@@ -10,12 +10,6 @@ namespace orrery::plan {
 OperatorCost gemm_cost(const models::Block& block, const models::Operator& op,
                        const Assignment& assignment, const KernelContext& context);
 
-// A lookup as products with one-hot tokens, which a kernel writes for each of them: of the rows,
-// and in the backward of the table's gradient (google/praxis layers/embedding_softmax.py,
-// lookup_style matmul).
-OperatorCost lookup_by_products(const models::Block& block, const models::Operator& op,
-                                const Assignment& assignment, const KernelContext& context);
-
 // A gradient that its kernel does not add itself is read and added to the buffer; a cast on the way
 // writes and reads it once more.
 double accumulation_bytes(double elements, const KernelContext& context);

@@ -6,6 +6,8 @@
 #include "plan/block/attention_kernels.hpp"
 #include "plan/block/eager_kernels.hpp"
 #include "plan/block/gemm_kernels.hpp"
+#include "plan/block/inference_kernels.hpp"
+#include "plan/block/lookup_products.hpp"
 #include "plan/block/quantised_casts.hpp"
 #include "plan/block/tensors.hpp"
 #include "plan/dispatchers.hpp"
@@ -123,6 +125,11 @@ constexpr RouterTraffic kRouterBackward = {38, 8};
 constexpr RouterTraffic kFusedRouterForward = {26, 3};
 constexpr RouterTraffic kFusedRouterBackward = {31, 4};
 
+// Engines of inference: a kernel reads the scores in fp32 and writes the weights and experts of a
+// token, two count and sort these by expert (vLLM csrc/moe: topk_softmax_kernels.cu,
+// moe_align_sum_kernels.cu).
+constexpr RouterTraffic kInferenceRouter = {4, 3};
+
 OperatorCost router_cost(const Block& block, const Operator& op, const Assignment& assignment,
                          const KernelContext& context) {
   const Tensor& scores = tensor_at(block, op.outputs.front());
@@ -136,7 +143,9 @@ OperatorCost router_cost(const Block& block, const Operator& op, const Assignmen
   };
   OperatorCost cost;
   const bool fused = context.execution.fused_router;
-  cost.forward = pass(fused ? kFusedRouterForward : kRouterForward);
+  cost.forward = pass(context.forward_only ? kInferenceRouter
+                      : fused              ? kFusedRouterForward
+                                           : kRouterForward);
   cost.input_grad = pass(fused ? kFusedRouterBackward : kRouterBackward);
   return cost;
 }
@@ -205,14 +214,18 @@ bool permutes_on_the_way(const Operator& op, const KernelContext& context) {
 
 // What the rank that gets most tokens does more than the mean.
 double permuted_on_arrival(const Operator& op, const KernelContext& context) {
-  const bool arrival =
-      op.kind == OpKind::Permute && dispatcher_facts(context.execution).once_a_rank;
+  const bool arrival = op.kind == OpKind::Permute && !finds_rows_by_index(context) &&
+                       dispatcher_facts(context.execution).once_a_rank;
   return arrival ? imbalance_of(context) : 1.0;
 }
 
 OperatorCost memory_cost(const Block& block, const Operator& op, const Assignment& assignment,
                          const KernelContext& context) {
-  if (permutes_on_the_way(op, context)) {
+  const bool by_index = op.kind == OpKind::Permute && finds_rows_by_index(context);
+  if (by_index && is_routed(tensor_at(block, op.outputs.front()))) {
+    return {};
+  }
+  if (!by_index && permutes_on_the_way(op, context)) {
     OperatorCost casts;
     cast_dispatched(block, op, assignment, context, casts);
     return casts;
@@ -222,7 +235,7 @@ OperatorCost memory_cost(const Block& block, const Operator& op, const Assignmen
   }
   const Bytes bytes =
       forward_bytes(block, op, assignment, context) * permuted_on_arrival(op, context);
-  const MemoryKernel kernel = kernel_of(op.kind);
+  const MemoryKernel kernel = by_index ? MemoryKernel::Elementwise : kernel_of(op.kind);
   const EagerPasses eager = eager_passes(block, op, context.execution);
   const auto kernels = [&](Bytes traffic, int launches) {
     // Each kernel has its share of the traffic and a launch of its own.
@@ -242,7 +255,7 @@ OperatorCost memory_cost(const Block& block, const Operator& op, const Assignmen
     cost.input_grad.time += cost.forward.time;
     cost.input_grad.launches += cost.forward.launches;
   }
-  if (op.kind == OpKind::Permute) {
+  if (op.kind == OpKind::Permute && !by_index) {
     sort_chunks(block, op, assignment, context, cost);
     cast_dispatched(block, op, assignment, context, cost);
   }

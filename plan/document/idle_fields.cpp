@@ -33,6 +33,7 @@ constexpr std::string_view kGathers =
 constexpr std::string_view kWideShards =
     "zero_stage = 3 over data-parallel ranks of several nodes; inside a node the shard is that of "
     "every gather";
+constexpr std::string_view kSendsTokens = "ep > 1, in a serving plan over several replicas";
 constexpr std::string_view kExperts = "a network with experts";
 constexpr std::string_view kLowPrecision = "a training plan with parameters narrower than fp32";
 
@@ -40,7 +41,7 @@ bool training(const PlanUses& uses) { return uses.training; }
 bool wide_shards(const PlanUses& u) { return u.training && u.wide_shards; }
 bool gathers(const PlanUses& u) { return u.training && (u.zero3 || u.fetched_parameters); }
 bool zero3(const PlanUses& uses) { return uses.training && uses.zero3; }
-bool sends_tokens(const PlanUses& uses) { return uses.expert_parallel; }
+bool sends_tokens(const PlanUses& uses) { return uses.sends_tokens; }
 bool has_experts(const PlanUses& uses) { return uses.plan.network.spec.moe.experts > 0; }
 bool waits_for_messages(const PlanUses& uses) {
   return uses.training && uses.pipeline && !uses.slices && !uses.plan.execution.overlap_p2p;
@@ -127,6 +128,9 @@ constexpr std::array kFlagRules = {
     FlagRule{&Execution::weighted_activations,
              [](const PlanUses& u) { return u.training && u.plan.network.spec.moe.experts > 0; },
              "a training plan of a network with experts"},
+    FlagRule{&Execution::joins_gradients, [](const PlanUses& u) { return u.split_products; },
+             "a training plan with fused_projections, whose queries, keys and values no copies of "
+             "attention take apart, or with a gated activation of PyTorch's kernels"},
     FlagRule{&Execution::fused_bias, [](const PlanUses& u) { return u.biases; },
              "a network with biases"},
     FlagRule{&Execution::bias_gradient_sums,
@@ -199,12 +203,12 @@ constexpr std::array kFlagRules = {
     FlagRule{&Execution::overlap_shared_experts,
              [](const PlanUses& u) { return u.training && u.shared_experts; },
              "a training plan with shared experts and ep > 1"},
-    FlagRule{&Execution::deduplicated_dispatch, sends_tokens, "ep > 1"},
-    FlagRule{&Execution::quantised_dispatch, sends_tokens, "ep > 1"},
+    FlagRule{&Execution::deduplicated_dispatch, sends_tokens, kSendsTokens},
+    FlagRule{&Execution::quantised_dispatch, sends_tokens, kSendsTokens},
     FlagRule{
         &Execution::fused_permutation,
         [](const PlanUses& u) { return sends_tokens(u) && u.plan.execution.deduplicated_dispatch; },
-        "ep > 1 and deduplicated_dispatch"},
+        "deduplicated_dispatch and what it needs"},
     FlagRule{
         &Execution::expert_kernels,
         [](const PlanUses& u) {
@@ -219,7 +223,9 @@ constexpr std::array kFlagRules = {
              [](const PlanUses& u) { return u.plan.network.spec.mlp_bias && has_experts(u); },
              "a network with experts that have biases"},
     FlagRule{&Execution::fused_experts, has_experts, kExperts},
-    FlagRule{&Execution::fused_router, has_experts, kExperts},
+    FlagRule{&Execution::fused_router,
+             [](const PlanUses& u) { return u.training && has_experts(u); },
+             "a training plan of a network with experts"},
     FlagRule{&Execution::quantised_gather,
              [](const PlanUses& u) {
                return u.training && (u.frozen_products ? u.zero3 : u.shards_states) &&

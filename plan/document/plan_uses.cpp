@@ -33,6 +33,7 @@ void add_layout(const Plan& plan, const BlockPlan& layout, PlanUses& uses) {
   uses.keeps_norms |=
       layout.recompute == Recompute::None || layout.recompute == Recompute::Selective;
   uses.expert_parallel |= layout.ep > 1;
+  uses.sends_tokens |= uses.training ? layout.ep > 1 : expert_replicas(layout) > 1;
   uses.data_parallel |= ranks;
   uses.shards_states |= ranks && layout.zero_stage > 0;
   uses.zero1 |= ranks && layout.zero_stage == 1;
@@ -47,6 +48,17 @@ void add_layout(const Plan& plan, const BlockPlan& layout, PlanUses& uses) {
   (layout.offload.optimizer == Tier::Device ? uses.device_optimizer : uses.host_optimizer) = true;
   uses.sharded_host_optimizer |= layout.offload.optimizer != Tier::Device && layout.zero_stage > 0;
   uses.device_gradients |= layout.offload.gradients == Tier::Device;
+}
+
+bool splits_products(const Plan& plan) {
+  const Execution& execution = plan.execution;
+  const models::Activation activation = plan.network.spec.activation;
+  const bool gated =
+      activation == models::Activation::SwiGlu || activation == models::Activation::GeGlu;
+  const bool apart = gated && (execution.eager_elementwise || !execution.fused_kernels);
+  const bool copied =
+      execution.attention_copies || (execution.projection_copies && execution.fused_attention);
+  return execution.fused_projections && (apart || !copied);
 }
 
 }  // namespace
@@ -68,6 +80,7 @@ PlanUses uses_of(const Plan& plan) {
   uses.eager_kinds =
       spec.norm == models::NormKind::RmsNorm || spec.position == models::PositionKind::Rotary ||
       spec.activation == models::Activation::SwiGlu || spec.activation == models::Activation::GeGlu;
+  uses.split_products = uses.training && splits_products(plan);
   uses.grouped_heads = spec.kv_heads < spec.heads;
   uses.fp8 = plan.precision == DType::Fp8;
   uses.quantised = is_quantised(plan.precision);

@@ -22,6 +22,7 @@ struct PlanUses {
   bool context_parallel = false;
   bool exchanges_heads = false;  // of context ranks
   bool expert_parallel = false;
+  bool sends_tokens = false;  // to experts on other ranks: not where all have them
   bool shared_experts = false;
   bool pipeline = false;
   bool data_parallel = false;
@@ -42,6 +43,7 @@ struct PlanUses {
   bool loss_passes = false;      // Megatron's loss, not one kernel
   bool keeps_norms = false;      // some layers do not run again
   bool eager_kinds = false;      // RMS norms, rotary positions or gated activations
+  bool split_products = false;   // autograd joins the gradients of parts of one product
   bool grouped_heads = false;    // several query heads share keys and values
   bool fp8 = false;
   bool quantised = false;  // fp8 or nvfp4

@@ -105,6 +105,16 @@ std::optional<PrintedTokens> tokens_in(std::string_view cell) {
              : std::nullopt;
 }
 
+// "4M", "2.1 million": nothing but tokens comes in millions to a batch.
+bool counts_millions(std::string_view cell) {
+  constexpr auto kMillions = std::to_array<std::string_view>({"m", "million"});
+  const std::string plain = to_lower(before_remark(cell));
+  double number = 0;
+  const auto read = std::from_chars(plain.data(), plain.data() + plain.size(), number);
+  const std::string_view behind(read.ptr, plain.data() + plain.size());
+  return read.ec == std::errc() && is_among(trim(behind), kMillions);
+}
+
 // "128 seqs x 4096", "128 x 4096": sequences of the row's length; no value for other texts.
 OptionalCount sequences_in(std::string_view cell, const Measurement& row) {
   constexpr auto kNouns =
@@ -189,7 +199,9 @@ OptionalCount read_batch(const Cells& cells, std::string_view column, Measuremen
         fmt::format("{} {} as {}", column, printable(cell, 60), counted(*sequences, "sequence")));
     return sequences;
   }
-  std::optional<PrintedTokens> tokens = tokens_in(cell);
+  const bool bare = column == "global_batch" && counts_millions(cell);
+  std::optional<PrintedTokens> tokens =
+      tokens_in(bare ? std::string(before_remark(cell)) + " tokens" : cell);
   if (!tokens && mentions(before_remark(cell), "tok")) {
     tokens = PrintedTokens{cells.number(column).value_or(0), 0};  // "2^20 tokens"
   }

@@ -19,7 +19,7 @@ OptionalCount round_count(const Cells& cells, std::string_view column, std::int6
                           NumberUnits units, Measurement& row);
 
 // Sequences, or as many as hold what the cell states: "4M tokens", "524,288 tokens/step", "3.2
-// million tokens". "128 seqs x 4096" are 128.
+// million tokens", of a global batch also "4M". "128 seqs x 4096" are 128.
 OptionalCount read_batch(const Cells& cells, std::string_view column, Measurement& row);
 
 }  // namespace orrery::studies

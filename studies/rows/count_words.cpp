@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <string>
 
 #include "base/text.hpp"
@@ -41,7 +42,8 @@ constexpr auto kCountColumns = std::to_array<CountColumn>({{"layers", "l"},
 bool changes_count(std::string_view word, std::string_view column) {
   constexpr std::string_view kWords =
       "k ki m mi g gi b t x thousand million billion trillion dozen percent node nodes server "
-      "servers host hosts machines racks tokens tok toks token gb gib mb mib or and to of minus "
+      "servers host hosts machines racks dgx hgx box boxes pod pods tray trays tokens tok toks "
+      "token gb gib mb mib or and to of minus "
       "plus not no except than most least each pairs modules";
   const bool node = column == "gpus_per_node" && (word == "node" || word == "server");
   return !word.empty() && find_word(kWords, word) != kWords.npos && !node;
@@ -80,6 +82,24 @@ std::string_view without_count_words(std::string_view cell, std::string_view col
   const bool changed = std::ranges::any_of(
       split(words, ' '), [&](std::string_view word) { return changes_count(word, column); });
   return changed ? cell : cell.substr(first, end - first);
+}
+
+std::optional<TwoCounts> two_counts(std::string_view cell) {
+  for (const std::string_view sign : {"/", " of "}) {
+    const std::size_t at = cell.find(sign);
+    TwoCounts counts;
+    const auto read = [](std::string_view text, std::int64_t& count) {
+      text = trim(text);
+      const char* const end = text.data() + text.size();
+      const auto result = std::from_chars(text.data(), end, count);
+      return result.ec == std::errc() && result.ptr == end && count > 0;
+    };
+    if (at != cell.npos && read(cell.substr(0, at), counts.first) &&
+        read(cell.substr(at + sign.size()), counts.second)) {
+      return counts;
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace orrery::studies

@@ -138,18 +138,26 @@ plan::Execution fsdp() {
 }
 
 // scaled_dot_product_attention of PyTorch 2.2 to 2.7 runs FlashAttention-2 on every GPU;
-// torch.optim.AdamW on CUDA takes its foreach form, a pass a kernel.
+// torch.optim.AdamW on CUDA takes its foreach form, a pass a kernel. What is trained with it are
+// modules of PyTorch's operators, with a linear layer for each of q, k, v, gate and up
+// (huggingface/transformers models/llama/modeling_llama.py: LlamaRMSNorm, apply_rotary_pos_emb,
+// LlamaMLP; pytorch/torchtune modules/attention.py, feed_forward.py).
 plan::Execution sdpa_fsdp() {
   plan::Execution execution = fsdp();
   execution.flash_version = 2;
   execution.eager_optimizer = true;
+  execution.eager_elementwise = true;
+  execution.fused_projections = false;
   return execution;
 }
 
-// fms_fsdp/policies/mixed_precision.py: gradients are reduced in bf16.
+// fms_fsdp/policies/mixed_precision.py: gradients are reduced in bf16; config/training.py:
+// use_torch_compile. Its networks join projections (fms/modules/attention.py, fused).
 plan::Execution fms_fsdp() {
   plan::Execution execution = sdpa_fsdp();
   execution.fp32_gradients = false;
+  execution.eager_elementwise = false;
+  execution.fused_projections = true;
   return execution;
 }
 
@@ -161,7 +169,6 @@ plan::Execution torchtitan() {
   plan::Execution execution = sdpa_fsdp();
   execution.flattens_gradients = false;
   execution.copies_gathered = true;  // fully_shard
-  execution.eager_elementwise = true;
   execution.repeated_heads = true;
   execution.eager_ring = true;
   execution.gathered_ring = true;
@@ -170,14 +177,16 @@ plan::Execution torchtitan() {
   execution.casts_weights = true;      // torchao/float8/float8_linear.py, Float8Linear.forward
   execution.fp8_inputs = false;        // the same: matmul_with_hp_or_float8_args saves input_hp
   execution.regathers_inputs = false;  // DTensor: products save their inputs as gathered
-  execution.fused_projections = false;
   return execution;
 }
 
 // calibrate/ground_truth: one GPU, eager kernels unless it says torch.compile, FlashAttention-2,
-// bf16 parameters with fp32 gradients and master weights.
+// which reads q, k and v as they were split, bf16 parameters with fp32 gradients and master
+// weights.
 plan::Execution single_gpu_pytorch() {
   plan::Execution execution = early_megatron();
+  execution.attention_copies = false;
+  execution.joins_gradients = true;
   execution.fused_kernels = false;
   execution.fused_bias = true;  // as fsdp()
   execution.bias_gradients_apart = true;
@@ -192,9 +201,11 @@ plan::Execution single_gpu_pytorch() {
 // llm-foundry's scripts/train/benchmarking set attn_impl to triton by default until March 2024 and
 // to flash since, flash-attn 2.5 (v0.7.0, which has no triton any more); the loss is flash-attn's
 // kernel, and two metrics evaluate PyTorch's (llmfoundry/models/mpt/modeling_mpt.py:
-// fused_crossentropy, use_train_metrics; Composer trainer/trainer.py, _eval_train_metrics).
+// fused_crossentropy, use_train_metrics; Composer trainer/trainer.py, _eval_train_metrics). q, k
+// and v are split from one product (layers/attention.py: qkv.split).
 plan::Execution composer(int flash_version) {
   plan::Execution execution = fsdp();
+  execution.joins_gradients = true;
   execution.fused_cross_entropy = true;
   execution.loss_evaluations = 2;
   execution.flash_version = flash_version;
@@ -226,6 +237,30 @@ plan::Execution xla() {
 plan::Execution t5x() {
   plan::Execution execution = xla();
   execution.fused_attention = false;
+  return execution;
+}
+
+// huggingface/nanotron, src/nanotron: layers of one product each for q, k and v and for gate and up
+// (models/llama.py), whose parts are copied for FlashAttention-2 in [b, s] order; norms are one
+// kernel (nn/layer_norm.py), gates and additions are not, nor is the sum of 16-bit gradients into
+// fp32 ones (optim/gradient_accumulator.py). Tensor ranks hide the reduction of a backward beside
+// its weight gradient where asked to, as its examples do (tp_linear_async_communication). Until June
+// 2025 there is no DistributedDataParallel with ZeRO-1: one all-reduce of the whole fp32 buffer
+// behind the last backward (trainer.py: make_ddp, reduce_scatter=False), and a gather behind the
+// update (optim/zero.py). The buffer is cleared, its norm taken, and scaled (optim/clip_grads.py).
+// Receivers wait for the shape of every message (pipeline_parallel/p2p.py).
+plan::Execution nanotron() {
+  plan::Execution execution = megatron();
+  execution.host_per_block = Seconds();
+  execution.fused_kernels = false;
+  execution.softmax = plan::Softmax::Eager;
+  execution.bias_gradients_apart = true;
+  execution.joins_gradients = true;
+  execution.fused_bias = true;
+  execution.fused_grad_accumulation = false;
+  execution.split_transfers = false;
+  execution.allreduce_gradients = true;
+  execution.gradient_passes = 4;
   return execution;
 }
 

@@ -22,6 +22,7 @@ plan::Execution single_gpu_pytorch();
 plan::Execution composer(int flash_version);
 plan::Execution xla();
 plan::Execution t5x();
+plan::Execution nanotron();
 plan::Execution pytorch_ddp();
 plan::Execution deepspeed(bool zero3 = false);
 plan::Execution transformers_deepspeed(bool zero3);

@@ -102,6 +102,13 @@ FrameworkFacts fms_fsdp_facts() {
   return row;
 }
 
+// huggingface/nanotron src/nanotron/trainer.py, make_ddp.
+FrameworkFacts nanotron_facts() {
+  FrameworkFacts row = facts("nanotron", nanotron(), false, false, nanotron_memory());
+  row.reduces_unsharded_beside = true;
+  return row;
+}
+
 // DS3Lab/DT-FM pipeline_parallel/dist_gpipe_pipeline_async.py: a stream each for computing, sending
 // and receiving; parameters and the gradients that data ranks sum (data_parallel/
 // dist_dp_allreduce.py, dist_dp_sharded_ps.py) are half(); first and last stage share none. SGD
@@ -261,6 +268,7 @@ const std::vector<FrameworkFacts>& framework_table() {
       stopping(facts("Composer", composer(1), false, false)),
       stopping(facts("PyTorch single GPU", single_gpu_pytorch(), false, false)),
       fms_fsdp_facts(),
+      nanotron_facts(),
       facts("PyTorch FSDP", sdpa_fsdp(), false, false),
       facts("PyTorch DDP", pytorch_ddp(), false, false),
       pipelined(facts("Meta internal 4D", fsdp(), false, false)),

@@ -61,6 +61,8 @@ struct FrameworkFacts {
   std::string_view recompute = {};
   // Selective recomputation is that of some whole layers, all where a row does not say which.
   bool selects_layers = false;
+  // Gradients are reduced beside the backward where no states are sharded (DDP).
+  bool reduces_unsharded_beside = false;
   bool shards_states = false;  // over data ranks, as ZeRO-1, where a row does not state it
 };
 

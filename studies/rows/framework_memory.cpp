@@ -55,4 +55,20 @@ plan::MemoryFacts deepspeed_memory() {
   return memory;
 }
 
+// huggingface/nanotron: shards of every parameter (optim/zero.py), inputs of products gathered into
+// a buffer that stays (parallel/utils.py, MemoryBuffer), outputs of a stage held to its backward
+// (pipeline_parallel/state.py). That 16-bit gradients of all layers stay to the end of a backward
+// (optim/gradient_accumulator.py), while its activations go, is left out.
+plan::MemoryFacts nanotron_memory() {
+  plan::MemoryFacts memory;
+  memory.contiguous_shards = false;
+  memory.weight_gradient = plan::WeightGradient::Temporary;
+  memory.keeps_stage_outputs = true;
+  memory.copies_into_buffer = false;
+  memory.routed_variables = false;
+  memory.held_gradients = false;
+  memory.attention_variables = false;
+  return memory;
+}
+
 }  // namespace orrery::studies

@@ -9,5 +9,6 @@ namespace orrery::studies {
 plan::MemoryFacts intern_evo_memory();
 plan::MemoryFacts torchtitan_memory();
 plan::MemoryFacts deepspeed_memory();
+plan::MemoryFacts nanotron_memory();
 
 }  // namespace orrery::studies

@@ -43,8 +43,9 @@ RowFramework framework_of(const Measurement& row) {
   std::string_view relative = shards_model ? "Megatron-LM" : "PyTorch DDP";
   constexpr auto kCompiledByXla =
       std::to_array<std::string_view>({"jax", "xla", "pax", "praxis", "flax", "axlearn", "levanter",
-                                       "easylm", "alpa", "gspmd", "pathways", "tensorflow"});
-  if (std::any_of(kCompiledByXla.begin(), kCompiledByXla.end(), says)) {
+                                       "easylm", "gspmd", "pathways", "tensorflow"});
+  const bool alpa = find_word(to_lower(row.framework), "alpa") != std::string_view::npos;
+  if (alpa || std::any_of(kCompiledByXla.begin(), kCompiledByXla.end(), says)) {
     relative = "MaxText";
   } else if (says("foundry") || says("mosaic")) {
     relative = "Composer";

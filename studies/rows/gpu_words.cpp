@@ -4,11 +4,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <cmath>
 #include <string_view>
 
+#include "base/limits.hpp"
 #include "base/text.hpp"
 #include "base/words.hpp"
+#include "studies/rows/batch_cells.hpp"
 #include "studies/rows/row_cluster.hpp"
 #include "studies/rows/row_words.hpp"
 #include "studies/rows/settings.hpp"
@@ -69,7 +73,84 @@ int stated_watts(std::string_view text) {
   return 0;
 }
 
+// "16 nodes" and "8 GPUs" without what they count.
+std::string_view without_hardware(std::string_view text) {
+  text = trim(text);
+  for (const std::string_view noun : {"nodes", "node", "gpus"}) {
+    if (to_lower(text).ends_with(noun)) {
+      return trim(text.substr(0, text.size() - noun.size()));
+    }
+  }
+  return text;
+}
+
+// The product of `factors` counts, "16 nodes x 8 GPUs"; no value for other texts.
+OptionalCount product_of(std::string_view cell, std::size_t factors) {
+  std::int64_t product = 1;
+  const std::vector<std::string_view> parts = split(cell, 'x');
+  for (const std::string_view part : parts) {
+    const std::string_view digits = without_hardware(part);
+    std::int64_t value = 0;
+    const char* const end = digits.data() + digits.size();
+    const auto read = std::from_chars(digits.data(), end, value);
+    if (parts.size() != factors || read.ec != std::errc() || read.ptr != end || value < 1 ||
+        value > limits::kMaxDevices) {
+      return std::nullopt;
+    }
+    product *= value;
+  }
+  return product;
+}
+
+// "8 nodes", "64 A100"; no value where that takes a guess: nodes of which GPUs are not counted,
+// GPUs of another name than the row's, and names of modules that hold two.
+OptionalCount count_of_hardware(const std::string& cell, const Measurement& row) {
+  constexpr auto kNodes =
+      std::to_array<std::string_view>({"nodes", "node", "servers", "hosts", "machines"});
+  constexpr auto kPairs = std::to_array<std::string_view>({"mi250", "gb200", "gb300"});
+  std::int64_t count = 0;
+  const auto read = std::from_chars(cell.data(), cell.data() + cell.size(), count);
+  std::string name = to_lower(trim(std::string_view(read.ptr, cell.data() + cell.size())));
+  if (read.ec != std::errc() || count < 1 || count > limits::kMaxDevices || name.empty()) {
+    return std::nullopt;
+  }
+  if (is_among(name, kNodes)) {
+    return row.gpus_per_node ? OptionalCount(count * *row.gpus_per_node) : std::nullopt;
+  }
+  name = letters_and_digits(name);
+  std::string_view plain = name;
+  plain.remove_suffix(plain.ends_with('s') ? 1 : 0);
+  const bool named = !plain.empty() && is_letter(plain.front()) &&
+                     plain.find_first_of("0123456789") != plain.npos &&
+                     letters_and_digits(row.gpu).find(plain) != std::string::npos;
+  const bool pairs =
+      std::ranges::any_of(kPairs, [&](std::string_view pair) { return plain.starts_with(pair); });
+  return named && !pairs && !stated_gpu(row.gpu).empty() ? OptionalCount(count) : std::nullopt;
+}
+
 }  // namespace
+
+OptionalCount read_gpus(const Cells& cells, Measurement& row) {
+  std::string cell = cells.optional_text("gpus");
+  const std::size_t bracket = cell.find('(');
+  const bool in_bracket = bracket != cell.npos &&
+                          to_lower(before_remark(cell)).ends_with("nodes") &&
+                          to_lower(cell).ends_with("gpus)");
+  if (in_bracket) {
+    cell = cell.substr(bracket + 1, cell.size() - bracket - 2);  // "8 nodes (64 GPUs)"
+  }
+  OptionalCount count = product_of(cell, in_bracket ? 1 : 2);
+  if (!count && (count = count_of_hardware(cell, row))) {
+    row.remarks.push_back(fmt::format("gpus {} as {}", printable(cell, 60), *count));
+  }
+  if (!count) {
+    return round_count(cells, "gpus", limits::kMaxDevices, kBinary, row);
+  }
+  if (*count > limits::kMaxDevices) {
+    cells.refuse("gpus", "is not a count", fmt::format("at most {}", limits::kMaxDevices));
+  }
+  return count;
+}
 
 std::vector<std::string> gpu_notes(const std::string& text) {
   constexpr double kSame = 0.05;

@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the cell of a GPU leaves open or says beside the GPU's name.
+// What the cells of a GPU and of a number of them leave open or say beside name and number.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "studies/rows/measurement.hpp"
+#include "studies/rows/table_cells.hpp"
 
 namespace orrery::studies {
 
 // How the words were read where they name no GPU exactly, and the power that they state where the
 // GPU has another; a line each.
 std::vector<std::string> gpu_notes(const std::string& text);
+
+// "16x8" and "16 nodes x 8 GPUs" are 16 nodes of 8 GPUs, "16 nodes" as many of `gpus_per_node`, "64
+// A100" those of `gpu`; both are read before.
+OptionalCount read_gpus(const Cells& cells, Measurement& row);
 
 // "A100 + V100": no one GPU.
 bool names_several_gpus(const std::string& text);

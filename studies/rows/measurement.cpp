@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <string>
 #include <utility>
 
@@ -15,6 +16,7 @@
 #include "base/words.hpp"
 #include "studies/rows/batch_cells.hpp"
 #include "studies/rows/conditions.hpp"
+#include "studies/rows/count_words.hpp"
 #include "studies/rows/derived_cells.hpp"
 #include "studies/rows/framework_facts.hpp"
 #include "studies/rows/gpu_words.hpp"
@@ -60,6 +62,54 @@ std::optional<double> read_parameters(const Cells& cells, Measurement& row) {
   return value && *value > kMostBillions ? *value / 1e9 : value;
 }
 
+// "64/8" are heads of queries and of keys.
+OptionalCount read_heads(const Cells& cells, Measurement& row) {
+  const auto both = two_counts(cells.optional_text("heads"));
+  const bool grouped = both && both->first <= limits::kMaxHeads && both->first % both->second == 0;
+  if (!grouped || row.kv_heads.value_or(both->second) != both->second) {
+    return cells.count("heads", limits::kMaxHeads);
+  }
+  row.kv_heads = both->second;
+  row.remarks.push_back(
+      fmt::format("heads {}/{} as kv_heads {}", both->first, both->second, both->second));
+  return both->first;
+}
+
+// "2 of 8" experts.
+OptionalCount read_top_k(const Cells& cells, Measurement& row) {
+  const auto both = two_counts(to_lower(cells.optional_text("top_k")));
+  const bool known = both && both->second <= limits::kMaxExperts && both->first <= both->second &&
+                     row.experts.value_or(both->second) == both->second;
+  if (!known) {
+    return cells.count("top_k", limits::kMaxExperts);
+  }
+  if (!row.experts) {
+    row.experts = both->second;
+    row.remarks.push_back(
+        fmt::format("top_k {} of {} as experts {}", both->first, both->second, both->second));
+  }
+  return both->first;
+}
+
+// "4h", "4 x hidden": so many times the width.
+OptionalCount read_ffn(const Cells& cells, Measurement& row) {
+  constexpr auto kWidth = std::to_array<std::string_view>({"h", "hidden", "hidden size"});
+  const std::string cell = to_lower(cells.optional_text("ffn_hidden"));
+  double times = 0;
+  const auto read = std::from_chars(cell.data(), cell.data() + cell.size(), times);
+  std::string_view noun = trim(std::string_view(read.ptr, cell.data() + cell.size()));
+  noun.remove_prefix(noun.starts_with('x') || noun.starts_with('*') ? 1 : 0);
+  const double width = times * static_cast<double>(row.hidden.value_or(0));
+  if (read.ec != std::errc() || !is_among(with_blanks(trim(noun)), kWidth) ||
+      !(width >= 1 && width <= static_cast<double>(limits::kMaxFfn)) ||
+      width != std::floor(width)) {
+    return round_count(cells, "ffn_hidden", limits::kMaxFfn, kBinary, row);
+  }
+  const auto count = static_cast<std::int64_t>(width);
+  row.remarks.push_back(fmt::format("ffn_hidden {} as {}", printable(cell, 60), count));
+  return count;
+}
+
 // "32 (8 KV)", "32 (GQA 8)" of `heads`, where `kv_heads` is blank.
 void read_bracketed_kv_heads(const Cells& cells, Measurement& row) {
   const std::string cell = to_lower(cells.optional_text("heads"));
@@ -81,61 +131,21 @@ void read_network(const Cells& cells, Measurement& row) {
   row.params_b = read_parameters(cells, row);
   row.layers = cells.count("layers", limits::kMaxLayers);
   row.hidden = round_count(cells, "hidden", limits::kMaxHidden, kBinary, row);
-  row.heads = cells.count("heads", limits::kMaxHeads);
   row.kv_heads = cells.count("kv_heads", limits::kMaxHeads);
+  row.heads = read_heads(cells, row);
   read_bracketed_kv_heads(cells, row);
   row.head_dim = cells.count("head_dim", limits::kMaxHidden);
-  row.ffn_hidden = round_count(cells, "ffn_hidden", limits::kMaxFfn, kBinary, row);
+  row.ffn_hidden = read_ffn(cells, row);
   row.gated_mlp = cells.flag("gated_mlp", {kGated, kPlain});
   row.vocab = read_vocab(cells, row);
   row.seq_len = round_count(cells, "seq_len", limits::kMaxSequence, kLengths, row);
   row.tied_embeddings = cells.flag("tied_embeddings", {kTied, kUntied});
   const bool dense = to_lower(cells.optional_text("experts")) == "dense";
   row.experts = dense ? OptionalCount(0) : cells.count("experts", limits::kMaxExperts);
-  row.top_k = cells.count("top_k", limits::kMaxExperts);
+  row.top_k = read_top_k(cells, row);
   row.moe_ffn_hidden = cells.count("moe_ffn_hidden", limits::kMaxFfn);
   row.shared_expert_ffn = cells.count("shared_expert_ffn", limits::kMaxFfn);
   row.first_dense_layers = cells.count("first_dense_layers", limits::kMaxLayers);
-}
-
-// "16 nodes" and "8 GPUs" without what they count.
-std::string_view without_hardware(std::string_view text) {
-  text = trim(text);
-  for (const std::string_view noun : {"nodes", "node", "gpus"}) {
-    if (to_lower(text).ends_with(noun)) {
-      return trim(text.substr(0, text.size() - noun.size()));
-    }
-  }
-  return text;
-}
-
-// "16x8" and "16 nodes x 8 GPUs" are 16 nodes of 8 GPUs.
-OptionalCount read_gpus(const Cells& cells, Measurement& row) {
-  std::string cell = cells.optional_text("gpus");
-  const std::size_t bracket = cell.find('(');
-  const bool in_bracket = bracket != cell.npos &&
-                          to_lower(before_remark(cell)).ends_with("nodes") &&
-                          to_lower(cell).ends_with("gpus)");
-  if (in_bracket) {
-    cell = cell.substr(bracket + 1, cell.size() - bracket - 2);  // "8 nodes (64 GPUs)"
-  }
-  std::int64_t product = 1;
-  const std::vector<std::string_view> factors = split(cell, 'x');
-  for (const std::string_view factor : factors) {
-    const std::string_view digits = without_hardware(factor);
-    std::int64_t value = 0;
-    const char* const end = digits.data() + digits.size();
-    const auto read = std::from_chars(digits.data(), end, value);
-    if (factors.size() != (in_bracket ? 1U : 2U) || read.ec != std::errc() || read.ptr != end ||
-        value < 1 || value > limits::kMaxDevices) {
-      return round_count(cells, "gpus", limits::kMaxDevices, kBinary, row);
-    }
-    product *= value;
-  }
-  if (product > limits::kMaxDevices) {
-    cells.refuse("gpus", "is not a count", fmt::format("at most {}", limits::kMaxDevices));
-  }
-  return product;
 }
 
 void read_hardware(const Cells& cells, Measurement& row) {
@@ -146,8 +156,8 @@ void read_hardware(const Cells& cells, Measurement& row) {
     row.precision_detail = precision;  // "fp8 (rowwise)"
   }
   row.gpu = cells.text("gpu");
-  row.gpus = read_gpus(cells, row);
   row.gpus_per_node = cells.degree("gpus_per_node", limits::kMaxDevices);
+  row.gpus = read_gpus(cells, row);
   row.intra_node = cells.optional_text("intra_node");
   row.inter_node = cells.optional_text("inter_node");
   row.framework = cells.optional_text("framework");

@@ -75,8 +75,8 @@ std::optional<double> take_multiplier(NameWords& words, std::string_view item) {
   return all;
 }
 
-// Whether the words are of a time for the item: "s per sample", "sample time ms", not "samples per
-// s". An iteration has a time unless something is counted by it.
+// Whether the words are of a time for the item: "s per sample", "sample time ms", "days (300B
+// tokens)", not "samples per s". An iteration has a time unless something is counted by it.
 bool is_time_of(const NameWords& words, std::string_view item) {
   const auto per_time = [&] {
     for (std::size_t at = 0; at + 1 < words.size(); ++at) {
@@ -97,7 +97,12 @@ bool is_time_of(const NameWords& words, std::string_view item) {
   }
   const bool named = std::ranges::find(words, "time") != words.end();
   if (item != "iteration") {
-    return named && !per_time();
+    const auto is_unit = [](const std::string& word) {
+      return factor_of(word, kTimeUnits).has_value();
+    };
+    const bool unit_first = std::ranges::find(words, "per") == words.end() &&
+                            std::any_of(words.begin(), std::ranges::find(words, item), is_unit);
+    return unit_first || (named && !per_time());
   }
   for (std::size_t at = 1; at < words.size(); ++at) {
     if (words[at] == "per" && words[at - 1] == item) {

@@ -14,6 +14,7 @@
 #include "base/text.hpp"
 #include "base/words.hpp"
 #include "plan/operator_set.hpp"
+#include "studies/rows/count_words.hpp"
 #include "studies/rows/measurement.hpp"
 #include "studies/rows/recompute_operators.hpp"
 #include "studies/rows/row_words.hpp"
@@ -90,13 +91,37 @@ bool names_operator_sac(std::string_view name) {
           name.find("layer") == name.npos);
 }
 
-// "all 32 layers".
+// "all 32 layers", "all transformer layers"; not "half of all layers".
 bool names_all_layers(std::string_view text) {
   constexpr std::string_view kAll = "all ";
   const std::size_t at = text.find(kAll);
-  const std::size_t digits = at == text.npos ? at : at + kAll.size();
-  const std::size_t end = std::min(text.size(), text.find_first_not_of("0123456789", digits));
-  return digits < end && trim(text.substr(end)).starts_with("layer");
+  if (at == text.npos || text.substr(0, at).ends_with("of ")) {
+    return false;
+  }
+  const std::string_view behind = text.substr(at + kAll.size());
+  std::string_view counted = behind;
+  counted.remove_prefix(std::min(counted.size(), counted.find_first_not_of("0123456789")));
+  counted = trim(counted);
+  for (const std::string_view kind : {"transformer ", "decoder "}) {
+    counted.remove_prefix(counted.starts_with(kind) ? kind.size() : 0);
+  }
+  return counted.size() < behind.size() && counted.starts_with("layer");
+}
+
+// "100% layers", "10/10 layers", "full, 32 of 32 layers".
+bool counts_all_layers(std::string_view text) {
+  constexpr auto kParts = std::to_array<std::string_view>({"selective", "per-op", "per op"});
+  const std::size_t layer = text.find("layer");
+  if (layer == text.npos || says_any(text, kParts)) {
+    return false;
+  }
+  const std::string_view front = text.substr(0, layer);
+  std::string_view share = trim(front.substr(front.find_last_of(",;(") + 1));
+  for (const std::string_view joint : {" the", " of"}) {
+    share = share.ends_with(joint) ? trim(share.substr(0, share.size() - joint.size())) : share;
+  }
+  const auto counts = two_counts(share);
+  return share == "100%" || share == "100 %" || (counts && counts->first == counts->second);
 }
 
 // A word that is one of the usual ones but for a slip.
@@ -287,6 +312,9 @@ RecomputeWords kind_in_words(std::string_view cell, std::string_view detail) {
   const std::string said = undenied(name);
   if (names_operator_sac(said)) {
     return {"selective", "per-op; " + std::string(detail), ""};
+  }
+  if (counts_all_layers(said)) {
+    return {"full", std::string(detail), ""};
   }
   if (!letters_and_digits(said).empty()) {
     return {std::string(kind_of_clause(said)), joined_detail(name, detail), ""};

@@ -63,6 +63,15 @@ bool has_loss_of_engine(const Measurement& row, const FrameworkFacts& framework)
   return framework.name == "NeMo" && std::ranges::any_of(kReleases, names);
 }
 
+// FSDP's gathers in fp8 (torchtitan: enable_fsdp_float8_all_gather).
+bool states_fp8_gathers(const Measurement& row) {
+  constexpr auto kNames = std::to_array<std::string_view>(
+      {"fp8 all-gather", "fp8 all gather", "fp8 allgather", "float8 all-gather",
+       "float8 all gather", "float8 allgather", "float8_all_gather"});
+  return std::ranges::any_of(
+      kNames, [&](std::string_view name) { return says_and_means(row.precision_detail, name); });
+}
+
 // Their fp8 recipes keep parameters in fp8 and gather them so (NVIDIA/dgxc-benchmarking:
 // fp8_params; Megatron-Bridge training/mixed_precision.py: fp8_param_gather, fp4_param_gather), but
 // for scales of blocks (Megatron-LM core/distributed/param_and_grad_buffer.py: a bf16 buffer).
@@ -70,7 +79,7 @@ bool has_loss_of_engine(const Measurement& row, const FrameworkFacts& framework)
 bool gathers_quantised_weights(const Measurement& row, const FrameworkFacts& framework) {
   const bool blocks = row.precision == "mxfp8" || mentions(row.precision_detail, "mxfp8");
   const bool eight_bits = is_fp8(row) && !blocks;
-  return says_and_means(row.precision_detail, "fp8 all-gather") ||
+  return states_fp8_gathers(row) ||
          (eight_bits && (framework.name == "NeMo" || framework.name == "Megatron-Bridge")) ||
          (row.precision == "nvfp4" && framework.name == "Megatron-Bridge");
 }
@@ -142,7 +151,7 @@ void apply_precision(const Measurement& row, const FrameworkFacts& framework,
   // its norms write scales of blocks (pytorch/csrc/extensions/normalization.cpp).
   execution.fp8_scaling = stated_scaling(row).value_or(execution.fp8_scaling);
   // FSDP's fp8 gathers cast shards (torchao/float8/fsdp_utils.py).
-  if (says_and_means(row.precision_detail, "fp8 all-gather")) {
+  if (states_fp8_gathers(row)) {
     execution.casts_weights = false;
   }
 }
@@ -210,6 +219,7 @@ void apply_compiler(const Measurement& row, const FrameworkFacts& framework,
     execution.fused_kernels = true;
     execution.softmax = plan::Softmax::Compiled;
     execution.eager_elementwise = false;
+    execution.joins_gradients = false;  // kernels of gradients write their part of the whole
     // Equal expressions are computed once (torch/_functorch/compile_utils.py, fx_graph_cse).
     execution.reuses_gathered = execution.gathered_ring;
     // Until April 2025 Inductor moved collectives right before the kernel that waits for them
@@ -245,6 +255,8 @@ plan::Execution row_execution(const Measurement& row, const FrameworkFacts& fram
     execution.fp32_parameters = false;  // 16 bits beside the fp32 shard
     execution.master_weights = true;
   }
+  execution.overlap_grad_reduce |=
+      framework.reduces_unsharded_beside && row.zero_stage.value_or(0) == 0;
   apply_overlap(row, framework, execution);
   constexpr auto kFusion = std::to_array<std::string_view>({"gradient accumulation fusion"});
   if (const auto fused = switch_set(remarks_of(row), kFusion)) {

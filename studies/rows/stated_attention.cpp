@@ -140,6 +140,10 @@ void apply_attention(const Measurement& row, const FrameworkFacts& framework,
   const std::string words(before_comparison(to_lower(row.attention_impl)));
   execution.fused_attention = fused_attention(row, framework, words, gpu);
   apply_usual(row, framework, gpu, execution);
+  // PyTorch's modules copy the context of materialised scores back into the order of tokens
+  // (huggingface/transformers models/llama/modeling_llama.py, eager_attention_forward).
+  execution.attention_copies |=
+      !execution.fused_attention && execution.softmax == plan::Softmax::Eager;
   const bool engine = framework.attention != AttentionKernel::Own;
   const std::string asserted_words = undenied(words);
   if (const std::optional<int> version = stated_flash(asserted_words)) {

@@ -109,13 +109,17 @@ Stage number_beside_offload(std::string_view words) {
 std::string key_of(std::string_view words) {
   std::string key = letters_and_digits(words);
   for (const std::string_view maker :
-       {"deepspeed", "megatron", "mcore", "custom", "dszero", "pytorch", "groupsharded"}) {
+       {"deepspeed", "megatron", "mcore", "custom", "dszero", "pytorch", "groupsharded", "with"}) {
     const std::size_t length = maker == "dszero" ? 2 : maker.size();
     key.erase(0, key.starts_with(maker) ? length : 0);
   }
-  constexpr std::string_view kOn = "true";  // "dist_opt=True"
-  if (key.size() > kOn.size() && key.ends_with(kOn)) {
-    key.resize(key.size() - kOn.size());
+  if (const std::size_t at = key.find("optimiser"); at != key.npos) {
+    key.replace(at, 9, "optimizer");
+  }
+  for (const std::string_view on : {"true", "on", "enabled"}) {  // "dist_opt=True"
+    if (key.size() > on.size() && key.ends_with(on)) {
+      key.erase(key.size() - on.size());
+    }
   }
   return key;
 }
@@ -153,6 +157,14 @@ Stage stage_of_parts(std::string_view words) {
   return stage;
 }
 
+// "distributed optimizer off".
+bool switches_off(std::string_view key) {
+  constexpr auto kOff = std::to_array<std::string_view>({"false", "off", "disabled"});
+  return std::ranges::any_of(kOff, [&](std::string_view off) {
+    return key.ends_with(off) && stage_of_name(key.substr(0, key.size() - off.size()));
+  });
+}
+
 }  // namespace
 
 Stage stage_of_zero(std::string_view cell) {
@@ -181,7 +193,9 @@ Stage stage_of_zero(std::string_view cell) {
   if (const Stage stage = stage_of_parts(words)) {
     return stage;
   }
-  if (with_blanks(words).starts_with("no ")) {  // "no ZeRO"
+  const std::string denied = with_blanks(words);
+  if (denied.starts_with("no ") || denied.starts_with("without ") ||
+      switches_off(key)) {  // "no ZeRO", "dist_opt=False"
     return 0;
   }
   return key == "zero" && cell.find("++") != cell.npos ? Stage(3) : std::nullopt;

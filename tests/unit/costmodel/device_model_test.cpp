@@ -181,6 +181,16 @@ TEST(DeviceModelTest, GroupedGemmPadsRowsOfEachGroup) {
   EXPECT_GT(b200.gemm(aligned), b200.gemm({.m = 8 * 4096, .n = 4096, .k = 7168}));
 }
 
+// Few rows of each of 256 experts take what reading the weights does, where tiles of 128 outlast
+// it.
+TEST(DeviceModelTest, GroupedGemmOfFewRowsHasSmallTiles) {
+  const DeviceModel h100 = device_model_of("h100-sxm5-80gb");
+  GemmShape shape{.m = 8, .n = 512, .k = 7168, .groups = 256, .dtype = DType::Fp8};
+  EXPECT_LT(h100.gemm(shape).value(), 1.5 * 256 * 512 * 7168 / 3.35e12);
+  shape.m = 128;
+  EXPECT_GT(h100.gemm(shape).value(), 1.7 * 256 * 512 * 7168 / 3.35e12);
+}
+
 // Rows of 128 and of 512 elements take the same time: 213 and 214 us on B200 where 32,768 rows are
 // cast and multiplied.
 TEST(DeviceModelTest, CastsOfShortRowsTakeTimeByTheRow) {

@@ -110,19 +110,6 @@ TEST(KernelsTest, CastGradientsAreWrittenAndReadOnceMore) {
   EXPECT_EQ(cost_of(plan, kLayer).backward.time, low.backward.time);
 }
 
-TEST(KernelsTest, AttentionCopiesMoveQueriesKeysAndValues) {
-  Plan plan = one_gpu();
-  const BlockCost direct = cost_of(plan, kLayer);
-  plan.execution.attention_copies = true;
-  const BlockCost copied = cost_of(plan, kLayer);
-  const double stream = 2.0 * elements_of_stream(plan);
-  // Read and write of context and, fused, of q, k and v.
-  EXPECT_GT(seconds(copied.forward) - seconds(direct.forward),
-            at_full_bandwidth(plan, 2 * 4 * stream));
-  EXPECT_EQ(copied.forward.launches, direct.forward.launches + 4);
-  EXPECT_EQ(copied.backward.launches, direct.backward.launches + 2);
-}
-
 // In the projection's order values are copied, and the gradient of q, k and v is joined; queries of
 // groups are copied, too. Without rotary positions nothing is.
 TEST(KernelsTest, ProjectionCopiesMoveValuesAndJoinGradients) {

@@ -175,6 +175,7 @@ inline const std::vector<std::pair<std::string, std::vector<Json>>>& absent_memb
       {"execution.expert_padding", {true}},
       {"execution.eager_expert_bias", {true}},
       {"execution.bias_gradients_apart", {true}},
+      {"execution.joins_gradients", {true}},
       {"execution.compiled_loss", {true}},
       {"execution.fp32_norms", {true}},
       {"execution.reruns_norms", {true}},

@@ -136,6 +136,57 @@ TEST(ServingExperts, ReadsTheWeightsOfChosenOnes) {
   EXPECT_EQ(up(served_expert_plan(8, 8, 1), 8), product(8 * 6 / 8 / 4, 4));
 }
 
+// Where no token travels products find their rows by index, so that tokens are neither copied nor
+// sorted, and scores take three kernels. Tokens of other replicas are put in order as they come.
+TEST(ServingExperts, TokensAreFoundByIndex) {
+  constexpr std::int64_t kTokens = 512;
+  const auto time_of = [&](const Plan& plan, std::string_view name) {
+    ServingModel model(plan);
+    Seconds sum;
+    for (const Step& step : serving_steps(model.context(plan.network.chain[5], kTokens))) {
+      sum += step.name == name ? step.time : Seconds();
+    }
+    return sum;
+  };
+  const BlockCosts costs(served_expert_plan(1, 1));
+  const auto pass = [&](double bytes, costmodel::MemoryKernel kernel) {
+    return costs.device().memory_bound(Bytes(bytes), kernel);
+  };
+  for (const auto& [tp, ep] : {std::array{1, 1}, std::array{8, 1}, std::array{8, 8}}) {
+    const Plan plan = served_expert_plan(tp, ep, 8 / tp);
+    EXPECT_EQ(time_of(plan, "permute"), Seconds());
+    EXPECT_EQ(time_of(plan, "top_k"),
+              pass(4.0 * kTokens * 64 / 3, costmodel::MemoryKernel::Softmax) * 3.0);
+    // Each of the copies with its weight, those of other ranks' experts as zeros, and their sums.
+    EXPECT_NEAR(
+        time_of(plan, "combine").value(),
+        pass(kTokens * (6.0 * (2 * 2048 + 4) + 2 * 2048), costmodel::MemoryKernel::Elementwise)
+            .value(),
+        1e-9);
+  }
+  const Plan replicas = served_expert_plan(1, 8);
+  EXPECT_GT(time_of(replicas, "permute"),
+            pass(2.0 * 2 * kTokens * 6 * 2048, costmodel::MemoryKernel::Permute));
+}
+
+// Tokens are cast to fp8 once for all of their experts, and nothing in columns for a backward.
+TEST(ServingExperts, TokensAreCastOnce) {
+  constexpr std::int64_t kTokens = 4096;
+  Plan plan = served_expert_plan(1, 1);
+  plan.precision = DType::Fp8;
+  ServingModel model(plan);
+  const BlockCosts costs(plan);
+  Seconds up;
+  for (const Step& step : serving_steps(model.context(plan.network.chain[5], kTokens))) {
+    up += step.name == "experts_up" ? step.time : Seconds();
+  }
+  const Seconds product =
+      costs.device().gemm({kTokens * 6 / 64, 2 * 1408, 2048, 64, DType::Fp8, 2});
+  const Seconds cast =
+      costs.device().memory_bound(Bytes(3.0 * kTokens * 2048), costmodel::MemoryKernel::Cast);
+  EXPECT_NEAR(up.value(), (product + cast).value(), 1e-9);
+}
+
 // The slowest sets the pace; idle ones leave the experts less to do.
 TEST(ServingExperts, WaitForTheSlowest) {
   ServingModel model(served_expert_plan(1, 8));

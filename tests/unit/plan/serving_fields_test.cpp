@@ -45,6 +45,26 @@ TEST(ServingFields, SharedExpertsRunBesideNoExchange) {
             "1)");
 }
 
+// Experts on the tensor ranks of a replica, which have all tokens: no dispatcher has work.
+TEST(ServingFields, NoTokensTravelInsideAReplica) {
+  BlockPlan layout;
+  layout.tp = layout.ep = 8;
+  layout.expert_tp = 1;
+  Plan plan = replicas_of("deepseek-v2-lite", "hgx-h100:1", layout, 1, DType::Fp8);
+  serve(plan, some_requests(8));
+  plan.execution.routing_imbalance = 2;
+  const Iteration iteration = decoding(256, 500);
+  const Seconds without = ServingModel(plan).cost(0, iteration).time;
+  plan.execution.deduplicated_dispatch = plan.execution.fused_permutation = true;
+  plan.execution.quantised_dispatch = plan.execution.fused_router = true;
+  EXPECT_EQ(ServingModel(plan).cost(0, iteration).time, without);
+  const std::string idle = idle_text(idle_fields(plan));
+  for (const char* field :
+       {"deduplicated_dispatch", "fused_permutation", "quantised_dispatch", "fused_router"}) {
+    EXPECT_THAT(idle, HasSubstr(field));
+  }
+}
+
 // Launches bound nothing where graphs are replayed; casts of every expert by itself take time.
 TEST(ServingFields, KernelsOfExpertsCountWhereTheyCast) {
   for (const auto& [precision, scaling] :

@@ -358,7 +358,14 @@ TEST(CellNotations, CountsBetweenWords) {
   EXPECT_EQ(row_of({{"sequence_parallel", "\xE2\x9C\x93"}}).sequence_parallel, true);
   const auto refused =
       std::to_array<std::pair<const char*, const char*>>({{"tp", "PP=2"},
-                                                          {"gpus", "8 nodes"},
+                                                          {"gpus", "8 H100"},
+                                                          {"gpus", "8 GB200"},
+                                                          {"gpus", "8 DGX"},
+                                                          {"gpus", "8 nodes of 8"},
+                                                          {"ffn_hidden", "4x"},
+                                                          {"ffn_hidden", "4d"},
+                                                          {"ffn_hidden", "2.0001h"},
+                                                          {"global_batch", "4M seqs"},
                                                           {"layers", "4 layers per stage"},
                                                           {"layers", "24 million"},
                                                           {"tp", "2 to the node"},

@@ -3,7 +3,9 @@
 // follow from other cells.
 #include <gmock/gmock.h>
 
+#include "base/error.hpp"
 #include "studies/rows/bridge_recipes.hpp"
+#include "tests/unit/base/testing.hpp"
 #include "tests/unit/studies/testing.hpp"
 
 namespace orrery::studies {
@@ -48,6 +50,60 @@ TEST(CellSpellings, MarksOfFootnotes) {
   EXPECT_EQ(row.global_batch, 16);
   EXPECT_EQ(row.zero_stage, 1);
   EXPECT_EQ(row.value, 12.5);
+}
+
+TEST(CellSpellings, CountsBesideOthers) {
+  const Measurement heads = row_of({{"heads", "32/8"}, {"kv_heads", ""}});
+  EXPECT_EQ(heads.heads, 32);
+  EXPECT_EQ(heads.kv_heads, 8);
+  EXPECT_EQ(row_of({{"heads", "32 / 8"}, {"kv_heads", "8"}}).heads, 32);
+  EXPECT_THROW(row_of({{"heads", "32/8"}, {"kv_heads", "4"}}), Error);
+  EXPECT_THROW(row_of({{"heads", "32/5"}, {"kv_heads", ""}}), Error);
+  const Measurement experts = row_of({{"top_k", "2 of 8"}, {"experts", ""}});
+  EXPECT_EQ(experts.top_k, 2);
+  EXPECT_EQ(experts.experts, 8);
+  EXPECT_EQ(row_of({{"top_k", "2/8"}, {"experts", "8"}}).top_k, 2);
+  EXPECT_THROW(row_of({{"top_k", "2/8"}, {"experts", "16"}}), Error);
+}
+
+// Of nodes whose GPUs are counted, of the row's GPU; a width and a batch by what they are of.
+TEST(CellSpellings, CountsOfOtherThings) {
+  const Measurement nodes = row_of({{"gpus", "2 nodes"}, {"gpus_per_node", "4"}});
+  EXPECT_EQ(nodes.gpus, 8);
+  EXPECT_THAT(nodes.remarks, ::testing::Contains("gpus 2 nodes as 8"));
+  EXPECT_THAT(testing::message_of([] {
+                row_of({{"gpus", "2 nodes"}, {"gpus_per_node", ""}});
+              }),
+              ::testing::HasSubstr("gpus: \"2 nodes\" is not a number"));
+  for (const char* cell : {"8 A100", "8 A100s", "8 A100-80GB"}) {
+    EXPECT_EQ(row_of({{"gpus", cell}}).gpus, 8) << cell;
+  }
+  EXPECT_THAT(testing::message_of([] {
+                row_of({{"gpus", "8 MI250X"}, {"gpu", "MI250X"}});
+              }),
+              ::testing::HasSubstr("is not a number"));
+  for (const char* cell : {"4h", "4 h", "4 x hidden", "4*hidden", "4 hidden_size"}) {
+    EXPECT_EQ(row_of({{"ffn_hidden", cell}}).ffn_hidden, 8192) << cell;
+  }
+  EXPECT_EQ(row_of({{"ffn_hidden", "3.5h"}}).ffn_hidden, 7168);
+  for (const char* cell : {"4M", "4M tokens", "4 million", "4.2M"}) {
+    EXPECT_EQ(row_of({{"global_batch", cell}}).global_batch, 2048) << cell;
+  }
+}
+
+TEST(CellSpellings, DistributedOptimizer) {
+  const auto stage = [](const std::string& cell) {
+    return row_of({{"zero_stage", cell}}).zero_stage;
+  };
+  for (const char* cell :
+       {"distributed optimizer", "with distributed optimizer", "distributed optimiser",
+        "distributed optimizer enabled", "distributed optimizer on"}) {
+    EXPECT_EQ(stage(cell), 1) << cell;
+  }
+  for (const char* cell : {"without distributed optimizer", "distributed optimizer off",
+                           "use_distributed_optimizer=False"}) {
+    EXPECT_EQ(stage(cell), 0) << cell;
+  }
 }
 
 // Products in a formula keep the sign that tells them from names.

@@ -104,7 +104,10 @@ TEST(DeniedRemarks, OtherFeatures) {
         .quantised_gather;
   };
   EXPECT_TRUE(gathers_fp8("torchao float8 linear layers, fp8 all-gather"));
+  EXPECT_TRUE(gathers_fp8("tensorwise scaling; float8 all-gather"));
+  EXPECT_TRUE(gathers_fp8("enable_fsdp_float8_all_gather"));
   EXPECT_FALSE(gathers_fp8("torchao float8 linear layers, no fp8 all-gather"));
+  EXPECT_FALSE(gathers_fp8("float8 linear layers without float8 all-gather"));
 }
 
 }  // namespace

@@ -32,6 +32,9 @@ TEST(FrameworkNames, AreOneHoweverTheyAreSpelt) {
   EXPECT_TRUE(compiled("torchtitan (FSDP2)"));
   EXPECT_TRUE(compiled("torch titan"));
   EXPECT_EQ(framework_of(row_of({{"framework", "AXLearn (v0.1)"}})).facts.name, "MaxText");
+  EXPECT_EQ(framework_of(row_of({{"framework", "Alpa (JAX)"}})).facts.name, "MaxText");
+  EXPECT_EQ(framework_of(row_of({{"framework", "Stanford Alpaca (HF FSDP)"}})).facts.name,
+            "PyTorch FSDP");
 }
 
 // A container's release, a fork's name before what it forks, the library by its short name.

@@ -319,6 +319,8 @@ TEST(MetricTest, RatesOfOtherUnits) {
   near("steps/hour", "iterations_per_s", 1.0 / 3600);
   near("days per 1T tokens", "tokens_per_s", 1e12 / 86400);
   near("days for 300B tokens", "tokens_per_s", 300e9 / 86400);
+  near("days (300B tokens)", "tokens_per_s", 300e9 / 86400);
+  near("GPU hours (300B tokens)", "tokens_per_s_per_gpu", 300e9 / 3600);
   near("GPU-hours per 1T tokens", "tokens_per_s_per_gpu", 1e12 / 3600);
   near("time per 100 iterations (s)", "iteration_s", 0.01);
   for (const std::string text : {"s/batch", "batch time (s)", "step duration (s)",

@@ -37,6 +37,42 @@ TEST(OtherTrainers, NetworksOfTransformersInDeepSpeed) {
   EXPECT_EQ(relative_of("GPT-NeoX", "1"), "Megatron-DeepSpeed");
 }
 
+// PyTorch has no kernels for RMS norms, rotary positions and gates, whose projections are layers of
+// their own; compiled ones are joined.
+TEST(OtherTrainers, NetworksOfTransformersAreOfPyTorchsKernels) {
+  for (const std::string framework : {"axolotl (FSDP)", "torchtune", "HF Trainer + DeepSpeed"}) {
+    testing::Changes row = {
+        {"framework", framework}, {"tp", "1"}, {"pp", "1"}, {"dp", "8"}, {"zero_stage", "3"}};
+    const plan::Execution run = testing::execution_of(row);
+    EXPECT_TRUE(run.eager_elementwise) << framework;
+    EXPECT_FALSE(run.fused_projections) << framework;
+    EXPECT_FALSE(run.joins_gradients) << framework;
+    row["notes"] = "torch.compile";
+    EXPECT_FALSE(testing::execution_of(row).eager_elementwise) << framework;
+  }
+  const plan::Execution fms = testing::execution_of({{"framework", "fms-fsdp"}});
+  EXPECT_TRUE(fms.fused_projections && !fms.eager_elementwise);
+  const plan::Execution mpt = testing::execution_of({{"framework", "llm-foundry"}});
+  EXPECT_TRUE(mpt.fused_projections && mpt.joins_gradients);
+  EXPECT_TRUE(testing::execution_of({{"framework", "PyTorch DDP"}, {"attention_impl", "eager"}})
+                  .attention_copies);
+  EXPECT_FALSE(testing::execution_of({{"framework", "PyTorch DDP"}, {"attention_impl", "SDPA"}})
+                   .attention_copies);
+}
+
+// One all-reduce behind the backward where states are sharded, DistributedDataParallel elsewhere.
+TEST(OtherTrainers, NanotronReducesByItself) {
+  const auto run = [](const std::string& stage) {
+    return testing::execution_of(
+        {{"framework", "nanotron 0.4"}, {"zero_stage", stage}, {"overlap", ""}});
+  };
+  EXPECT_TRUE(run("0").overlap_grad_reduce);
+  EXPECT_FALSE(run("1").overlap_grad_reduce);
+  EXPECT_TRUE(run("1").allreduce_gradients && run("1").joins_gradients);
+  EXPECT_FALSE(run("1").fused_kernels || run("1").fused_grad_accumulation);
+  EXPECT_EQ(run("1").host_per_block, Seconds());
+}
+
 // BF16_Optimizer, with fp32 gradients, is not that of stages 2 and 3.
 TEST(OtherTrainers, DeepSpeedReducesInTheTypeOfTheRun) {
   const auto whole = [](const std::string& stage, const std::string& precision) {

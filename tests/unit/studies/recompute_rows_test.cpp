@@ -145,11 +145,14 @@ TEST(RecomputeRows, WhatWordsLeaveOpenIsRemarked) {
 TEST(RecomputeRows, EveryLayerIsAllOfThem) {
   for (const char* words :
        {"checkpoint every layer", "recompute every layer", "every block",
-        "checkpointing every transformer layer", "each layer", "GC", "ckpt", "rematerialization"}) {
+        "checkpointing every transformer layer", "each layer", "GC", "ckpt", "rematerialization",
+        "100% layers", "100 % of the layers", "full, 100% layers", "24/24 layers", "6 of 6 layers",
+        "all transformer layers"}) {
     EXPECT_EQ(recomputed_layers(plan_of(words, "")), 24) << words;
   }
   EXPECT_EQ(recomputed_layers(plan_of("checkpoint every 2nd layer", "")), 12);
   EXPECT_EQ(recomputed_layers(plan_of("every other layer", "")), 12);
+  EXPECT_EQ(recomputed_layers(plan_of("half of all transformer layers", "")), 12);
   EXPECT_EQ(operators_of("attention of every layer", ""), "selective");
   EXPECT_EQ(operators_of("op-level SAC", ""), "products");
 }

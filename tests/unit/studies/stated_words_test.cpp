@@ -35,7 +35,7 @@ TEST(StatedWords, NumbersAsPublicationsPrintThem) {
   for (const std::string words : {"none", "auto", "varies", "unknown", "?", "Not stated", "null"}) {
     EXPECT_EQ(batch(words), std::nullopt) << words;
   }
-  for (const std::string bad : {"1,5", "1234,567", "2M", "8 or 16", ",024"}) {
+  for (const std::string bad : {"1,5", "1234,567", "2M seqs", "8 or 16", ",024"}) {
     EXPECT_THAT(message_of([&] { batch(bad); }), HasSubstr("is not a number")) << bad;
   }
   EXPECT_DOUBLE_EQ(row_of({{"measured_metric", "mfu"}, {"measured_value", "45.5%"}}).value, 0.455);
