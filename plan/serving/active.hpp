@@ -14,6 +14,7 @@ struct Active {
   std::int64_t done = 0;     // of these
   std::int64_t hits = 0;     // of these, found in the cache
   std::int64_t held = 0;     // KV tokens reserved for it alone
+  std::int64_t passing = 0;  // beside them until its prompt is computed (serving/pages.hpp)
   std::int64_t shared = 0;   // those of its prefix, which others may use
   std::int64_t generated = 0;
   bool known = false;     // its whole length is reserved: admitted again after an eviction

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "plan/serving/pages.hpp"
 #include "plan/serving/serving.hpp"
 
 namespace orrery::plan {
@@ -20,7 +21,8 @@ struct RemainingLife {
 
 // Largest number of tokens held at once when every request gets a token an iteration until it ends:
 // the largest, over the ends, of what those that live at least as long hold then. May sort its
-// argument.
-std::int64_t predicted_peak(std::vector<RemainingLife>& requests);
+// argument. Layers with a window hold what it reaches alone (serving/pages.hpp): the peak or at
+// most a token a request more.
+std::int64_t predicted_peak(std::vector<RemainingLife>& requests, SlidingLayers sliding = {});
 
 }  // namespace orrery::plan

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/sim_time.hpp"
+#include "plan/serving/pages.hpp"
 #include "plan/serving/serving.hpp"
 
 namespace orrery::plan {
@@ -48,7 +49,7 @@ struct BatchEngine {
   int stages = 1;
   int replicas = 1;            // that compute in step, each with its own requests and cache
   std::int64_t kv_tokens = 0;  // capacity of the cache, of each replica
-  std::int64_t window = 0;     // of sliding-window layers; 0: none
+  SlidingLayers sliding{};     // where there are any, which read no more than their window
   std::function<SimTime(int stage, const Iteration&)> time;
   // Of several replicas in step, one iteration of each; some may be empty, not all.
   std::function<SimTime(int stage, std::span<const Iteration>)> time_in_step;
@@ -92,7 +93,7 @@ struct BatchRun {
 using IterationObserver =
     std::function<void(const Iteration&, SimTime start, SimTime end, std::int64_t held)>;
 
-// Every request must fit the cache alone, in whole pages (longest_request() <= kv_tokens).
+// Every request must fit the cache alone (longest_request() <= CachePages::longest()).
 BatchRun run_batches(std::span<const Request> requests, const ServingOptions& options,
                      const BatchEngine& engine, const IterationObserver& observe = {});
 

@@ -208,6 +208,29 @@ const ServingModel::LinearCost& ServingModel::find_linear(int block, std::int64_
   return found.emplace(tokens, cost).first->second;
 }
 
+SlidingLayers ServingModel::sliding_layers() const {
+  const ServingOptions& options = plan_.serving->options;
+  SlidingLayers sliding{window_, window_ > 0 && options.host_cache == 0 ? 1.0 : 0.0,
+                        options.token_budget};
+  if (options.prefill == Prefill::Separate) {
+    sliding.chunk = plan_.sequence;
+  } else if (options.chunk > 0) {
+    sliding.chunk = std::min(options.chunk, options.token_budget);
+  }
+  for (const Stage& stage : stages_) {
+    double all = 0;
+    double windowed = 0;
+    for (const int index : stage.blocks) {
+      const Block& block = network().blocks[static_cast<std::size_t>(index)];
+      const double bytes = block.kind == BlockKind::Layer ? kv_bytes(block) : 0.0;
+      all += bytes;
+      windowed += block.attention.window > 0 ? bytes : 0.0;
+    }
+    sliding.share = all > 0 ? std::min(sliding.share, windowed / all) : sliding.share;
+  }
+  return sliding;
+}
+
 double ServingModel::kv_bytes(const Block& block) const {
   return kv_elements(network().spec, block, layout_.tp) *
          element_bytes(models::Element::Compute, plan_.precision);

@@ -64,7 +64,8 @@ struct ServingMemory {
   ByteCount host_parameters;
   ByteCount disk_parameters;
   ByteCount kv_per_token;
-  std::int64_t kv_tokens = 0;  // that the cache holds
+  std::int64_t kv_tokens = 0;        // that the cache holds of all layers
+  std::int64_t longest_request = 0;  // more, where layers with a window free what is behind it
 };
 
 // Keys and values that a layer holds for one device when the cache is full.
@@ -85,7 +86,8 @@ class ServingModel {
   ServingModel on_another_thread() const;
 
   int num_stages() const { return static_cast<int>(stages_.size()); }
-  std::int64_t window() const { return window_; }
+  // Layers with a window, by what every stage has of them; all is kept where the host holds part.
+  SlidingLayers sliding_layers() const;
   int replicas() const { return replicas_; }  // in step
   // Of the replicas in step, an iteration of each.
   IterationCost cost(int stage, std::span<const Iteration> iterations);

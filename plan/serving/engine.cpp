@@ -31,7 +31,7 @@ ServingEngine::ServingEngine(const ServingOptions& options, const BatchEngine& e
       groups_(static_cast<std::size_t>(engine.stages)),
       free_(groups_.size()) {
   for (int index = 0; index < engine.replicas; ++index) {
-    replicas_.emplace_back(options, engine.stages, engine.kv_tokens, engine.window);
+    replicas_.emplace_back(options, engine.stages, engine.kv_tokens, engine.sliding);
   }
 }
 

@@ -28,6 +28,13 @@ constexpr std::int64_t kExpandedRequests = 8;
 constexpr std::int64_t kExpandedPages = 4;
 constexpr std::int64_t kMostExpanded = 65536;
 
+bool share_prefixes(const RequestSpec& requests) {
+  const std::vector<Request>& trace = requests.trace;
+  return trace.empty() ? requests.prefixes.count > 0
+                       : std::any_of(trace.begin(), trace.end(),
+                                     [](const Request& one) { return one.prefix >= 0; });
+}
+
 }  // namespace
 
 // By block; the head has none of its own where tied weights are those of an embedding that stays on
@@ -53,6 +60,8 @@ std::vector<double> ServingModel::parameter_bytes(const Stage& stage) const {
 }
 
 std::vector<ServingMemory> ServingModel::memory() {
+  const SlidingLayers sliding = sliding_layers();
+  const bool whole = share_prefixes(plan_.serving->requests);  // of prefixes all is kept
   std::vector<ServingMemory> result;
   for (const Stage& stage : stages_) {
     ServingMemory memory;
@@ -92,6 +101,9 @@ std::vector<ServingMemory> ServingModel::memory() {
     memory.kv_tokens -= memory.kv_tokens % plan_.serving->options.cache_block;  // whole pages
     memory.host_cache =
         ByteCount(static_cast<std::int64_t>(as_double(memory.kv_tokens) * kv * away));
+    memory.longest_request =
+        whole ? memory.kv_tokens
+              : CachePages(plan_.serving->options.cache_block, memory.kv_tokens, sliding).longest();
     result.push_back(memory);
   }
   return result;
@@ -132,10 +144,7 @@ ByteCount ServingModel::workspace(int block, std::int64_t tokens) const {
 ByteCount ServingModel::expansion_bytes(const Block& block) const {
   const Serving& serving = *plan_.serving;
   const ServingOptions& options = serving.options;
-  const std::vector<Request>& trace = serving.requests.trace;
-  const bool finds_prefixes =
-      options.prefix_hits > 0 || (trace.empty() && serving.requests.prefixes.count > 0) ||
-      std::any_of(trace.begin(), trace.end(), [](const Request& one) { return one.prefix >= 0; });
+  const bool finds_prefixes = options.prefix_hits > 0 || share_prefixes(serving.requests);
   if (network().spec.mla.kv_lora_rank == 0 ||
       (options.prefill == Prefill::Separate && !finds_prefixes)) {
     return {};

@@ -3,7 +3,8 @@
 // only, found from the moment their tokens have been computed, kept while any request uses them and
 // then until the room is needed, the longest unused first (automatic prefix caching of vLLM, arXiv
 // 2309.06180 and docs.vllm.ai). While the first request still computes a prefix, others compute
-// their own copy. O(prefixes) to find the one to drop; deterministic.
+// their own copy. Layers with a window keep all of a prefix. O(prefixes) to find the one to drop;
+// deterministic.
 #pragma once
 
 #include <cstdint>
@@ -52,7 +53,7 @@ class SharedPrefixes {
     const auto [entry, is_new] = entries_.try_emplace(request.prefix);
     if (is_new) {
       entry->second.tokens = tokens;
-      cache_.take(tokens);
+      cache_.take_all(tokens);
     } else if (entry->second.users == 0) {
       idle_ -= tokens;
     }
@@ -110,7 +111,7 @@ class SharedPrefixes {
     return entry == entries_.end() ? nullptr : &entry->second;
   }
   void drop(Entries::iterator entry) {
-    cache_.give(entry->second.tokens);
+    cache_.give_all(entry->second.tokens);
     idle_ -= entry->second.tokens;
     entries_.erase(entry);
   }

@@ -2,7 +2,7 @@
 #include "plan/serving/replica.hpp"
 
 #include <algorithm>
-#include <limits>
+#include <utility>
 
 namespace orrery::plan {
 namespace {
@@ -21,11 +21,11 @@ void settle(ActiveGroup& group) {
 }  // namespace
 
 ServingReplica::ServingReplica(const ServingOptions& options, int groups, std::int64_t kv_tokens,
-                               std::int64_t window)
+                               SlidingLayers sliding)
     : options_(options),
-      window_(window),
+      window_(sliding.window),
       groups_(static_cast<std::size_t>(groups)),
-      cache_(options.cache_block, kv_tokens),
+      cache_(options.cache_block, kv_tokens, sliding),
       prefixes_(cache_, options.cache_block) {
   run_.busy.resize(groups_.size());
 }
@@ -76,6 +76,7 @@ void ServingReplica::complete(int group_index, SimTime now) {
       return false;
     }
     active.sampled = false;
+    cache_.give_all(std::exchange(active.passing, 0));
     if (active.stopping) {
       release(active);
       return true;
@@ -100,6 +101,7 @@ void ServingReplica::complete(int group_index, SimTime now) {
 
 void ServingReplica::release(const Active& active) {
   cache_.give(active.held);
+  cache_.give_all(active.passing);
   if (active.shared > 0) {
     prefixes_.leave(request_of(active).prefix);
   }
@@ -118,7 +120,8 @@ bool ServingReplica::admissible(const WaitingRequest& waiting) {
   const std::int64_t prefill = request.prompt + waiting.generated;
   const std::int64_t own = prefill - prefixes_.shared(request);
   const bool alone = cache_.reserved() == prefixes_.idle();
-  if (!make_room(cache_.rounded(own + 1) + prefixes_.more(request), request.prefix)) {
+  std::int64_t passing = cache_.passing(own);
+  if (!make_room(cache_.rounded(own + 1) + passing + prefixes_.more(request), request.prefix)) {
     return false;
   }
   if (alone) {
@@ -128,19 +131,21 @@ bool ServingReplica::admissible(const WaitingRequest& waiting) {
   scratch_.clear();
   // Its first token comes with this iteration; those of the others are counted already, or wait.
   scratch_.push_back({remaining(request, waiting.generated, known) - 1, own + 1 + cache_.slack()});
-  std::int64_t bound = scratch_.front().held + scratch_.front().iterations;
+  std::int64_t bound = cache_.kept(scratch_.front().held + scratch_.front().iterations);
   for (Group& group : groups_) {
     settle(group);
     for (const Active& active : group.active) {
       const std::int64_t left =
           active.stopping ? 0 : remaining(request_of(active), active.generated, active.known);
       scratch_.push_back({left, active.held + cache_.slack()});
-      bound += scratch_.back().held + left;
+      bound += cache_.kept(scratch_.back().held + left);
+      passing += active.passing;
     }
   }
-  const std::int64_t live = prefixes_.live_with(request);
-  return bound <= cache_.capacity() - live ? fits(bound + live)
-                                           : fits(predicted_peak(scratch_) + live);
+  const std::int64_t live = prefixes_.live_with(request) + passing;
+  return bound <= cache_.capacity() - live
+             ? fits(bound + live)
+             : fits(predicted_peak(scratch_, cache_.sliding()) + live);
 }
 
 // Whether the cache holds so many tokens.
@@ -189,7 +194,9 @@ Active& ServingReplica::admit(Group& group, SimTime now) {
   run_.found += active.hits;
   active.generated = waiting.generated;
   active.known = served.evictions > 0;
+  active.passing = cache_.passing(active.held);
   cache_.take(active.held);
+  cache_.take_all(active.passing);
   return group.active.emplace_back(active);
 }
 
@@ -317,78 +324,6 @@ bool ServingReplica::may_admit(const Group& group) {
   const bool has_budget = options_.prefill == Prefill::Separate ||
                           static_cast<std::int64_t>(group.size()) < options_.token_budget;
   return !waiting_.empty() && has_budget && has_room(group);
-}
-
-// One more iteration like the last; false where somebody ends, waits or lacks room.
-bool ServingReplica::decode_steadily(Group& group, Iteration& iteration) {
-  SteadyDecode& steady = group.steady;
-  if (steady.left == 0 || may_admit(group)) {
-    return false;
-  }
-  const auto requests = static_cast<std::int64_t>(group.size());
-  const std::int64_t growth = steady.new_pages[steady.next_page] * cache_.per_page();
-  if (!fits(cache_.reserved() + growth)) {
-    return false;
-  }
-  iteration.decodes = requests;
-  iteration.sampled = requests;
-  iteration.keys = steady.keys;
-  iteration.windowed_keys = steady.windowed;
-  run_.decoded += requests;
-  run_.generated += requests;
-  cache_.grow_all(requests, growth);
-  run_.kv_peak = std::max(run_.kv_peak, cache_.reserved());
-  --steady.left;
-  ++steady.taken;
-  steady.keys += requests;
-  steady.windowed += steady.more_windowed;
-  steady.next_page = (steady.next_page + 1) % steady.new_pages.size();
-  steady.in_flight = true;
-  return true;
-}
-
-// How many iterations like this one can follow.
-void ServingReplica::expect_steady(Group& group) const {
-  SteadyDecode& steady = group.steady;
-  steady.left = 0;
-  steady.in_flight = false;
-  std::int64_t left = group.active.empty() ? 0 : std::numeric_limits<std::int64_t>::max();
-  std::int64_t keys = 0;
-  std::int64_t least = std::numeric_limits<std::int64_t>::max();
-  std::int64_t most = 0;
-  for (const Active& active : group.active) {
-    const std::int64_t ahead = request_of(active).output - active.generated - 1;
-    if (active.prefilling() || active.stopping || ahead <= 0) {
-      return;
-    }
-    left = std::min(left, ahead);
-    keys += active.context();
-    least = std::min(least, active.context());
-    most = std::max(most, active.context());
-  }
-  const auto requests = static_cast<std::int64_t>(group.size());
-  const bool beyond_window = window_ > 0 && least >= window_;
-  if (window_ > 0 && !beyond_window) {  // until the first reaches its window
-    left = std::min(left, std::max<std::int64_t>(0, window_ - most + 1));
-  }
-  steady.left = left;
-  steady.keys = keys;
-  steady.windowed = beyond_window ? requests * window_ : keys;
-  steady.more_windowed = beyond_window ? 0 : requests;
-  const std::int64_t page = cache_.per_page();
-  steady.new_pages.assign(static_cast<std::size_t>(std::min(page, std::max<std::int64_t>(1, left))),
-                          0);
-  steady.next_page = 0;
-  if (page == 1) {
-    steady.new_pages.front() = requests;
-    return;
-  }
-  for (const Active& active : group.active) {
-    const std::int64_t room = (page - active.held % page) % page;  // tokens before the next page
-    if (room < std::ssize(steady.new_pages)) {
-      ++steady.new_pages[static_cast<std::size_t>(room)];
-    }
-  }
 }
 
 }  // namespace orrery::plan

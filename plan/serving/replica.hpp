@@ -2,8 +2,8 @@
 // One replica of a serving engine: its cache, the requests that wait and run, and which tokens the
 // next iteration of a group computes (serving/batching.hpp says by which rules). Knows no time but
 // what it is told: iterations are formed and completed by the engine that it belongs to.
-// O(1) for an iteration in which all requests decode and none ends or waits to be admitted, else
-// O(running requests). Deterministic.
+// O(1) for an iteration in which all requests decode and none ends or waits to be admitted, unless
+// layers free what is behind their window; else O(running requests). Deterministic.
 #pragma once
 
 #include <deque>
@@ -21,7 +21,7 @@ namespace orrery::plan {
 class ServingReplica {
  public:
   ServingReplica(const ServingOptions& options, int groups, std::int64_t kv_tokens,
-                 std::int64_t window);
+                 SlidingLayers sliding);
   ServingReplica(ServingReplica&&) = delete;  // its prefixes stand in its cache
 
   // In order of arrival.
@@ -68,6 +68,7 @@ class ServingReplica {
   bool may_admit(const Group& group);
   bool make_room(std::int64_t tokens, std::int64_t keep = -1);
   bool fits(std::int64_t tokens);
+  bool grow_steadily(const Group& group);
   bool decode_steadily(Group& group, Iteration& iteration);
   void expect_steady(Group& group) const;
 

@@ -52,6 +52,14 @@ std::int64_t least_kv_tokens(const std::vector<ServingMemory>& memory) {
   return tokens;
 }
 
+std::int64_t longest_request(const std::vector<ServingMemory>& memory) {
+  std::int64_t tokens = memory.front().longest_request;
+  for (const ServingMemory& stage : memory) {
+    tokens = std::min(tokens, stage.longest_request);
+  }
+  return tokens;
+}
+
 // Experts over more of the ranks that there are, if the cache then holds the longest request.
 std::string wider_experts(const Plan& plan, std::int64_t longest) {
   const BlockPlan& layout = plan.blocks.front().layout;
@@ -66,7 +74,7 @@ std::string wider_experts(const Plan& plan, std::int64_t longest) {
       run.layout.ep = ep;
       run.layout.expert_tp = layout.tp > 1 ? 1 : layout.expert_tp;
     }
-    if (least_kv_tokens(ServingModel(wider).memory()) >= longest) {
+    if (longest_request(ServingModel(wider).memory()) >= longest) {
       return fmt::format("ep = {} would hold all of them", ep);
     }
   }
@@ -82,13 +90,13 @@ bool holds_in_chunks(const Plan& plan, std::int64_t longest) {
   Serving serving = *plan.serving;
   serving.options.prefill = Prefill::Chunked;
   chunked.serving = std::make_shared<const Serving>(std::move(serving));
-  return least_kv_tokens(ServingModel(chunked).memory()) >= longest;
+  return longest_request(ServingModel(chunked).memory()) >= longest;
 }
 
 // Prompts in chunks, or the smallest larger ep, or tp, whose shards divide, with a cache that holds
 // the longest request.
-std::string nearest_change(const Plan& plan, std::int64_t longest, std::int64_t kv_tokens) {
-  if (kv_tokens >= longest) {
+std::string nearest_change(const Plan& plan, std::int64_t longest, std::int64_t fitting) {
+  if (fitting >= longest) {
     return "its nodes lack room, not its devices: more blocks on the device or on disk, or more "
            "nodes";
   }
@@ -96,8 +104,8 @@ std::string nearest_change(const Plan& plan, std::int64_t longest, std::int64_t 
     return "prefill = chunked would hold all of them";
   }
   std::string text;
-  if (kv_tokens > 0) {
-    text = fmt::format("requests of at most {} tokens fit", kv_tokens);
+  if (fitting > 0) {
+    text = fmt::format("requests of at most {} tokens fit", fitting);
   }
   if (const std::string experts = wider_experts(plan, longest); !experts.empty()) {
     return text.empty() ? experts : fmt::format("{}; {}", text, experts);
@@ -110,7 +118,7 @@ std::string nearest_change(const Plan& plan, std::int64_t longest, std::int64_t 
     for (BlockRun& run : wider.blocks) {
       run.layout.tp = tp;
     }
-    if (least_kv_tokens(ServingModel(wider).memory()) >= longest) {
+    if (longest_request(ServingModel(wider).memory()) >= longest) {
       const int gpus = tp * plan.pp * plan.blocks.front().layout.cp;
       const std::string where =
           gpus > plan.cluster.num_gpus() ? fmt::format(" on {} GPUs or more", gpus) : std::string();
@@ -215,7 +223,7 @@ ServingVerdict serving_fits(const std::vector<ServingMemory>& memory, std::int64
                           format_bytes(of.workspace.bytes()), plan.cluster.gpu.name,
                           format_bytes((plan.cluster.gpu.memory - plan.memory_reserve).bytes()))};
     }
-    if (of.kv_tokens < longest) {
+    if (of.longest_request < longest) {
       return {false,
               fmt::format("the KV cache of stage {} holds {} tokens, but the longest request "
                           "has {}",
@@ -285,14 +293,14 @@ ServingRun run_serving(const Plan& plan, ServingModel& model, const std::vector<
   const std::int64_t kv_tokens = least_kv_tokens(result.memory);
   if (const ServingVerdict verdict = serving_fits(result.memory, longest, plan); !verdict.fits) {
     result.does_not_fit = verdict.text;
-    result.nearest = nearest_change(plan, longest, kv_tokens);
+    result.nearest = nearest_change(plan, longest, longest_request(result.memory));
     done.simulation = std::move(result);
     return done;
   }
   BatchEngine engine;
   engine.stages = model.num_stages();
   engine.kv_tokens = kv_tokens;
-  engine.window = model.window();
+  engine.sliding = model.sliding_layers();
   engine.replicas = model.replicas();
   engine.time_in_step = [&](int stage, std::span<const Iteration> iterations) {
     const IterationCost cost = model.cost(stage, iterations);

@@ -38,6 +38,8 @@ Case any_case() {
   BatchEngine& engine = drawn.engine;
   engine.stages = *rc::gen::inRange(1, 4);
   engine.kv_tokens = longest_request(drawn.requests) + *rc::gen::inRange<std::int64_t>(0, 300);
+  engine.sliding = {*rc::gen::element<std::int64_t>(0, 0, 8, 90), *rc::gen::element(0.0, 0.4, 1.0),
+                    *rc::gen::inRange<std::int64_t>(0, 120)};
   const auto per_token = *rc::gen::inRange<std::int64_t>(1, 20);
   engine.time = [per_token](int stage, const Iteration& iteration) {
     return SimTime{100 + stage + per_token * iteration.tokens()};
@@ -46,9 +48,23 @@ Case any_case() {
   return drawn;
 }
 
+// Pages of any size, and a cache which holds little more than the longest request does, that may
+// free some of its tokens.
+Case tight_case() {
+  Case drawn = any_case();
+  drawn.options.cache_block = *rc::gen::element<std::int64_t>(1, 3, 16);
+  const std::int64_t longest = longest_request(drawn.requests);
+  std::int64_t tokens = drawn.options.cache_block;
+  while (CachePages(drawn.options.cache_block, tokens, drawn.engine.sliding).longest() < longest) {
+    tokens += drawn.options.cache_block;
+  }
+  drawn.engine.kv_tokens = tokens + *rc::gen::inRange<std::int64_t>(0, 300);
+  return drawn;
+}
+
 TEST(ServingProperty, EveryRequestFinishesAndTokensAreCountedOnce) {
   EXPECT_TRUE(rc::check([] {
-    const Case drawn = any_case();
+    const Case drawn = tight_case();
     const BatchRun run = run_batches(drawn.requests, drawn.options, drawn.engine);
     std::int64_t computed = 0;
     std::int64_t generated = 0;
@@ -69,7 +85,7 @@ TEST(ServingProperty, EveryRequestFinishesAndTokensAreCountedOnce) {
 
 TEST(ServingProperty, TheCacheIsNeverOverfullAndBudgetsHold) {
   EXPECT_TRUE(rc::check([] {
-    const Case drawn = any_case();
+    const Case drawn = tight_case();
     SimTime last;
     const BatchRun run =
         run_batches(drawn.requests, drawn.options, drawn.engine,
@@ -210,8 +226,7 @@ TEST(ServingProperty, EveryDecodeReadsWhatItsRequestHolds) {
     Case drawn = any_case();
     drawn.options.cache_block = *rc::gen::element<std::int64_t>(1, 1, 3, 16, 64);
     drawn.options.late_stop = false;  // whose last decode is nobody's
-    drawn.engine.window = *rc::gen::element<std::int64_t>(0, 0, 8, 90);
-    drawn.engine.kv_tokens *= 60;  // nobody is evicted
+    drawn.engine.kv_tokens *= 60;     // nobody is evicted
     std::int64_t keys = 0;
     std::int64_t windowed = 0;
     std::int64_t sampled = 0;
@@ -231,14 +246,14 @@ TEST(ServingProperty, EveryDecodeReadsWhatItsRequestHolds) {
     const BatchRun run = engine.take_run(0);
     RC_ASSERT(run.evictions == 0);
     std::int64_t all = 0;
+    const std::int64_t window = drawn.engine.sliding.window;
     std::int64_t in_window = 0;
     std::int64_t generated = 0;
     for (const Request& request : drawn.requests) {
       generated += request.output;
       for (std::int64_t token = 1; token < request.output; ++token) {
         all += request.prompt + token;
-        in_window += drawn.engine.window > 0 ? std::min(drawn.engine.window, request.prompt + token)
-                                             : request.prompt + token;
+        in_window += window > 0 ? std::min(window, request.prompt + token) : request.prompt + token;
       }
     }
     RC_ASSERT(keys == all);
@@ -307,6 +322,33 @@ TEST(ServingProperty, ThePredictedPeakIsThatOfEveryStep) {
       peak = std::max(peak, held);
     }
     RC_ASSERT(predicted_peak(requests) == peak);
+  }));
+}
+
+// With layers that free what is behind their window, by whole tokens of every request.
+TEST(ServingProperty, ThePredictedPeakKnowsWindows) {
+  EXPECT_TRUE(rc::check([] {
+    const SlidingLayers sliding{*rc::gen::inRange<std::int64_t>(1, 120),
+                                *rc::gen::element(0.25, 0.8, 1.0)};
+    const CachePages pages(1, 1'000'000, sliding);
+    std::vector<RemainingLife> requests;
+    std::int64_t last = 0;
+    for (std::size_t count = *rc::gen::inRange<std::size_t>(1, 12); count > 0; --count) {
+      requests.push_back(
+          {*rc::gen::inRange<std::int64_t>(0, 100), *rc::gen::inRange<std::int64_t>(1, 200)});
+      last = std::max(last, requests.back().iterations);
+    }
+    std::int64_t peak = 0;
+    for (std::int64_t step = 0; step <= last; ++step) {
+      std::int64_t held = 0;
+      for (const RemainingLife& request : requests) {
+        held += request.iterations >= step ? pages.rounded(request.held + step) : 0;
+      }
+      peak = std::max(peak, held);
+    }
+    const std::int64_t predicted = predicted_peak(requests, sliding);
+    RC_ASSERT(peak <= predicted);
+    RC_ASSERT(predicted <= peak + std::ssize(requests));
   }));
 }
 

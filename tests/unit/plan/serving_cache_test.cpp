@@ -47,6 +47,60 @@ TEST(ServingCache, PagesRoundUp) {
   EXPECT_EQ(pages.reserved() + pages.waste(), 0);
 }
 
+// Half of the layers see 100 tokens: of 200 more a request frees every second, one that grows takes
+// a token in every second step. In pages of 16 a window reaches 112 tokens and a page more.
+TEST(ServingCache, LayersFreeWhatIsBehindTheirWindow) {
+  CachePages tokens(1, 1000, {100, 0.5});
+  EXPECT_EQ(tokens.rounded(100), 100);
+  EXPECT_EQ(tokens.rounded(300), 200);
+  EXPECT_EQ(tokens.growth(300) + tokens.growth(301), 1);
+  EXPECT_EQ(tokens.longest(), 100 + 2 * 900);
+  tokens.take(300);
+  std::int64_t held = 300;
+  for (int step = 0; step < 50; ++step) {
+    tokens.grow(held);
+  }
+  EXPECT_EQ(tokens.reserved(), tokens.rounded(350));
+  EXPECT_EQ(tokens.waste(), 0);
+  tokens.give(350);
+  EXPECT_EQ(tokens.reserved() + tokens.waste(), 0);
+  const CachePages pages(16, 1000, {100, 0.5});
+  EXPECT_EQ(pages.rounded(128), 128);
+  EXPECT_EQ(pages.rounded(129), 144 - 8);
+  EXPECT_LE(pages.rounded(pages.longest()), 992);
+  EXPECT_GT(pages.rounded(pages.longest() + 16), 992);
+  const CachePages all(1, 1000, {100, 1.0});
+  EXPECT_EQ(all.rounded(100'000), 100);
+  EXPECT_EQ(all.growth(100), 0);
+}
+
+// A prompt of 300 tokens in chunks of 80 holds these beside its window until the last is computed.
+TEST(ServingCache, WindowsHoldTheChunkThatIsComputed) {
+  const CachePages pages(1, 1000, {100, 1.0, 80});
+  EXPECT_EQ(pages.passing(100), 0);
+  EXPECT_EQ(pages.passing(130), 30);
+  EXPECT_EQ(pages.passing(300), 80);
+  EXPECT_EQ(CachePages(1, 179, {100, 1.0, 80}).longest(), 179);
+  EXPECT_GT(CachePages(1, 181, {100, 1.0, 80}).longest(), 1'000'000);
+  const CachePages half(16, 1000, {100, 0.5, 80});
+  EXPECT_EQ(half.passing(1000), 40);
+  EXPECT_LE(half.rounded(half.longest()) + half.passing(half.longest()), 992);
+  EXPECT_GT(half.rounded(half.longest() + 16) + half.passing(half.longest() + 16), 992);
+  const std::vector<Request> requests = {{SimTime{}, 300, 10}};
+  ServingOptions options;
+  options.token_budget = 80;
+  options.max_requests = 8;
+  BatchEngine engine = unit_engine(1000);
+  engine.sliding = {100, 1.0, 80};
+  std::vector<std::int64_t> held;
+  run_batches(
+      requests, options, engine,
+      [&](const Iteration&, SimTime, SimTime, std::int64_t tokens) { held.push_back(tokens); });
+  ASSERT_EQ(held.size(), 4 + 9);
+  EXPECT_EQ(held[3], 180);
+  EXPECT_EQ(held[4], 100);
+}
+
 // One request of 17 + 14 tokens: two pages of 16 from the first token to the last.
 TEST(ServingCache, WasteIsTheRestOfTheLastPage) {
   const std::vector<Request> requests = {{SimTime{}, 17, 14}};

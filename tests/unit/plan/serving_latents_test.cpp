@@ -150,6 +150,55 @@ TEST(ServingWindows, KeysBeyondTheWindowStayOnTheHost) {
   EXPECT_NEAR(model.cost(0, iteration).time.value() / (0.8 * keys * token / link), 1, 1e-3);
 }
 
+// Mistral-7B sees 4,096 tokens: forty requests of four times as many hold a quarter of their
+// tokens, and a chunk while a prompt is computed. Of Gemma-3's layers five of six see 1,024.
+TEST(ServingWindows, CachesKeepWhatTheySee) {
+  BlockPlan layout;
+  Plan plan = replicas_of("mistral-7b", "hgx-h100:1", layout, 1, DType::Bf16);
+  plan.dp = 1;
+  Serving serving = some_requests(40);
+  serving.requests.prompt = {16'384};
+  serving.requests.output = {1000};
+  serving.options.token_budget = 1024;
+  serve(plan, serving);
+  ServingModel model(plan);
+  EXPECT_EQ(model.sliding_layers().window, 4096);
+  EXPECT_EQ(model.sliding_layers().share, 1.0);
+  EXPECT_EQ(model.sliding_layers().chunk, 1024);
+  ASSERT_LT(model.memory().front().kv_tokens, 40 * 16'384);
+  const std::int64_t peak = simulate_serving(plan).kv_peak;
+  EXPECT_GE(peak, 40 * 4096 + 1024);
+  EXPECT_LE(peak, 40 * 4096 + 2 * 1024);  // one prompt ends, the next begins
+  const Plan gemma = replicas_of("gemma3-27b", "hgx-h100:1", layout, 1, DType::Bf16);
+  Plan served = gemma;
+  serve(served, serving);
+  const SlidingLayers sliding = ServingModel(served).sliding_layers();
+  EXPECT_EQ(sliding.window, 1024);
+  EXPECT_NEAR(sliding.share, 52.0 / 62, 1e-12);
+  serving.options.host_cache = 0.5;
+  serve(served, serving);
+  EXPECT_EQ(ServingModel(served).sliding_layers().share, 0);
+}
+
+// Requests of any length fit where all layers have windows, but not whole prompts nor prefixes
+// that others use.
+TEST(ServingWindows, WholePromptsAndPrefixesBoundRequests) {
+  Plan plan = replicas_of("mistral-7b", "hgx-h100:1", BlockPlan(), 1, DType::Bf16);
+  Serving serving = some_requests(4);
+  serving.requests.prompt = {1'000'000};
+  const auto fits = [&] {
+    serve(plan, serving);
+    return !simulate_serving(plan).does_not_fit.has_value();
+  };
+  EXPECT_TRUE(fits());
+  serving.options.prefill = Prefill::Separate;
+  EXPECT_FALSE(fits());
+  serving.options.prefill = Prefill::Chunked;
+  serving.requests.prompt = {100};
+  serving.requests.prefixes = {1, 1'000'000};
+  EXPECT_FALSE(fits());
+}
+
 // Two context ranks share the keys of a prompt: each sees half of every query's, not of the square.
 TEST(ServingWindows, ContextRanksShareThePairsOfPrompts) {
   const Plan alone = windowed_plan(0);
