@@ -34,6 +34,7 @@
 #include "cli/report/recommender_report.hpp"
 #include "cli/report/report.hpp"
 #include "search/problem.hpp"
+#include "search/space/empty_space.hpp"
 #include "search/tree/search.hpp"
 
 namespace orrery::cli {
@@ -226,6 +227,17 @@ void check_files(const PlanOptions& options) {
                 files_read(options));
 }
 
+// Of several schedules the search passes over those that no plan can have.
+void note_schedules_left_out(const plan::Plan& base, const search::Options& how,
+                             const OutputOptions& output) {
+  if (output.quiet || how.space != search::SpaceKind::Homogeneous) {
+    return;
+  }
+  for (const std::string& remark : search::schedules_without_plans(base, how.constraints)) {
+    note("orrery: no plan of this search has schedule " + remark);
+  }
+}
+
 int run_plan(PlanOptions options, search::Ranks* ranks) {
   check_together(options);
   if (topologies::names_mixed_cluster(options.cluster)) {
@@ -269,6 +281,7 @@ int run_plan(PlanOptions options, search::Ranks* ranks) {
                          options.plan_path, options.output);
     }
     install_interrupt_handler();
+    note_schedules_left_out(base, how, options.output);
     const Searched searched = search_asked(options, base, how, ranks);
     if (!searched.outcome().best) {
       return report_nothing(searched, base, how, options);

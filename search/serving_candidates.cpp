@@ -14,9 +14,10 @@ namespace {
 using plan::Plan;
 using plan::ServingOptions;
 
-std::array<int, 4> key_of(const Plan& plan) {
+std::array<int, 5> key_of(const Plan& plan) {
   const plan::BlockPlan& layout = plan.blocks.front().layout;
-  return {layout.tp, layout.cp, layout.ep, static_cast<int>(plan.serving->options.all_reduce)};
+  return {layout.tp, layout.cp, layout.ep, layout.expert_tp,
+          static_cast<int>(plan.serving->options.all_reduce)};
 }
 
 // By bound; last, those that there was no time to bound.

@@ -32,7 +32,8 @@ class ServingModels {
   plan::ServingModel of(const plan::Plan& plan, const ServingModels& first);
 
  private:
-  std::map<std::array<int, 4>, plan::ServingModel> models_;  // tp, cp, ep, how all-reduces run
+  // By tp, cp, ep, expert_tp and how all-reduces run.
+  std::map<std::array<int, 5>, plan::ServingModel> models_;
 };
 
 struct ServingCandidates {

@@ -2,18 +2,16 @@
 #include "search/serving_space.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <utility>
 
 #include "base/error.hpp"
-#include "base/limits.hpp"
 #include "base/math.hpp"
 #include "base/quantity_text.hpp"
-#include "base/text.hpp"
 #include "plan/serving/messages.hpp"
-#include "plan/serving/option_limits.hpp"
 #include "plan/stages.hpp"
 
 namespace orrery::search {
@@ -28,32 +26,6 @@ constexpr std::array<std::int64_t, 2> kRequests = {256, 1024};
 constexpr std::array<int, 2> kNanoBatches = {1, 2};
 constexpr std::array<double, 3> kAwayShares = {1, 0.5, 0.25};  // of the layers
 constexpr int kDoubleBuffer = 2;                               // blocks: layers are alike
-
-std::vector<std::int64_t> values_of(const ServingFixes& fixed, const std::string& field,
-                                    std::vector<std::int64_t> usual) {
-  const auto entry = fixed.find(field);
-  if (entry == fixed.end()) {
-    return usual;
-  }
-  std::vector<std::int64_t> values;
-  for (const std::string& value : entry->second) {
-    values.push_back(parse_integer(value, "--fix " + field, 0, limits::kMaxSequence));
-  }
-  return values;
-}
-
-// Shares between 0 and 1.
-std::vector<double> shares_of(const ServingFixes& fixed, const std::string& field,
-                              std::vector<double> usual) {
-  const auto entry = fixed.find(field);
-  std::vector<double> shares;
-  if (entry != fixed.end()) {
-    for (const std::string& value : entry->second) {
-      shares.push_back(parse_number(value, "--fix " + field, 0, 1));
-    }
-  }
-  return shares.empty() ? usual : shares;
-}
 
 std::vector<Prefill> prefills_of(const ServingFixes& fixed) {
   const auto entry = fixed.find("prefill");
@@ -77,18 +49,84 @@ void add_if_possible(Plan plan, std::vector<Plan>& plans, std::string& reason) {
   }
 }
 
-// Experts in every rank of a replica, or spread over its ranks, those of a node, or all of a stage.
-std::vector<std::int64_t> expert_degrees(const Plan& base, const ServingFixes& fixed,
-                                         std::int64_t tp, std::int64_t dp) {
-  const std::int64_t experts = base.network.spec.moe.experts;
-  std::vector<std::int64_t> usual = {1};
-  for (const std::int64_t ep : {tp, std::int64_t{base.cluster.node.gpus}, tp * dp}) {
-    if (experts > 0 && ep > usual.back() && ep <= tp * dp && experts % ep == 0 && ep % tp == 0 &&
-        tp * dp % ep == 0) {
-      usual.push_back(ep);
+// Where experts are: on so many ranks, each cut by so many of the tensor-parallel ones (0: by all).
+struct ExpertPlace {
+  std::int64_t ep = 1;
+  std::int64_t expert_tp = 0;
+};
+
+// Those of a replica's ranks that do not cut an expert hold others, and so do other replicas.
+bool is_possible(const ExpertPlace& place, std::int64_t tp, std::int64_t dp) {
+  const std::int64_t inside = place.expert_tp == 0 ? 1 : tp / place.expert_tp;
+  return place.ep % inside == 0 && dp % (place.ep / inside) == 0;
+}
+
+// Of the ranks that may cut each expert, 0 for all of them.
+std::vector<std::int64_t> expert_cuts(const ServingFixes& fixed, std::int64_t tp) {
+  std::vector<std::int64_t> cuts;
+  for (const std::int64_t value : serving_values(fixed, "expert_tp", divisors(tp))) {
+    const std::int64_t cut = value == tp ? 0 : value;
+    const bool is_new = std::find(cuts.begin(), cuts.end(), cut) == cuts.end();
+    if (is_new && (cut == 0 || tp % cut == 0)) {
+      cuts.push_back(cut);
     }
   }
-  return values_of(fixed, "ep", usual);
+  return cuts;
+}
+
+// Those of fixed degrees; where none of the ways to cut experts goes with one, the check of plans
+// says why.
+std::vector<ExpertPlace> fixed_experts(const ServingFixes& fixed, std::int64_t tp, std::int64_t dp,
+                                       const std::vector<std::int64_t>& cuts) {
+  std::vector<ExpertPlace> places;
+  for (const std::int64_t ep : serving_values(fixed, "ep", {})) {
+    const std::size_t before = places.size();
+    for (const std::int64_t cut : cuts) {
+      if (is_possible({ep, cut}, tp, dp)) {
+        places.push_back({ep, cut});
+      }
+    }
+    if (places.size() == before) {
+      places.push_back({ep, cuts.back()});
+    }
+  }
+  return places;
+}
+
+// Experts cut by all ranks of a replica, or spread with their cuts over its ranks, those of a node,
+// or all of a stage.
+std::vector<ExpertPlace> expert_places(const Plan& base, const ServingFixes& fixed, std::int64_t tp,
+                                       std::int64_t dp) {
+  const std::int64_t experts = base.network.spec.moe.experts;
+  const std::vector<std::int64_t> cuts =
+      experts > 0 ? expert_cuts(fixed, tp) : std::vector<std::int64_t>{0};
+  if (cuts.empty()) {
+    return {};
+  }
+  if (fixed.contains("ep")) {
+    return fixed_experts(fixed, tp, dp, cuts);
+  }
+  std::vector<ExpertPlace> places;
+  if (std::find(cuts.begin(), cuts.end(), 0) != cuts.end()) {
+    places.push_back({});
+  }
+  std::int64_t widest = 1;
+  for (const std::int64_t ranks : {tp, std::int64_t{base.cluster.node.gpus}, tp * dp}) {
+    if (ranks <= widest || ranks % tp != 0 || (tp * dp) % ranks != 0) {
+      continue;
+    }
+    widest = ranks;
+    for (const std::int64_t cut : cuts) {
+      const ExpertPlace place{ranks / (cut == 0 ? tp : cut), cut};
+      if (experts > 0 && place.ep > 1 && experts % place.ep == 0 && is_possible(place, tp, dp)) {
+        places.push_back(place);
+      }
+    }
+  }
+  if (places.empty()) {  // of so many experts; the check of plans says why
+    places.push_back({tp / cuts.front(), cuts.front()});
+  }
+  return places;
 }
 
 std::vector<plan::Tier> tiers_of(const topologies::Node& node, const ServingFixes& fixed) {
@@ -132,7 +170,7 @@ std::vector<plan::BlockRun> spread(const Plan& plan, plan::Tier tier, double sha
 struct Degrees {
   std::int64_t tp;
   std::int64_t cp;
-  std::int64_t ep;
+  ExpertPlace experts;
   std::int64_t pp;
   std::int64_t dp;
 };
@@ -148,68 +186,12 @@ void add_layout(const Plan& base, const Degrees& degrees, std::vector<Plan>& pla
   plan::BlockPlan& layout = plan.blocks.front().layout;
   layout.tp = static_cast<int>(degrees.tp);
   layout.cp = static_cast<int>(degrees.cp);
-  layout.ep = static_cast<int>(degrees.ep);
-  layout.expert_tp = degrees.ep > 1 && degrees.tp > 1 ? 1 : 0;
+  layout.ep = static_cast<int>(degrees.experts.ep);
+  layout.expert_tp = static_cast<int>(degrees.experts.expert_tp);
   add_if_possible(std::move(plan), plans, reason);
 }
 
 }  // namespace
-
-const std::vector<std::string>& serving_fields() {
-  static const std::vector<std::string> fields = {"tp",
-                                                  "pp",
-                                                  "dp",
-                                                  "token_budget",
-                                                  "max_requests",
-                                                  "prefill",
-                                                  "chunk",
-                                                  "nano_batches",
-                                                  "cp",
-                                                  "ep",
-                                                  "cache_block",
-                                                  "prefix_hits",
-                                                  "host_cache",
-                                                  "routing",
-                                                  "all_reduce",
-                                                  "offload_parameters",
-                                                  "offload_share",
-                                                  "gathers_in_flight",
-                                                  "fetched_together"};
-  return fields;
-}
-
-void fix_serving(std::string_view text, ServingFixes& fixed) {
-  for (const std::string_view entry : split(text, ',')) {
-    const std::size_t equals = entry.find('=');
-    const std::string field(trim(entry.substr(0, equals)));
-    const auto& fields = serving_fields();
-    if (std::find(fields.begin(), fields.end(), field) == fields.end()) {
-      bad_input("--fix", fmt::format("unknown field \"{}\" of a serving plan", printable(field)),
-                nearest_hint(field, fields));
-    }
-    if (equals == std::string_view::npos) {
-      bad_input("--fix", fmt::format("\"{}\" has no value", field), "write field=value");
-    }
-    const std::string value(trim(entry.substr(equals + 1)));
-    if (field == "prefill") {
-      if (value != "chunked" && value != "separate") {
-        bad_input("--fix", fmt::format("unknown prefill \"{}\"", printable(value)),
-                  "chunked or separate");
-      }
-    } else if (field == "routing") {
-      plan::routing_of(value);
-    } else if (field == "all_reduce") {
-      plan::all_reduce_of(value);
-    } else if (field == "offload_parameters") {
-      plan::parse_tier(value, "--fix " + field);
-    } else if (field == "prefix_hits" || field == "host_cache" || field == "offload_share") {
-      parse_number(value, "--fix " + field, 0, field == "host_cache" ? plan::kMostOnHost : 1.0);
-    } else {
-      parse_integer(value, "--fix " + field, field == "chunk" ? 0 : 1, plan::most_of_option(field));
-    }
-    fixed[field].push_back(value);
-  }
-}
 
 std::vector<Plan> serving_layouts(const Plan& stated, const ServingFixes& fixed,
                                   std::string& reason) {
@@ -217,24 +199,29 @@ std::vector<Plan> serving_layouts(const Plan& stated, const ServingFixes& fixed,
   const std::vector<std::int64_t> degrees = divisors(gpus);
   Plan base = stated;  // with what no layout can have
   plan::ServingOptions options = stated.serving->options;
-  options.host_cache = shares_of(fixed, "host_cache", {0}).front();
+  options.host_cache = serving_shares(fixed, "host_cache", {0}).front();
   base.serving =
       std::make_shared<const plan::Serving>(plan::Serving{stated.serving->requests, options});
   std::vector<Plan> plans;
-  for (const std::int64_t tp : values_of(fixed, "tp", degrees)) {
-    for (const std::int64_t pp : values_of(fixed, "pp", degrees)) {
-      for (const std::int64_t cp : values_of(fixed, "cp", {1})) {
+  for (const std::int64_t tp : serving_values(fixed, "tp", degrees)) {
+    for (const std::int64_t pp : serving_values(fixed, "pp", degrees)) {
+      for (const std::int64_t cp : serving_values(fixed, "cp", {1})) {
         const std::int64_t model = tp * pp * cp;
         if (tp < 1 || pp < 1 || cp < 1 || tp > gpus || pp > gpus || cp > gpus ||
             gpus % model != 0 || pp > base.network.spec.layers) {
           continue;
         }
-        const std::vector<std::int64_t> replicas = values_of(fixed, "dp", {gpus / model});
+        const std::vector<std::int64_t> replicas = serving_values(fixed, "dp", {gpus / model});
         if (std::find(replicas.begin(), replicas.end(), gpus / model) == replicas.end()) {
           continue;
         }
-        for (const std::int64_t ep : expert_degrees(base, fixed, tp, gpus / model)) {
-          add_layout(base, {tp, cp, ep, pp, gpus / model}, plans, reason);
+        const std::vector<ExpertPlace> places = expert_places(base, fixed, tp, gpus / model);
+        if (places.empty()) {
+          reason = fmt::format("--fix: expert_tp = {} does not divide tp = {} (0: all of them)",
+                               fmt::join(fixed.at("expert_tp"), " or "), tp);
+        }
+        for (const ExpertPlace& experts : places) {
+          add_layout(base, {tp, cp, experts, pp, gpus / model}, plans, reason);
         }
       }
     }
@@ -245,7 +232,7 @@ std::vector<Plan> serving_layouts(const Plan& stated, const ServingFixes& fixed,
 std::vector<Plan> with_weights_elsewhere(const std::vector<Plan>& layouts,
                                          const ServingFixes& fixed, std::string& reason) {
   const std::vector<double> shares =
-      shares_of(fixed, "offload_share", {kAwayShares.begin(), kAwayShares.end()});
+      serving_shares(fixed, "offload_share", {kAwayShares.begin(), kAwayShares.end()});
   std::vector<Plan> plans;
   for (const Plan& layout : layouts) {
     for (const plan::Tier tier : tiers_of(layout.cluster.node, fixed)) {
@@ -256,8 +243,9 @@ std::vector<Plan> with_weights_elsewhere(const std::vector<Plan>& layouts,
       for (const double share : shares) {
         Plan away = layout;
         away.blocks = spread(layout, tier, share);
-        for (const std::int64_t window : values_of(fixed, "gathers_in_flight", {kDoubleBuffer})) {
-          for (const std::int64_t together : values_of(fixed, "fetched_together", {1})) {
+        for (const std::int64_t window :
+             serving_values(fixed, "gathers_in_flight", {kDoubleBuffer})) {
+          for (const std::int64_t together : serving_values(fixed, "fetched_together", {1})) {
             away.execution.gathers_in_flight = static_cast<int>(window);
             away.execution.fetched_together = static_cast<int>(together);
             add_if_possible(away, plans, reason);
@@ -271,9 +259,9 @@ std::vector<Plan> with_weights_elsewhere(const std::vector<Plan>& layouts,
 
 std::vector<ServingOptions> serving_caches(const ServingOptions& base, const ServingFixes& fixed) {
   std::vector<ServingOptions> all;
-  for (const std::int64_t block : values_of(fixed, "cache_block", {1})) {
-    for (const double hits : shares_of(fixed, "prefix_hits", {0})) {
-      for (const double host : shares_of(fixed, "host_cache", {0})) {
+  for (const std::int64_t block : serving_values(fixed, "cache_block", {1})) {
+    for (const double hits : serving_shares(fixed, "prefix_hits", {0})) {
+      for (const double host : serving_shares(fixed, "host_cache", {0})) {
         all.push_back(base);
         all.back().cache_block = block;
         all.back().prefix_hits = hits;
@@ -291,12 +279,13 @@ std::vector<ServingOptions> serving_options(const ServingOptions& base, const Se
     return std::vector<std::int64_t>(values.begin(), values.end());
   };
   for (const Prefill prefill : prefills_of(fixed)) {
-    for (const std::int64_t budget : values_of(fixed, "token_budget", longs(kBudgets))) {
+    for (const std::int64_t budget : serving_values(fixed, "token_budget", longs(kBudgets))) {
       const bool few = prefill == Prefill::Chunked && budget < kRequests.front();
-      for (const std::int64_t most : values_of(
+      for (const std::int64_t most : serving_values(
                fixed, "max_requests", few ? std::vector<std::int64_t>{budget} : longs(kRequests))) {
-        for (const std::int64_t chunk : values_of(fixed, "chunk", {0})) {
-          for (const std::int64_t nano : values_of(fixed, "nano_batches", longs(kNanoBatches))) {
+        for (const std::int64_t chunk : serving_values(fixed, "chunk", {0})) {
+          for (const std::int64_t nano :
+               serving_values(fixed, "nano_batches", longs(kNanoBatches))) {
             ServingOptions options = base;
             options.prefill = prefill;
             options.token_budget = budget;
@@ -360,6 +349,11 @@ std::vector<std::string> idle_serving_fixes(const Plan& found, const ServingFixe
     if (stay && fixed.contains(field)) {
       idle.push_back(fmt::format("{} has no effect: all parameters stay on the device", field));
     }
+  }
+  const bool has_experts = found.network.spec.moe.experts > 0;
+  if (fixed.contains("expert_tp") && (!has_experts || found.blocks.front().layout.tp == 1)) {
+    idle.emplace_back(has_experts ? "expert_tp has no effect: tp = 1"
+                                  : "expert_tp has no effect: the network has no experts");
   }
   if (fixed.contains("routing") && found.dp == 1) {
     idle.emplace_back("routing has no effect: dp = 1");

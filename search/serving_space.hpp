@@ -4,22 +4,14 @@
 // what --fix names; combinations that cannot run are left out. In a fixed order.
 #pragma once
 
-#include <map>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "plan/plan.hpp"
 #include "plan/serving/serving.hpp"
+#include "search/serving_fixes.hpp"
 
 namespace orrery::search {
-
-using ServingFixes = std::map<std::string, std::vector<std::string>>;  // values by field
-
-// tp, pp, dp, token_budget, max_requests, prefill, chunk, nano_batches, ...: what --fix may name.
-const std::vector<std::string>& serving_fields();
-// Adds "tp=4,prefill=chunked"; Error for an unknown field or value.
-void fix_serving(std::string_view text, ServingFixes& fixed);
 
 // The layouts of tp x cp x pp x dp GPUs that the network allows; `reason`: why the last one of the
 // others is not.

@@ -28,7 +28,7 @@ class FixedCheck {
       : base_(base), spec_(base.network.spec), constraints_(constraints), packed_(packed) {}
 
   void check() const {
-    check_degrees();
+    check_degrees(product_of({"tp", "cp", "dp", "pp"}), base_.cluster);
     check_network();
     check_batch();
     check_slices();
@@ -42,22 +42,6 @@ class FixedCheck {
 
   FixedProduct product_of(std::initializer_list<std::string_view> fields) const {
     return cli::product_of(constraints_, fields);
-  }
-
-  void check_degrees() const {
-    const FixedProduct product = product_of({"tp", "cp", "dp", "pp"});
-    const std::int64_t gpus = base_.cluster.num_gpus();
-    if (product.factors.size() == 4 && product.value != gpus) {
-      bad_input(kWhere,
-                fmt::format("{}, but {} has {} GPUs", product.text(), base_.cluster.name, gpus),
-                "leave one degree out to let it follow");
-    }
-    if (gpus % product.value != 0) {
-      bad_input(kWhere,
-                fmt::format("{} does not divide the {} GPUs of {}", product.text(), gpus,
-                            base_.cluster.name),
-                nearest_that_divides(product, gpus));
-    }
   }
 
   // The degree of this cluster nearest to a fixed one that `suits`, the smaller of two.

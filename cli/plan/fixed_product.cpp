@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "base/error.hpp"
+
 namespace orrery::cli {
 namespace {
 
@@ -30,6 +32,11 @@ std::string all_that_divide(const FixedProduct& product, std::int64_t total) {
 
 }  // namespace
 
+void FixedProduct::add(std::string_view field, std::int64_t factor) {
+  factors.push_back({field, factor});
+  value = saturated_product(value, factor);
+}
+
 std::string FixedProduct::text() const {
   std::vector<std::string_view> names;
   std::vector<std::int64_t> values;
@@ -47,8 +54,7 @@ FixedProduct product_of(const search::Constraints& constraints,
   FixedProduct product;
   for (const std::string_view field : fields) {
     if (const auto value = constraints.fixed_number(field)) {
-      product.factors.push_back({field, *value});
-      product.value = saturated_product(product.value, *value);
+      product.add(field, *value);
     }
   }
   return product;
@@ -87,6 +93,21 @@ std::string nearest_that_divides(const FixedProduct& product, std::int64_t total
   }
   return changed == nullptr ? all_that_divide(product, total)
                             : fmt::format("{} = {} would", changed->field, nearest);
+}
+
+void check_degrees(const FixedProduct& degrees, const topologies::Cluster& cluster) {
+  constexpr std::size_t kAll = 4;
+  const std::int64_t gpus = cluster.num_gpus();
+  if (degrees.factors.size() == kAll && degrees.value != gpus) {
+    bad_input("--fix", fmt::format("{}, but {} has {} GPUs", degrees.text(), cluster.name, gpus),
+              "leave one degree out to let it follow");
+  }
+  if (gpus % degrees.value != 0) {
+    bad_input(
+        "--fix",
+        fmt::format("{} does not divide the {} GPUs of {}", degrees.text(), gpus, cluster.name),
+        nearest_that_divides(degrees, gpus));
+  }
 }
 
 }  // namespace orrery::cli

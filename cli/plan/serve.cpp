@@ -12,6 +12,7 @@
 #include "base/text.hpp"
 #include "cli/command/command.hpp"
 #include "cli/command/command_line.hpp"
+#include "cli/plan/fixed_product.hpp"
 #include "cli/report/search_json.hpp"
 #include "cli/report/serving_report.hpp"
 #include "models/positions.hpp"
@@ -142,6 +143,18 @@ int report_nothing(const ServingOutcome& outcome, const OutputOptions& output) {
   return outcome.interrupted ? kInterrupted : kInfeasible;
 }
 
+// Of degrees for which several values are tried the search itself finds those that go together.
+void check_degrees(const search::ServingFixes& fixed, const topologies::Cluster& cluster) {
+  FixedProduct degrees;
+  for (const char* field : {"tp", "cp", "dp", "pp"}) {
+    const auto entry = fixed.find(field);
+    if (entry != fixed.end() && entry->second.size() == 1) {
+      degrees.add(field, search::serving_values(fixed, field, {}).front());
+    }
+  }
+  check_degrees(degrees, cluster);
+}
+
 }  // namespace
 
 void add_serve_options(const Command& command, ServeOptions& options) {
@@ -155,6 +168,7 @@ void add_serve_options(const Command& command, ServeOptions& options) {
 
 int plan_serving(plan::Plan base, const ServeOptions& options, search::ServingSearch how,
                  const ServeFiles& files, const OutputOptions& output) {
+  check_degrees(how.fixed, base.cluster);
   auto serving = std::make_shared<plan::Serving>();
   serving->requests = plan::load_requests(options.requests);
   base.sequence = plan::longest_request(plan::generate_requests(serving->requests));
@@ -181,7 +195,9 @@ int plan_serving(plan::Plan base, const ServeOptions& options, search::ServingSe
                            space_text(outcome) + "\n\nThe best plan:\n\n" +
                            serving_text(best.plan, best.simulation);
   for (const std::string& idle : search::idle_serving_fixes(best.plan, how.fixed)) {
-    note("orrery: " + idle);
+    if (!output.quiet) {
+      note("orrery: " + idle);
+    }
   }
   if (output.json) {
     print_json(outcome_json(outcome));

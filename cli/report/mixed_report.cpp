@@ -20,9 +20,16 @@ namespace orrery::cli {
 
 std::string mixed_subject_text(const plan::MixedPlan& plan) {
   const plan::Plan& shape = plan.shape;
-  return fmt::format("{} on {} ({} of {} GPUs), batch {}, sequence {}, {}", shape.network.spec.name,
-                     plan.machine->cluster.name, plan.num_gpus(), plan.machine->cluster.num_gpus(),
-                     shape.batch, shape.sequence, to_text(shape.precision));
+  std::vector<std::string> overrides = shape.network.overrides;
+  for (const topologies::Pool& pool : plan.machine->cluster.pools) {
+    for (const std::string& one : pool.cluster.overrides) {
+      overrides.push_back(pool.name + "." + one);
+    }
+  }
+  return fmt::format("{} on {} ({} of {} GPUs), batch {}, sequence {}, {}{}",
+                     shape.network.spec.name, plan.machine->cluster.name, plan.num_gpus(),
+                     plan.machine->cluster.num_gpus(), shape.batch, shape.sequence,
+                     to_text(shape.precision), overrides_text(overrides, shape.memory_reserve));
 }
 
 std::string device_table(const plan::MixedPlan& plan, const plan::MixedSimulation& simulation) {

@@ -138,10 +138,24 @@ std::string path_text(const plan::Plan& plan, const plan::Simulation& simulation
 
 }  // namespace
 
+std::string overrides_text(const std::vector<std::string>& overrides, ByteCount reserve) {
+  std::string text;
+  for (const std::string& one : overrides) {
+    text += ", " + printable(one);
+  }
+  if (reserve > ByteCount()) {
+    text += fmt::format(", {} of a GPU kept free", format_bytes(reserve.bytes()));
+  }
+  return text;
+}
+
 std::string subject_text(const plan::Plan& plan) {
-  return fmt::format("{} on {} ({} x {}), batch {}, sequence {}, {}", plan.network.spec.name,
+  std::vector<std::string> overrides = plan.network.overrides;
+  overrides.insert(overrides.end(), plan.cluster.overrides.begin(), plan.cluster.overrides.end());
+  return fmt::format("{} on {} ({} x {}), batch {}, sequence {}, {}{}", plan.network.spec.name,
                      plan.cluster.name, plan.cluster.num_gpus(), plan.cluster.gpu.name, plan.batch,
-                     plan.sequence, to_text(plan.precision));
+                     plan.sequence, to_text(plan.precision),
+                     overrides_text(overrides, plan.memory_reserve));
 }
 
 std::string interval_text(Seconds low, Seconds high) {

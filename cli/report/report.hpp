@@ -13,7 +13,10 @@
 
 namespace orrery::cli {
 
-// "Llama... on hgx-h100:8 (64 x h100-sxm5-80gb), batch 512, sequence 8192, bf16"
+// What options changed of the named network and cluster: ", layers=30, 2 GiB of a GPU kept free".
+std::string overrides_text(const std::vector<std::string>& overrides, ByteCount reserve);
+// "Llama... on hgx-h100:8 (64 x h100-sxm5-80gb), batch 512, sequence 8192, bf16", and what
+// options changed
 std::string subject_text(const plan::Plan& plan);
 // The interval of a time; null and words where none was drawn.
 std::string interval_text(Seconds low, Seconds high);

@@ -134,6 +134,9 @@ std::string serving_layout_text(const plan::Plan& plan) {
   }
   if (layout.ep > 1) {
     text += fmt::format(", ep {}", layout.ep);
+    if (const int cut = plan::expert_tensor_ranks(layout); cut > 1 && cut < layout.tp) {
+      text += fmt::format(" of experts cut by {}", cut);
+    }
     if (const int replicas = plan::expert_replicas(layout); replicas > 1) {
       text += fmt::format(" over {} replicas in step", replicas);
     }

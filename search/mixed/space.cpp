@@ -6,6 +6,7 @@
 #include "plan/heads.hpp"
 #include "plan/schedule_traits.hpp"
 #include "plan/stage/plan_schedule.hpp"
+#include "plan/stages.hpp"
 #include "search/mixed/cuts.hpp"
 
 namespace orrery::search {
@@ -125,8 +126,7 @@ const std::vector<char>& MixedSpace::takes(int pp, int chunks, std::int64_t micr
     plan.batch = micro_batches;
     for (const std::string& schedule : schedules()) {
       plan.schedule = schedule;
-      const bool runs = (pp > 1 || schedule == "1f1b") && !plan::lacks_stage_bounds(plan) &&
-                        plan::schedule_runs(plan);
+      const bool runs = !plan::lacks_stage_bounds(plan) && plan::schedule_runs(plan);
       takes.push_back(runs ? 1 : 0);
     }
   }
@@ -135,16 +135,18 @@ const std::vector<char>& MixedSpace::takes(int pp, int chunks, std::int64_t micr
 
 void MixedSpace::add_families(const Arrangement& arrangement, int chunks,
                               std::vector<MixedFamily>& families) {
+  // Of one stage, as fast as any other and with no more memory.
+  const bool only_1f1b = arrangement.pp == 1 && constraints_.admits("schedule", "1f1b");
   const std::size_t first = families.size();
   for (std::size_t index = 0; index < schedules().size(); ++index) {
+    const std::string& schedule = schedules()[index];
     const bool runs = std::all_of(
         arrangement.groups.begin(), arrangement.groups.end(), [&](const ReplicaGroup& group) {
           return takes(arrangement.pp, chunks, group.micro_batches)[index] != 0;
         });
-    if (!runs) {
+    if (!runs || (only_1f1b && schedule != "1f1b")) {
       continue;
     }
-    const std::string& schedule = schedules()[index];
     const std::vector<std::uint16_t>& devices = devices_of(schedule, arrangement.pp, chunks);
     const auto same =
         std::find_if(families.begin() + static_cast<std::ptrdiff_t>(first), families.end(),
@@ -165,6 +167,17 @@ std::vector<MixedFamily> MixedSpace::families(const Arrangement& arrangement) {
   return families;
 }
 
+// Where every replica is on one pool, as on a cluster of its own.
+bool MixedSpace::has_even_cut(const Arrangement& arrangement, int chunks) const {
+  const bool alone = std::all_of(
+      arrangement.groups.begin(), arrangement.groups.end(), [](const ReplicaGroup& group) {
+        return std::all_of(group.pools.begin(), group.pools.end(),
+                           [&](int pool) { return pool == group.pools.front(); });
+      });
+  return alone && arrangement.team.empty() && arrangement.pp > 1 &&
+         std::int64_t{arrangement.pp} * chunks <= num_layers();
+}
+
 MixedChoices MixedSpace::choices(const Arrangement& arrangement) {
   MixedChoices choices{layouts(arrangement), families(arrangement), {}, zero_stages(arrangement)};
   for (std::size_t index = 0; index < choices.families.size(); ++index) {
@@ -180,6 +193,9 @@ MixedChoices MixedSpace::choices(const Arrangement& arrangement) {
       for (std::vector<int>& blocks : compositions(length, arrangement.runs)) {
         choices.cuts.push_back({family, std::move(blocks)});
       }
+    }
+    if (has_even_cut(arrangement, choices.families[index].chunks)) {
+      choices.cuts.push_back({family, {}, /*even=*/true});
     }
   }
   return choices;
@@ -209,7 +225,8 @@ std::int64_t MixedSpace::num_members(const Arrangement& arrangement) {
                                   ? static_cast<std::int64_t>(arrangement.groups.size())
                               : family.chunks > 1 ? 1
                                                   : num_compositions(length, arrangement.runs);
-    members += cuts * static_cast<std::int64_t>(family.schedules.size());
+    const std::int64_t even = has_even_cut(arrangement, family.chunks) ? 1 : 0;
+    members += (cuts + even) * static_cast<std::int64_t>(family.schedules.size());
   }
   return members * static_cast<std::int64_t>(layouts(arrangement).size()) *
          static_cast<std::int64_t>(zero_stages(arrangement).size());
@@ -217,6 +234,9 @@ std::int64_t MixedSpace::num_members(const Arrangement& arrangement) {
 
 std::vector<int> MixedSpace::stages(const Arrangement& arrangement, const MixedLayout& layout,
                                     const MixedFamily& family, const MixedCut& cut) {
+  if (cut.even) {
+    return plan::even_stages(base_.shape.network, arrangement.pp * family.chunks);
+  }
   const std::size_t length = base_.shape.network.chain.size();
   const int group = arrangement.runs.empty() ? cut.blocks.front() : 0;
   const std::vector<const ChainTimes*> by_device =

@@ -12,8 +12,9 @@
 // Its members are layouts (context and sequence parallelism, recomputation), cuts into stages,
 // schedules and ZeRO stages. Cuts: every way to divide the blocks among the pools, then within a
 // pool the cut whose slowest stage is fastest there; with replicas, the best such cut of each group
-// of them. Where a device has several chunks, the chain is divided into as many equal parts and
-// each of them cut such that its slowest stage, on the GPU that runs it, is fastest.
+// of them; where every replica is on one pool the even cut, too. Where a device has several chunks,
+// the chain is divided into as many equal parts and each of them cut such that its slowest stage,
+// on the GPU that runs it, is fastest.
 #pragma once
 
 #include <cstdint>
@@ -67,6 +68,7 @@ struct MixedCut {
   // Blocks of every pool in turn; the group of replicas whose cut it is; nothing where there is one
   // only.
   std::vector<int> blocks;
+  bool even = false;  // as many layers in every stage
 };
 
 // What the members of an arrangement choose from.
@@ -175,6 +177,7 @@ class MixedSpace {
   static bool join_passes(const std::vector<std::string>& schedules);
   const std::vector<char>& takes(int pp, int chunks, std::int64_t micro_batches);
   std::vector<int> chunk_counts(const Arrangement& arrangement) const;
+  bool has_even_cut(const Arrangement& arrangement, int chunks) const;
   const std::vector<std::uint16_t>& devices_of(const std::string& schedule, int pp, int chunks);
 
   const plan::MixedPlan& base_;

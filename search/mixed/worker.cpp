@@ -154,10 +154,10 @@ void MixedWorker::add_cuts(MixedNode node, const MixedKnown& known, MixedStep& s
     node.plans = static_cast<std::int64_t>(family.schedules.size() * choices.zero_stages.size());
     std::vector<int> stages = space_.stages(arrangement, layout, family, cut);
     node.bound = std::max(above, space_.least_time(arrangement, layout, family, stages));
-    if (arrangement.runs.empty()) {
+    if (arrangement.runs.size() <= 1) {
       std::pair<int, std::vector<int>> own{cut.family, std::move(stages)};
       if (std::find(seen.begin(), seen.end(), own) != seen.end()) {
-        step.same += node.plans;  // two pools agree on a cut
+        step.same += node.plans;  // two pools agree on a cut, or it is even
         continue;
       }
       seen.push_back(std::move(own));

@@ -10,6 +10,7 @@
 
 #include "search/planner.hpp"
 #include "search/problems/expert_placement.hpp"
+#include "search/problems/slot_swaps.hpp"
 
 namespace orrery::search {
 namespace {
@@ -100,13 +101,16 @@ class FlexMoe : public PlacementPolicy {
   }
 
   bool migrate(const models::RoutedTokens& tokens, ExpertPlacement& placement, Seconds& best) {
+    constexpr double kLess = 1 - 1e-9;  // than rounding makes of swaps that change nothing
     int* from = nullptr;
     int* to = nullptr;
+    SwapTimes times(node_, tokens, placement);
     for (std::size_t a = 0; a < placement.size(); ++a) {
       for (std::size_t b = a + 1; b < placement.size(); ++b) {
+        times.between(a, b);
         for (int& one : placement[a]) {
           for (int& other : placement[b]) {
-            if (one == other) {
+            if (one == other || times.after(one, other) > kLess * best) {
               continue;
             }
             std::swap(one, other);

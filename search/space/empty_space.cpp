@@ -5,8 +5,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <optional>
 #include <set>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
@@ -92,29 +96,68 @@ std::string schedule_reason(const Space& space, const Constraints& constraints,
     plan.chunks = std::max(plan.chunks, choice.traits.uses_chunks ? 2 : 1);
   }
   std::string problem = plan::schedule_problem(plan, "schedule");
-  if (problem.empty() && (plan.network.spec.encoder.layers > 0 || constraints.is_fixed("slices"))) {
+  if (problem.empty() && choice.document && plan.sequence % plan.slices != 0) {
+    return fmt::format(
+        "the {} slices of its lists do not divide the {} tokens of a sequence: set --seq to a "
+        "multiple of {}",
+        plan.slices, plan.sequence, plan.slices);
+  }
+  const bool cuts_by_wish = choice.document || constraints.is_fixed("slices");
+  if (problem.empty() && (plan.network.spec.encoder.layers > 0 || cuts_by_wish)) {
     problem = plan::slices_problem(plan);
   }
   return problem;
 }
 
-// What a named schedule asks of the first plan it could be in; "" when it asks for nothing.
+// What a schedule asks of the first plan it could be in; "" when it asks for nothing.
+std::string schedule_reason(const Space& space, const Constraints& constraints,
+                            const ScheduleChoice& choice) {
+  for (const Group& group : groups_for(space, choice)) {
+    std::string problem = schedule_reason(space, constraints, choice, group);
+    if (!problem.empty()) {
+      return problem;
+    }
+  }
+  const bool needs_chunks = choice.document == nullptr && choice.traits.uses_chunks &&
+                            !choice.registered->own_with_one_chunk;
+  return needs_chunks && constraints.fixed_number("pp") == 1
+             ? fmt::format("one stage has one chunk, and {} has several on a device", choice.name)
+             : "";
+}
+
+// The same of the first of the named schedules that asks for something.
 std::string schedule_reason(const plan::Plan& base, const Constraints& constraints) {
   const Space space(base, constraints);
   for (const ScheduleChoice& choice : space.schedules().choices()) {
-    for (const Group& group : groups_for(space, choice)) {
-      std::string problem = schedule_reason(space, constraints, choice, group);
-      if (!problem.empty()) {
-        return problem;
-      }
-    }
-    const bool needs_chunks = choice.document == nullptr && choice.traits.uses_chunks &&
-                              !choice.registered->own_with_one_chunk;
-    if (needs_chunks && constraints.fixed_number("pp") == 1) {
-      return fmt::format("one stage has one chunk, and {} has several on a device", choice.name);
+    std::string problem = schedule_reason(space, constraints, choice);
+    if (!problem.empty()) {
+      return problem;
     }
   }
   return "";
+}
+
+// Names of the schedules that no plan has.
+std::set<std::string> names_without_plans(const Space& space) {
+  const std::vector<ScheduleChoice>& choices = space.schedules().choices();
+  std::set<std::string> names;
+  for (const ScheduleChoice& choice : choices) {
+    names.insert(choice.name);
+  }
+  for (const Group& group : space.groups()) {
+    for (const Family& family : space.families(group)) {
+      for (const int schedule : family.schedules) {
+        const std::string& name = choices[static_cast<std::size_t>(schedule)].name;
+        if (names.contains(name) && space.num_members(group) > 0) {
+          names.erase(name);
+        }
+      }
+    }
+    if (names.empty()) {
+      break;
+    }
+  }
+  return names;
 }
 
 // Whether a mesh of tensor ranks or a mix of context ranks is asked for by name.
@@ -178,20 +221,56 @@ std::string layout_reason(const plan::Plan& base, const Constraints& constraints
   return "";
 }
 
-// What is forbidden of fields without which there are plans: "--forbid dp=2, dp=4".
+// What is forbidden of fields without which there are plans: "without --forbid dp=2, dp=4".
 std::vector<std::string> forbidden_culprits(const plan::Plan& base,
                                             const Constraints& constraints) {
   std::vector<std::string> culprits;
   for (const std::string& field : constraints.forbidden_fields()) {
     if (has_plan(base, constraints.without_forbidden(field))) {
-      culprits.push_back("--forbid " + constraints.forbidden_text(field));
+      culprits.push_back("without --forbid " + constraints.forbidden_text(field));
     }
   }
   return culprits;
 }
 
 std::string culprits_hint(const std::vector<std::string>& culprits) {
-  return fmt::format("there are plans without {}", fmt::join(culprits, ", or without "));
+  return fmt::format("there are plans {}", fmt::join(culprits, ", or "));
+}
+
+// Of a field that groups differ in.
+std::optional<std::int64_t> degree_of(const Group& group, std::string_view field) {
+  const std::pair<std::string_view, std::int64_t> degrees[] = {
+      {"tp", group.tp}, {"cp", group.cp}, {"ep", group.ep},
+      {"pp", group.pp}, {"dp", group.dp}, {"micro_batch", group.micro_batch}};
+  for (const auto& [name, degree] : degrees) {
+    if (name == field) {
+      return degree;
+    }
+  }
+  return std::nullopt;
+}
+
+// What to do about a fixed field without which there are plans: "with tp=2 instead of tp=3", the
+// nearest degree that has some and the smaller of two, or "without zero=3".
+std::string relaxed(const plan::Plan& base, const Constraints& constraints, std::size_t fixed) {
+  const std::string text = constraints.fixed_texts()[fixed];
+  const std::string field = text.substr(0, text.find('='));
+  const auto asked = degree_of({}, field) ? constraints.fixed_number(field) : std::nullopt;
+  const Constraints others = constraints.without_fixed(fixed);
+  const Space space(base, others);
+  std::optional<std::int64_t> nearest;
+  const auto distance = [&](std::int64_t degree) {
+    return std::pair(std::abs(degree - *asked), degree);
+  };
+  for (const Group& group : asked ? space.groups() : std::vector<Group>()) {
+    const auto degree = degree_of(group, field);
+    const bool is_nearer = degree && (!nearest || distance(*degree) < distance(*nearest));
+    if (is_nearer && space.num_members(group) > 0) {
+      nearest = degree;
+    }
+  }
+  return nearest ? fmt::format("with {}={} instead of {}", field, *nearest, text)
+                 : "without " + text;
 }
 
 std::string several_hint(const Constraints& constraints) {
@@ -222,6 +301,29 @@ std::string free_hint(const plan::Plan& base, const Constraints& constraints) {
 }
 
 }  // namespace
+
+std::vector<std::string> schedules_without_plans(const plan::Plan& base,
+                                                 const Constraints& constraints) {
+  std::vector<std::string> remarks;
+  if (constraints.named_schedules().size() < 2 || !has_plan(base, constraints)) {
+    return remarks;
+  }
+  const Space space(base, constraints);
+  std::set<std::string> names = names_without_plans(space);
+  for (const ScheduleChoice& choice : space.schedules().choices()) {
+    if (names.erase(choice.name) == 0) {
+      continue;
+    }
+    std::string reason;
+    try {
+      reason = schedule_reason(space, constraints, choice);
+    } catch (const Error& error) {  // of a document that deadlocks
+      reason = error.what();
+    }
+    remarks.push_back(reason.empty() ? choice.name : fmt::format("{}: {}", choice.name, reason));
+  }
+  return remarks;
+}
 
 void check_forbidden(const Constraints& constraints,
                      const std::function<bool(const Constraints&)>& has_plan,
@@ -254,9 +356,11 @@ void explain_empty_space(const plan::Plan& base, const Constraints& constraints)
         free_hint(base, constraints));
   }
   std::vector<std::string> culprits;
+  std::vector<std::size_t> to_blame;
   for (std::size_t index = 0; index < fixed.size(); ++index) {
     if (has_plan_without(base, constraints, index)) {
-      culprits.push_back(fixed[index]);
+      culprits.push_back(relaxed(base, constraints, index));
+      to_blame.push_back(index);
     }
   }
   const std::vector<std::string> forbidden = forbidden_culprits(base, constraints);
@@ -268,10 +372,8 @@ void explain_empty_space(const plan::Plan& base, const Constraints& constraints)
   if (reason.empty()) {
     reason = mesh_reason(base, constraints);
   }
-  for (std::size_t index = 0; index < fixed.size() && reason.empty(); ++index) {
-    if (std::find(culprits.begin(), culprits.end(), fixed[index]) != culprits.end()) {
-      reason = layout_reason(base, constraints, index);
-    }
+  for (std::size_t at = 0; at < to_blame.size() && reason.empty(); ++at) {
+    reason = layout_reason(base, constraints, to_blame[at]);
   }
   if (!reason.empty()) {
     bad_input("search",

@@ -22,7 +22,10 @@ bool copies_nest(plan::BlockPlan layout, int degree) {
 
 std::vector<int> expert_degrees(const plan::BlockPlan& layout, std::int64_t replicas,
                                 const models::NetworkSpec& spec, const Constraints& constraints) {
-  const std::int64_t experts = std::max<std::int64_t>(1, spec.moe.experts);
+  const std::int64_t experts = spec.moe.experts;
+  if (experts == 0) {
+    return constraints.admits("ep", 1) ? std::vector<int>{1} : std::vector<int>{};
+  }
   const int inside = plan::expert_ranks_inside(layout);
   std::vector<int> degrees;
   for (const std::int64_t degree : divisors(std::gcd(experts, replicas * inside))) {

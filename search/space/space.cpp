@@ -31,10 +31,10 @@ Space::Space(const Plan& base, const Constraints& constraints)
               "a mixed cluster whose pools are in the same nodes has unlike ones");
   }
   constraints.apply(layout_);
-  unusual_ = constraints.allows_meshes() || !constraints.admits("tensor_parallel", "1d") ||
-             layout_.tensor_parallel != plan::TensorMesh::OneD || layout_.ulysses_degree > 1 ||
-             !constraints.admits("ep_inside", "dp") ||
-             (constraints.is_fixed("context") && constraints.admits("context", "mix"));
+  mixes_ = constraints.allows_meshes() || !constraints.admits("tensor_parallel", "1d") ||
+           layout_.tensor_parallel != plan::TensorMesh::OneD || layout_.ulysses_degree > 1 ||
+           (constraints.is_fixed("context") && constraints.admits("context", "mix"));
+  unusual_ = mixes_ || !constraints.admits("ep_inside", "dp");
   checks_layouts_ = unusual_ || constraints.fixed_number("expert_tp").value_or(0) > 1 ||
                     may_copy_experts(constraints);
 }
@@ -228,7 +228,7 @@ std::vector<ContextParallel> Space::contexts(const Group& group) const {
   std::vector<ContextParallel> contexts;
   for (const ContextParallel context : {ContextParallel::Ring, ContextParallel::AllGather,
                                         ContextParallel::Ulysses, ContextParallel::Mix}) {
-    const bool mixes = context != ContextParallel::Mix || unusual_;
+    const bool mixes = context != ContextParallel::Mix || mixes_;
     // Beside meshes, whose columns alone cut heads, every layout is checked by itself.
     const bool possible =
         mixes && (context != ContextParallel::Ulysses || unusual_ ||

@@ -111,7 +111,8 @@ class Space {
   int shard_degree_;             // fixed ZeRO group size; 0: all data-parallel ranks
   plan::Offload offload_;        // fixed
   plan::BlockPlan layout_;       // as fixed
-  bool unusual_ = false;         // meshes or mixes: every layout is checked by itself
+  bool mixes_ = false;           // of ring and Ulysses are tried
+  bool unusual_ = false;         // meshes, mixes or places of experts: each layout is checked
   bool checks_layouts_ = false;  // those, and experts that some of the tensor ranks cut
   mutable std::mutex layouts_mutex_;
   mutable KnownLayouts known_layouts_;

@@ -71,6 +71,12 @@ done
 expect 0 compare tight.json roomy.json
 grep -q '^fits  *no  *yes$' stdout || fail "compare: $(grep '^fits' stdout)"
 grep -q '^plan 1 does not fit: replayed' stdout || fail 'compare does not say why a plan does not fit'
+# What was changed of the named cluster and network stands behind their names.
+grep -q '^  llama3-8b on hgx-h100:1 .*, bf16, .* of a GPU kept free$' stdout ||
+  fail "compare does not say what is kept free: $(head -n 2 stdout)"
+expect 0 plan llama3-8b hgx-h100:1 --batch 64 --fix $one --set gpu.hbm_bandwidth='6 TB/s' --set layers=30 -o changed.json
+head -n 1 stdout | grep -q ', bf16, layers=30, gpu.hbm_bandwidth=6 TB/s$' ||
+  fail "plan does not say what --set changed: $(head -n 1 stdout)"
 expect 0 schedule --compare 1f1b --plan tight.json --json
 grep -q '"fits": false' stdout || fail 'schedule --compare takes a plan for one that fits'
 

@@ -32,7 +32,7 @@ rejects 2 'tp = 8 neither divides the 3 key and value heads of llama3-8b nor is 
 rejects 2 'cp = 8 does not divide the 4100 tokens' plan llama3-8b hgx-h100:1 --batch 64 --seq 4100 --fix cp=8
 # What a mesh breaks is named where one is asked for, and where it is to blame.
 rejects 2 'dimension head = 25 is not divisible' plan gpt2-xl hgx-h100:1 --batch 8 --fix tp=4,tensor_parallel=2d
-rejects 2 'chunks=2 (there are plans without' plan gpt3-125m hgx-h100:1 --batch 8 --allow meshes --fix dp=8,chunks=2
+rejects 2 'chunks=2 (there are plans with dp=4 instead of dp=8, or without chunks=2)' plan gpt3-125m hgx-h100:1 --batch 8 --allow meshes --fix dp=8,chunks=2
 rejects 2 '--forbid: zero=0, zero=1, zero=2, zero=3 leaves no value of zero' plan gpt3-125m hgx-h100:1 --batch 8 \
   --fix tensor_parallel=2d,tp=4 --forbid zero=0 --forbid zero=1 --forbid zero=2 --forbid zero=3
 rejects 2 'dp x cp = 8 is not divisible by shard_degree = 3' \
@@ -40,7 +40,7 @@ rejects 2 'dp x cp = 8 is not divisible by shard_degree = 3' \
 rejects 2 'no route' plan corpus/tiny-network.json corpus/cluster-without-route.json --batch 16
 rejects 2 'no route' show cluster corpus/cluster-without-route.json
 # A schedule is blamed for what it asks of chunks that the search tries, not of one.
-rejects 2 'search: no plan for batch 8 on hgx-h100:1 has pp=8, schedule zb-v (there are plans without' \
+rejects 2 'search: no plan for batch 8 on hgx-h100:1 has pp=8, schedule zb-v (there are plans with pp=4 instead of pp=8, or without schedule zb-v)' \
   plan gpt3-125m hgx-h100:1 --batch 8 --schedule zb-v --fix pp=8
 rejects 2 'micro-batches must be a multiple of stages, but 2 is not one of 8' \
   plan gpt3-125m hgx-h100:2 --batch 16 --schedule interleaved --fix pp=8,dp=2,micro_batch=4

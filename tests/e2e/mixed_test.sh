@@ -64,7 +64,9 @@ cat >two.json <<'END'
 END
 expect 0 show cluster two.json
 grep -q 'between pools: 1 GB/s' stdout || fail "the network between pools: $(tail -n 1 stdout)"
-plan 0 two.json --batch 32 -q --fix schedule=1f1b -o slow.json
+plan 0 two.json --batch 32 -q --fix schedule=1f1b --set slow.gpu.memory='40 GiB' --memory-reserve '1 GiB' -o slow.json
+head -n 1 stdout | grep -q ', slow.gpu.memory=40 GiB, 1 GiB of a GPU kept free$' ||
+  fail "plan does not say what --set changed: $(head -n 1 stdout)"
 plan 3 two.json --batch 32 --set slow.gpu.memory='1100 MiB' --set fast.gpu.memory='1100 MiB' -q
 grep -q 'of pool' stderr || fail "no pool named: $(cat stderr)"
 

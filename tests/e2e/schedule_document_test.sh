@@ -104,6 +104,14 @@ rejects 2 'set chunks to 2' $search --schedule zb-v --fix chunks=1
 expect 0 $search --schedule interleaved --fix chunks=2 -o interleaved.json
 rejects 2 'set pp to 1' schedule zou-ps-ring --plan interleaved.json
 rejects 2 'is asynchronous' $search --schedule pipedream
+several="--schedule lists.json --schedule 1f1b -o several.json"
+expect 0 ${search% -q} $several
+[ "$(grep -c 'no plan of this search has schedule mine: schedule "mine": lists of 1 device' stderr)" -eq 1 ] ||
+  fail "no note of a schedule without plans: $(cat stderr)"
+expect 0 $search $several
+[ ! -s stderr ] || fail "-q has notes: $(cat stderr)"
+rejects 2 'the 2 slices of its lists do not divide the 1023 tokens of a sequence' \
+  plan gpt3-1.3b dgx-a100:1 --batch 32 --seq 1023 --fix pp=2 --schedule sliced.json
 rejects 2 'it needs' $search --fix schedule=nestpipe
 rejects 2 'state them with --lengths' $search --fix schedule=flexsp
 # Passes R and U in plans, and lists that never flush apart from those that do.

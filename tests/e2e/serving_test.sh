@@ -94,6 +94,10 @@ rejects 4 'missing.json' plan corpus/tiny-network.json hgx-h100:1 --serve missin
 rejects 2 'belong to training' plan corpus/tiny-network.json hgx-h100:1 --serve corpus/requests.json --batch 8
 rejects 2 'belong to training' plan corpus/tiny-network.json hgx-h100:1 --serve corpus/requests.json --gap 0.1
 rejects 2 'did you mean "token_budget"' plan corpus/tiny-network.json hgx-h100:1 --serve corpus/requests.json --fix token_buget=3
+rejects 2 'tp = 3 does not divide the 8 GPUs of hgx-h100:1 (tp = 2 would)' \
+  plan corpus/tiny-network.json hgx-h100:1 --serve corpus/requests.json --fix tp=3
+rejects 2 'tp x pp = 4 x 4 = 16 does not divide the 8 GPUs of hgx-h100:1 (tp = 2 would)' \
+  plan corpus/tiny-network.json hgx-h100:1 --serve corpus/requests.json --fix tp=4,pp=4
 rejects 2 'does not generate text' plan bert-large hgx-h100:1 --serve corpus/requests.json
 
 # A serving plan is not a training plan.

@@ -6,6 +6,7 @@ rejects 2 'sub-command' # nothing at all
 rejects 2 '--batch' plan gpt3-175b dgx-a100:8
 rejects 2 'CLUSTER' plan gpt3-175b --batch 8
 rejects 2 'unexpected argument "extra"' plan gpt3-175b dgx-a100:8 extra --batch 8
+rejects 2 'several schedules stand behind --compare' schedule 1f1b gpipe --stages 4 --microbatches 8
 for batch in 0 -5 1.5 eight 99999999999999999999 '' 1e3; do
   rejects 2 '--batch' plan gpt3-175b dgx-a100:8 --batch "$batch"
 done
@@ -15,7 +16,7 @@ tiny='plan corpus/tiny-network.json hgx-h100:1 --batch 8'
 rejects 2 '--forbid: tp=1, tp=2, tp=4, tp=8 leaves no value of tp for ' $tiny --forbid tp=1,tp=2,tp=4,tp=8
 rejects 2 '--forbid: zero=0, zero=1, zero=2, zero=3 leaves no value of zero' $tiny --fix pp=2 --forbid zero=0,zero=1,zero=2,zero=3
 rejects 2 'there are plans without --forbid tp=2, tp=4, tp=8, or without --forbid dp=2' $tiny --forbid tp=2,tp=4,tp=8,dp=2,dp=4,dp=8 --forbid cp=2,cp=4,cp=8,pp=2,pp=4,pp=8
-rejects 2 'there are plans without pp=2, or without cp=2, or without dp=2, or without --forbid tp=1)' $tiny --fix pp=2,cp=2,dp=2 --forbid tp=1
+rejects 2 'there are plans with pp=1 instead of pp=2, or with cp=1 instead of cp=2, or with dp=1 instead of dp=2, or without --forbid tp=1)' $tiny --fix pp=2,cp=2,dp=2 --forbid tp=1
 rejects 2 '--forbid: overlap_p2p can be neither true nor false' $tiny --forbid overlap_p2p=true,overlap_p2p=false
 for zero in '--fix zero=0' '--forbid zero=1,zero=2,zero=3'; do
   rejects 2 '--fix: shard_degree = 4 needs ZeRO, and zero cannot be 1, 2 or 3' $tiny --fix shard_degree=4 $zero
@@ -89,9 +90,10 @@ grep -q '^orrery [0-9]' stdout || fail "--version prints $(cat stdout)"
 for command in plan simulate compare validate export import schedule show list; do
   expect 0 $command --help
   grep -q "  orrery $command" stdout || fail "no example in $command --help"
+  awk 'length > 102 {exit 1}' stdout || fail "$command --help is wider than a page"
 done
 expect 0 plan --help
-grep -q 'of --pareto that of each of its searches' stdout || fail '--time-limit does not say of what'
+tr -s ' \n' ' ' <stdout | grep -q 'of --pareto that of each of its searches' || fail '--time-limit does not say of what'
 # Examples that need no file of somebody else run as they are shown.
 for command in generate list show schedule; do
   expect 0 $command --help

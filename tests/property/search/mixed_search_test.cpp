@@ -52,7 +52,7 @@ Constraints any_mixed_constraints() {
   Constraints constraints;
   constraints.fix(
       pick<std::string>({"tp=1", "tp=2", "recompute=none", "recompute=full", "micro_batch=1",
-                         "chunks=1", "chunks=2", "zero=1", "schedule=1f1b"}));
+                         "chunks=1", "chunks=2", "zero=1", "schedule=1f1b", "schedule=zb-h1"}));
   constraints.fix(pick<std::string>({"pp=2", "pp=3", "pp=1", "dp=2", "dp=3"}));
   constraints.fix(pick<std::string>({"cp=1", "cp=1", "cp=1", "cp=2,context=ring",
                                      "cp=2,context=all-gather", "cp=4,context=ulysses"}));

@@ -12,6 +12,7 @@
 #include "base/error.hpp"
 #include "base/files.hpp"
 #include "plan/stage/plan_schedule.hpp"
+#include "search/space/empty_space.hpp"
 #include "tests/unit/search/small_search.hpp"
 #include "tests/unit/sim/listed_document.hpp"
 
@@ -184,6 +185,41 @@ std::string reason_of(const plan::Plan& base, const std::string& fix, const std:
     return error.what();
   }
   return "no error";
+}
+
+// A search of several schedules goes on without those that no plan can have, which are named.
+TEST(DocumentSearches, ThoseOfSeveralThatNoPlanHasAreNamed) {
+  const std::string file = testing::TempDir() + "left_out.json";
+  write_file_atomically(file, updating(sim::Versions::Flush));  // of 4 stages
+  models::NetworkSpec spec = small_spec(8);
+  spec.tied_embeddings = false;
+  const plan::Plan base = base_plan({spec, "dgx-a100:1", {"node.gpus=4"}, 16, 512});
+  const auto left_out = [&](const std::string& fix, const std::vector<std::string>& schedules) {
+    Constraints constraints = fixed(fix);
+    for (const std::string& schedule : schedules) {
+      constraints.choose_schedule(schedule);
+    }
+    return schedules_without_plans(base, constraints);
+  };
+  EXPECT_THAT(left_out("pp=2,cp=1", {file, "gpipe", "1f1b"}),
+              testing::ElementsAre(
+                  testing::StartsWith("mine: schedule \"mine\": lists of 4 devices do not fit 2")));
+  EXPECT_THAT(left_out("pp=2,cp=1", {"gpipe", "1f1b"}), testing::IsEmpty());
+  EXPECT_THAT(left_out("pp=2,cp=1", {file}), testing::IsEmpty());  // an error says why
+}
+
+TEST(DocumentSearches, SlicesOfListsDivideTheSequence) {
+  const plan::Plan base = base_plan({small_spec(8), "dgx-a100:1", {"node.gpus=4"}, 16, 512});
+  const auto pass = [](const char* kind, int slice) {
+    return fmt::format(R"({{"pass": "{}", "stage": 0, "micro_batch": 0, "slice": {}}})", kind,
+                       slice);
+  };
+  const std::string list = fmt::format("[{}, {}, {}, {}, {}, {}]", pass("F", 0), pass("F", 1),
+                                       pass("F", 2), pass("BW", 2), pass("BW", 1), pass("BW", 0));
+  EXPECT_THAT(
+      reason_of(base, "cp=1", kHead + fmt::format(R"("slices": 3, "passes": [{}]}})", list)),
+      testing::HasSubstr("the 3 slices of its lists do not divide the 512 tokens of a "
+                         "sequence: set --seq to a multiple of 3"));
 }
 
 // Of the groups of a space those are asked that have as many micro-batches as the lists.

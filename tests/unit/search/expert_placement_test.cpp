@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "search/planner.hpp"
+#include "search/problems/slot_swaps.hpp"
 #include "tests/unit/search/planner_answers.hpp"
 
 namespace orrery::search {
@@ -46,6 +47,42 @@ TEST(ExpertPlacement, TokensAreConserved) {
     const double sum = std::accumulate(step.received.begin(), step.received.end(), 0.0);
     EXPECT_NEAR(sum, 8 * 5000, 1e-6);
   }
+}
+
+// The time after every swap of two slots, or none where static groups may become whole by it.
+void expect_times_of_swaps(const ExpertProblem& node, const models::RoutedTokens& tokens,
+                           ExpertPlacement placement, bool known_across) {
+  SwapTimes times(node, tokens, placement);
+  for (std::size_t a = 0; a < placement.size(); ++a) {
+    for (std::size_t b = a + 1; b < placement.size(); ++b) {
+      times.between(a, b);
+      const bool across = a / 2 != b / 2;  // static groups of two ranks
+      for (int& one : placement[a]) {
+        for (int& other : placement[b]) {
+          if (one == other) {
+            continue;
+          }
+          const double found = times.after(one, other).value();
+          std::swap(one, other);
+          const double placed = place_tokens(node, tokens, placement, {4, false}).time.value();
+          std::swap(one, other);
+          EXPECT_NEAR(found, across && !known_across ? 0 : placed, 1e-12 * placed);
+        }
+      }
+    }
+  }
+}
+
+TEST(ExpertPlacement, SwapsTakeTheTimeOfWhatTheyLeave) {
+  const ExpertProblem node = expert_problem(
+      R"("experts": 6, "top_k": 2, "ranks": 4, "expert_parallel": 2, "tokens_per_rank": 5000,
+         "popularity": 1, "other": "3 us")");
+  models::RoutingGenerator generator(node.routing, 5);
+  const models::RoutedTokens tokens = generator.next();
+  const ExpertPlacement whole = static_placement(node);  // 0 1 2, 3 4 5, twice
+  expect_times_of_swaps(node, tokens, whole, true);
+  expect_times_of_swaps(node, tokens, {{0, 1, 2}, {0, 4, 5}, {3, 1, 2}, {3, 4, 5}}, false);
+  expect_times_of_swaps(node, tokens, {{0, 1, 2}, {3, 4, 0}, {0, 1, 2}, {3, 4, 5}}, true);
 }
 
 // Two ranks, an expert each; rank 0 sends 30 of its tokens, rank 1 sends 80: the larger of what a

@@ -72,5 +72,20 @@ TEST(ExpertSearch, ExpertsMayHaveCopiesInAReplica) {
   EXPECT_THROW((void)layout_of("expert_tp=1,tp=4,pp=1,cp=1,ep=2,tensor_parallel=2d"), Error);
 }
 
+// Where experts would lie means nothing to a network without them: it leaves out no plan.
+TEST(ExpertSearch, PlacesOfExpertsLeaveOutNothingWithoutExperts) {
+  Options options;
+  options.jobs = 1;
+  const plan::Plan base = base_plan(Shape{});
+  const auto plans_of = [&](const char* fix) {
+    options.constraints = fixed(fix);
+    return search(base, options).plans;
+  };
+  const auto all = plans_of("tp=1");
+  EXPECT_EQ(plans_of("tp=1,expert_cp=1"), all);
+  EXPECT_EQ(plans_of("tp=1,expert_tp=2"), all);
+  EXPECT_EQ(plans_of("tp=1,ep_inside=cp"), all);
+}
+
 }  // namespace
 }  // namespace orrery::search

@@ -178,34 +178,6 @@ TEST(ServingSearch, ExpertsAndPrefixesAreSearched) {
   EXPECT_EQ(all.found.front().plan.serving->options.routing, plan::Routing::Prefix);
 }
 
-// Plans say nothing that simulation passes over: ranks that share experts are tensor-parallel ones
-// or those of other replicas, and one replica routes to itself.
-TEST(ServingSearch, PlansHaveNoFieldsWithoutEffect) {
-  const plan::Plan base = served_base_plan("deepseek-v2-lite", "hgx-h100:1");
-  std::string reason;
-  int spread = 0;
-  for (const plan::Plan& plan : serving_layouts(base, {}, reason)) {
-    const plan::BlockPlan& layout = plan.blocks.front().layout;
-    EXPECT_EQ(layout.expert_tp, layout.ep > 1 && layout.tp > 1 ? 1 : 0);
-    spread += layout.ep > 1 && layout.tp == 1 ? 1 : 0;
-  }
-  EXPECT_GT(spread, 0);
-}
-
-TEST(ServingSearch, RoutingOfOneReplicaIsNamed) {
-  ServingFixes fixed;
-  fix_serving("routing=prefix", fixed);
-  EXPECT_EQ(serving_routings(1, fixed, false), std::vector{plan::Routing::Prefix});
-  EXPECT_EQ(serving_routings(1, {}, true), std::vector{plan::Routing::InTurn});
-  plan::Plan plan;
-  plan.dp = 1;
-  EXPECT_EQ(idle_serving_fixes(plan, fixed),
-            std::vector<std::string>{"routing has no effect: dp = 1"});
-  EXPECT_TRUE(idle_serving_fixes(plan, {}).empty());
-  plan.dp = 2;
-  EXPECT_TRUE(idle_serving_fixes(plan, fixed).empty());
-}
-
 TEST(ServingSearch, FoundPlansSimulateToTheSameResult) {
   const ServingOutcome outcome = search_serving(served_base_plan("llama3-8b", "hgx-h100:1"),
                                                 fixed_serving("tp=2,token_budget=1024", 3));
