@@ -12,6 +12,7 @@
 #include "cli/command/command.hpp"
 #include "cli/command/command_line.hpp"
 #include "cli/command/common.hpp"
+#include "cli/command/wrapped_text.hpp"
 #include "costmodel/profile.hpp"
 #include "models/network.hpp"
 #include "plan/exporter.hpp"
@@ -151,14 +152,9 @@ Entries described(std::span<const T* const> table) {
 // Below an entry, cut between words so that the table fits a terminal.
 void add_lines(TextTable& table, const std::string& text) {
   constexpr std::size_t kWidth = 80;
-  std::size_t begin = 0;
-  while (text.size() - begin > kWidth) {
-    const std::size_t space = text.rfind(' ', begin + kWidth);
-    const std::size_t end = space == std::string::npos || space <= begin ? begin + kWidth : space;
-    table.add_row({"", text.substr(begin, end - begin)});
-    begin = end + (end == space ? 1 : 0);
+  for (std::string& line : wrapped(text, kWidth)) {
+    table.add_row({"", std::move(line)});
   }
-  table.add_row({"", text.substr(begin)});
 }
 
 struct Catalogue {

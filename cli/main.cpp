@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <memory>
 #include <new>
 
 #include "base/error.hpp"
@@ -13,6 +14,7 @@
 #include "cli/command/command.hpp"
 #include "cli/command/command_line.hpp"
 #include "cli/command/common.hpp"
+#include "cli/command/wrapped_text.hpp"
 #include "search/space/field_names.hpp"
 
 namespace orrery::cli {
@@ -184,7 +186,9 @@ void check_places(const CLI::App& app, const CLI::App& last, const std::string& 
       bad_input("", fmt::format("unknown sub-command \"{}\"", path + printable(word)),
                 nearest_hint(word, names));
     }
-    bad_input("", fmt::format("unexpected argument \"{}\"", printable(word)), usage);
+    const bool could_compare = path == "schedule ";
+    bad_input("", fmt::format("unexpected argument \"{}\"", printable(word)),
+              (could_compare ? "several schedules stand behind --compare; " : "") + usage);
   }
   if (!names.empty()) {
     bad_input("", "no sub-command", fmt::format("one of {}", fmt::join(names, ", ")));
@@ -192,9 +196,21 @@ void check_places(const CLI::App& app, const CLI::App& last, const std::string& 
   explain_value(error.what(), *command, usage);
 }
 
+// Descriptions of options beside their names, in lines of the width of a page.
+class Help : public CLI::Formatter {
+ public:
+  std::string make_option_desc(const CLI::Option* option) const override {
+    constexpr std::size_t kPage = 100;
+    return fmt::format("{}", fmt::join(wrapped(CLI::Formatter::make_option_desc(option),
+                                               kPage - get_column_width()),
+                                       "\n"));
+  }
+};
+
 int parse_and_run(int argc, char** argv) {
   CLI::App app("Orrery: which parallel plan trains a network fastest, how long it takes, and why",
                "orrery");
+  app.formatter(std::make_shared<Help>());
   app.set_version_flag("--version", "orrery " + version_text());
   app.require_subcommand(1);
   app.footer(kMainExamples);

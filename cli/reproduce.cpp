@@ -90,6 +90,39 @@ std::string simulated_text(double simulated) {
   return fmt::format("{:.4g}", std::abs(simulated) < kRounding ? 0.0 : simulated);
 }
 
+// "a", "a and b", "a and 2 more".
+std::string names_text(const std::vector<std::string>& names) {
+  return names.size() <= 2 ? fmt::format("{}", fmt::join(names, " and "))
+                           : fmt::format("{} and {} more", names.front(), names.size() - 1);
+}
+
+// Every reason once, behind the headlines that it is of: "a and b, outside: ...".
+std::string reasons_text(const std::vector<studies::Reproduced>& entries) {
+  struct Reason {
+    std::string text;
+    std::vector<std::string> names;
+  };
+  std::vector<Reason> reasons;
+  for (const studies::Reproduced& entry : entries) {
+    if (entry.reason.empty()) {
+      continue;
+    }
+    std::string text = fmt::format("{}: {}", reason_kind(entry.verdict), entry.reason);
+    const auto known = std::find_if(reasons.begin(), reasons.end(),
+                                    [&](const Reason& reason) { return reason.text == text; });
+    if (known == reasons.end()) {
+      reasons.push_back({std::move(text), {entry.name}});
+    } else {
+      known->names.push_back(entry.name);
+    }
+  }
+  std::string text;
+  for (const Reason& reason : reasons) {
+    text += fmt::format("{}, {}\n", names_text(reason.names), reason.text);
+  }
+  return text;
+}
+
 std::string table_text(const std::vector<studies::Reproduced>& entries) {
   TextTable table({{"headline"},
                    {"published", Align::Right},
@@ -107,16 +140,8 @@ std::string table_text(const std::vector<studies::Reproduced>& entries) {
   std::string text = table.text();
   text += fmt::format("\n{} inside, {} outside, {} not judged\n", count(studies::Verdict::Inside),
                       count(studies::Verdict::Outside), count(studies::Verdict::Unjudged));
-  std::string last;
-  for (const studies::Reproduced& entry : entries) {
-    const std::string line =
-        fmt::format("{}, {}: {}", entry.system, reason_kind(entry.verdict), entry.reason);
-    if (!entry.reason.empty() && line != last) {
-      text += "\n" + line;
-      last = line;
-    }
-  }
-  return text + (last.empty() ? "" : "\n");
+  const std::string reasons = reasons_text(entries);
+  return reasons.empty() ? text : text + "\n" + reasons;
 }
 
 Json number_or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(); }

@@ -152,7 +152,7 @@ std::string to_text(const studies::ScheduleMeasures& measures, bool synchronous,
   const bool alike = std::equal(lists.begin() + 1, lists.end(), lists.begin());
   const std::vector<std::int64_t>& bytes = measures.peak_activation_bytes;
   std::vector<TextTable::Column> columns = {
-      {alike ? std::string(lists.front()) : "stage or stream"},
+      {alike ? std::string(lists.front()) : fmt::format("{} or {}", lists.front(), lists.back())},
       {"idle", Align::Right},
       {"peak activations", Align::Right}};
   if (!bytes.empty()) {
@@ -211,7 +211,9 @@ std::string panel_title(const Drawn& drawn) {
 }
 
 PictureFiles files_of(const ScheduleOptions& options) {
-  return {options.svg, options.trace, integer_option(options.width, "--width", 10'000)};
+  PictureFiles files{options.svg, options.trace};
+  set_width(options.width, files);
+  return files;
 }
 
 PicturedRun pictured(const Drawn& drawn, std::string title) {
@@ -365,7 +367,7 @@ int run_schedule(const ScheduleOptions& given) {
   const std::vector<std::string> names = list_names(drawn.name, drawn.order);
   std::string text;
   if (drawn.run.has_spans) {
-    sim::PictureOptions picture{.width = files.width, .color = wants_color(options.output)};
+    sim::PictureOptions picture = text_picture(files, options.output);
     picture.time_divisor = drawn.run.scale;
     picture.order = &drawn.order;
     picture.lists = names;

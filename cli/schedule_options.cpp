@@ -186,7 +186,9 @@ void add_schedule_options(const Command& command, ScheduleOptions& options) {
       "schedule's own; with --compare for those whose activations are not fixed)");
   command.add_option("--svg", options.svg, "write the picture to this SVG file");
   command.add_option("--trace", options.trace, "write a Chrome trace to this file");
-  command.add_option("--width", options.width, "columns of the picture (120)");
+  command.add_option(
+      "--width", options.width,
+      "columns of time in the picture (what the terminal has for them, 120 without one)");
   add_output_options(command, options.output);
 }
 

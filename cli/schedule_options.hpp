@@ -23,7 +23,7 @@ struct ScheduleOptions {
   std::string weight_grad;
   std::string latency;
   std::string prediction;
-  std::string width = "120";
+  std::string width;  // empty: the terminal's
   std::string warm_up;
   std::string slices;  // empty: 1, on plans those of the plan or one a stage
   std::string replicas;

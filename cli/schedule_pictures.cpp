@@ -2,11 +2,14 @@
 #include "cli/schedule_pictures.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "base/terminal.hpp"
 #include "cli/command/command.hpp"
+#include "cli/schedule_options.hpp"
 #include "cli/show/list_names.hpp"
 #include "studies/schedule_run.hpp"
 #include "traces/adapters.hpp"
@@ -39,6 +42,20 @@ traces::Trace trace_of(const PicturedRun& run) {
 }
 
 }  // namespace
+
+void set_width(const std::string& stated, PictureFiles& files) {
+  constexpr int kFewest = 40;
+  if (!stated.empty()) {
+    files.width = integer_option(stated, "--width", 10'000);
+  } else if (::isatty(STDOUT_FILENO) == 1) {
+    files.width = std::max(terminal_columns(STDOUT_FILENO), kFewest);
+    files.whole_lines = true;
+  }
+}
+
+sim::PictureOptions text_picture(const PictureFiles& files, const OutputOptions& output) {
+  return {.width = files.width, .whole_lines = files.whole_lines, .color = wants_color(output)};
+}
 
 void write_pictures(const PicturedRun& run, const PictureFiles& files,
                     const OutputOptions& output) {

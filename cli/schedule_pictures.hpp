@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/command/common.hpp"
+#include "sim/pipeline/schedule_picture.hpp"
 #include "sim/pipeline/schedule_svg.hpp"
 
 namespace orrery::cli {
@@ -14,9 +15,15 @@ namespace orrery::cli {
 struct PictureFiles {
   std::string svg;  // "": none
   std::string trace;
-  int width = 120;  // columns, of the picture in text
+  int width = 120;           // columns of time, of the picture in text
+  bool whole_lines = false;  // they are those of its lines
   bool any() const { return !svg.empty() || !trace.empty(); }
 };
+
+// Of the picture in text: so many columns of time where they are stated, else lines as wide as the
+// terminal that shows them.
+void set_width(const std::string& stated, PictureFiles& files);
+sim::PictureOptions text_picture(const PictureFiles& files, const OutputOptions& output);
 
 // One schedule as it ran. `scale` divides its times.
 struct PicturedRun {

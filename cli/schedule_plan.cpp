@@ -17,7 +17,6 @@
 #include "cli/schedule_sizes.hpp"
 #include "plan/document/plan_text.hpp"
 #include "plan/recommender/recommender.hpp"
-#include "sim/pipeline/schedule_picture.hpp"
 
 namespace orrery::cli {
 
@@ -87,7 +86,7 @@ int schedule_on_plan(const std::string& plan_path, const studies::ScheduleReques
   if (output.json) {
     print_json(to_json(run));
   } else {
-    sim::PictureOptions picture{.width = files.width, .color = wants_color(output)};
+    sim::PictureOptions picture = text_picture(files, output);
     picture.order = &run.simulation.order;
     print(subject_text(run.plan) + "\n" + plan::layout_text(run.plan) + "\n\n" +
           sim::schedule_picture(run.simulation.pipeline, picture) + "\n" + to_text(run));

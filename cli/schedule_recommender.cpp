@@ -12,7 +12,6 @@
 #include "cli/command/command.hpp"
 #include "cli/show/list_names.hpp"
 #include "plan/recommender/pipeline.hpp"
-#include "sim/pipeline/schedule_picture.hpp"
 #include "studies/schedule_run.hpp"
 
 namespace orrery::cli {
@@ -127,7 +126,7 @@ int schedule_on_recommender(const PlanDocument& document, const studies::Schedul
   if (output.json) {
     print_json(run_json(run));
   } else {
-    sim::PictureOptions picture{.width = files.width, .color = wants_color(output)};
+    sim::PictureOptions picture = text_picture(files, output);
     picture.order = &run.step.order;
     picture.lists = list_names(std::string(plan::kNestedSchedule), run.step.order);
     print(fmt::format("{}\n\n{}\n{} batches, a step each {} in steady state\n\n{}", title_of(run),

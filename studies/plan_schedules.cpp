@@ -12,6 +12,7 @@
 #include "base/limits.hpp"
 #include "base/quantity_text.hpp"
 #include "base/table.hpp"
+#include "base/text.hpp"
 #include "plan/modules.hpp"
 #include "plan/schedule_traits.hpp"
 #include "plan/stage/plan_schedule.hpp"
@@ -335,15 +336,15 @@ std::string device_table(const PlanScheduleRun& run) {
 std::string to_text(const PlanScheduleRun& run) {
   const plan::Simulation& simulation = run.simulation;
   std::string text = fmt::format(
-      "{} {}, bubble {}, {} transfers, {}{}\n",
+      "{} {}, bubble {}, {}, {}{}\n",
       simulation.synchronous ? "iteration" : "asynchronous: iteration in steady state",
       format_duration(simulation.iteration_time), percent_text(simulation.bubble_fraction),
-      run.measures.transfers, format_bytes(largest(simulation.memory).bytes()),
+      counted(run.measures.transfers, "transfer"), format_bytes(largest(simulation.memory).bytes()),
       simulation.does_not_fit ? " (DOES NOT FIT)" : "");
   if (!simulation.synchronous) {
-    text += fmt::format("{} per micro-batch, staleness {}, {} weight versions\n",
+    text += fmt::format("{} per micro-batch, staleness {}, {}\n",
                         format_duration(simulation.steady_period), simulation.staleness,
-                        simulation.weight_versions);
+                        counted(simulation.weight_versions, "weight version"));
   }
   text += run.cut == StageCut::AsPlanned
               ? ""

@@ -101,7 +101,8 @@ Json document_of_slurm(const std::string& text) {
   }
   const SlurmTopology topology =
       parse_slurm_topology(read_file(path, limits::kMaxConfigFileBytes), path);
-  Json cluster = cluster_document_of_slurm(topology, read_cluster(document_of_text(name), where));
+  Json cluster =
+      cluster_document_of_slurm(topology, read_cluster(document_of_text(name), where), path);
   cluster.set("name", text);
   return cluster;
 }

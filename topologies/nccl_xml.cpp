@@ -166,8 +166,7 @@ Json host(const NcclSystem& xml) {
 }
 
 // The GPU that lists the device, else the one that stands for those of its compute capability.
-std::string gpu_type(const NcclSystem& xml, std::string_view name) {
-  const NcclGpu& gpu = xml.gpus.front();
+std::string gpu_type(const NcclGpu& gpu, std::string_view name) {
   std::string other;
   for (const std::string& known : gpu.amd ? std::vector<std::string>{} : gpu_names()) {
     const Gpu candidate = load_gpu(known);
@@ -185,6 +184,20 @@ std::string gpu_type(const NcclSystem& xml, std::string_view name) {
               "name the GPU type");
   }
   return other;
+}
+
+// That of all GPUs: a node has one kind of them.
+std::string common_gpu_type(const NcclSystem& xml, std::string_view name) {
+  const NcclGpu& first = xml.gpus.front();
+  std::string type = gpu_type(first, name);
+  for (const NcclGpu& gpu : xml.gpus) {
+    const bool alike = gpu.sm == first.sm && gpu.device == first.device && gpu.amd == first.amd;
+    if (const std::string other = alike ? type : gpu_type(gpu, name); other != type) {
+      bad_input(name, fmt::format("the node has GPUs of two kinds, {} and {}", type, other),
+                "leave those of one kind in the file");
+    }
+  }
+  return type;
 }
 
 }  // namespace
@@ -206,7 +219,7 @@ Json node_document_of_nccl_xml(std::string_view text, std::string_view name,
   node.set("schema", "orrery-node");
   node.set("version", 1);
   node.set("name", "nccl-topology");
-  node.set("gpu", gpu.empty() ? gpu_type(xml, name) : gpu);
+  node.set("gpu", gpu.empty() ? common_gpu_type(xml, name) : gpu);
   node.set("gpus", static_cast<int>(xml.gpus.size()));
   node.set("scale_up", scale_up(xml));
   node.set("scale_out", scale_out(xml));

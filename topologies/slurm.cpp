@@ -42,14 +42,14 @@ std::vector<Line> join_lines(std::string_view text, std::string_view name) {
       bad_input(where, "the line is too long",
                 fmt::format("at most {} bytes", limits::kMaxLineBytes));
     }
-    std::string_view line = trim(raw.substr(0, raw.find('#')));
+    const std::string_view line = trim(raw.substr(0, raw.find('#')));
     const bool more = line.ends_with('\\');
-    line = trim(line.substr(0, line.size() - (more ? 1 : 0)));
+    std::string words(trim(line.substr(0, line.size() - (more ? 1 : 0))));
+    std::replace(words.begin(), words.end(), '\t', ' ');
     if (continues) {
-      lines.back().text += ' ';
-      lines.back().text += line;
-    } else if (!line.empty() || more) {
-      lines.push_back({std::string(line), where});
+      lines.back().text += ' ' + words;
+    } else if (!words.empty() || more) {
+      lines.push_back({std::move(words), where});
     }
     continues = more;
   }
@@ -93,6 +93,10 @@ Entry parse_entry(const Line& line) {
     } else if (key == "switches") {
       entry.switches = expand_hosts(value, line.where);
     } else if (key == "nodes") {
+      if (to_lower(value) == "all") {
+        bad_input(line.where, "\"ALL\" are the hosts of slurm.conf, which is not read",
+                  "list them: Nodes=node[1-16]");
+      }
       entry.nodes = expand_hosts(value, line.where);
     }
   }
@@ -240,7 +244,7 @@ void check_nodes(const SlurmTopology& topology, const Cluster& usual) {
   }
 }
 
-Json fabric_document(const SlurmTopology& topology, const Cluster& usual) {
+Json fabric_document(const SlurmTopology& topology, const Cluster& usual, std::string_view name) {
   std::size_t largest = 1;
   for (const std::vector<std::string>& leaf : topology.leaves) {
     largest = std::max(largest, leaf.size());
@@ -249,8 +253,8 @@ Json fabric_document(const SlurmTopology& topology, const Cluster& usual) {
       static_cast<std::int64_t>(largest) * std::max(usual.node.scale_out.nics, 1);
   const std::int64_t leaves = static_cast<std::int64_t>(topology.leaves.size());
   if (2 * down > kMaxRadix) {
-    bad_input("topology.conf", fmt::format("a leaf with {} NICs", down),
-              fmt::format("at most {}", kMaxRadix / 2));
+    bad_input(name, fmt::format("a leaf with {} nodes, of {} NICs", largest, down),
+              fmt::format("at most {} NICs", kMaxRadix / 2));
   }
   // What joins blocks is not in the file.
   const int levels = leaves > 1 ? std::clamp(topology.levels, 2, 3) : 1;
@@ -267,11 +271,12 @@ Json fabric_document(const SlurmTopology& topology, const Cluster& usual) {
 
 }  // namespace
 
-Json cluster_document_of_slurm(const SlurmTopology& topology, const Cluster& usual) {
+Json cluster_document_of_slurm(const SlurmTopology& topology, const Cluster& usual,
+                               std::string_view name) {
   check_nodes(topology, usual);
   Json cluster = usual.document;
   cluster.set("nodes", topology.num_nodes());
-  cluster.set("fabric", fabric_document(topology, usual));
+  cluster.set("fabric", fabric_document(topology, usual, name));
   return cluster;
 }
 

@@ -24,7 +24,8 @@ SlurmTopology parse_slurm_topology(std::string_view text, std::string_view name)
 // The cluster document of as many nodes as the file has, all of them like the nodes of `usual` and
 // joined by a non-blocking fat tree with the file's leaves (it does not say how many cables there
 // are); the latency of a switch is that of `usual`. Error for nodes without a network and for
-// racks, whose servers are the hosts of the file.
-Json cluster_document_of_slurm(const SlurmTopology& topology, const Cluster& usual);
+// racks, whose servers are the hosts of the file `name`.
+Json cluster_document_of_slurm(const SlurmTopology& topology, const Cluster& usual,
+                               std::string_view name);
 
 }  // namespace orrery::topologies

@@ -31,16 +31,27 @@ sim::PipelineOrder order_of(const Plan& plan) {
   return OrderCache(costs).order_of(plan);
 }
 
+// Traits of schedules whose orders are more than one chain of stages.
+constexpr std::pair<bool ScheduleTraits::*, const char*> kBesideOneChain[] = {
+    {&ScheduleTraits::two_directions, "it runs two copies of the model"},
+    {&ScheduleTraits::copies_to_host, "copies to the host run beside its stages"},
+    {&ScheduleTraits::spreads_attention, "attention runs on other devices than its layer"},
+    {&ScheduleTraits::runs_arcs, "gradients run on other devices than their layer"},
+    {&ScheduleTraits::uses_servers, "parameter servers run beside its stages"},
+    {&ScheduleTraits::cascades, "it runs two backbones"},
+    {&ScheduleTraits::fills_frozen, "frozen layers run beside its stages"},
+    {&ScheduleTraits::by_modules, "an encoder has stages of its own"},
+    {&ScheduleTraits::shares_output_layer, "shards of a layer run beside its stages"}};
+
 // Why the order of a schedule is not one list of whole passes a device.
 const char* reason_against(const sim::PipelineOrder& order, const ScheduleTraits& traits) {
-  if (!order.edges.empty() || order.chains.size() > 1) {
-    return traits.two_directions      ? "it runs two copies of the model"
-           : traits.copies_to_host    ? "copies to the host run beside its stages"
-           : traits.spreads_attention ? "attention runs on other devices than its layer"
-           : traits.runs_arcs         ? "gradients run on other devices than their layer"
-                                      : "shards of a layer run beside its stages";
+  for (const auto& [trait, reason] : kBesideOneChain) {
+    if (traits.*trait) {
+      return reason;
+    }
   }
-  return !traits.synchronous    ? "it never ends an iteration"
+  return order.slices > 1       ? "sequences are cut into slices"
+         : !traits.synchronous  ? "it never ends an iteration"
          : traits.lists_updates ? "its stages update each by itself"
          : traits.recomputes    ? "forwards run again in passes of their own"
                                 : "its passes run as blocks of several";

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/text.hpp"
 #include "sim/orders/order_blocks.hpp"
 #include "sim/orders/order_bound.hpp"
 #include "sim/orders/policy.hpp"
@@ -129,11 +130,11 @@ std::int64_t count(const std::vector<Pass>& list, PassKind kind, int stage = -1)
                                                        std::int64_t{next.micro_batch});
     const int needed = own ? stage : stage + (forward ? -1 : 1);
     bad_input(where,
-              fmt::format("deadlock: device {} waits after {} forwards for ever to start {} of "
+              fmt::format("deadlock: device {} waits after {} for ever to start {} of "
                           "virtual stage {}, micro-batch {}, which needs the {} of virtual stage "
                           "{} on device {}",
-                          device, forwards, to_text(kind), stage, next.micro_batch,
-                          to_text(own ? PassKind::Forward : kind), needed,
+                          device, counted(forwards, "forward"), to_text(kind), stage,
+                          next.micro_batch, to_text(own ? PassKind::Forward : kind), needed,
                           order.device_of[static_cast<std::size_t>(needed)]),
               advice);
   }

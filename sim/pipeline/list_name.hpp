@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the lists of an order are, for pictures: stages, or the devices of replicated ones; or
-// streams, where they run services (copies, servers), or where a worker has several, the first of
-// which prepares its batches.
+// streams, where they run services (copies, host work), or where a worker has several, the first of
+// which prepares its batches; or servers: of orders that never flush the services are theirs.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,10 @@ inline std::string_view list_name(const PipelineOrder& order, std::size_t list) 
     });
   };
   const auto serves = [&](std::size_t of) { return runs(of, true) && !runs(of, false); };
-  return serves(0) || serves(list) ? "stream" : has_copies(order) ? "device" : "stage";
+  if (serves(0) || serves(list)) {
+    return order.versions == Versions::Flush ? "stream" : "server";
+  }
+  return has_copies(order) ? "device" : "stage";
 }
 
 }  // namespace orrery::sim

@@ -168,32 +168,43 @@ std::string legend_of(const PipelineResult& result, const Stages& stages, std::i
   return text;
 }
 
-}  // namespace
-
-std::string schedule_picture(const PipelineResult& result, const PictureOptions& options) {
-  ORRERY_CHECK(!result.spans.empty(), "a picture needs recorded spans");
-  const std::int64_t width = std::max(options.width, 1);
-  const std::int64_t exact = common_unit(result);
-  const std::int64_t fitting = (result.makespan.ps + width - 1) / width;
-  const std::int64_t unit = std::max(exact, fitting);
-  const std::size_t columns = columns_before(result.makespan, unit);
-  const std::size_t devices = result.spans.size();  // plans count without copies and servers
-  const Stages stages(options.order);
-  const std::size_t digits = std::to_string(devices - 1).size();
+// What stands before the rows, all as wide.
+std::vector<std::string> row_names(const PictureOptions& options, std::size_t devices) {
   ORRERY_CHECK(options.lists.empty() || options.lists.size() == devices, "a name for every list");
   const auto kind = [&](std::size_t list) {
     return options.order != nullptr ? list_name(*options.order, list) : "stage";
   };
+  const std::size_t digits = std::to_string(devices - 1).size();
   std::size_t letters = 0;
   for (std::size_t d = 0; d < devices; ++d) {
     letters = std::max(letters, options.lists.empty() ? kind(d).size() : options.lists[d].size());
   }
+  std::vector<std::string> names;
+  for (std::size_t d = 0; d < devices; ++d) {
+    names.push_back(options.lists.empty()
+                        ? fmt::format("{:<{}} {:>{}}", kind(d), letters, d, digits)
+                        : fmt::format("{:<{}}", options.lists[d], letters));
+  }
+  return names;
+}
+
+}  // namespace
+
+std::string schedule_picture(const PipelineResult& result, const PictureOptions& options) {
+  ORRERY_CHECK(!result.spans.empty(), "a picture needs recorded spans");
+  const std::size_t devices = result.spans.size();  // plans count without copies and servers
+  const Stages stages(options.order);
+  const std::vector<std::string> names = row_names(options, devices);
+  constexpr int kFrame = 3;  // " |" and "|"
+  const int beside = options.whole_lines ? static_cast<int>(names.front().size()) + kFrame : 0;
+  const std::int64_t width = std::max(options.width - beside, 1);
+  const std::int64_t exact = common_unit(result);
+  const std::int64_t fitting = (result.makespan.ps + width - 1) / width;
+  const std::int64_t unit = std::max(exact, fitting);
+  const std::size_t columns = columns_before(result.makespan, unit);
   std::string picture;
   for (std::size_t d = 0; d < devices; ++d) {
-    const std::string name = options.lists.empty()
-                                 ? fmt::format("{:<{}} {:>{}}", kind(d), letters, d, digits)
-                                 : fmt::format("{:<{}}", options.lists[d], letters);
-    picture += fmt::format("{} |{}|\n", name,
+    picture += fmt::format("{} |{}|\n", names[d],
                            row(result.spans[d], stages, unit, columns, devices, options.color));
   }
   picture += fmt::format("0-9 forward  a-j backward  {}. idle  column {:.3g} s\n",

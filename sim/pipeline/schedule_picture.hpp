@@ -16,6 +16,7 @@ namespace orrery::sim {
 
 struct PictureOptions {
   int width = 120;                       // columns of time at most, at least 1
+  bool whole_lines = false;              // `width` is that of lines, with the names of rows
   bool color = false;                    // ANSI background by kind of pass, brighter for odd chunks
   double time_divisor = 1;               // of the stated column, for runs on multiplied costs
   const PipelineOrder* order = nullptr;  // what was run; none: stages of one chain of layers

@@ -391,7 +391,7 @@ TEST(Slices, WhatCannotBeCutIsSaid) {
 
 TEST(Slices, AreNotExpanded) {
   const Plan plan = sliced("seq1f1b", 4);
-  EXPECT_TRUE(why_not_flat(plan).has_value());
+  EXPECT_THAT(*why_not_flat(plan), HasSubstr("sequences are cut into slices"));
   EXPECT_THROW((void)flat_program(plan), Error);
 }
 

@@ -255,7 +255,7 @@ TEST(ScheduleDocument, DeadlocksNameWhoWaitsForWhat) {
                               "stage 0, micro-batch 0)")));
   EXPECT_THAT(error_of(R"("placement": "loop", "traversal": "depth", "warm_up": 1)",
                        {.stages = 2, .micro_batches = 4, .chunks = 2}),
-              AllOf(HasSubstr("deadlock: device 0 waits after 1 forwards for ever to start "
+              AllOf(HasSubstr("deadlock: device 0 waits after 1 forward for ever to start "
                               "backward of virtual stage 2, micro-batch 0, which needs the forward "
                               "of virtual stage 2 on device 0"),
                     HasSubstr("(set warm_up to 3)")));

@@ -69,6 +69,23 @@ TEST(SchedulePicture, IsScaledToTheWidth) {
   }
 }
 
+// Of terminals, with the names of the rows.
+TEST(SchedulePicture, WholeLinesAreNoWiderThanAsked) {
+  const PipelineResult result = run_of("gpipe", {12, 100, 1, 0});
+  std::vector<std::string> lists(12, "name");
+  lists.back() = "a longer name";
+  for (const int width : {40, 41, 80}) {
+    for (const std::vector<std::string>& names : {std::vector<std::string>(), lists}) {
+      const std::string picture =
+          schedule_picture(result, {.width = width, .whole_lines = true, .lists = names});
+      const std::size_t line = picture.find('\n');
+      EXPECT_LE(line, static_cast<std::size_t>(width));
+      EXPECT_GT(line, static_cast<std::size_t>(width / 2));
+      EXPECT_EQ(picture[line - 1], '|');
+    }
+  }
+}
+
 TEST(SchedulePicture, ColorsOnlyWhenAsked) {
   const PipelineResult result = run_of("interleaved", {2, 2, 2, 0});
   EXPECT_THAT(schedule_picture(result), Not(HasSubstr("\x1b")));
@@ -83,7 +100,8 @@ TEST(SchedulePicture, ZeroTimesAreLegal) {
   EXPECT_THAT(schedule_picture(run_of(order, 0, 0)), HasSubstr("stage 1 ||"));
 }
 
-// Workers of NestPipe have six streams each, a pipeline with copies a stream beside its stages.
+// Workers of NestPipe have six streams each, a pipeline with copies streams beside its stages, one
+// with parameter servers those.
 TEST(SchedulePicture, NamesStreams) {
   const PipelineOrder nest = find_schedule("nestpipe", "test").order({2, 2, 1, 0});
   for (std::size_t list = 0; list < nest.passes.size(); ++list) {
@@ -93,6 +111,12 @@ TEST(SchedulePicture, NamesStreams) {
   ASSERT_GT(copies.passes.size(), 8U);
   EXPECT_EQ(list_name(copies, 0), "stage");
   EXPECT_EQ(list_name(copies, 8), "stream");
+  for (const char* name : {"hetpipe", "zou-ps-ring"}) {
+    const PipelineOrder served = find_schedule(name, "test").order({2, 2, 1, 0});
+    ASSERT_EQ(served.passes.size(), 3U) << name;
+    EXPECT_EQ(list_name(served, 1), "stage") << name;
+    EXPECT_EQ(list_name(served, 2), "server") << name;
+  }
   const PipelineResult result = evaluate_pipeline(
       nest, share_costs(nest, {{1}, {1}, {1}, {0}}).costs, {.record_spans = true});
   const std::string picture = schedule_picture(result, {.order = &nest});

@@ -121,6 +121,20 @@ TEST(NcclXml, DeviceNamesTheGpu) {
               HasSubstr("compute capability 75 are not known"));
 }
 
+TEST(NcclXml, OneKindOfGpuInANode) {
+  const auto node_of = [](const std::string& second) {
+    return "<system><cpu><pci busid=\"1\" device=\"0x2330\"><gpu sm=\"90\"/></pci><pci "
+           "busid=\"2\" " +
+           second + "</pci></cpu></system>";
+  };
+  EXPECT_THAT(message_of(node_of("device=\"0x20b2\"><gpu sm=\"80\"/>")),
+              HasSubstr("GPUs of two kinds, h100-sxm5-80gb and a100-sxm4-80gb (leave those of one "
+                        "kind in the file)"));
+  EXPECT_THAT(message_of(node_of("device=\"0x2335\"><gpu sm=\"90\"/>")),
+              HasSubstr("h100-sxm5-80gb and h200-sxm5-141gb"));
+  EXPECT_EQ(read(node_of("device=\"0xffff\"><gpu sm=\"90\"/>")).node.gpus, 2);  // no such kind
+}
+
 TEST(NcclXml, VirtualMachinesShowNoLinkSpeed) {
   const Cluster cluster = read(
       "<system><cpu vendor=\"AuthenticAMD\"><pci busid=\"1\" link_speed=\"\" link_width=\"0\">"

@@ -26,7 +26,7 @@ std::string slurm_message(const std::string& text) {
 }
 
 Cluster joined(const SlurmTopology& topology, const std::string& node) {
-  return read_cluster(cluster_document_of_slurm(topology, load_cluster(node)), "t");
+  return read_cluster(cluster_document_of_slurm(topology, load_cluster(node), "t.conf"), "t");
 }
 
 TEST(Slurm, TreeOfTwoLevels) {
@@ -116,7 +116,13 @@ TEST(Slurm, ClusterOfAFile) {
   std::remove(path.c_str());
 }
 
+TEST(Slurm, TabsAreBlanks) {
+  EXPECT_EQ(parse_slurm_topology("SwitchName=a\tNodes=n[1-3] \\\n\tLinkSpeed=1\n", "t").num_nodes(),
+            3);
+}
+
 TEST(Slurm, ErrorsNameTheLine) {
+  EXPECT_THAT(slurm_message("SwitchName=a Nodes=ALL\n"), HasSubstr("topology.conf:1: \"ALL\" are"));
   EXPECT_THAT(slurm_message("SwitchName=a Nodes=n1\nSwitchNam=b Nodes=n2\n"),
               testing::AllOf(HasSubstr("topology.conf:2"), HasSubstr("switchname")));
   EXPECT_THAT(slurm_message("SwitchName=s Switches=leaf9\nSwitchName=leaf1 Nodes=a\n"),
@@ -129,6 +135,16 @@ TEST(Slurm, ErrorsNameTheLine) {
   EXPECT_THAT(
       slurm_message("SwitchName=a Switches=c\nSwitchName=b Switches=c\nSwitchName=c Nodes=n\n"),
       HasSubstr("two switches"));
+}
+
+TEST(Slurm, ALeafHasPortsForItsNodes) {
+  try {
+    joined(parse_slurm_topology("SwitchName=a Nodes=n[1-12500]\n", "t.conf"), "hgx-h100");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(),
+                 "t.conf: a leaf with 12500 nodes, of 100000 NICs (at most 32768 NICs)");
+  }
 }
 
 TEST(Slurm, Hostile) {
