@@ -48,7 +48,7 @@ rejects 2 'micro-batches must be a multiple of stages, but 2 is not one of 8' \
 rejects 2 '--seq: sequences have 1025 tokens, but gpt2 has learned positions for 1024' plan gpt2 hgx-h100:1 --batch 8 --seq 1025
 rejects 2 'learned positions for 512' plan bert-large hgx-h100:1+dgx-a100:1 --batch 8 --seq 1024
 rejects 2 'learned positions for 1024' plan corpus/tiny-network.json hgx-h100:1 --batch 8 --seq 2048 --space per-block
-rejects 3 'fits' plan llama3-405b hgx-h100:1 --batch 8 --seq 1048576
+rejects 3 'plans fits' plan llama3-405b hgx-h100:1 --batch 8 --seq 1048576 --fix micro_batch=1,zero=3,cp=8
 echo '[512, 4096]' >lengths.json
 rejects 2 'lengths.json: sequences have 4096 tokens' plan corpus/tiny-network.json hgx-h100:1 --schedule flexsp --lengths lengths.json
 # A time that cannot be simulated is one of the question.
