@@ -3,11 +3,10 @@
 
 #include <fmt/format.h>
 
-#include <numeric>
-
 #include "base/error.hpp"
 #include "base/interrupt.hpp"
 #include "base/quantity_text.hpp"
+#include "search/mixed/early_plan.hpp"
 #include "search/nearest_parts.hpp"
 
 namespace orrery::search {
@@ -42,15 +41,6 @@ Tried<plan::MixedPlan> first_that_fits(const plan::MixedPlan& base, const Option
     return search_mixed(base, effort.until_first_plan(options, most_work));
   };
   return first_plan<plan::MixedPlan>(searched, effort);
-}
-
-// Tensor-parallel groups lie inside the nodes of all pools.
-std::int64_t gpus_of_every_node(const plan::MixedPlan& base) {
-  std::int64_t gpus = 0;
-  for (const topologies::Pool& pool : base.machine->cluster.pools) {
-    gpus = std::gcd(gpus, std::int64_t{pool.cluster.node.gpus});
-  }
-  return gpus;
 }
 
 void leave_out_fixed(const plan::MixedPlan& base, const Options& options, const Deadline& deadline,

@@ -33,7 +33,7 @@ void check_schedules(const Constraints& constraints) {
 
 }  // namespace
 
-void check_mixed_options(const Options& options, DType precision) {
+void check_mixed_options(const plan::MixedPlan& base, const Options& options) {
   const Constraints& constraints = options.constraints;
   constexpr const char* kNone = "a plan document may have it: `orrery simulate`";
   const std::pair<const char*, const char*> usual[] = {{"slices", "1"}, {"tensor_parallel", "1d"}};
@@ -65,7 +65,12 @@ void check_mixed_options(const Options& options, DType precision) {
               "a plan document may have its own: `orrery simulate`");
   }
   check_schedules(constraints);
-  constraints.check_allowed(precision);
+  constraints.check_allowed(base.shape.precision);
+  const models::NetworkSpec& spec = base.shape.network.spec;
+  if (spec.cascade.layers > 0) {
+    bad_input(spec.name, "plans of mixed clusters have one trained backbone",
+              "leave out \"cascade\", or take nodes of one kind");
+  }
 }
 
 }  // namespace orrery::search

@@ -6,10 +6,10 @@
 #include <memory>
 #include <utility>
 
-#include "base/error.hpp"
 #include "base/parallel.hpp"
 #include "base/worker_crew.hpp"
 #include "search/mixed/checkpoint.hpp"
+#include "search/mixed/early_plan.hpp"
 #include "search/mixed/empty_space.hpp"
 #include "search/mixed/limits.hpp"
 #include "search/mixed/options_check.hpp"
@@ -36,16 +36,21 @@ constexpr std::size_t kSpare = 4;  // kept for each that is listed: some fail th
 
 class Search {
  public:
-  Search(const plan::MixedPlan& base, const Options& options)
+  using Progress = std::function<void(const ProgressReport&)>;
+
+  Search(const plan::MixedPlan& base, const Options& options, const Progress& progress)
       : base_(base),
         options_(options),
+        progress_(progress),
         keep_(kSpare * static_cast<std::size_t>(options.top) + 1),
         limits_(options),
+        early_(early_plan()),
         workers_(thread_count(options.jobs),
                  [&](const MixedWorker* first) {
                    return first != nullptr
                               ? std::make_unique<MixedWorker>(*first)
                               : std::make_unique<MixedWorker>(base, options.constraints, [this] {
+                                  tell();
                                   return limits_.ends_list();
                                 });
                  }),
@@ -56,7 +61,7 @@ class Search {
     }
   }
 
-  MixedOutcome run(const std::function<void(const ProgressReport&)>& progress) {
+  MixedOutcome run() {
     // What it goes on from is about all arrangements; Ctrl-C may have ended their list.
     const bool reads = outcome_.whole_space || options_.resume.empty();
     if (!reads || !checkpoint_.read(workers_.leader(), state_)) {
@@ -71,19 +76,20 @@ class Search {
       evaluate(next());
       limits_.came_forward();
       checkpoint_.save_when_due(state_);
-      if (progress) {
-        progress(found_so_far());
-      }
+      tell();
     }
     checkpoint_.save(state_);
     const bool is_open = has_work() || !outcome_.whole_space;
     const bool none = ranked_.empty() && is_open;
-    if (none) {
+    if (none && !early_) {
       find_first();
     }
-    close(progress);
-    if (none && outcome_.best) {  // it is still below one of the open nodes
-      --(outcome_.unexplored > 0 ? outcome_.unexplored : outcome_.pruned);
+    const bool beside = none || early_is_best();
+    outcome_.simulated += early_is_best() ? 1 : 0;
+    close();
+    if (beside && outcome_.best) {  // it is still below one of the open nodes, or was not listed
+      std::int64_t& open = outcome_.unexplored > 0 ? outcome_.unexplored : outcome_.pruned;
+      open > 0 ? --open : ++outcome_.plans;
     }
     outcome_.work = limits_.used();
     outcome_.search_time = limits_.elapsed();
@@ -119,7 +125,24 @@ class Search {
     }
   }
 
-  Seconds best_or(Seconds none) const { return ranked_.empty() ? none : best_time(); }
+  std::optional<MixedFound> early_plan() const {
+    if (options_.most_work > 0) {  // itself a search for any plan
+      return std::nullopt;
+    }
+    return early_mixed_plan(base_, options_);
+  }
+  void tell() const {
+    if (progress_) {
+      progress_(found_so_far());
+    }
+  }
+  bool early_is_best() const {
+    return early_ && (ranked_.empty() || early_->simulation.iteration_time < best_time());
+  }
+  bool found_any() const { return early_ || !ranked_.empty(); }
+  Seconds best_found() const {
+    return early_is_best() ? early_->simulation.iteration_time : best_time();
+  }
   Seconds best_time() const { return ranked_.front().time; }
   bool has_work() const {
     return !heap_.empty() &&
@@ -201,7 +224,7 @@ class Search {
     }
     if (step.time) {
       ++outcome_.simulated;
-      rank({node, *step.time});
+      state_.rank({node, *step.time}, keep_);
     }
     std::sort(step.children.begin(), step.children.end(),
               [](const MixedNode& a, const MixedNode& b) { return a.bound < b.bound; });
@@ -223,7 +246,7 @@ class Search {
     }
     if (step.time) {
       ++outcome_.simulated;
-      rank({node, *step.time});
+      state_.rank({node, *step.time}, keep_);
     }
   }
 
@@ -263,17 +286,6 @@ class Search {
     }
   }
 
-  // The first of equal times stays in front.
-  void rank(const MixedState::Ranked& found) {
-    const auto slower =
-        std::find_if(ranked_.begin(), ranked_.end(),
-                     [&](const MixedState::Ranked& other) { return other.time > found.time; });
-    ranked_.insert(slower, found);
-    if (ranked_.size() > keep_) {
-      ranked_.pop_back();
-    }
-  }
-
   // The plans of the answer; the best one was replayed before.
   std::vector<MixedNode> listed() {
     std::vector<char> fits(ranked_.size(), 1);
@@ -289,33 +301,49 @@ class Search {
     return plans;
   }
 
-  void close(const std::function<void(const ProgressReport&)>& progress) {
+  void close() {
     if (has_work() || !outcome_.whole_space) {
       outcome_.interrupted = limits_.is_interrupted();
       outcome_.timed_out = !outcome_.interrupted;
     }
     const bool ended = outcome_.interrupted || outcome_.timed_out;
-    const Seconds open = open_bound(heap_.empty() ? best_or(Seconds()) : heap_.top().bound);
+    const Seconds open =
+        open_bound(heap_.empty() ? (found_any() ? best_found() : Seconds()) : heap_.top().bound);
     for (; !heap_.empty(); heap_.pop()) {
       const bool decided = !ranked_.empty() && heap_.top().bound >= best_time();
       (decided || !ended ? outcome_.pruned : outcome_.unexplored) += heap_.top().plans;
     }
-    if (ranked_.empty()) {
+    if (!found_any()) {
       outcome_.lower_bound = open;
       return;
     }
-    outcome_.lower_bound = std::min(open, best_time());
-    outcome_.gap_fraction = std::max(0.0, 1.0 - outcome_.lower_bound / best_time());
+    outcome_.lower_bound = std::min(open, best_found());
+    outcome_.gap_fraction = std::max(0.0, 1.0 - outcome_.lower_bound / best_found());
+    draw_intervals();
+  }
+
+  // Of the plans of the answer, which are simulated again.
+  void draw_intervals() {
     const std::vector<MixedNode> plans = listed();
-    std::vector<std::optional<MixedFound>> found(plans.size());
+    const std::size_t before = early_is_best() ? 1 : 0;  // the nodes
+    const std::size_t count =
+        std::min(before + plans.size(), static_cast<std::size_t>(options_.top) + 1);
+    std::vector<std::optional<MixedFound>> found(count);
     const int draws = options_.interval_draws;
-    Drawing drawing(options_, limits_.elapsed(), plans.size() * static_cast<std::size_t>(draws),
-                    {outcome_.simulated, best_time(), outcome_.gap_fraction, outcome_.lower_bound},
-                    progress);
-    workers_.for_each(plans.size(), [&](MixedWorker& worker, std::size_t index) {
-      const plan::MixedPlan& plan = worker.configure(plans[index]);
-      found[index] =
-          MixedFound{plan, worker.simulate(plans[index], draws, [&] { return drawing.is_over(); })};
+    Drawing drawing(options_, limits_.elapsed(), count * static_cast<std::size_t>(draws),
+                    {outcome_.simulated, best_found(), outcome_.gap_fraction, outcome_.lower_bound},
+                    progress_);
+    const auto stop = [&] { return drawing.is_over(); };
+    workers_.for_each(count, [&](MixedWorker& worker, std::size_t index) {
+      if (index < before) {
+        found[index] = *early_;
+        found[index]->simulation =
+            plan::MixedSimulator(early_->plan).run(early_->plan, draws, stop);
+      } else {
+        const MixedNode& node = plans[index - before];
+        const plan::MixedPlan& plan = worker.configure(node);
+        found[index] = MixedFound{plan, worker.simulate(node, draws, stop)};
+      }
     });
     outcome_.best = std::move(found.front());
     for (std::size_t index = 1; index < found.size(); ++index) {
@@ -332,10 +360,10 @@ class Search {
 
   ProgressReport found_so_far() const {
     ProgressReport report;
-    report.simulated = outcome_.simulated;
+    report.simulated = outcome_.simulated + (early_ ? 1 : 0);
     report.bound = open_bound(heap_.empty() ? Seconds() : heap_.top().bound);
-    if (!ranked_.empty()) {
-      report.best = best_time();
+    if (found_any()) {
+      report.best = best_found();
       report.gap_fraction = std::max(0.0, 1.0 - report.bound / report.best);
     }
     return report;
@@ -343,30 +371,27 @@ class Search {
 
   const plan::MixedPlan& base_;
   const Options& options_;
+  const Progress& progress_;
   std::size_t keep_;
-  MixedLimits limits_;  // the first worker begins it
-  WorkerCrew<MixedWorker> workers_;
+  MixedLimits limits_;               // the first worker begins it
+  std::optional<MixedFound> early_;  // before the arrangements are listed
   MixedState state_;
-  MixedCheckpoint checkpoint_;
   decltype(MixedState::heap)& heap_ = state_.heap;
   std::vector<MixedNode>& roots_ = state_.roots;
   std::vector<MixedState::Ranked>& ranked_ = state_.ranked;
   std::uint64_t& work_ = state_.work;
   ByteCount& least_excess_ = state_.least_excess;
   MixedOutcome& outcome_ = state_.outcome;
+  WorkerCrew<MixedWorker> workers_;  // the first lists the arrangements
+  MixedCheckpoint checkpoint_;
 };
 
 }  // namespace
 
 MixedOutcome search_mixed(const plan::MixedPlan& base, const Options& options,
                           const std::function<void(const ProgressReport&)>& progress) {
-  check_mixed_options(options, base.shape.precision);
-  const models::NetworkSpec& spec = base.shape.network.spec;
-  if (spec.cascade.layers > 0) {
-    bad_input(spec.name, "plans of mixed clusters have one trained backbone",
-              "leave out \"cascade\", or take nodes of one kind");
-  }
-  return Search(base, options).run(progress);
+  check_mixed_options(base, options);
+  return Search(base, options, progress).run();
 }
 
 }  // namespace orrery::search

@@ -57,6 +57,15 @@ std::vector<MixedNode> read_nodes(ByteReader& in, MixedWorker& worker) {
 
 }  // namespace
 
+void MixedState::rank(const Ranked& found, std::size_t most) {
+  const auto slower = std::find_if(ranked.begin(), ranked.end(),
+                                   [&](const Ranked& other) { return other.time > found.time; });
+  ranked.insert(slower, found);
+  if (ranked.size() > most) {
+    ranked.pop_back();
+  }
+}
+
 void MixedState::write(ByteWriter& out) const {
   for (const std::int64_t count :
        {nodes, outcome.plans, outcome.pruned, outcome.infeasible, outcome.simulated}) {

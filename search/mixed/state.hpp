@@ -30,6 +30,9 @@ struct MixedState {
     heap.push(node);
   }
 
+  // Among the best, of which `most` are kept; the first of equal times stays in front.
+  void rank(const Ranked& found, std::size_t most);
+
   void write(ByteWriter& out) const;
   // Into a state that has not begun. Error where it cannot be one of the worker's space.
   void read(ByteReader& in, MixedWorker& worker);
