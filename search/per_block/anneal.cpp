@@ -12,7 +12,7 @@ namespace orrery::search {
 namespace {
 
 constexpr std::int64_t kPerPosition = 80;  // neighbours that are tried
-constexpr std::int64_t kMostTried = 10'000;
+constexpr std::int64_t kMostMoves = 10'000;
 constexpr std::int64_t kMostSwept = 130'000'000;  // passes of them together
 constexpr int kAskedEvery = 50;                   // neighbours, whether to stop
 // How much slower than the last plan the next one may be: so much of its time at first, at the end
@@ -126,7 +126,7 @@ DraftResult Drafter::anneal(const StageMesh& mesh, const Pipeline& pipeline, con
   const std::int64_t passes =
       3 * plan_.num_micro_batches() * static_cast<std::int64_t>(draft.stages.size());
   const auto positions = static_cast<std::int64_t>(draft.strategies.size());
-  const std::int64_t most = std::min({kPerPosition * positions, kMostTried, kMostSwept / passes});
+  const std::int64_t most = std::min({kPerPosition * positions, kMostMoves, kMostSwept / passes});
   RandomMoves moves(std::move(candidates), !space_.has_fixed_cut(), seed);
   for (std::int64_t tried = 0; tried < most; ++tried) {
     if (tried % kAskedEvery == 0 && stop()) {
@@ -136,9 +136,10 @@ DraftResult Drafter::anneal(const StageMesh& mesh, const Pipeline& pipeline, con
     if (next == draft) {
       continue;
     }
-    const Score changed = score(mesh, pipeline, costs, next);
     const double left = 1.0 - static_cast<double>(tried) / static_cast<double>(most);
     const double longest = now.time.value() * (1.0 + kHeat * left);
+    const auto limit = now.fits ? std::optional(Seconds(longest)) : std::nullopt;
+    const Score changed = score(mesh, pipeline, costs, next, limit);
     const bool stays = changed.fits && now.fits ? changed.time.value() > longest : now < changed;
     if (stays) {
       continue;

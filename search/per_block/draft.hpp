@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -60,18 +61,24 @@ class Drafter {
     Seconds time;
     ByteCount excess;
     bool operator<(const Score& other) const;
+    // Of drafts that may be better; none: of any time.
+    std::optional<Seconds> limit() const { return fits ? std::optional(time) : std::nullopt; }
   };
   using Lists = std::vector<std::vector<std::uint16_t>>;  // strategies by virtual stage
-  class Climb;                                            // of improve
+  using Switches = std::vector<double>;  // seconds of a change, by pair of candidates
+  // The best strategies of a device's blocks, by all that they depend on.
+  using FittedDevices =
+      std::map<std::pair<const Switches*, std::vector<double>>, std::vector<std::uint16_t>>;
+  class Climb;  // of improve
 
-  std::vector<double> switch_costs(const StageMesh& mesh, const MeshCosts& costs,
-                                   const std::vector<std::uint16_t>& candidates);
+  Switches switch_costs(const StageMesh& mesh, const MeshCosts& costs,
+                        const std::vector<std::uint16_t>& candidates);
   void fit_device(const plan::LiveCounts& live, const MeshCosts& costs,
-                  const std::vector<std::uint16_t>& candidates, const std::vector<double>& switches,
-                  Lists& lists);
+                  const std::vector<std::uint16_t>& candidates, const Switches& switches,
+                  Lists& lists, FittedDevices& known);
   Draft fitted(const StageMesh& mesh, const Pipeline& pipeline, const MeshCosts& costs,
                const std::vector<std::uint16_t>& candidates, const std::vector<int>& cut,
-               bool with_switches);
+               const Switches& switches, FittedDevices& known);
   // All blocks of one strategy; on devices that are too full the stages of chunk `chunk`, then of
   // those behind it, take another. Devices go through a chunk side by side, so that what one of
   // them loses there the others may lose, too. Nothing where that does not fit either.
@@ -79,8 +86,9 @@ class Drafter {
                                 const MeshCosts& costs, const std::vector<int>& cut,
                                 std::uint16_t usual, std::uint16_t smaller, int chunk);
   plan::MemoryVerdict memory_verdict();
+  // Where a draft takes longer than `limit` by a bound of its own alone, that is its time.
   Score score(const StageMesh& mesh, const Pipeline& pipeline, const MeshCosts& costs,
-              const Draft& draft);
+              const Draft& draft, std::optional<Seconds> limit = std::nullopt);
 
   const PerBlockSpace& space_;
   plan::Simulator& simulator_;

@@ -148,7 +148,8 @@ class Drafter::Climb {
         lists_(lists_of(draft_)),
         best_(drafter.score(mesh, pipeline, costs, draft_)),
         budget_(budget),
-        moves_(moves) {}
+        moves_(moves),
+        devices_(drafter.last_.pipeline.devices) {}
 
   DraftResult run() {
     while (budget_ > 0 &&
@@ -170,15 +171,14 @@ class Drafter::Climb {
       return false;
     }
     --budget_;
-    const plan::Simulation before = drafter_.last_;
-    const Score now = drafter_.score(mesh_, pipeline_, costs_, candidate);
+    const Score now = drafter_.score(mesh_, pipeline_, costs_, candidate, best_.limit());
     if (now < best_) {
       best_ = now;
       lists_ = next;
       draft_ = std::move(candidate);
+      devices_ = drafter_.last_.pipeline.devices;
       return true;
     }
-    drafter_.last_ = before;
     return false;
   }
 
@@ -201,7 +201,7 @@ class Drafter::Climb {
     std::vector<double> load(static_cast<std::size_t>(mesh_.pp), 0.0);
     if (best_.fits) {
       for (std::size_t device = 0; device < load.size(); ++device) {
-        load[device] = static_cast<double>(drafter_.last_.pipeline.devices[device].busy.ps);
+        load[device] = static_cast<double>(devices_[device].busy.ps);
       }
       return load;
     }
@@ -388,6 +388,7 @@ class Drafter::Climb {
   Score best_;   // of draft_
   int budget_;
   Moves moves_;
+  std::vector<sim::DeviceUse> devices_;  // of draft_, where it fits
   std::set<std::vector<std::uint16_t>> seen_;
 };
 
