@@ -182,6 +182,6 @@ target_precompile_headers(orrery PRIVATE ${common_headers})
 orrery_compile_together(orrery ${cli_sources})
 
 # Nothing in these is hot.
-foreach(target orrery orrery_studies)
+foreach(target orrery orrery_studies orrery_topologies orrery_traces)
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
 endforeach()

@@ -41,8 +41,7 @@ Lists lists_of(const Draft& draft) {
 
 // One block fewer in stage `from` and one more in `to`, of the strategy that is there.
 Lists moved(Lists lists, std::size_t from, std::size_t to) {
-  const std::size_t middle = lists[from].size() / 2;
-  lists[from].erase(lists[from].begin() + static_cast<std::ptrdiff_t>(middle));
+  lists[from].erase(lists[from].begin() + static_cast<std::ptrdiff_t>(lists[from].size() / 2));
   const std::size_t place = lists[to].size() / 2;
   lists[to].insert(lists[to].begin() + static_cast<std::ptrdiff_t>(place), lists[to][place]);
   return lists;

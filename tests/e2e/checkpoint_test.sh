@@ -22,7 +22,7 @@ goes_on_to_its_answer() {
   same again whole "finished: $*"
 }
 
-goes_on_to_its_answer state 0.04 1.25 $search
+goes_on_to_its_answer state 0.04 1.4 $search
 cp whole whole-search
 
 # An interrupted search leaves its state.
@@ -77,7 +77,7 @@ rejects 2 '--pareto' ${frontier/memory/gpus} --resume frontier-state
 rejects 2 'one search' $frontier --project-ranks 4
 
 # So does a search over several kinds of nodes.
-mixed="plan llama3-70b hgx-h100:2+dgx-a100:2 --batch 128 --seq 4096 --schedule 1f1b --json -q"
+mixed="plan llama2-13b hgx-h100:1+dgx-a100:1 --batch 64 --seq 4096 --schedule 1f1b --json -q"
 goes_on_to_its_answer mixed-state 0.05 1.25 $mixed
 rejects 2 '--fix' $mixed --fix tp=2 --resume mixed-state
 rejects 2 '--space' $search --resume mixed-state
@@ -86,15 +86,15 @@ rejects 2 'several kinds of nodes' $mixed --project-ranks 4
 
 # So do searches of plans that serve requests and of packs of sequences.
 cat >requests.json <<'END'
-{"schema": "orrery-requests", "version": 1, "count": 400, "arrivals": "poisson",
+{"schema": "orrery-requests", "version": 1, "count": 100, "arrivals": "poisson",
  "requests_per_second": 4, "seed": 1, "prompt": {"mean": 246, "std": 547, "max": 8192},
  "output": {"mean": 322, "std": 244, "max": 2048}}
 END
 serving="plan llama2-70b dgx-a100:1 --serve requests.json --precision fp16 --json -q"
-packs="plan llama3-8b hgx-h100:2 --lengths lengths --json -q --schedule"
-for i in $(seq 1 200); do echo $((i * i * 7 % 9973 + 100)); done >lengths
+packs="plan llama3-8b hgx-h100:1 --lengths lengths --json -q --schedule"
+for i in $(seq 1 40); do echo $((i * i * 7 % 9973 + 100)); done >lengths
 for search_of in "$serving" "$packs flexsp" "$packs dynapipe"; do
-  goes_on_to_its_answer other-state 0.04 1.3 $search_of
+  goes_on_to_its_answer other-state 0.04 1.5 $search_of
   rejects 2 '--top' $search_of --top 9 --resume other-state
   rejects 2 'one search' $search_of --project-ranks 4
   rejects 2 '--space' $search --resume other-state
