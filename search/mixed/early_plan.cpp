@@ -50,7 +50,7 @@ std::optional<MixedFound> early_mixed_plan(const plan::MixedPlan& base, const Op
         std::pair("schedule", std::string("1f1b"))}) {
     (void)narrow(field, value, part.constraints);
   }
-  Effort effort(kMostOfAll, Deadline(options, Seconds()));
+  Effort effort(kMostOfAll, Deadline());  // a limit on time waits for a first plan
   for (const int stages : kStages) {
     Options one = part;
     if (effort.over() || !narrow("pp", std::to_string(stages), one.constraints)) {

@@ -14,8 +14,8 @@ namespace orrery::search {
 // GPUs of a node that all pools have: tensor-parallel groups lie inside the nodes of all.
 std::int64_t gpus_of_every_node(const plan::MixedPlan& base);
 
-// Without intervals; nothing where none was found with little work. The same on every machine, but
-// for a limit on time.
+// Without intervals; nothing where none was found with little work. The same on every machine: a
+// limit on time waits for it, Ctrl-C does not.
 std::optional<MixedFound> early_mixed_plan(const plan::MixedPlan& base, const Options& options);
 
 }  // namespace orrery::search

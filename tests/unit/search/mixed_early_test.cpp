@@ -59,6 +59,20 @@ TEST(MixedEarlyPlan, KeepsWhatIsAskedFor) {
   EXPECT_EQ(early->plan.shape.schedule, "zb-h1");
 }
 
+// However short it is.
+TEST(MixedEarlyPlan, IsWaitedForByALimitOnTime) {
+  Problem problem;
+  problem.network = "llama3-405b";
+  problem.cluster = "hgx-h100:40+dgx-a100:24";
+  problem.batch = 1024;
+  Options options = without_intervals();
+  options.time_limit = Seconds(1e-9);
+  const MixedOutcome outcome = search_mixed(mixed_base_plan(problem), options);
+  EXPECT_TRUE(outcome.timed_out);
+  ASSERT_TRUE(outcome.best);
+  EXPECT_EQ(verify(*outcome.best), "");
+}
+
 TEST(MixedEarlyPlan, IsNoneWhereNothingFits) {
   Problem problem;
   problem.network = "llama3-405b";
