@@ -57,6 +57,10 @@ TEST(MixedEarlyPlan, KeepsWhatIsAskedFor) {
   EXPECT_EQ(early->plan.shape.micro_batch, 4);
   EXPECT_NE(early->plan.shape.pp, 8);
   EXPECT_EQ(early->plan.shape.schedule, "zb-h1");
+  options.constraints.fix("pp=5");
+  const std::optional<MixedFound> of_five = early_mixed_plan(base, options);
+  ASSERT_TRUE(of_five);
+  EXPECT_EQ(of_five->plan.shape.pp, 5);
 }
 
 // However short it is.
@@ -71,6 +75,28 @@ TEST(MixedEarlyPlan, IsWaitedForByALimitOnTime) {
   EXPECT_TRUE(outcome.timed_out);
   ASSERT_TRUE(outcome.best);
   EXPECT_EQ(verify(*outcome.best), "");
+}
+
+// A search that may end with a gap ends before it has met the early plan.
+TEST(MixedEarlyPlan, IsNeverFasterThanTheAnswer) {
+  Problem problem;
+  problem.network = "llama3-8b";
+  problem.cluster = "hgx-h100:2+dgx-a100:2";
+  problem.batch = 64;
+  problem.sequence = 4096;
+  const plan::MixedPlan base = mixed_base_plan(problem);
+  Options options = without_intervals();
+  options.constraints.choose_schedule("1f1b");
+  const std::optional<MixedFound> early = early_mixed_plan(base, options);
+  ASSERT_TRUE(early);
+  for (const double gap : {0.0, 1.0}) {
+    options.gap_fraction = gap;
+    const MixedOutcome outcome = search_mixed(base, options);
+    ASSERT_TRUE(outcome.best);
+    EXPECT_LE(outcome.best->simulation.iteration_time, early->simulation.iteration_time) << gap;
+    EXPECT_EQ(outcome.simulated + outcome.pruned + outcome.unexplored, outcome.plans) << gap;
+    EXPECT_FALSE(outcome.timed_out || outcome.interrupted);
+  }
 }
 
 TEST(MixedEarlyPlan, IsNoneWhereNothingFits) {
