@@ -161,10 +161,10 @@ TEST_P(ScheduleChanges, OfAnyFieldsMeetAllConstraints) {
 
 TEST_P(ScheduleChanges, OfSizesMeetAllConstraints) {
   const Schedule& schedule = *GetParam();
-  for (const int p : {0, 1, 2, 3, 7, 8, 16, 100}) {
-    for (const int m : {0, 1, 2, 3, 7, 8, 64}) {
+  for (const int p : {0, 1, 2, 3, 5, 7, 8, 9, 16, 100}) {
+    for (const int m : {0, 1, 2, 3, 4, 7, 8, 9, 64}) {
       for (const int v : {0, 1, 2, 3}) {
-        for (const int n : {0, 1, 2, 5}) {
+        for (const int n : {0, 1, 2, 5, 8}) {
           ScheduleParams params{p, m, v, 0, n};
           EXPECT_EQ(problem_of_message(schedule, params), "") << sizes_text(params);
         }
