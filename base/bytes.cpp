@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/bytes.hpp"
 
+#include <array>
 #include <bit>
 
 #include "base/error.hpp"
@@ -8,9 +9,12 @@
 namespace orrery {
 
 void ByteWriter::put(std::uint64_t value, int size) {
-  for (int byte = 0; byte < size; ++byte) {
-    bytes_.push_back(static_cast<char>(value >> (8 * byte) & 0xff));
+  std::array<char, 8> bytes{};
+  for (char& byte : bytes) {
+    byte = static_cast<char>(value & 0xff);
+    value >>= 8;
   }
+  bytes_.append(bytes.data(), static_cast<std::size_t>(size));
 }
 
 void ByteWriter::real(double value) { u64(std::bit_cast<std::uint64_t>(value)); }
