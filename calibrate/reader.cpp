@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "base/error.hpp"
+#include "base/json.hpp"
 #include "base/text.hpp"
 #include "calibrate/byte_stream.hpp"
 #include "calibrate/table_reader.hpp"
@@ -75,6 +76,19 @@ char other_separator(const FileHead& head) {
   return '\0';
 }
 
+// JSON that nothing is recognised in may be cut off or damaged before what would tell its format.
+void check_is_whole(const FileHead& head) {
+  const std::string_view text = trim(head.text);
+  const bool json = text.starts_with('{') || text.starts_with('[');
+  if (json && head.text.size() < kHeadBytes) {
+    try {
+      parse_json(head.text, head.name);
+    } catch (const Error& error) {
+      bad_input(head.name, "JSON that is cut off or damaged before its format shows", error.what());
+    }
+  }
+}
+
 bool recognises(const SampleReader& reader, const FileHead& head) {
   return missing_columns(head, reader.columns).empty() &&
          (reader.recognises == nullptr || reader.recognises(head));
@@ -127,6 +141,7 @@ const SampleReader& detect_reader(const std::string& path) {
     bad_input(path, fmt::format("a document of schema \"{}\"", printable(schema, 40)),
               "samples are of schema \"orrery-samples\"");
   }
+  check_is_whole(head);
   if (const char sign = other_separator(head); sign != '\0') {
     bad_input(path + ":1",
               fmt::format("columns are separated by {}",

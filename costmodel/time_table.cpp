@@ -11,6 +11,55 @@ namespace {
 
 constexpr std::size_t kMaxTables = 8192;  // 5 MB; more shapes start afresh
 
+// Points of sizes that logs have, 1 KiB to 1 GiB, outweigh what is extrapolated beyond them.
+double weight_of(std::size_t point) {
+  constexpr std::size_t kBegin = (10 - TimeTable::kFirst) * TimeTable::kPerOctave;
+  constexpr std::size_t kEnd = (30 - TimeTable::kFirst) * TimeTable::kPerOctave;
+  constexpr double kBeyond = 1e-3;
+  return point >= kBegin && point <= kEnd ? 1 : kBeyond;
+}
+
+// The nearest values that never fall, by weighted least squares: neighbours that fall share their
+// mean (pool adjacent violators). Larger values give larger results.
+void never_falling(std::span<double> values) {
+  struct Pool {
+    double mean = 0;
+    double weight = 0;
+    std::size_t count = 0;
+  };
+  std::array<Pool, TimeTable::kPoints> pools{};
+  std::size_t used = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    Pool next{values[i], weight_of(i), 1};
+    while (used > 0 && pools[used - 1].mean > next.mean) {
+      const Pool& before = pools[--used];
+      const double weight = before.weight + next.weight;
+      next = {(before.mean * before.weight + next.mean * next.weight) / weight, weight,
+              before.count + next.count};
+    }
+    pools[used++] = next;
+  }
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < used; ++i) {
+    std::fill_n(values.begin() + static_cast<std::ptrdiff_t>(at), pools[i].count, pools[i].mean);
+    at += pools[i].count;
+  }
+}
+
+// The same of time per byte, which never grows.
+void never_growing_per_byte(std::span<double> log2_seconds) {
+  const auto octaves = [](std::size_t point) {
+    return static_cast<double>(point) / TimeTable::kPerOctave;
+  };
+  for (std::size_t i = 0; i < log2_seconds.size(); ++i) {
+    log2_seconds[i] = octaves(i) - log2_seconds[i];
+  }
+  never_falling(log2_seconds);
+  for (std::size_t i = 0; i < log2_seconds.size(); ++i) {
+    log2_seconds[i] = octaves(i) - log2_seconds[i];
+  }
+}
+
 }  // namespace
 
 Bytes TimeTable::size_of(int point) {
@@ -18,11 +67,13 @@ Bytes TimeTable::size_of(int point) {
 }
 
 TimeTable::TimeTable(std::span<const double, kPoints> seconds) {
-  double last = std::log2(seconds[0]);
-  for (std::size_t i = 0; i < seconds.size(); ++i) {
-    const double most = i == 0 ? last : last + 1.0 / kPerOctave;
-    last = std::clamp(std::log2(seconds[i]), last, most);
-    log2_seconds_[i] = last;
+  std::ranges::transform(seconds, log2_seconds_.begin(),
+                         [](double value) { return std::log2(value); });
+  never_growing_per_byte(log2_seconds_);
+  never_falling(log2_seconds_);                             // which leaves the first law as it is
+  for (std::size_t i = 1; i < log2_seconds_.size(); ++i) {  // but for rounding
+    const double last = log2_seconds_[i - 1];
+    log2_seconds_[i] = std::clamp(log2_seconds_[i], last, last + 1.0 / kPerOctave);
   }
 }
 

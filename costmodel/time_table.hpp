@@ -26,8 +26,9 @@ class TimeTable {
   static constexpr int kPoints = (40 - kFirst) * kPerOctave + 1;
   static Bytes size_of(int point);
 
-  // Times at the points; a point that would break the two laws is moved to the nearest that does
-  // not, given the points before it.
+  // Times at the points; those that break a law are replaced by the nearest that do not, by least
+  // squares of their logarithms: first of time per byte, then of time, which need not be the
+  // nearest that keep both.
   explicit TimeTable(std::span<const double, kPoints> seconds);
   Seconds at(Bytes size) const;
 

@@ -10,6 +10,7 @@
 #include "base/quantity_text.hpp"
 #include "base/text.hpp"
 #include "traces/nccl_lines.hpp"
+#include "traces/nccl_notes.hpp"
 #include "traces/nccl_sweep.hpp"
 
 namespace orrery::traces {
@@ -120,7 +121,7 @@ class LogReader {
       read_rank(text, words);
     } else {
       read_config(words);
-      read_note(text);
+      check_same(read_notes(text, where(), log_));
       read_fact(words);
     }
   }
@@ -147,6 +148,7 @@ class LogReader {
     tag_ = std::string(tag);
     header_line_ = line_;
     ended_ = false;
+    log_.tables.push_back({line_, collective_});
     sweep_.start(collective_, log_.ranks);
   }
 
@@ -174,6 +176,7 @@ class LogReader {
         place.host = printable(words[i + 1]);
       }
     }
+    check_same(hosts_.add(place, log_));
     log_.ranks = std::max(log_.ranks, place.rank + 1);
     place.line = line_;
     if (const std::size_t bracket = text.find(']'); bracket != std::string_view::npos) {
@@ -183,8 +186,12 @@ class LogReader {
     log_.places.push_back(std::move(place));
   }
 
-  // "nThread 1 nGpus 2 minBytes 8 maxBytes 16 step: 2(factor) warmup iters: 5 iters: 20"
-  void read_config(const std::vector<std::string_view>& words) {
+  // "nThread 1 nGpus 2 minBytes 8 maxBytes 16 step: 2(factor) warmup iters: 5 iters: 20"; first
+  // versions of rccl-tests have a colon behind every name.
+  void read_config(std::vector<std::string_view> words) {
+    for (std::string_view& word : words) {
+      word.remove_suffix(word.ends_with(':') ? 1 : 0);
+    }
     if (words.front() == "Reducing" && words.size() > 3 && is_number(words[3])) {
       sweep_.reduce_max(parse_integer(words[3], where(), 0, kMaxBytes));
     }
@@ -200,7 +207,7 @@ class LogReader {
       const std::int64_t value = parse_integer(digits, where(), 0, kMaxBytes);
       if (words[i] == "maxBytes") {
         max_bytes = value;
-      } else if (words[i] == "step:") {
+      } else if (words[i] == "step") {
         sweep_.configure(max_bytes, value, words[i + 1].find("factor") != std::string_view::npos);
       } else if (words[i] == "nThread") {
         log_.threads = static_cast<int>(std::min<std::int64_t>(value, limits::kMaxDevices));
@@ -210,29 +217,10 @@ class LogReader {
     }
   }
 
-  // Notes of collected logs: "key: text  key: text", two spaces between them.
-  void read_note(std::string_view text) {
-    while (!(text = trim(text)).empty()) {
-      const std::string_view part = text.substr(0, text.find("  "));
-      text.remove_prefix(part.size());
-      const std::size_t colon = part.find(": ");
-      if (colon == std::string_view::npos) {
-        continue;
-      }
-      const std::string_view key = part.substr(0, colon);
-      const std::string value = printable(trim(part.substr(colon + 2)));
-      if (key == "gpu") {
-        log_.gpu = value;
-      } else if (key == "interconnect") {
-        log_.interconnect = value;
-      } else if (key == "nccl") {
-        log_.nccl_version = value;
-      } else if (key == "launch") {
-        log_.launch = value;
-      } else if (key == "nodes" || key == "gpus_per_node") {
-        (key == "nodes" ? log_.nodes : log_.gpus_per_node) =
-            static_cast<int>(parse_integer(value, where(), 1, limits::kMaxDevices));
-      }
+  // What holds for a file holds for all of its tests.
+  void check_same(const std::string& contradiction) const {
+    if (!contradiction.empty()) {
+      fail(contradiction, "two runs wrote into this file: fit them as two files");
     }
   }
 
@@ -248,7 +236,8 @@ class LogReader {
     constexpr std::string_view kLibrary = "nccl-library=";
     if (word.starts_with(kLibrary) && is_number(word.substr(kLibrary.size()))) {
       const std::int64_t code = parse_integer(word.substr(kLibrary.size()), where(), 0, kMaxBytes);
-      log_.nccl_version = fmt::format("{}.{}.{}", code / 10'000, code / 100 % 100, code % 100);
+      check_same(
+          set_version(fmt::format("{}.{}.{}", code / 10'000, code / 100 % 100, code % 100), log_));
     }
   }
 
@@ -276,7 +265,7 @@ class LogReader {
       } else if (words[i] == "starting:") {  // "Collective test starting: all_reduce_perf"
         set_collective(words[i + 1].substr(0, words[i + 1].rfind("_perf")));
       } else if (words[i] == "version" && words[i - (i > 0 ? 1 : 0)] == "NCCL") {
-        log_.nccl_version = printable(words[i + 1]);
+        check_same(set_version(printable(words[i + 1]), log_));
       }
     }
     if (words.size() >= 5 && words[0] == "Avg" && words[2] == "bandwidth") {
@@ -378,6 +367,7 @@ class LogReader {
   NcclLog log_;
   NcclSweep sweep_;
   std::vector<std::string> columns_;
+  RankHosts hosts_;
   std::string collective_;  // of the test being read
   std::string tag_;         // of the header row
   Seconds time_unit_{1e-6};

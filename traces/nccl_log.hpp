@@ -52,6 +52,12 @@ struct NcclRank {
   int line = 0;
 };
 
+// A header row: a log of several tests has one for each.
+struct NcclTable {
+  int line = 0;
+  std::string collective;  // "": not said
+};
+
 // A line that says that the run, or a part of it, failed.
 struct NcclFailure {
   int line = 0;
@@ -64,6 +70,7 @@ struct NcclLog {
   int ranks = 0;           // 0: not stated
   std::string device;      // of rank 0, as printed
   std::vector<NcclRow> rows;
+  std::vector<NcclTable> tables;
 
   std::vector<NcclRank> places;  // as far as printed
   int gpus_per_thread = 0;       // -g and -t; 0: not stated

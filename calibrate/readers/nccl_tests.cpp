@@ -187,6 +187,20 @@ void report_faults(const traces::NcclLog& log, ReadingBuilder& builder) {
   }
 }
 
+// A test that a log holds twice is more often two logs in one file than a run that was repeated.
+void report_repeats(const traces::NcclLog& log, ReadingBuilder& builder) {
+  std::map<std::string, int> first;
+  for (const traces::NcclTable& table : log.tables) {
+    const auto [known, is_new] = first.emplace(table.collective, table.line);
+    if (!is_new) {
+      builder.remark(fmt::format("{}: a second table of {} behind that of line {}: both are used",
+                                 builder.where(table.line),
+                                 table.collective.empty() ? "one test" : table.collective,
+                                 known->second));
+    }
+  }
+}
+
 class RowReader {
  public:
   RowReader(const traces::NcclLog& log, ReadingBuilder& builder)
@@ -281,6 +295,7 @@ Reading read(const std::string& path, const ReadOptions& options) {
       builder.text(), path,
       options.partial ? traces::NcclFaults::Collect : traces::NcclFaults::Throw);
   report_faults(log, builder);
+  report_repeats(log, builder);
   if (log.host_times) {
     builder.fault(path, "column \"cputime\": times of the host's calls, not of the collectives",
                   "run without -C 1");

@@ -233,6 +233,34 @@ TEST_F(NcclTests, RefusesTwoRanksInOneFile) {
   EXPECT_THAT(refused(replaced(text(), "        2048", "1:      2048")), HasSubstr("another rank"));
 }
 
+// Two logs in one file: told where nothing else differs, refused where the runs do.
+TEST_F(NcclTests, JoinedLogs) {
+  const Reading twice = read(write("x.log", text() + text()));
+  ASSERT_EQ(twice.remarks.size(), 1U);
+  EXPECT_THAT(twice.remarks.front(), HasSubstr("a second table of all_reduce behind that of line"));
+  EXPECT_EQ(twice.files.front().samples.size(), 12U);
+  EXPECT_TRUE(read(write("x.log", text())).remarks.empty());
+  const auto after = [&](const std::string& notes) {
+    return refused("# nodes: 2  gpu: H100  nccl: 2.26.2\n" + text() + notes + text());
+  };
+  EXPECT_EQ(after("# nodes: 2  gpu: H100  nccl: 2.26.2+cuda12.8\n"), "");
+  EXPECT_THAT(after("# nccl: 2.27.3\n"), HasSubstr("NCCL 2.27.3, but 2.26.2 of the rows before"));
+  EXPECT_THAT(after("# gpu: A100\n"), HasSubstr("two runs wrote into this file"));
+  EXPECT_THAT(after("# nodes: 1\n"), HasSubstr("nodes 1, but 2 of the rows before"));
+}
+
+// The logs of two nodes are not that of a run on both.
+TEST_F(NcclTests, RanksStayWhereTheyWere) {
+  EXPECT_EQ(refused(text() + text()), "");
+  EXPECT_THAT(refused(text() + replaced(text(), "Pid  11 on node1", "Pid  11 on node9")),
+              HasSubstr("rank 0 on node9, but on node1 of the rows before"));
+  const std::string more = replaced(text(), kRanks,
+                                    std::string(kRanks) +
+                                        "#  Rank  4 Group  0 Pid  15 on node1 "
+                                        "device  2 [0x0b] NVIDIA H100 80GB HBM3\n");
+  EXPECT_THAT(refused(text() + more), HasSubstr("rank 4, but 4 ranks of the rows before"));
+}
+
 TEST_F(NcclTests, TheFileNamesTheCollectiveOfOlderLogs) {
   const std::string unnamed = std::string(kConfig) + kRanks + kHeader + kDividedRows + kFooter;
   const Reading reading = read(write("h100-reduce_scatter-2.log", unnamed));
@@ -242,6 +270,18 @@ TEST_F(NcclTests, TheFileNamesTheCollectiveOfOlderLogs) {
   EXPECT_THAT(message_of(write("run.log", unnamed)), HasSubstr("nor the name of the file"));
   EXPECT_THAT(message_of(write("all_reduce-and-all_gather.log", unnamed)),
               HasSubstr("nor the name of the file"));
+}
+
+// rccl-tests until 2020 (src/common.cu): a colon behind every name, no space in "warmupIters".
+TEST_F(NcclTests, FirstVersionsOfRcclTests) {
+  const std::string config =
+      "# nThread: 1 nGpus: 1 minBytes: 1024 maxBytes: 4096 step: 2(factor) warmupIters: 5 iters: "
+      "20 "
+      "validation: 1 \n";
+  const std::string rows = std::string(kTest) + config + kRanks + kHeader + kRows;
+  EXPECT_EQ(samples(rows + kFooter).size(), 6U);
+  const std::string cut = rows.substr(0, rows.rfind("        4096"));
+  EXPECT_THAT(refused(cut), HasSubstr("the log ends at 2048 of 4096 bytes"));
 }
 
 // In a folder of logs those of other collectives must not stop a fit.

@@ -242,6 +242,12 @@ TEST_F(TableReaders, FaultsNameFileLineAndColumn) {
               HasSubstr("a table of aiconfigurator-gemm has time_us, too"));
   EXPECT_THAT(message_of(write("n.csv", "a,b\n1,2\n")), HasSubstr("not recognised"));
   EXPECT_THAT(message_of(write("e.csv", "")), HasSubstr("empty"));
+  for (const char* cut : {"{\"results\":[", "{\n \"version\": 3, \"args\": [\"all", "[1,"}) {
+    const std::string message = message_of(write("c.json", cut));
+    EXPECT_THAT(message, testing::Not(HasSubstr("not recognised"))) << cut;
+    EXPECT_THAT(message, HasSubstr("cut off or damaged")) << cut;
+  }
+  EXPECT_THAT(message_of(write("w.json", "{\"results\": []}")), HasSubstr("not recognised"));
 }
 
 // Rates of the same row tell where sizes were swapped or times are in another unit.

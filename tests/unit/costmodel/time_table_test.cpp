@@ -3,7 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+
+#include "base/random.hpp"
 
 namespace orrery::costmodel {
 namespace {
@@ -44,6 +48,79 @@ TEST(TimeTableTest, BendsLawlessTimes) {
     EXPECT_GE(bytes / time.value() * (1 + 1e-9), last_rate) << bytes;
     last = time;
     last_rate = bytes / time.value();
+  }
+}
+
+// What few sizes show moves these sizes, not all that are larger: a dip over an octave of ten.
+TEST(TimeTableTest, ADipLeavesLargeMessagesNearTheirTimes) {
+  const auto steady = [](double bytes) { return 1e-5 + bytes / 1e9; };
+  const TimeTable table(times([](double bytes) {
+    return (1e-5 + bytes / 1e9) * (bytes > 0.7e6 && bytes < 1.4e6 ? 0.6 : 1.0);
+  }));
+  for (double bytes = 4e6; bytes < 1e10; bytes *= 2) {
+    EXPECT_NEAR(table.at(Bytes(bytes)).value() / steady(bytes), 1, 0.1) << bytes;
+  }
+  EXPECT_LT(table.at(Bytes(1 << 20)).value(), steady(1 << 20));
+}
+
+using Points = std::array<double, TimeTable::kPoints>;
+
+// The isotonic regression by its definition: of the means of all blocks from a point or before it
+// the largest of those that are the least to any point behind. Sizes of logs weigh a thousand times
+// as much as others.
+Points isotonic(const Points& values) {
+  const auto mean = [&](std::size_t from, std::size_t to) {
+    double sum = 0;
+    double weights = 0;
+    for (std::size_t i = from; i <= to; ++i) {
+      const double bytes = TimeTable::size_of(static_cast<int>(i)).value();
+      const double weight = bytes > 1000 && bytes < 1.1e9 ? 1 : 1e-3;
+      sum += weight * values[i];
+      weights += weight;
+    }
+    return sum / weights;
+  };
+  Points result{};
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    result[i] = -INFINITY;
+    for (std::size_t from = 0; from <= i; ++from) {
+      double least = INFINITY;
+      for (std::size_t to = i; to < values.size(); ++to) {
+        least = std::min(least, mean(from, to));
+      }
+      result[i] = std::max(result[i], least);
+    }
+  }
+  return result;
+}
+
+// The nearest in logarithms of the first law, then of the second, within the range of the times.
+TEST(TimeTableTest, BendsToTheNearestByLeastSquares) {
+  Random random(17);
+  for (int draw = 0; draw < 20; ++draw) {
+    Points logs{};
+    for (std::size_t i = 0; i < logs.size(); ++i) {
+      logs[i] = -16 + 0.25 * static_cast<double>(i) + 3 * random.uniform();
+    }
+    Points seconds{};
+    std::ranges::transform(logs, seconds.begin(), [](double log) { return std::exp2(log); });
+    Points by_bytes{};
+    for (std::size_t i = 0; i < logs.size(); ++i) {
+      by_bytes[i] = static_cast<double>(i) / TimeTable::kPerOctave - logs[i];
+    }
+    by_bytes = isotonic(by_bytes);
+    for (std::size_t i = 0; i < logs.size(); ++i) {
+      by_bytes[i] = static_cast<double>(i) / TimeTable::kPerOctave - by_bytes[i];
+    }
+    const Points nearest = isotonic(by_bytes);
+    const TimeTable table(seconds);
+    const auto [least, most] = std::ranges::minmax(logs);
+    for (int i = 0; i < TimeTable::kPoints; ++i) {
+      const double log = std::log2(table.at(TimeTable::size_of(i)).value());
+      EXPECT_NEAR(log, nearest[static_cast<std::size_t>(i)], 1e-9) << draw << " " << i;
+      EXPECT_GE(log, least - 1e-9);
+      EXPECT_LE(log, most + 1e-9);
+    }
   }
 }
 

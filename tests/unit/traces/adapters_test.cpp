@@ -167,6 +167,26 @@ TEST(PipelineTrace, ShardsHaveNamesOfTheirOwn) {
   }
 }
 
+// Those of the run: updates, which have numbers of their own, keep nothing longer, and what is on
+// the host or on another device is not here.
+TEST(PipelineTrace, ActivationsAreThoseOfTheRun) {
+  for (const char* name : {"1f1b", "zb-h1", "pipedream", "pipedream-2bw", "seq1f1b", "pipeoffload",
+                           "layerpipe", "chimera"}) {
+    const sim::ScheduleParams params{.stages = 8, .micro_batches = 16};
+    const sim::PipelineOrder order = sim::find_schedule(name, "test").order(params);
+    auto costs = sim::share_costs(order, {SimTime{2}, SimTime{2}, SimTime{2}}).costs;
+    costs.activation.assign(static_cast<std::size_t>(order.num_virtual_stages), ByteCount(5));
+    const sim::PipelineResult result = sim::evaluate_pipeline(order, costs, {.record_spans = true});
+    std::vector<double> peaks(order.passes.size());
+    for (const Counter& counter : trace_of(order, result, {.costs = &costs}).counters) {
+      peaks[counter.process] = std::max(peaks[counter.process], counter.series[1].second);
+    }
+    for (std::size_t device = 0; device < peaks.size(); ++device) {
+      EXPECT_EQ(peaks[device], result.devices[device].peak_activation.bytes().value()) << name;
+    }
+  }
+}
+
 // A slice is no micro-batch.
 TEST(PipelineTrace, SlicesAreToldFromMicroBatches) {
   const sim::PipelineOrder order =
