@@ -19,6 +19,7 @@
 #include "studies/rows/metric.hpp"
 #include "studies/rows/named_network.hpp"
 #include "studies/rows/row_cluster.hpp"
+#include "studies/rows/row_family.hpp"
 #include "studies/rows/row_network.hpp"
 #include "studies/rows/row_plan.hpp"
 #include "studies/rows/row_recompute.hpp"
@@ -54,6 +55,7 @@ class Assumptions {
       notes_.push_back(
           fmt::format("network family {} as {}", printable(row_.model_family, 60), family));
     }
+    other_family();
     return notes_;
   }
 
@@ -72,9 +74,6 @@ class Assumptions {
     notes_ = fill_from_cells(row_);
     precision();
     degrees();
-    if (row_.full) {
-      not_used();
-    }
     if (row_.experts == 1) {
       note("dense: experts", row_.experts, 0);
     }
@@ -85,13 +84,16 @@ class Assumptions {
     variant();
     counted_flops();
     whole_micro_batches();
-    if (row_.full) {
-      uneven_rounds();
-    }
   }
 
+  // Widths and formats that nothing states, and words that nobody knows, are guessed in rows of
+  // partial confidence alone.
   std::vector<std::string> run() {
-    network();
+    if (row_.full) {
+      named();
+    } else {
+      network();
+    }
     batch();
     one_step();
     whole_micro_batches();
@@ -106,16 +108,15 @@ class Assumptions {
     notes_.insert(notes_.end(), lines.begin(), lines.end());
   }
 
-  // Where everything is stated, a blank is what a run does without.
-  void not_used() {
-    if (row_.schedule.empty()) {
-      note("schedule", row_.schedule, usual_schedule());
-    }
-    if (row_.recompute.empty()) {
-      note("recompute", row_.recompute, "none");
-    }
-    if (row_.most_chunks) {
-      chunks();
+  // A family that nobody knows beside a name that is known: the decoder is that of the name.
+  void other_family() {
+    const auto named = row_.model_family.empty() || family_of(row_) != nullptr
+                           ? std::nullopt
+                           : named_network(row_);
+    if (named && named->family != models::Family::T5 && named->family != models::Family::Vit) {
+      notes_.push_back(fmt::format("network family {} as that of {}",
+                                   printable(row_.model_family, 60),
+                                   printable(row_.model_name, 60)));
     }
   }
 
@@ -149,7 +150,7 @@ class Assumptions {
       row_.dp = ranks;  // as every plan has it
     }
     const bool whole = shards_parameters(row_);
-    const bool states = !row_.full && framework_of(row_).facts.shards_states;
+    const bool states = framework_of(row_).facts.shards_states;
     if (!row_.zero_stage && row_.dp.value_or(1) > 1 && (whole || states)) {
       note("zero_stage", row_.zero_stage, whole ? 3 : 1);
     }
@@ -260,7 +261,8 @@ class Assumptions {
   }
 
   void recompute() {
-    if (row_.recompute == "custom" && !stated_recompute(row_, framework_of(row_).facts)) {
+    const bool custom = !row_.full && row_.recompute == "custom";
+    if (custom && !stated_recompute(row_, framework_of(row_).facts)) {
       const std::string& words =
           row_.recompute_detail.empty() ? row_.recompute : row_.recompute_detail;
       notes_.push_back(fmt::format("recomputation \"{}\" as not stated", printable(words, 60)));
@@ -306,7 +308,8 @@ class Assumptions {
     }
     if (row_.schedule.empty()) {
       note("schedule", row_.schedule, usual_schedule());
-    } else if (row_.schedule != "none" && !sim::is_registered_schedule(row_.schedule)) {
+    } else if (!row_.full && row_.schedule != "none" &&
+               !sim::is_registered_schedule(row_.schedule)) {
       note(fmt::format("schedule {} as", printable(row_.schedule, 60)), row_.schedule,
            usual_schedule());
     }
@@ -382,11 +385,7 @@ std::int64_t usual_micro_batches(const Measurement& row) {
 std::vector<std::string> assume_defaults(Measurement& row) {
   Assumptions assumptions(row);
   assumptions.derived();
-  if (!row.full) {
-    return assumptions.run();
-  }
-  assumptions.named();
-  return assumptions.stand_ins();
+  return assumptions.run();
 }
 
 }  // namespace orrery::studies

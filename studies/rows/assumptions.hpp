@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a row of partial confidence leaves open, filled in from its framework's defaults, so that it
-// can be simulated; every assumption is returned in words and printed with the row. Rows of full
-// confidence are left alone. None of the rules looks at the measured value (docs/validation.md).
+// What a row leaves open, filled in from its framework's defaults, so that it can be simulated;
+// every assumption is returned in words and printed with the row. Widths and formats are guessed in
+// rows of partial confidence alone. No rule looks at the measured value (docs/validation.md).
 #pragma once
 
 #include <cstdint>

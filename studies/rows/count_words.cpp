@@ -5,6 +5,8 @@
 #include <array>
 #include <charconv>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/text.hpp"
 #include "base/words.hpp"
@@ -44,9 +46,25 @@ bool changes_count(std::string_view word, std::string_view column) {
       "k ki m mi g gi b t x thousand million billion trillion dozen percent node nodes server "
       "servers host hosts machines racks dgx hgx box boxes pod pods tray trays tokens tok toks "
       "token gb gib mb mib or and to of minus "
-      "plus not no except than most least each pairs modules";
+      "plus not no except than most least each pairs modules s ms us sec secs second seconds";
   const bool node = column == "gpus_per_node" && (word == "node" || word == "server");
   return !word.empty() && find_word(kWords, word) != kWords.npos && !node;
+}
+
+// "8 GPUs" is no width: nouns and the only columns that are counted in them.
+bool counts_others(std::string_view word, std::string_view column) {
+  constexpr auto kNouns = std::to_array<std::pair<std::string_view, std::string_view>>(
+      {{"gpu gpus",
+        "gpus gpus_per_node tp cp ep pp dp vpp micro_batch num_microbatches "
+        "global_batch"},
+       {"layer layers", "layers pp vpp"},
+       {"head heads", "heads kv_heads"},
+       {"expert experts", "experts top_k ep"}});
+  return std::ranges::any_of(kNouns, [&](const auto& noun) {
+    const std::vector<std::string_view> columns = split(noun.second, ' ');
+    return !word.empty() && find_word(noun.first, word) != noun.first.npos &&
+           std::ranges::find(columns, column) == columns.end();
+  });
 }
 
 }  // namespace
@@ -79,8 +97,9 @@ std::string_view without_count_words(std::string_view cell, std::string_view col
     return cell;
   }
   const std::string words = with_signs_as(behind, "-/", ' ');
-  const bool changed = std::ranges::any_of(
-      split(words, ' '), [&](std::string_view word) { return changes_count(word, column); });
+  const bool changed = std::ranges::any_of(split(words, ' '), [&](std::string_view word) {
+    return changes_count(word, column) || counts_others(word, column);
+  });
   return changed ? cell : cell.substr(first, end - first);
 }
 

@@ -108,12 +108,14 @@ plan::Execution nemo_early_launcher() {
 
 // Megatron-Bridge's performance scripts reduce gradients in 16 bits (scripts/performance, common
 // overrides: grad_reduce_in_fp32 = False) and take TransformerEngine's loss, one kernel
-// (recipes: cross_entropy_fusion_impl = "te"). None of their recipes of fp8 scales with delay.
+// (recipes: cross_entropy_fusion_impl = "te"). None of their recipes of fp8 scales with delay: fp8
+// without a recipe is current scaling (scripts/performance/configs: FP8_CS), mxfp8 is stated.
 plan::Execution megatron_bridge() {
   plan::Execution execution = nemo();
   execution.compiled_loss = false;
   execution.fused_cross_entropy = true;
   execution.fp32_gradients = false;
+  execution.fp8_scaling = plan::Fp8Scaling::Current;
   execution.amax_ranks = plan::AmaxRanks::None;
   execution.weighted_activations = true;  // Megatron-Core after 0.12.0
   return execution;
@@ -244,11 +246,11 @@ plan::Execution t5x() {
 // (models/llama.py), whose parts are copied for FlashAttention-2 in [b, s] order; norms are one
 // kernel (nn/layer_norm.py), gates and additions are not, nor is the sum of 16-bit gradients into
 // fp32 ones (optim/gradient_accumulator.py). Tensor ranks hide the reduction of a backward beside
-// its weight gradient where asked to, as its examples do (tp_linear_async_communication). Until June
-// 2025 there is no DistributedDataParallel with ZeRO-1: one all-reduce of the whole fp32 buffer
-// behind the last backward (trainer.py: make_ddp, reduce_scatter=False), and a gather behind the
-// update (optim/zero.py). The buffer is cleared, its norm taken, and scaled (optim/clip_grads.py).
-// Receivers wait for the shape of every message (pipeline_parallel/p2p.py).
+// its weight gradient where asked to, as its examples do (tp_linear_async_communication). Until
+// June 2025 there is no DistributedDataParallel with ZeRO-1: one all-reduce of the whole fp32
+// buffer behind the last backward (trainer.py: make_ddp, reduce_scatter=False), and a gather behind
+// the update (optim/zero.py). The buffer is cleared, its norm taken, and scaled
+// (optim/clip_grads.py). Receivers wait for the shape of every message (pipeline_parallel/p2p.py).
 plan::Execution nanotron() {
   plan::Execution execution = megatron();
   execution.host_per_block = Seconds();

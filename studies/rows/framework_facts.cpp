@@ -33,10 +33,18 @@ FrameworkFacts engine(FrameworkFacts row) {
   return row;
 }
 
+// use_distributed_optimizer of the recipes of NeMo (collections/llm/recipes/optim/adam.py) and
+// Megatron-Bridge (recipes/common.py), distributed_fused_adam of NeMo's launcher
+// (launcher_scripts/conf/training), zero1 of InternEvo's (configs/7B_sft.py).
+FrameworkFacts sharding(FrameworkFacts row) {
+  row.shards_states = true;
+  return row;
+}
+
 // NeMo-Framework-Launcher 24.01 to 24.07 sets NVTE_FUSED_ATTN to 0 for all of its scripts
 // (launcher_scripts/conf/config.yaml).
 FrameworkFacts launched(std::string_view name, const plan::Execution& execution) {
-  FrameworkFacts row = facts(name, execution, true, true);
+  FrameworkFacts row = sharding(facts(name, execution, true, true));
   row.attention = AttentionKernel::EngineFlash;
   return row;
 }
@@ -57,14 +65,6 @@ FrameworkFacts vocabulary_v_half() {
   row.execution.fused_bias = false;
   row.execution.flash_version = 2;
   row.schedule = "v-half";
-  return row;
-}
-
-// use_distributed_optimizer of the recipes of NeMo (collections/llm/recipes/optim/adam.py) and
-// Megatron-Bridge (recipes/common.py), distributed_fused_adam of NeMo's launcher
-// (launcher_scripts/conf/training), zero1 of InternEvo's (configs/7B_sft.py).
-FrameworkFacts sharding(FrameworkFacts row) {
-  row.shards_states = true;
   return row;
 }
 
@@ -236,16 +236,16 @@ const std::vector<FrameworkFacts>& framework_table() {
           engine(with_adapters(folding(facts("Megatron-Bridge", megatron_bridge(), true, false))))),
       launched("launcher (2024)", nemo_early_launcher()),
       launched("Megatron-Core 24.07", nemo_launcher()),
-      engine(facts("Megatron-Core 24.09", nemo_launcher(), true, true)),
+      sharding(engine(facts("Megatron-Core 24.09", nemo_launcher(), true, true))),
       launched("Megatron-Core 24.0", nemo_early_launcher()),
       first_nemo("NeMo 23.05"),
       first_nemo("NeMo 23.07"),
       first_nemo("NeMo 23.08"),
       first_nemo("NeMo 23.11"),
-      sharding(with_t5_scripts(launched("NeMo 24.01", nemo_early_launcher()))),
-      sharding(with_t5_scripts(launched("NeMo 24.03", nemo_early_launcher()))),
-      sharding(with_t5_scripts(launched("NeMo 24.05", nemo_early_launcher()))),
-      sharding(with_t5_scripts(launched("NeMo 24.07", nemo_launcher()))),
+      with_t5_scripts(launched("NeMo 24.01", nemo_early_launcher())),
+      with_t5_scripts(launched("NeMo 24.03", nemo_early_launcher())),
+      with_t5_scripts(launched("NeMo 24.05", nemo_early_launcher())),
+      with_t5_scripts(launched("NeMo 24.07", nemo_launcher())),
       in_years(0, 2023, first_nemo("NeMo")),
       sharding(engine(with_adapters(with_t5_scripts(folding(facts("NeMo", nemo(), true, true)))))),
       // Releases that are named are Megatron-LM's, with its arguments' defaults.

@@ -2,12 +2,15 @@
 // Which framework a row means where the table of framework_facts.cpp does not have its name.
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "base/text.hpp"
 #include "base/words.hpp"
 #include "studies/rows/framework_facts.hpp"
 #include "studies/rows/measurement.hpp"
+#include "studies/rows/named_network.hpp"
 
 namespace orrery::studies {
 
@@ -75,16 +78,22 @@ bool shards_parameters(const Measurement& row) {
                         : says_any(letters_and_digits(row.framework), kShards);
 }
 
-// NeMo's recipes switch it on with tensor parallelism, and Megatron trains experts on tensor ranks
-// with it alone (NVIDIA/Megatron-LM core/transformer/moe/moe_layer.py, forward), as torchtitan does
-// everything (models/llama3/infra/parallelize.py, apply_tp: norms are SequenceParallel).
+// The recipes of NeMo and Megatron-Bridge switch it on with tensor parallelism, those that are
+// named by Megatron-Core and a release of NeMo's container (24.07), too; of Megatron-LM and
+// Megatron-Core by themselves --sequence-parallel is off (megatron/training/arguments.py). Megatron
+// trains experts on tensor ranks with it alone (core/transformer/moe/moe_layer.py, forward; not
+// DeepSpeed's deepspeed/moe/layer.py), as torchtitan does everything
+// (models/llama3/infra/parallelize.py, apply_tp: norms are SequenceParallel).
 bool shards_sequences(const Measurement& row) {
   constexpr auto kRecipes =
-      std::to_array<std::string_view>({"nemo", "megatron-bridge", "megatron-core"});
-  const bool recipe = says_any(to_lower(row.framework), kRecipes);
-  const bool experts =
-      row.experts.value_or(0) > 0 && (recipe || mentions(row.framework, "Megatron"));
-  return experts || (recipe && !row.full) || framework_of(row).facts.name == "torchtitan";
+      std::to_array<std::string_view>({"NeMo", "Megatron-Bridge", "launcher", "Megatron-Core 24."});
+  const std::string_view name = framework_of(row).facts.name;
+  const bool recipe =
+      std::ranges::any_of(kRecipes, [&](std::string_view with) { return name.starts_with(with); });
+  const auto known = row.experts ? std::nullopt : named_network(row);
+  const std::int64_t experts = row.experts.value_or(known ? known->moe.experts : 0);
+  const bool megatron = name.starts_with("Megatron-") && name.find("DeepSpeed") == name.npos;
+  return recipe || name == "torchtitan" || (experts > 1 && megatron);
 }
 
 }  // namespace orrery::studies

@@ -48,9 +48,16 @@ std::string known_name(const std::string& key) {
 constexpr auto kTunings =
     std::to_array<std::string_view>({"hf", "instruct", "chat", "base", "it", "deduped"});
 
+// "12layers", "21L": how deep a network was cut; rows say so in `layers`, too.
+bool is_depth(std::string_view word) {
+  const std::size_t digits = std::min(word.size(), word.find_first_not_of("0123456789"));
+  const std::string_view unit = word.substr(digits);
+  return digits > 0 && (unit == "l" || unit == "layer" || unit == "layers");
+}
+
 // The last word of a name where it does not change the widths: what the network was tuned for, its
-// release, the length of its context, what a token uses of its parameters ("-A3B"); the whole name
-// where it has none.
+// release, the length of its context, its depth, what a token uses of its parameters ("-A3B"); the
+// whole name where it has none.
 std::string_view without_last_remark(std::string_view name) {
   const std::size_t at = name.find_last_of("-_ ");
   const std::string word = at == name.npos ? std::string() : to_lower(name.substr(at + 1));
@@ -63,7 +70,8 @@ std::string_view without_last_remark(std::string_view name) {
   const bool tuned = is_among(word, kTunings);
   const bool active = word.size() > 2 && word.front() == 'a' && word.back() == 'b' &&
                       word.find_first_not_of("0123456789.", 1) == word.size() - 1;
-  return release || context || tuned || active ? trim(name.substr(0, at)) : name;
+  const bool cut = word == "proxy" || is_depth(word);
+  return release || context || tuned || active || cut ? trim(name.substr(0, at)) : name;
 }
 
 // The zoo's name; empty where it has none. Publishers put their own name before a network's and
@@ -159,10 +167,13 @@ std::string with_point(std::string_view stated, const std::string& name) {
 // "7B" of the family "llama" is LLaMA-7B. A network that its name cuts short ("8B (2 layers)") is
 // the whole one only where the row says how deep it is.
 std::string zoo_name_of(const Measurement& row) {
-  if (!row.layers && mentions(row.model_name, "layer")) {
+  const std::string& stated = row.model_name;
+  const std::string_view last = std::string_view(stated).substr(stated.find_last_of("-_ ") + 1);
+  const bool cut =
+      mentions(stated, "layer") || mentions(stated, "proxy") || is_depth(to_lower(last));
+  if (!row.layers && cut) {
     return "";
   }
-  const std::string& stated = row.model_name;
   std::string alone = zoo_name(stated);
   alone = alone.empty() ? zoo_name_with_size(stated) : alone;
   alone = with_point(stated, alone);

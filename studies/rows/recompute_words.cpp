@@ -360,6 +360,9 @@ RecomputeWords recompute_words(std::string_view cell, std::string_view detail) {
   if (!cell.empty() && is_only_denial(detail)) {
     detail = {};
   }
+  if (cell.size() > 1 && cell.front() == '-' && is_digit(cell[1])) {
+    return {"custom", std::string(cell), ""};  // "-1" is no "1"
+  }
   constexpr auto kFull = std::to_array<std::string_view>({"full"});
   RecomputeWords words = kind_in_words(cell, detail);
   // "remat_policy: full" of a custom one.

@@ -39,7 +39,13 @@ bool is_no_statement(std::string_view clause) {
       {"flop", "mfu", "hfu", "count", "formula", "stated", "given", "known", "inferred", "assum",
        "clear", "may be", "overhead", "avoid"});
   constexpr auto kFits = std::to_array<std::string_view>({"fits"});  // "fits with ZeRO-3"
-  return says_any(clause, kWords) || has_word(clause, kFits);
+  // "recompute/SP/overlap from the yaml of the same model": where others of its cells come from.
+  constexpr auto kFrom = std::to_array<std::string_view>({"from"});
+  constexpr auto kFiles =
+      std::to_array<std::string_view>({"yaml", "yml", "toml", "json", "config", "script",
+                                       "repository", "table", "readme", "paper"});
+  return says_any(clause, kWords) || has_word(clause, kFits) ||
+         (has_word(clause, kFrom) && says_any(clause, kFiles));
 }
 
 void read_recompute(const std::string& clause, Measurement& row) {

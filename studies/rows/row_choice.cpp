@@ -29,12 +29,11 @@ constexpr std::int64_t kMostChunks = 8;      // of a device; a stated number may
 // What is tuned; a row that states the number of micro-batches states their size.
 struct OpenChoices {
   explicit OpenChoices(const Measurement& row)
-      : micro_batch(!row.full && !row.micro_batch && !row.num_microbatches &&
-                    usual_micro_batches(row) == 0),
-        chunks(!row.full && row.schedule == "interleaved" && row.pp.value_or(1) > 1 && !row.vpp &&
+      : micro_batch(!row.micro_batch && !row.num_microbatches && usual_micro_batches(row) == 0),
+        chunks(row.schedule == "interleaved" && row.pp.value_or(1) > 1 && !row.vpp &&
                !row.most_chunks),
-        recompute(!row.full && row.recompute.empty()),
-        stage(!row.full && !row.zero_stage) {}
+        recompute(row.recompute.empty()),
+        stage(!row.zero_stage) {}
   bool micro_batch;
   bool chunks;
   bool recompute;
@@ -112,14 +111,14 @@ Choice least_recomputation(const Plan& plan) {
 // for it.
 std::string follow_recipe(Measurement& row) {
   const std::string_view usual = framework_of(row).facts.recompute;
-  if (!row.full && row.recompute.empty() && !usual.empty()) {
+  if (row.recompute.empty() && !usual.empty()) {
     const bool policy = usual != "none" && usual != "full";
     row.recompute = policy ? "selective" : usual;
     row.recompute_detail = policy ? usual : "";
     return fmt::format("recompute {} (the configuration's)", usual);
   }
   const std::optional<BridgeRecipe> recipe = bridge_recipe(row);
-  if (row.full || !row.recompute.empty() || !recipe || recipe->recomputed.empty()) {
+  if (!row.recompute.empty() || !recipe || recipe->recomputed.empty()) {
     return "";
   }
   row.recompute = "custom";

@@ -2,8 +2,8 @@
 // The plan of a row whose tables do not state everything. Published runs are tuned: of micro-batch
 // and model chunks that a row leaves open the fastest that fits into memory is taken, of
 // recomputation the least that fits - no layer, then the first so many of every virtual stage
-// (Megatron's --recompute-method block), then all. Neither looks at the measured value. Rows of
-// full confidence are left alone. At most a few dozen simulations a row, deterministic.
+// (Megatron's --recompute-method block), then all. Neither looks at the measured value. At most a
+// few dozen simulations a row, deterministic.
 #pragma once
 
 #include <string>

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
@@ -42,6 +43,52 @@ std::vector<std::string> absent_columns(const CsvTable& table,
   return absent;
 }
 
+// Other tools' names, by letters and digits.
+constexpr auto kOtherNames = std::to_array<std::pair<std::string_view, std::string_view>>(
+    {{"mbs", "micro_batch"},
+     {"microbatchsize", "micro_batch"},
+     {"gbs", "global_batch"},
+     {"globalbatchsize", "global_batch"},
+     {"numlayers", "layers"},
+     {"nlayers", "layers"},
+     {"hiddensize", "hidden"},
+     {"hiddendim", "hidden"},
+     {"numheads", "heads"},
+     {"nheads", "heads"},
+     {"attentionheads", "heads"},
+     {"numattentionheads", "heads"},
+     {"numkeyvalueheads", "kv_heads"},
+     {"numquerygroups", "kv_heads"},
+     {"intermediatesize", "ffn_hidden"},
+     {"ffnhiddensize", "ffn_hidden"},
+     {"vocabsize", "vocab"},
+     {"sequencelength", "seq_len"},
+     {"seqlength", "seq_len"},
+     {"seq", "seq_len"},
+     {"dtype", "precision"},
+     {"numgpus", "gpus"},
+     {"ngpus", "gpus"},
+     {"worldsize", "gpus"},
+     {"zero", "zero_stage"},
+     {"sp", "sequence_parallel"},
+     {"metric", "measured_metric"},
+     {"value", "measured_value"}});
+
+// The absent column that a name means: misspelt, with a unit in brackets, or as others call it.
+std::string meant_column(const std::string& name, const std::vector<std::string>& absent) {
+  if (std::string meant = misspelt_name(name, absent); !meant.empty()) {
+    return meant;
+  }
+  const std::string key = letters_and_digits(name.substr(0, name.find('(')));
+  const auto* const other = std::ranges::find(kOtherNames, std::string_view(key),
+                                              [](const auto& one) { return one.first; });
+  const std::string column =
+      letters_and_digits(other == kOtherNames.end() ? std::string_view(key) : other->second);
+  const auto known = std::ranges::find(
+      absent, column, [](const std::string& one) { return letters_and_digits(one); });
+  return known == absent.end() ? std::string() : *known;
+}
+
 }  // namespace
 
 void check_measurement_columns(const CsvTable& table) {
@@ -51,7 +98,7 @@ void check_measurement_columns(const CsvTable& table) {
   for (const std::string& column : table.header()) {
     const std::string name = to_lower(column);
     const bool is_known = std::ranges::find(known, name) != known.end();
-    const std::string meant = is_known ? std::string() : misspelt_name(name, unused);
+    const std::string meant = is_known ? std::string() : meant_column(name, unused);
     if (!meant.empty()) {
       bad_input(table.name(), fmt::format("unknown column \"{}\"", printable(column)),
                 fmt::format("did you mean \"{}\"?", meant));

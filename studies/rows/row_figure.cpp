@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <optional>
 #include <string>
 #include <utility>
@@ -51,6 +52,36 @@ std::string without_spread(std::string_view cell) {
     }
   }
   return std::string(cell);
+}
+
+// "8.0-8.2 s" and "40% to 42%" as their middle; empty where the ends are no numbers or further
+// apart than a figure may be.
+std::string middle_of_range(std::string_view cell) {
+  constexpr double kWidest = 1.25;
+  for (const std::string_view sign : {" to ", "..", "-"}) {
+    const std::size_t at = cell.find(sign);
+    if (at == cell.npos || at == 0) {
+      continue;
+    }
+    const std::string_view unit = unit_behind(cell);
+    std::string_view high_text = trim(cell.substr(at + sign.size()));
+    high_text = trim(high_text.substr(0, high_text.size() - unit.size()));
+    std::string_view low_text = trim(cell.substr(0, at));
+    const bool share = high_text.ends_with('%');
+    high_text.remove_suffix(share ? 1 : 0);
+    low_text.remove_suffix(low_text.ends_with('%') && share ? 1 : 0);
+    double low = 0;
+    double high = 0;
+    const auto is_number = [](std::string_view text, double& number) {
+      const auto read = std::from_chars(text.data(), text.data() + text.size(), number);
+      return read.ec == std::errc() && read.ptr == text.data() + text.size();
+    };
+    if (is_number(low_text, low) && is_number(high_text, high) && low > 0 && low <= high &&
+        high <= kWidest * low) {
+      return fmt::format("{:.10g}{} {}", (low + high) / 2, share ? "%" : "", unit);
+    }
+  }
+  return "";
 }
 
 // Why a cell in words is no figure; empty where it may be one.
@@ -176,6 +207,17 @@ FigureMetric metric_of(std::string_view named, std::string_view unit, std::strin
   return {metric, {}};
 }
 
+// "3 s" of tokens per second: a unit that the metric's name has, too, but not alone.
+bool is_other_unit(std::string_view unit, std::string_view metric) {
+  constexpr auto kTimes =
+      std::to_array<std::string_view>({"s", "sec", "secs", "second", "seconds", "ms"});
+  constexpr auto kGpus = std::to_array<std::string_view>({"gpu", "gpus"});
+  const bool rate = metric.find("per_") != metric.npos;
+  const std::string word = to_lower(unit);
+  return rate && (std::ranges::find(kTimes, word) != kTimes.end() ||
+                  std::ranges::find(kGpus, word) != kGpus.end());
+}
+
 bool is_share(std::string_view metric) {
   return metric == "mfu" || metric == "hfu" || metric == "peak_share";
 }
@@ -195,7 +237,13 @@ void read_percent(std::string_view cell, Measurement& row) {
 void read_value(const Cells& cells, Measurement& row) {
   const std::string cell = cells.optional_text("measured_value");
   const std::string named = cells.text("measured_metric");
-  const std::string figure = without_spread(without_remark(cell));
+  std::string figure = without_spread(without_remark(cell));
+  const std::string middle = middle_of_range(figure);
+  if (!middle.empty()) {
+    row.remarks.push_back(
+        fmt::format("measured_value {} as {}", printable(cell, 40), trim(middle)));
+    figure = trim(middle);
+  }
   const auto [metric, unit, converts] = metric_of(named, unit_behind(figure), cell, row);
   row.metric = metric.name;
   if (cells.is_open("measured_value")) {
@@ -207,6 +255,11 @@ void read_value(const Cells& cells, Measurement& row) {
   }
   if (figure.find('%') != figure.npos && metric.is_known && !is_share(metric.name)) {
     row.unknown = fmt::format("measured_value \"{}\": {} is no share", printable(cell, 60), named);
+    return;
+  }
+  if (is_other_unit(unit, metric.name)) {
+    row.unknown = fmt::format("measured_value \"{}\": {} is not in {}", printable(cell, 60), named,
+                              printable(unit, 20));
     return;
   }
   std::string_view number = figure;

@@ -62,7 +62,8 @@ StatedRecompute selected_layers(const Measurement& row, const FrameworkFacts& fr
 }
 
 // Selective recomputation as Megatron-LM means it (the attention core) unless the row names
-// operators, layers or torchtitan's form "per-op", which keeps every second product.
+// operators, layers or torchtitan's form "per-op", which keeps every second product and which its
+// train configs ask for (torchtitan/models/llama3/train_configs: selective_ac_option = "op").
 StatedRecompute selective(const Measurement& row, const FrameworkFacts& framework,
                           std::string_view detail) {
   std::string operators = recomputed_operators(detail);
@@ -73,7 +74,7 @@ StatedRecompute selective(const Measurement& row, const FrameworkFacts& framewor
   if (const LayerShare layers = titan ? share_of_option(detail) : LayerShare(); layers.every > 1) {
     return {whole_layer(row, framework), layers.every, 0, layers.share};
   }
-  if (names_operators_apart(detail, titan)) {
+  if (names_operators_apart(detail, titan) || (titan && detail.empty())) {
     return {"products", 1, 0};
   }
   if (framework.selects_layers && operators.empty()) {

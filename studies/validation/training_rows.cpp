@@ -12,6 +12,7 @@
 #include "plan/simulation/interval.hpp"
 #include "plan/simulation/simulate.hpp"
 #include "plan/stage/plan_schedule.hpp"
+#include "studies/rows/blank_cells.hpp"
 #include "studies/rows/contradictions.hpp"
 #include "studies/rows/framework_facts.hpp"
 #include "studies/rows/metric.hpp"
@@ -178,8 +179,9 @@ RowResult predict_training_row(const Measurement& stated, int interval_draws) {
       result.skipped_because = plan.error();
       return result;
     }
-    const std::vector<std::string> contradicted = contradictions(stated, *plan);
-    result.assumed.insert(result.assumed.end(), contradicted.begin(), contradicted.end());
+    for (const auto& lines : {blank_cells(stated, row, *plan), contradictions(stated, *plan)}) {
+      result.assumed.insert(result.assumed.end(), lines.begin(), lines.end());
+    }
     label_row(row, *plan, result);
     const auto target = measured_target(row, plan->network);
     if (!target) {

@@ -122,6 +122,48 @@ TEST(MeasurementTest, NamesMissingColumns) {
               HasSubstr("hidden"));
 }
 
+// Of a range the middle, where its ends are as near as those of one run.
+TEST(MeasurementTest, RangesAreTheirMiddle) {
+  const auto value = [](const std::string& cell, const std::string& metric = "iteration_s") {
+    return row_of({{"measured_value", cell}, {"measured_metric", metric}}).value;
+  };
+  EXPECT_DOUBLE_EQ(value("8.0-8.2"), 8.1);
+  EXPECT_DOUBLE_EQ(value("8.0 to 8.2 s"), 8.1);
+  EXPECT_DOUBLE_EQ(value("8000..8200 ms"), 8.1);
+  EXPECT_DOUBLE_EQ(value("0.40-0.42", "mfu"), 0.41);
+  EXPECT_DOUBLE_EQ(value("40% - 42%", "mfu"), 0.41);
+  EXPECT_DOUBLE_EQ(value("40-42%", "mfu"), 0.41);
+  EXPECT_THAT(row_of({{"measured_value", "8.0-8.2"}}).remarks,
+              ::testing::Contains("measured_value 8.0-8.2 as 8.1"));
+  EXPECT_DOUBLE_EQ(value("8e-1"), 0.8);
+  for (const std::string wide : {"4-8", "8.2-8.0", "a-b"}) {
+    EXPECT_ANY_THROW(row_of({{"measured_value", wide}})) << wide;
+  }
+}
+
+// What other columns count, and units of others, are no count and no figure of this one.
+TEST(MeasurementTest, NounsOfOtherColumnsAreRefused) {
+  for (const auto& [column, cell] :
+       std::vector<std::pair<std::string, std::string>>{{"hidden", "8 GPUs"},
+                                                        {"hidden", "24 layers"},
+                                                        {"seq_len", "3 s"},
+                                                        {"layers", "8 heads"},
+                                                        {"vpp", "3 s"},
+                                                        {"heads", "8 experts"}}) {
+    EXPECT_ANY_THROW(row_of({{column, cell}})) << column << " " << cell;
+  }
+  EXPECT_EQ(row_of({{"heads", "32 query heads"}}).heads, 32);
+  EXPECT_EQ(row_of({{"layers", "32 layers"}}).layers, 32);
+  EXPECT_EQ(row_of({{"tp", "8 GPUs"}}).tp, 8);
+  const auto unknown = [](const std::string& cell, const std::string& metric) {
+    return row_of({{"measured_value", cell}, {"measured_metric", metric}}).unknown;
+  };
+  EXPECT_THAT(unknown("3 s", "tokens_per_s_per_gpu"), HasSubstr("is not in s"));
+  EXPECT_THAT(unknown("8 GPUs", "tflops_per_gpu"), HasSubstr("is not in GPUs"));
+  EXPECT_EQ(unknown("3 s", "iteration_s"), "");
+  EXPECT_EQ(unknown("3 tokens/s", "tokens_per_s"), "");
+}
+
 // All that are missing at once; further columns are welcome, but not a misspelt one.
 TEST(MeasurementTest, NamesEveryMissingAndMisspeltColumn) {
   const auto read = [](std::string_view from, std::string_view to) {
@@ -136,6 +178,13 @@ TEST(MeasurementTest, NamesEveryMissingAndMisspeltColumn) {
       HasSubstr("unknown column \"sequence_paralel\" (did you mean \"sequence_parallel\"?)"));
   EXPECT_THAT(message_of([&] { read("measured_metric", "measured_metrics"); }),
               HasSubstr("unknown column \"measured_metrics\" (did you mean \"measured_metric\"?)"));
+  for (const std::string other : {"seq_len (tokens)", "Sequence length", "seq_length"}) {
+    EXPECT_THAT(message_of([&] { read("seq_len", other); }),
+                HasSubstr("(did you mean \"seq_len\"?)"))
+        << other;
+  }
+  EXPECT_THAT(message_of([&] { read("micro_batch", "mbs"); }),
+              HasSubstr("unknown column \"mbs\" (did you mean \"micro_batch\"?)"));
   EXPECT_NO_THROW(read("sequence_parallel", "cluster_name"));
   EXPECT_NO_THROW(read("gpus_per_node", "gpus_per_rack"));
   EXPECT_NO_THROW(read(",vpp,", ",sp,"));

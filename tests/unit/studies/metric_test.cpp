@@ -139,6 +139,7 @@ TEST(MetricTest, MixturesCountTheExpertsOfAToken) {
                            {"ffn_hidden", "14336"},
                            {"moe_ffn_hidden", "14336"},
                            {"vocab", "32000"},
+                           {"tied_embeddings", "0"},
                            {"experts", "8"},
                            {"top_k", "2"},
                            {"params_b", "46.7"},

@@ -173,7 +173,8 @@ TEST(NamedNetwork, NameAloneIsSimulatedAsTheColumnsWould) {
                           {"tied_embeddings", "0"},  {"model_name", "unknown"}};
   const RowResult stated = predict_training_row(row_of(widths), 0);
   ASSERT_GT(stated.predicted, 0) << stated.skipped_because;
-  const RowResult named = predict_training_row(row_of(nameless("Llama-3-8B", {{"vocab", ""}})), 0);
+  const RowResult named = predict_training_row(
+      row_of(nameless("Llama-3-8B", {{"vocab", ""}, {"tied_embeddings", ""}})), 0);
   EXPECT_EQ(named.predicted, stated.predicted) << named.skipped_because;
   EXPECT_THAT(named.assumed, ElementsAre(HasSubstr("layers, hidden, heads, kv_heads")));
 }

@@ -22,7 +22,9 @@ plan::Execution execution_of_row(const Changes& changes) {
 }
 
 TEST(OwnModules, OfSailorsForkDropLittleOrNothing) {
-  Changes row = {{"framework", "Megatron-DeepSpeed (Sailor fork)"}, {"model_name", "gpt-neo-2.7b"}};
+  Changes row = {{"framework", "Megatron-DeepSpeed (Sailor fork)"},
+                 {"model_name", "gpt-neo-2.7b"},
+                 {"tied_embeddings", ""}};
   const models::NetworkSpec neo = network_of_row(row);
   EXPECT_EQ(neo.attention_dropout, 0);
   EXPECT_EQ(neo.hidden_dropout, 0.1);

@@ -255,7 +255,7 @@ TEST(AttentionKernelTest, FrameworksRanOlderKernels) {
   const plan::Plan flash2 = plan_of({{"framework", "torchtitan (FSDP2)"}});
   EXPECT_EQ(flash2.execution.flash_version, 2);
   EXPECT_EQ(flash2.profile, best.profile);
-  const plan::Plan triton = plan_of({{"framework", "Composer+PyTorch FSDP"}});
+  const plan::Plan triton = plan_of({{"framework", "Composer+PyTorch FSDP"}, {"year", "2023"}});
   EXPECT_EQ(triton.execution.flash_version, 1);
   EXPECT_EQ(triton.profile, best.profile);
 }

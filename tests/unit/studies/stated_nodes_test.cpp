@@ -13,6 +13,7 @@ namespace {
 using testing::Changes;
 using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::predicted;
 using testing::row_of;

@@ -336,7 +336,8 @@ TEST(StatedWords, RemarksThatChangeTheRun) {
   }
   EXPECT_EQ(execution({{"attention_impl", "flash-attention 1"}}).flash_version, 1);
   EXPECT_EQ(execution({{"attention_impl", "FA3"}}).flash_version, 0);
-  const Changes composer = {{"framework", "Composer"}, {"attention_impl", "flash"}};
+  const Changes composer = {
+      {"framework", "Composer"}, {"attention_impl", "flash"}, {"year", "2023"}};
   EXPECT_EQ(execution(composer).flash_version, 1);
   EXPECT_THAT(predicted({{"notes", "LoRA rank 16"}}).skipped_because, HasSubstr("LoRA"));
   for (const std::string whole : {"design exploration", "full fine-tuning (no LoRA)", "no LoRA"}) {
