@@ -14,10 +14,16 @@ namespace {
 using plan::Plan;
 using plan::ServingOptions;
 
-std::array<int, 5> key_of(const Plan& plan) {
+std::array<int, 7> key_of(const Plan& plan) {
   const plan::BlockPlan& layout = plan.blocks.front().layout;
-  return {layout.tp, layout.cp, layout.ep, layout.expert_tp,
-          static_cast<int>(plan.serving->options.all_reduce)};
+  const ServingOptions& options = plan.serving->options;
+  return {layout.tp,
+          layout.cp,
+          layout.ep,
+          layout.expert_tp,
+          static_cast<int>(options.all_reduce),
+          options.fp8_cache ? 1 : 0,
+          plan.execution.overlap_shared_experts ? 1 : 0};
 }
 
 // By bound; last, those that there was no time to bound.
@@ -105,7 +111,10 @@ class Lister {
             for (ServingOptions options : space) {
               options.routing = routing;
               options.all_reduce = all_reduce;
-              add(with_options(layout, options));
+              for (const bool overlap : serving_overlaps(layout, options.prefill, fixed_)) {
+                options.overlap_chunks = overlap;
+                add(with_options(layout, options));
+              }
             }
           }
         }

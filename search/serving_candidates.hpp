@@ -32,8 +32,9 @@ class ServingModels {
   plan::ServingModel of(const plan::Plan& plan, const ServingModels& first);
 
  private:
-  // By tp, cp, ep, expert_tp and how all-reduces run.
-  std::map<std::array<int, 5>, plan::ServingModel> models_;
+  // By tp, cp, ep, expert_tp, how all-reduces run, what the cache is in and whether shared experts
+  // overlap.
+  std::map<std::array<int, 7>, plan::ServingModel> models_;
 };
 
 struct ServingCandidates {

@@ -11,8 +11,16 @@
 #include "plan/offload.hpp"
 #include "plan/serving/option_limits.hpp"
 #include "plan/serving/serving.hpp"
+#include "search/space/constraints.hpp"
 
 namespace orrery::search {
+namespace {
+
+bool is_flag(std::string_view field) {
+  return field == "fp8_cache" || field == "overlap_chunks" || field == "overlap_shared_experts";
+}
+
+}  // namespace
 
 const std::vector<std::string>& serving_fields() {
   static const std::vector<std::string> fields = {"tp",
@@ -29,6 +37,9 @@ const std::vector<std::string>& serving_fields() {
                                                   "cache_block",
                                                   "prefix_hits",
                                                   "host_cache",
+                                                  "fp8_cache",
+                                                  "overlap_chunks",
+                                                  "overlap_shared_experts",
                                                   "routing",
                                                   "all_reduce",
                                                   "offload_parameters",
@@ -55,6 +66,10 @@ void fix_serving(std::string_view text, ServingFixes& fixed) {
       if (value != "chunked" && value != "separate") {
         bad_input("--fix", fmt::format("unknown prefill \"{}\"", printable(value)),
                   "chunked or separate");
+      }
+    } else if (is_flag(field)) {
+      if (value != "true" && value != "false") {
+        bad_input("--fix", fmt::format("{} = \"{}\"", field, printable(value)), "true or false");
       }
     } else if (field == "routing") {
       plan::routing_of(value);
@@ -98,6 +113,50 @@ std::vector<double> serving_shares(const ServingFixes& fixed, const std::string&
     }
   }
   return shares.empty() ? usual : shares;
+}
+
+std::vector<bool> serving_flags(const ServingFixes& fixed, const std::string& field, bool usual) {
+  const auto entry = fixed.find(field);
+  if (entry == fixed.end()) {
+    return {usual};
+  }
+  std::vector<bool> flags;
+  for (const std::string& value : entry->second) {
+    flags.push_back(value == "true");
+  }
+  return flags;
+}
+
+void allow_serving(std::span<const std::string> texts, ServingFixes& fixed) {
+  bool lossy = false;
+  for (const std::string& text : texts) {
+    for (const std::string_view part : split(text, ',')) {
+      const std::string name(trim(part));
+      const std::vector<std::string> known = Constraints::choice_names();
+      if (std::find(known.begin(), known.end(), name) == known.end()) {
+        bad_input("--allow", fmt::format("unknown choice \"{}\"", printable(name)),
+                  nearest_hint(name, known));
+      }
+      if (name != "lossy") {
+        bad_input("--allow", fmt::format("\"{}\" belongs to training", name),
+                  "with --serve: lossy, a cache in 8 bits");
+      }
+      lossy = true;
+    }
+  }
+  const std::vector<bool> fp8 = serving_flags(fixed, "fp8_cache", lossy);
+  const bool wanted = std::find(fp8.begin(), fp8.end(), true) != fp8.end();
+  if (wanted && !lossy) {
+    bad_input("--fix fp8_cache", "keys and values in 8 bits lose precision that products have",
+              "add --allow lossy to accept that");
+  }
+  if (lossy && !wanted) {
+    bad_input("--allow lossy", "it lets the cache have 8 bits, but fp8_cache = false is fixed",
+              "leave out one of the two");
+  }
+  if (lossy && !fixed.contains("fp8_cache")) {
+    fixed["fp8_cache"] = {"false", "true"};
+  }
 }
 
 }  // namespace orrery::search

@@ -12,6 +12,7 @@
 #include "base/math.hpp"
 #include "base/quantity_text.hpp"
 #include "plan/serving/messages.hpp"
+#include "plan/serving/serving_check.hpp"
 #include "plan/stages.hpp"
 
 namespace orrery::search {
@@ -175,8 +176,9 @@ struct Degrees {
   std::int64_t dp;
 };
 
-void add_layout(const Plan& base, const Degrees& degrees, std::vector<Plan>& plans,
-                std::string& reason) {
+// Shared experts run while tokens travel, as in vLLM, unless fixed.
+void add_layout(const Plan& base, const ServingFixes& fixed, const Degrees& degrees,
+                std::vector<Plan>& plans, std::string& reason) {
   Plan plan = base;
   plan.pp = static_cast<int>(degrees.pp);
   plan.dp = static_cast<int>(degrees.dp);
@@ -188,7 +190,12 @@ void add_layout(const Plan& base, const Degrees& degrees, std::vector<Plan>& pla
   layout.cp = static_cast<int>(degrees.cp);
   layout.ep = static_cast<int>(degrees.experts.ep);
   layout.expert_tp = static_cast<int>(degrees.experts.expert_tp);
-  add_if_possible(std::move(plan), plans, reason);
+  for (const bool overlap : hides_exchanges(plan)
+                                ? serving_flags(fixed, "overlap_shared_experts", true)
+                                : std::vector<bool>{false}) {
+    plan.execution.overlap_shared_experts = overlap;
+    add_if_possible(plan, plans, reason);
+  }
 }
 
 }  // namespace
@@ -221,7 +228,7 @@ std::vector<Plan> serving_layouts(const Plan& stated, const ServingFixes& fixed,
                                fmt::join(fixed.at("expert_tp"), " or "), tp);
         }
         for (const ExpertPlace& experts : places) {
-          add_layout(base, {tp, cp, experts, pp, gpus / model}, plans, reason);
+          add_layout(base, fixed, {tp, cp, experts, pp, gpus / model}, plans, reason);
         }
       }
     }
@@ -262,10 +269,13 @@ std::vector<ServingOptions> serving_caches(const ServingOptions& base, const Ser
   for (const std::int64_t block : serving_values(fixed, "cache_block", {1})) {
     for (const double hits : serving_shares(fixed, "prefix_hits", {0})) {
       for (const double host : serving_shares(fixed, "host_cache", {0})) {
-        all.push_back(base);
-        all.back().cache_block = block;
-        all.back().prefix_hits = hits;
-        all.back().host_cache = host;
+        for (const bool narrow : serving_flags(fixed, "fp8_cache", false)) {
+          all.push_back(base);
+          all.back().cache_block = block;
+          all.back().prefix_hits = hits;
+          all.back().host_cache = host;
+          all.back().fp8_cache = narrow;
+        }
       }
     }
   }
@@ -339,6 +349,11 @@ std::vector<plan::AllReduce> serving_all_reduces(const Plan& layout, const Servi
   return {plan::has_slow_links(layout.cluster) ? plan::AllReduce::Fastest : plan::AllReduce::Nccl};
 }
 
+std::vector<bool> serving_overlaps(const Plan& layout, Prefill prefill, const ServingFixes& fixed) {
+  const bool can = layout.pp > 1 && prefill == Prefill::Chunked;
+  return can ? serving_flags(fixed, "overlap_chunks", true) : std::vector<bool>{false};
+}
+
 std::vector<std::string> idle_serving_fixes(const Plan& found, const ServingFixes& fixed) {
   std::vector<std::string> idle;
   const bool stay =
@@ -354,6 +369,16 @@ std::vector<std::string> idle_serving_fixes(const Plan& found, const ServingFixe
   if (fixed.contains("expert_tp") && (!has_experts || found.blocks.front().layout.tp == 1)) {
     idle.emplace_back(has_experts ? "expert_tp has no effect: tp = 1"
                                   : "expert_tp has no effect: the network has no experts");
+  }
+  if (fixed.contains("overlap_chunks") &&
+      (found.pp == 1 || found.serving->options.prefill == Prefill::Separate)) {
+    idle.emplace_back(found.pp == 1 ? "overlap_chunks has no effect: pp = 1"
+                                    : "overlap_chunks has no effect: prefill = separate");
+  }
+  if (fixed.contains("overlap_shared_experts") && !hides_exchanges(found)) {
+    idle.emplace_back(
+        "overlap_shared_experts has no effect: no shared experts beside those of several replicas, "
+        "or products that leave exchanges no room");
   }
   if (fixed.contains("routing") && found.dp == 1) {
     idle.emplace_back("routing has no effect: dp = 1");

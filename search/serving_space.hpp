@@ -22,7 +22,8 @@ std::vector<plan::Plan> serving_layouts(const plan::Plan& base, const ServingFix
 // `reason` as above.
 std::vector<plan::Plan> with_weights_elsewhere(const std::vector<plan::Plan>& layouts,
                                                const ServingFixes& fixed, std::string& reason);
-// What is fixed alone: pages, prefixes found in the cache, cache on the host.
+// What is fixed alone: pages, prefixes found in the cache, cache on the host; in 8 bits where that
+// is allowed.
 std::vector<plan::ServingOptions> serving_caches(const plan::ServingOptions& base,
                                                  const ServingFixes& fixed);
 // Tokens and requests of an iteration, prefill and nano-batches. Where chunked prefill has fewer
@@ -36,6 +37,9 @@ std::vector<plan::Routing> serving_routings(int replicas, const ServingFixes& fi
 // How all-reduces run: through NCCL, but over links that are slow to start as messages.
 std::vector<plan::AllReduce> serving_all_reduces(const plan::Plan& layout,
                                                  const ServingFixes& fixed);
+// Whether chunks of a prompt overlap: as in vLLM and SGLang wherever they can, unless fixed.
+std::vector<bool> serving_overlaps(const plan::Plan& layout, plan::Prefill prefill,
+                                   const ServingFixes& fixed);
 // What was fixed without effect in the plan found, and why.
 std::vector<std::string> idle_serving_fixes(const plan::Plan& found, const ServingFixes& fixed);
 

@@ -139,6 +139,7 @@ std::string serving_layout_text(const plan::Plan& plan) {
     }
     if (const int replicas = plan::expert_replicas(layout); replicas > 1) {
       text += fmt::format(" over {} replicas in step", replicas);
+      text += plan.execution.overlap_shared_experts ? " that overlap shared ones" : "";
     }
   }
   if (options.routing != plan::Routing::InTurn) {
@@ -149,10 +150,12 @@ std::string serving_layout_text(const plan::Plan& plan) {
   if (options.host_cache > 0) {
     text += fmt::format(", {:.0f} % of the cache on the host", 100 * options.host_cache);
   }
+  text += options.fp8_cache ? ", cache in 8 bits" : "";
   text += options.prefill == plan::Prefill::Chunked ? ", chunked prefill" : ", separate prefill";
   if (options.chunk > 0) {
     text += fmt::format(" of {}", options.chunk);
   }
+  text += options.overlap_chunks ? ", chunks overlap" : "";
   if (options.all_reduce != plan::AllReduce::Nccl) {
     text += options.all_reduce == plan::AllReduce::Fastest
                 ? ", the fastest all-reduce by messages"

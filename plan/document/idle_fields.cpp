@@ -10,6 +10,7 @@
 #include "plan/document/plan_uses.hpp"
 #include "plan/execution_flags.hpp"
 #include "plan/schedule_traits.hpp"
+#include "plan/serving/serving.hpp"
 #include "plan/stage/validated_pace.hpp"
 
 namespace orrery::plan {
@@ -122,9 +123,10 @@ constexpr std::array kFlagRules = {
              "a training plan in fp8 or nvfp4 without adapters"},
     FlagRule{&Execution::fp8_attention,
              [](const PlanUses& u) {
-               return u.quantised && (u.serving || u.plan.execution.fused_attention);
+               return u.serving ? u.quantised || u.plan.serving->options.fp8_cache
+                                : u.quantised && u.plan.execution.fused_attention;
              },
-             "precision fp8 or nvfp4, in a training plan with fused_attention"},
+             "precision fp8 or nvfp4, in a training plan with fused_attention, or fp8_cache"},
     FlagRule{&Execution::weighted_activations,
              [](const PlanUses& u) { return u.training && u.plan.network.spec.moe.experts > 0; },
              "a training plan of a network with experts"},
@@ -200,9 +202,9 @@ constexpr std::array kFlagRules = {
     FlagRule{&Execution::delayed_update,
              [](const PlanUses& u) { return u.training && u.host_optimizer; },
              "an optimizer on host or disk"},
-    FlagRule{&Execution::overlap_shared_experts,
-             [](const PlanUses& u) { return u.training && u.shared_experts; },
-             "a training plan with shared experts and ep > 1"},
+    FlagRule{
+        &Execution::overlap_shared_experts, [](const PlanUses& u) { return u.hides_exchanges; },
+        "shared experts and ep > 1, in a serving plan over replicas without persistent products"},
     FlagRule{&Execution::deduplicated_dispatch, sends_tokens, kSendsTokens},
     FlagRule{&Execution::quantised_dispatch, sends_tokens, kSendsTokens},
     FlagRule{

@@ -22,6 +22,11 @@ constexpr std::array kServingRules = {
                   return o.prefill == Prefill::Chunked && o.chunk < o.token_budget;
                 },
                 "prefill = chunked and a larger token_budget"},
+    ServingRule{"overlap_chunks", [](const ServingOptions& o) { return o.overlap_chunks; },
+                [](const ServingOptions& o, const PlanUses& u) {
+                  return o.prefill == Prefill::Chunked && u.pipeline;
+                },
+                "prefill = chunked in a pipeline: pp > 1"},
     ServingRule{"routing", [](const ServingOptions& o) { return o.routing != Routing::InTurn; },
                 [](const ServingOptions&, const PlanUses& u) { return u.plan.dp > 1; },
                 "several replicas: dp > 1"},

@@ -5,6 +5,7 @@
 
 #include "plan/block/reduced_axes.hpp"
 #include "plan/block_rules.hpp"
+#include "plan/serving/serving_check.hpp"
 
 namespace orrery::plan {
 namespace {
@@ -72,6 +73,7 @@ PlanUses uses_of(const Plan& plan) {
     add_layout(plan, run.layout, uses);
   }
   uses.shared_experts = uses.expert_parallel && spec.moe.shared_ffn_hidden > 0;
+  uses.hides_exchanges = uses.training ? uses.shared_experts : hides_exchanges(plan);
   uses.pipeline = plan.pp > 1;
   uses.biases = spec.attention_bias || spec.mlp_bias || spec.attention_output_bias ||
                 spec.head_bias || spec.moe.router_bias;

@@ -24,6 +24,7 @@ struct PlanUses {
   bool expert_parallel = false;
   bool sends_tokens = false;  // to experts on other ranks: not where all have them
   bool shared_experts = false;
+  bool hides_exchanges = false;  // under them
   bool pipeline = false;
   bool data_parallel = false;
   bool shards_states = false;  // ZeRO of any stage over several ranks

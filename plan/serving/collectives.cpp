@@ -48,6 +48,22 @@ Seconds ServingModel::collective_time(sim::CommKind kind, Bytes bytes,
              : messages().collective(kind, bytes, group);
 }
 
+// Shared experts are computed while tokens travel to the others and back (vLLM,
+// model_executor/layers/fused_moe/shared_fused_moe.py), as in training.
+Seconds ServingModel::hidden_exchange(const BlockContext& lowered) const {
+  const std::vector<Step> steps = lower_block(lowered).forward;
+  const bool messages = plan_.serving->options.all_reduce != AllReduce::Nccl;
+  std::vector<Seconds> times;
+  Seconds in_turn;
+  for (const Step& step : steps) {
+    times.push_back(step.collective && messages ? collective_time(step.comm, step.bytes, step.group)
+                                                : step.time);
+    in_turn += times.back();
+  }
+  const PassCost pass = queue_steps(steps, times, lowered.device, Seconds());
+  return std::max(Seconds(), in_turn - to_seconds(pass.time));
+}
+
 // Decoding by latent attention merges what it has of the latents, before the product with them
 // (vLLM, v1/attention/backends/mla/common.py, forward: cp_lse_ag_out_rs, then _v_up_proj).
 std::optional<Step> ServingModel::merge(const Block& block, std::int64_t decoded,

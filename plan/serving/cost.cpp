@@ -6,8 +6,10 @@
 
 #include "base/error.hpp"
 #include "base/math.hpp"
+#include "costmodel/attention_work.hpp"
 #include "plan/block_rules.hpp"
 #include "plan/serving/cost_parts.hpp"
+#include "plan/serving/serving_check.hpp"
 #include "plan/stage/offload_time.hpp"
 
 namespace orrery::plan {
@@ -95,9 +97,13 @@ ServingModel ServingModel::on_another_thread() const {
 
 ServingModel::ServingModel(const Plan& plan, const ServingModel& like)
     : ServingModel(plan, like.costs_) {
-  ORRERY_CHECK(layout_ == like.layout_ &&
-                   plan.serving->options.all_reduce == like.plan_.serving->options.all_reduce,
-               "costs of another layout");
+  const ServingOptions& mine = plan.serving->options;
+  const ServingOptions& others = like.plan_.serving->options;
+  ORRERY_CHECK(
+      layout_ == like.layout_ && mine.all_reduce == others.all_reduce &&
+          mine.fp8_cache == others.fp8_cache &&
+          plan.execution.overlap_shared_experts == like.plan_.execution.overlap_shared_experts,
+      "costs of another layout");
 }
 
 ServingModel::ServingModel(const Plan& plan, std::shared_ptr<Costs> costs)
@@ -166,10 +172,18 @@ ServingModel::LinearCost ServingModel::lower(int block, std::int64_t tokens) con
      : is_product(step.cost_class) ? parts.gemm
                                    : parts.other) += step.time;
   }
+  if (plan_.execution.overlap_shared_experts && hides_exchanges(plan_) &&
+      lowered.block.experts > 0) {
+    cost.hidden = hidden_exchange(lowered);
+  }
   const costmodel::DeviceModel& device = costs_->blocks.device();
   if (lowered.block.kind == BlockKind::Layer) {  // new keys and values are written to the cache
-    const double written = as_double(tokens) * kv_bytes(lowered.block) / layout_.cp;
-    cost.own.other += device.memory_bound(Bytes(2.0 * written), MemoryKernel::Copy);
+    const double written =
+        as_double(tokens) * kv_elements(network().spec, lowered.block, layout_.tp) / layout_.cp;
+    const int made = element_bytes(models::Element::Compute, plan_.precision);
+    cost.own.other +=
+        device.memory_bound(Bytes(written * (made + cache_width())),
+                            cache_width() < made ? MemoryKernel::Cast : MemoryKernel::Copy);
   } else if (lowered.block.kind == BlockKind::Head) {
     const double logits = as_double(tokens) * as_double(network().spec.vocab);
     cost.own.other += device.memory_bound(Bytes(4 * logits), MemoryKernel::Softmax);
@@ -231,9 +245,9 @@ SlidingLayers ServingModel::sliding_layers() const {
   return sliding;
 }
 
-double ServingModel::kv_bytes(const Block& block) const {
-  return kv_elements(network().spec, block, layout_.tp) *
-         element_bytes(models::Element::Compute, plan_.precision);
+bool ServingModel::attends_in_fp8() const {
+  return plan_.execution.fp8_attention &&
+         (is_quantised(plan_.precision) || plan_.serving->options.fp8_cache);
 }
 
 Seconds ServingModel::decode_attention(const Block& block, const Iteration& iteration) const {
@@ -246,13 +260,15 @@ Seconds ServingModel::decode_attention(const Block& block, const Iteration& iter
   const double rows = as_double(iteration.decodes) * core.heads * core.dims *
                       element_bytes(models::Element::Compute, plan_.precision);
   const costmodel::DeviceModel& device = costs_->blocks.device();
+  const costmodel::AttentionParameters& attention = device.profile().attention;
   const DType dtype = unquantised(plan_.precision);
-  const double rate =
-      device.gpu().peak_of(dtype).value() * device.profile().attention.forward_fraction;
+  double rate = device.gpu().peak_of(dtype).value() * attention.forward_fraction;
+  if (plan_.serving->options.fp8_cache && attends_in_fp8()) {
+    rate *= costmodel::fp8_attention_rate(attention, core.dims);
+  }
   const Seconds read =
       device.memory_bound(Bytes(keys * kv_bytes(block) + rows), MemoryKernel::Copy);
-  return std::max(read, device.profile().attention.launch +
-                            Seconds(2.0 * keys * core.heads * core.dims / rate));
+  return std::max(read, attention.launch + Seconds(2.0 * keys * core.heads * core.dims / rate));
 }
 
 // Queries and keys that they see: their own, those before them, a window of both.
@@ -297,8 +313,7 @@ Seconds ServingModel::prompt_attention(const Block& block, const Iteration& iter
   }
   shape.head_dim = info.head_dim;
   shape.value_head_dim = info.value_head_dim > 0 ? info.value_head_dim : info.head_dim;
-  const bool in_fp8 = plan_.execution.fp8_attention && is_quantised(plan_.precision);
-  shape.dtype = in_fp8 ? DType::Fp8 : unquantised(plan_.precision);
+  shape.dtype = attends_in_fp8() ? DType::Fp8 : unquantised(plan_.precision);
   shape.flash_version = plan_.execution.flash_version;
   return costs_->blocks.device().attention_forward(shape) + expanded_latents(block, iteration);
 }
@@ -326,7 +341,7 @@ Seconds ServingModel::expanded_latents(const Block& block, const Iteration& iter
       std::max<std::int64_t>(1, std::llround(std::ceil(earlier / layout_.cp)));
   const double tokens = as_double(rows);
   const int width = element_bytes(models::Element::Compute, plan_.precision);
-  const double copied = 2.0 * of_token.latents + of_token.joined;
+  const double copied = (width + cache_width()) * of_token.latents + width * of_token.joined;
   const double merged = 3.0 * queries * of_token.context;  // two read, one written
   const Seconds casts =
       is_quantised(plan_.precision)
@@ -334,7 +349,7 @@ Seconds ServingModel::expanded_latents(const Block& block, const Iteration& iter
                                 MemoryKernel::Cast)
           : Seconds();
   return device.gemm({rows, of_token.columns, mla.kv_lora_rank, 1, plan_.precision, 2}) + casts +
-         device.memory_bound(Bytes(width * tokens * copied), MemoryKernel::Copy) +
+         device.memory_bound(Bytes(tokens * copied), MemoryKernel::Copy) +
          device.memory_bound(Bytes(width * merged), MemoryKernel::Elementwise);
 }
 

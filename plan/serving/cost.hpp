@@ -7,15 +7,18 @@
 //   decode   max(bytes of the cached keys and values / copy bandwidth, FLOPs / attention rate)
 //   prompt   fused attention of the new tokens over all tokens so far, all prompts in one kernel
 //
-// Grouped-query heads that tp exceeds are replicated. Latent attention (MLA) decodes on the latents
-// themselves, which every rank holds whole; prompts make keys and values of all heads of them. The
-// head works on sampled tokens only. With n nano-batches GEMMs and collectives run n times on 1/n
-// of the tokens, and compute, decode attention and network share the GPU
-// (sim/engine/share_curves.hpp). Engines replay CUDA graphs: the host bounds nothing but
-// `host_per_iteration`. Context ranks split the cached tokens of every request: each attends to its
-// part, and the partial results are merged by an all-reduce (flash decoding); everything else they
-// compute alike. Tokens on the host are fetched layer by layer under the layers before, new ones go
-// there the other way. Parameters elsewhere pass through a window (serving/weights.hpp).
+// A cache in 8 bits is written by a cast and widened by the kernel that reads it; with
+// fp8_attention the products are in fp8, queries cast by what makes them (vLLM,
+// csrc/cache_kernels.cu, docs/features/quantization/quantized_kvcache.md). Grouped-query heads that
+// tp exceeds are replicated. Latent attention (MLA) decodes on the latents themselves, which every
+// rank holds whole; prompts make keys and values of all heads of them. The head works on sampled
+// tokens only. With n nano-batches GEMMs and collectives run n times on 1/n of the tokens, and
+// compute, decode attention and network share the GPU (sim/engine/share_curves.hpp). Engines replay
+// CUDA graphs: the host bounds nothing but `host_per_iteration`. Context ranks split the cached
+// tokens of every request: each attends to its part, and the partial results are merged by an
+// all-reduce (flash decoding); everything else they compute alike. Tokens on the host are fetched
+// layer by layer under the layers before, new ones go there the other way. Parameters elsewhere
+// pass through a window (serving/weights.hpp).
 //
 // Experts may be spread over the ranks of several replicas, which then compute in step: each has
 // its attention, cache and requests, tokens travel to the experts of all and back (the conversions
@@ -79,7 +82,8 @@ class ServingModel {
  public:
   explicit ServingModel(const Plan& plan);  // a plan with `serving`
   // Shares the costs of another model, whose plan differs in pp, dp, where parameters live and
-  // `serving` at most, and there not in `all_reduce`.
+  // `serving` at most, and there not in `all_reduce` and `fp8_cache`, and in
+  // whether shared experts overlap.
   ServingModel(const Plan& plan, const ServingModel& like);
   // For the same plan on another thread: knows the costs that this one and its like have found out,
   // and adds its own to them.
@@ -121,6 +125,7 @@ class ServingModel {
     LinearParts own;      // all of it but for experts that replicas share
     LinearParts experts;  // when every replica has so many tokens
     Seconds exchange;     // dispatch and combination between replicas
+    Seconds hidden;       // of that, under shared experts
   };
   // Of an iteration without attention: depends on the numbers of its tokens alone.
   struct FixedCost {
@@ -151,6 +156,7 @@ class ServingModel {
   ServingModel(const Plan& plan, std::shared_ptr<Costs> costs);
   const LinearCost& linear(int block, std::int64_t tokens);
   LinearCost lower(int block, std::int64_t tokens) const;
+  Seconds hidden_exchange(const BlockContext& lowered) const;
   const LinearCost& find_linear(int block, std::int64_t tokens);
   const models::Network& network() const { return costs_->blocks.network(); }
   FixedCost fixed_cost(const Stage& stage, const Iteration& iteration, std::int64_t parts);
@@ -185,6 +191,8 @@ class ServingModel {
   int layers_of(const Stage& stage) const;
   // Of one token of a layer on one device, or over the context ranks: keys and values.
   double kv_bytes(const models::Block& block) const;
+  int cache_width() const;  // bytes of an element
+  bool attends_in_fp8() const;
   ByteCount workspace(int block, std::int64_t tokens) const;
   // What expanded_latents() needs while attention runs.
   ByteCount expansion_bytes(const models::Block& block) const;

@@ -50,7 +50,10 @@ void ServingModel::add_experts(int index, std::span<const Iteration> iterations,
   cost.of(ServingPart::Gemm) += experts.gemm * times;
   cost.of(ServingPart::Network) += experts.network * times;
   cost.of(ServingPart::Other) += experts.other * times;
-  cost.of(ServingPart::Network) += linear(index, ceil_div(most, parts)).exchange * times;
+  // Nano-batches compute under any exchange.
+  const LinearCost& fullest = linear(index, ceil_div(most, parts));
+  const Seconds hidden = parts == 1 ? fullest.hidden : Seconds();
+  cost.of(ServingPart::Network) += std::max(Seconds(), fullest.exchange - hidden) * times;
 }
 
 IterationCost ServingModel::block_cost(int index, std::span<const Iteration> iterations,

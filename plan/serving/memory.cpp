@@ -37,6 +37,16 @@ bool share_prefixes(const RequestSpec& requests) {
 
 }  // namespace
 
+int ServingModel::cache_width() const {
+  return plan_.serving->options.fp8_cache
+             ? 1
+             : element_bytes(models::Element::Compute, plan_.precision);
+}
+
+double ServingModel::kv_bytes(const Block& block) const {
+  return kv_elements(network().spec, block, layout_.tp) * cache_width();
+}
+
 // By block; the head has none of its own where tied weights are those of an embedding that stays on
 // the device.
 std::vector<double> ServingModel::parameter_bytes(const Stage& stage) const {

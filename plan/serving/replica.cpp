@@ -197,12 +197,14 @@ Active& ServingReplica::admit(Group& group, SimTime now) {
   active.passing = cache_.passing(active.held);
   cache_.take(active.held);
   cache_.take_all(active.passing);
+  ++open_prompts_;
   return group.active.emplace_back(active);
 }
 
 void ServingReplica::evict_youngest(Group& group) {
   const Active& youngest = group.active.back();
   release(youngest);
+  open_prompts_ -= youngest.prefilling() ? 1 : 0;
   if (!youngest.stopping) {
     run_.repeated +=
         (youngest.prefilling() ? youngest.done : youngest.context() - 1) - youngest.hits;
@@ -258,7 +260,37 @@ void ServingReplica::add_prompt(Active& active, std::int64_t tokens, Iteration& 
     prefixes_.computed(request_of(active).prefix);
   }
   if (!active.prefilling()) {
+    --open_prompts_;
     sample(active, iteration);
+  }
+}
+
+// Every stage computes the chunks in the order in which they were formed, so that each finds the
+// keys and values of those before (vLLM, v1/core/sched/scheduler.py, _update_after_schedule;
+// SGLang, advanced_features/pipeline_parallelism.md).
+void ServingReplica::take_prompts(Group& group) {
+  std::int64_t own = std::count_if(group.active.begin(), group.active.end(),
+                                   [](const Active& active) { return active.prefilling(); });
+  for (Group& other : groups_) {
+    if (own == open_prompts_) {
+      return;
+    }
+    for (std::size_t at = 0; &other != &group && at < other.active.size();) {
+      if (!other.active[at].prefilling()) {
+        ++at;
+      } else if (static_cast<std::int64_t>(group.size()) >= options_.max_requests) {
+        run_.lacked_requests = true;
+        return;
+      } else {
+        const Active active = other.active[at];
+        other.active.erase(other.active.begin() + static_cast<std::ptrdiff_t>(at));
+        const auto later =
+            std::find_if(group.active.rbegin(), group.active.rend(),
+                         [&](const Active& one) { return one.index < active.index; });
+        group.active.insert(later.base(), active);
+        ++own;
+      }
+    }
   }
 }
 
@@ -274,6 +306,9 @@ void ServingReplica::fill_chunked(Group& group, Iteration& iteration, SimTime no
       budget -= tokens;
     }
   };
+  if (options_.overlap_chunks) {
+    take_prompts(group);
+  }
   for (Active& active : group.active) {
     if (active.prefilling()) {
       extend(active);

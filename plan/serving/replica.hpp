@@ -64,6 +64,9 @@ class ServingReplica {
   // The last token of a prompt waits for room for the token it brings.
   bool may_finish(const Active& active) { return make_room(cache_.growth(active.held)); }
   void fill_chunked(Group& group, Iteration& iteration, SimTime now);
+  // Where chunks overlap, requests of other groups whose prompts have tokens left go on in this
+  // one.
+  void take_prompts(Group& group);
   void fill_separate(Group& group, Iteration& iteration, SimTime now);
   bool may_admit(const Group& group);
   bool make_room(std::int64_t tokens, std::int64_t keep = -1);
@@ -79,6 +82,7 @@ class ServingReplica {
   std::map<std::int64_t, std::int64_t> coming_;  // requests that wait or will, by prefix
   std::size_t next_ = 0;                         // request to arrive
   std::int64_t outstanding_ = 0;
+  std::int64_t open_prompts_ = 0;  // admitted, with tokens left
   CachePages cache_;
   SharedPrefixes prefixes_;
   SimTime clock_;

@@ -229,6 +229,8 @@ ServingOptions read_serving_options(const JsonReader& value) {
       object.integer_or("cache_block", options.cache_block, 1, kLargestCacheBlock);
   options.prefix_hits = object.number_or("prefix_hits", options.prefix_hits, 0, 1);
   options.host_cache = object.number_or("host_cache", options.host_cache, 0, kMostOnHost);
+  options.fp8_cache = object.boolean_or("fp8_cache", options.fp8_cache);
+  options.overlap_chunks = object.boolean_or("overlap_chunks", options.overlap_chunks);
   if (const auto routing = object.optional("routing")) {
     options.routing = routing_of(std::string(routing->one_of(kRoutings)));
   }
@@ -255,6 +257,8 @@ Json to_json(const ServingOptions& options) {
                       {"cache_block", options.cache_block},
                       {"prefix_hits", options.prefix_hits},
                       {"host_cache", options.host_cache},
+                      {"fp8_cache", options.fp8_cache},
+                      {"overlap_chunks", options.overlap_chunks},
                       {"routing", to_text(options.routing)},
                       {"all_reduce", to_text(options.all_reduce)}};
 }

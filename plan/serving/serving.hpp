@@ -92,6 +92,12 @@ struct ServingOptions {
   double prefix_hits = 0;
   double host_cache =
       0;  // share of the cached tokens that lives on the host, fetched layer by layer
+  // Keys and values are cached in 8 bits, with a scale a tensor. Attention widens them as it reads
+  // them, or computes in fp8 (Execution::fp8_attention).
+  bool fp8_cache = false;
+  // Chunks of one prompt follow each other through the stages of a pipeline; else the next one
+  // begins when the last stage is done with the one before.
+  bool overlap_chunks = false;
   Routing routing = Routing::InTurn;
   AllReduce all_reduce = AllReduce::Nccl;
   bool operator==(const ServingOptions&) const = default;

@@ -31,6 +31,15 @@ class ServingChecker {
                        options.host_cache, plan_.cluster.name),
            "set node.host.memory, memory_bandwidth and link_per_gpu");
     }
+    const topologies::Gpu& gpu = plan_.cluster.gpu;
+    if (options.fp8_cache && plan_.execution.fp8_attention &&
+        gpu.peak_of(DType::Fp8).value() <= 0) {
+      fail(
+          fmt::format("fp8_attention with fp8_cache, tensor \"kv_cache\" of every layer: {} has no "
+                      "products in fp8",
+                      gpu.name),
+          "leave out execution.fp8_attention: its kernels widen the cache");
+    }
     if (options.prefill == Prefill::Chunked && options.max_requests > options.token_budget) {
       fail(fmt::format(
           "max_requests = {} exceeds token_budget = {}: every running request decodes a "
@@ -111,6 +120,12 @@ class ServingChecker {
 
 void check_serving(const Plan& plan, const std::string& where) {
   ServingChecker(plan, where).check();
+}
+
+bool hides_exchanges(const Plan& plan) {
+  const bool persistent = plan.cluster.gpu.persistent_products && plan.profile.collective_sms > 0;
+  return plan.network.spec.moe.shared_ffn_hidden > 0 && !persistent &&
+         expert_replicas(plan.blocks.front().layout) > 1;
 }
 
 }  // namespace orrery::plan

@@ -11,4 +11,8 @@ namespace orrery::plan {
 // Throws Error, citing `where`.
 void check_serving(const Plan& plan, const std::string& where);
 
+// Whether shared experts can run while tokens travel to those of other replicas: persistent products
+// leave exchanges no multiprocessors (block_collective_demand()).
+bool hides_exchanges(const Plan& plan);
+
 }  // namespace orrery::plan

@@ -30,7 +30,8 @@ bool ServingReplica::grow_steadily(const Group& group) {
 // One more iteration like the last; false where somebody ends, waits or lacks room.
 bool ServingReplica::decode_steadily(Group& group, Iteration& iteration) {
   SteadyDecode& steady = group.steady;
-  if (steady.left == 0 || may_admit(group) || !grow_steadily(group)) {
+  const bool continues = options_.overlap_chunks && open_prompts_ > 0;
+  if (steady.left == 0 || continues || may_admit(group) || !grow_steadily(group)) {
     return false;
   }
   const auto requests = static_cast<std::int64_t>(group.size());

@@ -93,6 +93,8 @@ wrong 'wrong.json' ''
 rejects 4 'missing.json' plan corpus/tiny-network.json hgx-h100:1 --serve missing.json
 rejects 2 'belong to training' plan corpus/tiny-network.json hgx-h100:1 --serve corpus/requests.json --batch 8
 rejects 2 'belong to training' plan corpus/tiny-network.json hgx-h100:1 --serve corpus/requests.json --gap 0.1
+rejects 2 '"offload" belongs to training' plan corpus/tiny-network.json hgx-h100:1 --serve corpus/requests.json --allow offload
+rejects 2 'add --allow lossy' plan corpus/tiny-network.json hgx-h100:1 --serve corpus/requests.json --fix fp8_cache=true
 rejects 2 'did you mean "token_budget"' plan corpus/tiny-network.json hgx-h100:1 --serve corpus/requests.json --fix token_buget=3
 rejects 2 'tp = 3 does not divide the 8 GPUs of hgx-h100:1 (tp = 2 would)' \
   plan corpus/tiny-network.json hgx-h100:1 --serve corpus/requests.json --fix tp=3

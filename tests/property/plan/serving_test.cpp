@@ -35,6 +35,7 @@ Case any_case() {
   options.chunk = options.prefill == Prefill::Chunked ? *rc::gen::inRange<std::int64_t>(0, 40) : 0;
   options.expected_output = *rc::gen::element<std::int64_t>(0, 0, 1, 20, 200);
   options.late_stop = *rc::gen::arbitrary<bool>();
+  options.overlap_chunks = *rc::gen::arbitrary<bool>();
   BatchEngine& engine = drawn.engine;
   engine.stages = *rc::gen::inRange(1, 4);
   engine.kv_tokens = longest_request(drawn.requests) + *rc::gen::inRange<std::int64_t>(0, 300);
@@ -105,6 +106,25 @@ TEST(ServingProperty, TheCacheIsNeverOverfullAndBudgetsHold) {
     RC_ASSERT(run.kv_peak <= drawn.engine.kv_tokens);
     const double capacity = static_cast<double>(drawn.engine.kv_tokens);
     RC_ASSERT(run.kv_token_seconds <= capacity * to_seconds(run.makespan).value() * (1 + 1e-12));
+  }));
+}
+
+// A prompt alone is done no later where its chunks overlap, and no sooner than the slowest stage
+// has computed them all.
+TEST(ServingProperty, OverlappingChunksAreNoLater) {
+  EXPECT_TRUE(rc::check([] {
+    Case drawn = any_case();
+    drawn.requests.resize(1);
+    drawn.options.prefill = Prefill::Chunked;
+    drawn.options.overlap_chunks = false;
+    const BatchRun apart = run_batches(drawn.requests, drawn.options, drawn.engine);
+    drawn.options.overlap_chunks = true;
+    const BatchRun run = run_batches(drawn.requests, drawn.options, drawn.engine);
+    RC_ASSERT(run.iterations == apart.iterations);
+    RC_ASSERT(run.busy == apart.busy);
+    RC_ASSERT(run.makespan <= apart.makespan);
+    RC_ASSERT(run.makespan - drawn.requests.front().arrival >= run.busy.back());
+    RC_ASSERT(drawn.engine.stages > 1 || run.makespan == apart.makespan);
   }));
 }
 

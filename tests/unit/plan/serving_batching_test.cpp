@@ -171,5 +171,62 @@ TEST(Batching, EndlessServingIsAnError) {
   EXPECT_THROW(run_batches(std::vector<Request>{{SimTime{}, 10, 5}}, options(100), slow), Error);
 }
 
+BatchEngine alike_stages(int stages) {
+  BatchEngine alike = engine(100'000, stages);
+  alike.time = [](int, const Iteration&) { return seconds(1); };
+  return alike;
+}
+
+// Ten chunks through four stages of a second: one after the other 40 s, overlapped 10 + 3. Decodes
+// take turns with nobody.
+TEST(Batching, ChunksOfAPromptOverlapInAPipeline) {
+  const std::vector<Request> requests = {{seconds(0), 1000, 3}};
+  ServingOptions chunks = options(100);
+  const BatchRun apart = run_batches(requests, chunks, alike_stages(4));
+  EXPECT_EQ(apart.requests[0].first_token, seconds(40));
+  chunks.overlap_chunks = true;
+  std::vector<std::int64_t> done;
+  const BatchRun run = run_batches(requests, chunks, alike_stages(4),
+                                   [&](const Iteration& iteration, SimTime, SimTime, std::int64_t) {
+                                     for (const PromptPart& part : iteration.prompts) {
+                                       done.push_back(part.done);
+                                     }
+                                   });
+  EXPECT_EQ(done, (std::vector<std::int64_t>{0, 100, 200, 300, 400, 500, 600, 700, 800, 900}));
+  EXPECT_EQ(run.requests[0].first_token, seconds(13));
+  EXPECT_EQ(run.requests[0].finished, seconds(13 + 2 * 4));
+  EXPECT_EQ(run.prefilled, 1000);
+  EXPECT_EQ(run.kv_peak, apart.kv_peak);
+  EXPECT_EQ(run_batches(requests, chunks, alike_stages(1)).makespan,
+            run_batches(requests, options(100), alike_stages(1)).makespan);
+}
+
+// The first prompt comes before the second in every iteration, whichever group has it; one that
+// decodes goes on beside both.
+TEST(Batching, OverlappingChunksComeInOrderOfArrival) {
+  const std::vector<Request> requests = {
+      {seconds(0), 50, 40}, {seconds(1.5), 300, 2}, {seconds(1.5), 300, 2}};
+  ServingOptions chunks = options(100);
+  chunks.overlap_chunks = true;
+  const BatchRun run = run_batches(requests, chunks, alike_stages(2));
+  // Groups begin in turn, every second: 100 tokens of the second request at 1.5, 99 beside a decode
+  // at 2.5, 100 at 3.5 and its last at 4.5 with a group that then has its share of the requests.
+  // The third one has 100 at 5.5, 98 beside two decodes, 100 and 2 more at 8.5.
+  EXPECT_EQ(run.requests[0].first_token, seconds(2));
+  EXPECT_EQ(run.requests[1].first_token, seconds(4.5 + 2));
+  EXPECT_EQ(run.requests[2].first_token, seconds(8.5 + 2));
+  EXPECT_EQ(run.requests[0].finished, seconds(2.5 + 39 * 2));
+}
+
+// A group that runs as many requests as it may leaves the chunk to the other.
+TEST(Batching, FullGroupsTakeNoChunks) {
+  const std::vector<Request> requests = {{seconds(0), 50, 30}, {seconds(0), 300, 2}};
+  ServingOptions chunks = options(100, 1);
+  chunks.overlap_chunks = true;
+  const BatchRun run = run_batches(requests, chunks, alike_stages(2));
+  EXPECT_EQ(run.requests[1].first_token, seconds(1 + 3 * 2));
+  EXPECT_TRUE(run.lacked_requests);
+}
+
 }  // namespace
 }  // namespace orrery::plan

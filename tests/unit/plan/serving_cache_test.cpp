@@ -13,6 +13,8 @@
 namespace orrery::plan {
 namespace {
 
+using costmodel::MemoryKernel;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 Plan cached_serving_plan(const std::string& network, const std::function<void(BlockPlan&)>& set,
@@ -221,6 +223,78 @@ TEST(ServingCache, ContextRanksSplitTheCache) {
   EXPECT_GT(b.of(ServingPart::Network), a.of(ServingPart::Network));
 }
 
+Plan serving_with(Plan plan, const std::function<void(ServingOptions&)>& set) {
+  ServingOptions options = plan.serving->options;
+  set(options);
+  plan.serving = std::make_shared<const Serving>(Serving{plan.serving->requests, options});
+  return plan;
+}
+
+void in_eight_bits(ServingOptions& options) { options.fp8_cache = true; }
+
+// Half the bytes a token, read by decodes in half the time beside queries and results; new keys and
+// values are cast instead of copied.
+TEST(ServingCache, EightBitsHalveWhatIsHeldAndRead) {
+  const Plan plan = cached_serving_plan("llama3-8b", tensor_parallel);
+  ServingModel wide(plan);
+  ServingModel narrow(serving_with(plan, in_eight_bits));
+  const ServingMemory before = wide.memory().front();
+  const ServingMemory after = narrow.memory().front();
+  EXPECT_EQ(2 * after.kv_per_token.value(), before.kv_per_token.value());
+  EXPECT_EQ(after.kv_tokens, before.cache.value() / after.kv_per_token.value());
+  const costmodel::DeviceModel device(plan.cluster.gpu, plan.profile);
+  const auto moved = [&](double bytes, MemoryKernel kernel) {
+    return device.memory_bound(Bytes(bytes), kernel).value();
+  };
+  const Iteration decodes = decoding(256, 20'000);
+  const double saved = 256 * 20'000 * 128;  // one KV head of 128 a rank: two bytes less of both
+  const IterationCost a = wide.cost(0, decodes);
+  const IterationCost b = narrow.cost(0, decodes);
+  const double faster =
+      32 * (moved(4 * saved, MemoryKernel::Copy) - moved(2 * saved, MemoryKernel::Copy));
+  EXPECT_NEAR((a.of(ServingPart::Decode) - b.of(ServingPart::Decode)).value(), faster,
+              1e-6 * faster);
+  Iteration prompt;
+  prompt.prompts = {{0, 4000}};
+  const double elements = 4000 * 2 * 128;
+  const double change =
+      32 * (moved(3 * elements, MemoryKernel::Cast) - moved(4 * elements, MemoryKernel::Copy));
+  const IterationCost c = wide.cost(0, prompt);
+  const IterationCost d = narrow.cost(0, prompt);
+  EXPECT_NE(change, 0);
+  EXPECT_NEAR((d.of(ServingPart::Other) - c.of(ServingPart::Other)).value(), change,
+              1e-6 * std::abs(change));
+  EXPECT_EQ(d.of(ServingPart::Prompt), c.of(ServingPart::Prompt));
+}
+
+// Products of widened latents bound decoding, unless attention computes in fp8, too.
+TEST(ServingCache, EightBitsAreWidenedOrMultiplied) {
+  Plan plan = replicas_of("deepseek-v2", "hgx-h100:1", {}, 1, DType::Bf16);  // all heads a rank
+  plan.profile.attention.fp8_forward_rate = 1.5;
+  plan.profile.attention.fp8_head_dim_exponent = 0;
+  serve(plan, some_requests(8));
+  const auto decode = [&] {
+    return ServingModel(plan).cost(0, decoding(512, 20'000)).of(ServingPart::Decode);
+  };
+  const Seconds wide = decode();
+  const Plan narrow = serving_with(plan, in_eight_bits);
+  plan.execution.fp8_attention = true;
+  EXPECT_EQ(decode(), wide);  // of 16-bit latents
+  plan = narrow;
+  EXPECT_EQ(decode(), wide);  // widened: as many products
+  plan.execution.fp8_attention = true;
+  EXPECT_LT(decode(), 0.7 * wide);
+}
+
+TEST(ServingCache, EightBitsCrossTheLinkToTheHost) {
+  const Plan plan = serving_with(cached_serving_plan("llama2-70b", tensor_parallel),
+                                 [](ServingOptions& options) { options.host_cache = 0.5; });
+  const Iteration iteration = decoding(256, 2000);
+  EXPECT_NEAR(ServingModel(serving_with(plan, in_eight_bits)).cost(0, iteration).time /
+                  ServingModel(plan).cost(0, iteration).time,
+              0.5, 1e-3);
+}
+
 TEST(ServingCache, ExpertsSpreadOverTensorRanks) {
   const Plan plan = cached_serving_plan("mixtral-8x7b", [](BlockPlan& layout) {
     layout.tp = layout.ep = 8;
@@ -251,6 +325,11 @@ TEST(ServingCache, BadInput) {
       HasSubstr("has no host memory"));
   EXPECT_THAT(problem([](Plan& plan) { plan.blocks.front().layout.zero_stage = 1; }),
               HasSubstr("zero_stage = 0"));
+  EXPECT_THAT(problem([](Plan& plan) {
+                plan = serving_with(plan, in_eight_bits);
+                plan.execution.fp8_attention = true;
+              }),
+              AllOf(HasSubstr("tensor \"kv_cache\""), HasSubstr("no products in fp8")));
 }
 
 TEST(ServingCache, PlansKeepTheirCache) {
@@ -258,6 +337,7 @@ TEST(ServingCache, PlansKeepTheirCache) {
   options.cache_block = 16;
   options.prefix_hits = 0.25;
   options.host_cache = 0.5;
+  options.fp8_cache = options.overlap_chunks = true;
   const Plan plan = cached_serving_plan("llama2-70b", tensor_parallel, options);
   EXPECT_EQ(read_plan(to_json(plan), "again").serving->options, options);
 }

@@ -33,16 +33,61 @@ TEST(ServingFields, PromptsAttendInFp8) {
   EXPECT_THAT(idle_text(idle_fields(plan)), Not(HasSubstr("fp8_attention")));
   plan.precision = DType::Bf16;
   EXPECT_THAT(idle_text(idle_fields(plan)), HasSubstr("fp8_attention"));
+  Serving serving = *plan.serving;
+  serving.options.fp8_cache = true;
+  plan.serving = std::make_shared<const Serving>(serving);
+  EXPECT_THAT(idle_text(idle_fields(plan)), Not(HasSubstr("fp8_attention")));
 }
 
-TEST(ServingFields, SharedExpertsRunBesideNoExchange) {
+// Of one stage, or of whole prompts, no chunks follow each other.
+TEST(ServingFields, ChunksOverlapInPipelinesAlone) {
+  BlockPlan layout;
+  layout.tp = 4;
+  const auto told = [&](int pp, Prefill prefill) {
+    Plan plan = replicas_of("llama3-8b", "hgx-h100:1", layout, pp, DType::Bf16);
+    Serving serving = some_requests(8);
+    serving.options.overlap_chunks = true;
+    serving.options.prefill = prefill;
+    serve(plan, serving);
+    return idle_text(idle_fields(plan));
+  };
+  EXPECT_EQ(told(2, Prefill::Chunked), "");
+  EXPECT_THAT(told(1, Prefill::Chunked), HasSubstr("serving.overlap_chunks (needs"));
+  EXPECT_THAT(told(2, Prefill::Separate), HasSubstr("pp > 1"));
+}
+
+// Shared experts run while tokens travel to the others and back, which takes no less than the
+// longer of both; nano-batches compute under exchanges in any case.
+TEST(ServingFields, SharedExpertsRunBesideTheExchange) {
   Plan plan = serving_experts_plan(DType::Bf16);
-  const IterationCost without = mixed_iteration(plan);
+  const Seconds persistent = mixed_iteration(plan).time;
   plan.execution.overlap_shared_experts = true;
-  EXPECT_EQ(mixed_iteration(plan).time, without.time);
-  EXPECT_EQ(idle_text(idle_fields(plan)),
-            "execution.overlap_shared_experts (needs a training plan with shared experts and ep > "
-            "1)");
+  EXPECT_EQ(mixed_iteration(plan).time, persistent);  // Hopper's products leave no room
+  EXPECT_THAT(idle_text(idle_fields(plan)), HasSubstr("without persistent products"));
+  plan.cluster = topologies::load_cluster("dgx-a100:1");
+  plan.profile = costmodel::load_profile("", plan.cluster.gpu);
+  plan.execution.overlap_shared_experts = false;
+  const IterationCost in_turn = mixed_iteration(plan);
+  plan.execution.overlap_shared_experts = true;
+  const IterationCost beside = mixed_iteration(plan);
+  EXPECT_LT(beside.of(ServingPart::Network), in_turn.of(ServingPart::Network));
+  for (const ServingPart part : {ServingPart::Gemm, ServingPart::Decode, ServingPart::Other}) {
+    EXPECT_EQ(beside.of(part), in_turn.of(part));
+  }
+  EXPECT_NEAR((in_turn.time - beside.time).value(),
+              (in_turn.of(ServingPart::Network) - beside.of(ServingPart::Network)).value(), 1e-12);
+  Plan without = plan;  // shared experts hide no more of an exchange than they take
+  models::NetworkSpec spec = plan.network.spec;
+  spec.moe.shared_ffn_hidden = 0;
+  without.network = models::build_network(spec, "without");
+  EXPECT_GE(beside.time, mixed_iteration(without).time);
+  EXPECT_EQ(idle_text(idle_fields(plan)), "");
+  Serving serving = *plan.serving;
+  serving.options.nano_batches = 2;
+  plan.serving = std::make_shared<const Serving>(serving);
+  const Seconds overlapped = mixed_iteration(plan).time;
+  plan.execution.overlap_shared_experts = false;
+  EXPECT_EQ(mixed_iteration(plan).time, overlapped);
 }
 
 // Experts on the tensor ranks of a replica, which have all tokens: no dispatcher has work.
@@ -57,10 +102,11 @@ TEST(ServingFields, NoTokensTravelInsideAReplica) {
   const Seconds without = ServingModel(plan).cost(0, iteration).time;
   plan.execution.deduplicated_dispatch = plan.execution.fused_permutation = true;
   plan.execution.quantised_dispatch = plan.execution.fused_router = true;
+  plan.execution.overlap_shared_experts = true;
   EXPECT_EQ(ServingModel(plan).cost(0, iteration).time, without);
   const std::string idle = idle_text(idle_fields(plan));
-  for (const char* field :
-       {"deduplicated_dispatch", "fused_permutation", "quantised_dispatch", "fused_router"}) {
+  for (const char* field : {"deduplicated_dispatch", "fused_permutation", "quantised_dispatch",
+                            "fused_router", "overlap_shared_experts"}) {
     EXPECT_THAT(idle, HasSubstr(field));
   }
 }

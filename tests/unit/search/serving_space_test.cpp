@@ -97,5 +97,81 @@ TEST(ServingSpace, RoutingOfOneReplicaIsNamed) {
   EXPECT_TRUE(idle_serving_fixes(plan, fixed).empty());
 }
 
+// Only what --allow names makes caches lossy.
+TEST(ServingSpace, CachesHaveEightBitsWhereThatIsAllowed) {
+  using testing::HasSubstr;
+  const auto widths = [](const std::string& fix, std::vector<std::string> allow) {
+    ServingFixes fixed = fixed_serving(fix, 1).fixed;
+    allow_serving(allow, fixed);
+    std::vector<bool> narrow;
+    for (const plan::ServingOptions& options : serving_caches({}, fixed)) {
+      narrow.push_back(options.fp8_cache);
+    }
+    return narrow;
+  };
+  const auto refused = [&](const std::string& fix, std::vector<std::string> allow) {
+    try {
+      widths(fix, std::move(allow));
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  EXPECT_EQ(widths("", {}), std::vector<bool>{false});
+  EXPECT_EQ(widths("", {"lossy"}), (std::vector<bool>{false, true}));
+  EXPECT_EQ(widths("fp8_cache=true", {"lossy"}), std::vector<bool>{true});
+  EXPECT_EQ(widths("fp8_cache=false", {}), std::vector<bool>{false});
+  EXPECT_THAT(refused("fp8_cache=true", {}), HasSubstr("add --allow lossy"));
+  EXPECT_THAT(refused("fp8_cache=false", {"lossy"}), HasSubstr("fp8_cache = false is fixed"));
+  EXPECT_THAT(refused("", {"offload"}), HasSubstr("\"offload\" belongs to training"));
+  EXPECT_THAT(refused("", {"losy"}), HasSubstr("did you mean \"lossy\""));
+  EXPECT_THAT(refused("fp8_cache=yes", {}), HasSubstr("true or false"));
+}
+
+// Costs of caches of either width are kept apart.
+TEST(ServingSpace, PlansOfBothWidthsAreSimulatedAsTheyAre) {
+  ServingSearch search =
+      fixed_serving("tp=4,token_budget=2048,max_requests=256,nano_batches=1,prefill=chunked", 100);
+  allow_serving(std::vector<std::string>{"lossy"}, search.fixed);
+  const ServingOutcome all = search_serving(served_base_plan("llama3-8b", "hgx-h100:1"), search);
+  ASSERT_EQ(all.plans, 4);
+  for (const ServingFound& found : all.found) {
+    EXPECT_EQ(plan::simulate_serving(found.plan).makespan, found.simulation.makespan);
+  }
+  EXPECT_TRUE(all.found.front().plan.serving->options.fp8_cache);
+}
+
+TEST(ServingSpace, SharedExpertsOverlapWhereTokensTravel) {
+  const auto flags = [](const std::string& network, const std::string& fix,
+                        const std::string& cluster = "dgx-a100:1") {
+    std::string reason;
+    std::vector<bool> overlap;
+    for (const plan::Plan& plan :
+         serving_layouts(served_base_plan(network, cluster), fixed_serving(fix, 1).fixed, reason)) {
+      overlap.push_back(plan.execution.overlap_shared_experts);
+    }
+    return overlap;
+  };
+  EXPECT_EQ(flags("deepseek-v2-lite", "tp=1,pp=1,ep=8"), std::vector<bool>{true});
+  EXPECT_EQ(flags("deepseek-v2-lite", "tp=1,pp=1,ep=8,overlap_shared_experts=false"),
+            std::vector<bool>{false});
+  EXPECT_EQ(flags("deepseek-v2-lite", "tp=8,pp=1,ep=8,expert_tp=1"), std::vector<bool>{false});
+  EXPECT_EQ(flags("deepseek-v2-lite", "tp=1,pp=1,ep=8", "hgx-h100:1"), std::vector<bool>{false});
+  EXPECT_EQ(flags("mixtral-8x7b", "tp=1,pp=1,ep=8"), std::vector<bool>{false});
+}
+
+TEST(ServingSpace, ChunksOverlapWhereTheyCan) {
+  plan::Plan plan;
+  plan.pp = 2;
+  const ServingFixes apart = fixed_serving("overlap_chunks=false", 1).fixed;
+  EXPECT_EQ(serving_overlaps(plan, plan::Prefill::Chunked, {}), std::vector<bool>{true});
+  EXPECT_EQ(serving_overlaps(plan, plan::Prefill::Chunked, apart), std::vector<bool>{false});
+  EXPECT_EQ(serving_overlaps(plan, plan::Prefill::Separate, {}), std::vector<bool>{false});
+  plan.pp = 1;
+  EXPECT_EQ(serving_overlaps(plan, plan::Prefill::Chunked, {}), std::vector<bool>{false});
+  EXPECT_EQ(idle_serving_fixes(plan, apart),
+            std::vector<std::string>{"overlap_chunks has no effect: pp = 1"});
+}
+
 }  // namespace
 }  // namespace orrery::search
