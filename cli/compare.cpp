@@ -243,8 +243,9 @@ int run_compare(const CompareOptions& options) {
   for (const std::string& path : options.plans) {
     plans.push_back({path, load_training_plan_of(path), {}});
     plans.back().simulation = in_file(path, [&] {
-      return plan::simulate(plans.back().plan,
-                            {.record_spans = false, .interval_draws = plan::kIntervalDraws});
+      return plan::simulate(
+          plans.back().plan,
+          {.record_spans = false, .interval_draws = plan::kIntervalDraws, .jobs = 0});
     });
     Compared& compared = plans.back();
     add_replayed_verdict(compared.plan, plan::replay_memory(compared.plan, {}, 0),

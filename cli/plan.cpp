@@ -70,8 +70,8 @@ void write_files(const PlanOptions& options, const search::Found& best, const st
     write_plan_trace(options.trace_path, best.plan, TraceDetail::Auto, options.output);
   }
   if (!options.report_path.empty()) {
-    const plan::Simulation detailed =
-        plan::simulate(best.plan, {.record_spans = true, .interval_draws = plan::kIntervalDraws});
+    const plan::Simulation detailed = plan::simulate(
+        best.plan, {.record_spans = true, .interval_draws = plan::kIntervalDraws, .jobs = 0});
     write_result(options.report_path, text + "\n" + explanation(best.plan, detailed),
                  options.output);
   }
@@ -80,8 +80,8 @@ void write_files(const PlanOptions& options, const search::Found& best, const st
 // --serve: a search of its own, without what only training has.
 int run_serving(PlanOptions options) {
   if (!options.batch.empty() || !options.sequence.empty() || !options.forbid.empty() ||
-      !options.allow.empty() || !options.schedules.empty()) {
-    bad_input("--serve", "--batch, --seq, --schedule, --forbid and --allow belong to training",
+      !options.schedules.empty()) {
+    bad_input("--serve", "--batch, --seq, --schedule and --forbid belong to training",
               "the requests document has numbers and lengths of requests");
   }
   if (!options.trace_path.empty() || options.gap != "0") {
@@ -97,6 +97,7 @@ int run_serving(PlanOptions options) {
   for (const std::string& text : options.fix) {
     search::fix_serving(text, how.fixed);
   }
+  search::allow_serving(options.allow, how.fixed);
   options.batch = "1";
   return plan_serving(search::base_plan(problem_of(options)), options.serve, how,
                       {options.plan_path, options.report_path}, options.output);

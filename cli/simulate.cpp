@@ -77,10 +77,10 @@ int simulate_training(const plan::Plan& plan, const std::string& where,
   if (!options.trace_path.empty()) {
     check_plan_trace(plan, detail);  // before anything is printed
   }
-  const std::int64_t passes = 2 * plan.num_micro_batches() * plan.pp * plan.chunks;
   plan::Simulation simulation = in_file(where, [&] {
-    return plan::simulate(
-        plan, {.record_spans = passes <= kMaxPassesOfPath, .interval_draws = plan::kIntervalDraws});
+    return plan::simulate(plan, {.record_spans = count_passes(plan) <= kMaxPassesOfPath,
+                                 .interval_draws = plan::kIntervalDraws,
+                                 .jobs = 0});
   });
   const Peaks peaks = plan::replay_memory(plan, {}, 0);
   add_replayed_verdict(plan, peaks, simulation);

@@ -57,13 +57,25 @@ Changes with(Changes changes, const Change& change) {
   return changes;
 }
 
+// Together, as parts of what is given.
+double distance(const Changes& changes, const ScheduleParams& given) {
+  double sum = 0;
+  for (const Change& change : changes) {
+    const Field* const field = field_of(change.size);
+    const double now = field == nullptr ? given.cap : given.*field->member;
+    sum += std::abs(change.value - now) / std::max(now, 1.0);
+  }
+  return sum;
+}
+
 // Changes after which a check is empty.
 class Search {
  public:
-  explicit Search(const CheckParams& check) : check_(check) {}
+  Search(const CheckParams& check, const ScheduleParams& given) : check_(check), given_(given) {}
 
   // Of what is refused: few, each no larger than the others let it be.
-  std::optional<Changes> few_changes(const Refusal& refusal, const ScheduleParams& params) const {
+  std::optional<Changes> few_changes(const Refusal& refusal) const {
+    const ScheduleParams& params = given_;
     auto found = changes(refusal, params, {}, 0);
     if (!found) {
       found = with_fewer_stages(params);
@@ -151,11 +163,17 @@ class Search {
       const Refusal broken = check_(changed);
       auto all = broken.empty() ? std::optional(so_far)
                                 : changes(broken, std::move(changed), so_far, depth + 1);
-      if (all && (!best || all->size() < best->size())) {
+      if (all && (!best || is_better(*all, *best))) {
         best = std::move(all);
       }
     }
     return best;
+  }
+
+  // Fewer, or of as many those that change less.
+  bool is_better(const Changes& one, const Changes& other) const {
+    return std::pair(one.size(), distance(one, given_)) <
+           std::pair(other.size(), distance(other, given_));
   }
 
   static constexpr int kDeepest = 12;
@@ -246,13 +264,14 @@ class Search {
   }
 
   const CheckParams& check_;
+  const ScheduleParams& given_;
 };
 
 }  // namespace
 
 Refusal refusal_of(const CheckParams& check, const ScheduleParams& params) {
   Refusal refusal = check(params);
-  if (auto changes = refusal.empty() ? std::nullopt : Search(check).few_changes(refusal, params)) {
+  if (auto changes = refusal.empty() ? std::nullopt : Search(check, params).few_changes(refusal)) {
     refusal.changes = *std::move(changes);
   }
   return refusal;

@@ -12,6 +12,7 @@
 namespace orrery::traces {
 namespace {
 
+using sim::Lane;
 using sim::Pass;
 using sim::PassKind;
 using sim::PassSpan;
@@ -73,16 +74,16 @@ class PipelineTrace {
       for (const PassSpan& span : result_.spans[device]) {
         add_arrow(span.pass);
       }
-      if (options_.costs != nullptr && !options_.costs->activation.empty()) {
-        add_counters(device);
-      }
+    }
+    if (options_.costs != nullptr && !options_.costs->activation.empty()) {
+      add_counters();
     }
     return std::move(trace_);
   }
 
  private:
   struct Key {
-    bool forward;
+    Lane lane;
     int virtual_stage;
     std::uint32_t micro_batch;
     auto operator<=>(const Key&) const = default;
@@ -118,10 +119,8 @@ class PipelineTrace {
 
   void add_span(std::uint32_t track, const PassSpan& span) {
     const Pass& pass = span.pass;
-    if (pass.kind == PassKind::Forward || hands_on_gradient(pass.kind)) {
-      spans_[{pass.kind == PassKind::Forward, pass.virtual_stage, pass.micro_batch}] =
-          static_cast<std::uint32_t>(trace_.spans.size());
-    }
+    spans_[{sim::lane_of(pass.kind), pass.virtual_stage, pass.micro_batch}] =
+        static_cast<std::uint32_t>(trace_.spans.size());
     trace_.spans.push_back({.track = track,
                             .start = time_of(span.start),
                             .end = time_of(span.end),
@@ -144,44 +143,80 @@ class PipelineTrace {
       return;
     }
     const int next = pass.virtual_stage + (forward ? 1 : -1);
-    const auto to = spans_.find({forward, next, pass.micro_batch});
+    const auto to = spans_.find({sim::lane_of(pass.kind), next, pass.micro_batch});
     if (to == spans_.end() ||
         order_.device_of[static_cast<std::size_t>(next)] == order_.device_of[pass.virtual_stage]) {
       return;
     }
     trace_.arrows.push_back(
-        {spans_.at({forward, pass.virtual_stage, pass.micro_batch}), to->second,
+        {spans_.at({sim::lane_of(pass.kind), pass.virtual_stage, pass.micro_batch}), to->second,
          fmt::format("{} of {}", forward ? "activations" : "gradients", travelling(pass))});
   }
 
-  // Activations live from the start of the forward to the end of the last gradient pass.
-  void add_counters(std::size_t device) {
-    std::map<std::pair<std::uint16_t, std::uint32_t>, SimTime> release;
-    std::map<SimTime, std::int64_t> changes;
-    const auto bytes_of = [&](const Pass& pass) {
-      return options_.costs->activation[pass.virtual_stage].value();
-    };
-    for (const PassSpan& span : result_.spans[device]) {
-      if (span.pass.kind == PassKind::Forward) {
-        changes[span.start] += bytes_of(span.pass);
-      } else {
-        SimTime& end = release[{span.pass.virtual_stage, span.pass.micro_batch}];
+  using Changes = std::map<SimTime, std::int64_t>;  // of the bytes that a device keeps
+
+  std::int64_t bytes_of(int virtual_stage) const {
+    return options_.costs->activation[static_cast<std::size_t>(virtual_stage)].value();
+  }
+
+  // Activations live from the start of the forward, or of the pass that repeats it, to the end of
+  // the last gradient pass.
+  void add_by_rule(const std::vector<bool>& held, std::vector<Changes>& changes) const {
+    std::map<std::pair<int, std::uint32_t>, std::pair<std::size_t, SimTime>> ends;  // on a device
+    for (const auto& [key, index] : spans_) {
+      const Span& span = trace_.spans[index];
+      const std::size_t device = trace_.tracks[span.track].process;
+      const auto stage = static_cast<std::size_t>(key.virtual_stage);
+      const auto has = [&](Lane lane) {
+        return spans_.contains({lane, key.virtual_stage, key.micro_batch});
+      };
+      if (held[stage] || key.lane == Lane::Optimizer || !has(Lane::Gradient)) {
+        continue;
+      }
+      if (key.lane == Lane::Gradient || key.lane == Lane::WeightGrad) {
+        auto& [on, end] = ends[{key.virtual_stage, key.micro_batch}];
+        on = device;
         end = std::max(end, span.end);
+      } else if ((key.lane == Lane::Recompute) == has(Lane::Recompute)) {
+        changes[device][span.start] += bytes_of(key.virtual_stage);
       }
     }
-    for (const auto& [chunk, end] : release) {
-      changes[end] -= options_.costs->activation[chunk.first].value();
+    for (const auto& [unit, last] : ends) {
+      changes[last.first][last.second] -= bytes_of(unit.first);
     }
-    const double resident =
-        device < options_.resident.size() ? options_.resident[device].bytes().value() : 0.0;
-    std::int64_t live = 0;
-    for (const auto& [at, change] : changes) {
-      live += change;
-      trace_.counters.push_back(
-          {static_cast<std::uint32_t>(device),
-           time_of(at),
-           "memory",
-           {{"resident", resident}, {"activations", static_cast<double>(live)}}});
+  }
+
+  void add_hold(const sim::Hold& hold, Changes& changes) const {
+    for (auto from = spans_.lower_bound({hold.from_lane, hold.from, 0});
+         from != spans_.end() && from->first.lane == hold.from_lane &&
+         from->first.virtual_stage == hold.from;
+         ++from) {
+      const std::uint32_t to = spans_.at({hold.to_lane, hold.to, from->first.micro_batch});
+      changes[trace_.spans[from->second].start] += bytes_of(hold.of);
+      changes[trace_.spans[to].end] -= bytes_of(hold.of);
+    }
+  }
+
+  void add_counters() {
+    std::vector<bool> held(static_cast<std::size_t>(order_.num_virtual_stages));
+    std::vector<Changes> changes(trace_.processes.size());
+    for (const sim::Hold& hold : order_.holds) {
+      held[hold.of] = true;
+      add_hold(hold, changes[hold.device]);
+    }
+    add_by_rule(held, changes);
+    for (std::size_t device = 0; device < changes.size(); ++device) {
+      const double resident =
+          device < options_.resident.size() ? options_.resident[device].bytes().value() : 0.0;
+      std::int64_t live = 0;
+      for (const auto& [at, change] : changes[device]) {
+        live += change;
+        trace_.counters.push_back(
+            {static_cast<std::uint32_t>(device),
+             at,
+             "memory",
+             {{"resident", resident}, {"activations", static_cast<double>(live)}}});
+      }
     }
   }
 

@@ -11,11 +11,9 @@
 #include "base/error.hpp"
 #include "base/text.hpp"
 #include "plan/flat/flat.hpp"
-#include "plan/packs.hpp"
 #include "plan/simulation/simulate.hpp"
 #include "plan/stage/stage.hpp"
 #include "plan/stage/step_end.hpp"
-#include "plan/stage/transfers.hpp"
 #include "traces/adapters.hpp"
 
 namespace orrery::cli {
@@ -24,36 +22,8 @@ namespace {
 constexpr std::int64_t kMaxSpans = 2'000'000;
 constexpr std::int64_t kMaxSpansOfAuto = 100'000;
 
-// What the trace shows beside the passes: bytes per chunk and the end of the step.
-struct Details {
-  sim::PipelineCosts activations;  // only the bytes are set
-  plan::StepEnd end;
-};
-
-Details details_of(const plan::Plan& plan, const sim::PipelineOrder& order,
-                   const sim::PipelineResult& pipeline) {
-  Details details;
-  plan::BlockCosts costs(plan);
-  const std::vector<plan::StageContent> contents = plan::stage_contents(plan, order.device_of);
-  std::vector<plan::StageCost> stages;
-  for (const plan::StageContent& content : contents) {
-    stages.push_back(plan::simulate_stage(content, plan, costs));
-    details.activations.activation.push_back(stages.back().saved + stages.back().saved_ends);
-  }
-  details.end = plan::close_step(plan, contents, stages, order.device_of, pipeline, costs);
-  return details;
-}
-
-// Of micro-batches that are not alike, which keep bytes of their own, the end alone.
-Details details_of_packs(const plan::Simulation& simulation) {
-  Details details;
-  details.end.iteration = to_sim_time(simulation.iteration_time);
-  details.end.optimizer = simulation.breakdown.optimizer;
-  details.end.gradients_ready = details.end.iteration - to_sim_time(details.end.optimizer);
-  return details;
-}
-
-// Passes, then the gradient reduction that was not hidden, the optimizer and exposed gathers.
+// The gradient reduction that passes did not hide, the optimizer, exposed gathers, and what else
+// the next iteration waits for.
 void add_step_end(const sim::PipelineResult& pipeline, const plan::StepEnd& end,
                   traces::Trace& trace) {
   for (std::uint32_t device = 0; device < pipeline.devices.size(); ++device) {
@@ -72,12 +42,9 @@ void add_step_end(const sim::PipelineResult& pipeline, const plan::StepEnd& end,
     };
     add("until all gradients are reduced", "communication", end.gradients_ready);
     add("optimizer", "optimizer", at + to_sim_time(end.optimizer));
-    add("parameter gather", "communication", end.iteration);
+    add("parameter gather", "communication", at + to_sim_time(end.parameter_gather));
+    add("until the next iteration may begin", "communication", end.iteration);
   }
-}
-
-std::int64_t count_passes(const plan::Plan& plan) {
-  return 2 * plan.num_micro_batches() * plan.pp * plan.chunks;
 }
 
 std::int64_t count_kernels(const plan::Plan& plan) {
@@ -112,17 +79,23 @@ traces::Trace trace_of_kernels(const plan::Plan& plan) {
 
 traces::Trace trace_of_passes(const plan::Plan& plan) {
   const plan::Simulation simulation = plan::simulate(plan, {.record_spans = true});
-  const sim::PipelineOrder& order = simulation.order;
-  const Details details = plan::runs_packed_pipeline(plan)
-                              ? details_of_packs(simulation)
-                              : details_of(plan, order, simulation.pipeline);
+  const auto& several = simulation.iterations;
+  const sim::PipelineOrder& order = several ? several->order : simulation.order;
+  sim::PipelineCosts kept;  // only the bytes are set
+  kept.activation = simulation.passes.activation;
+  if (!kept.activation.empty()) {
+    kept.activation.resize(static_cast<std::size_t>(order.num_virtual_stages));
+  }
   traces::PipelineTraceOptions options;
-  options.costs = &details.activations;
+  options.costs = &kept;
   for (const plan::StageMemory& memory : simulation.memory) {
     options.resident.push_back(memory.total() - memory.activations - memory.ends);
   }
-  traces::Trace trace = traces::trace_of(order, simulation.pipeline, options);
-  add_step_end(simulation.pipeline, details.end, trace);
+  traces::Trace trace =
+      traces::trace_of(order, several ? several->pipeline : simulation.pipeline, options);
+  if (simulation.end) {
+    add_step_end(simulation.pipeline, *simulation.end, trace);
+  }
   return trace;
 }
 
@@ -143,6 +116,10 @@ std::pair<TraceDetail, std::string> choose_detail(const plan::Plan& plan) {
 }
 
 }  // namespace
+
+std::int64_t count_passes(const plan::Plan& plan) {
+  return 2 * plan.num_micro_batches() * plan.slices * plan.pp * plan.chunks;
+}
 
 TraceDetail parse_trace_detail(const std::string& text) {
   const std::vector<std::string> names = {"auto", "passes", "kernels"};

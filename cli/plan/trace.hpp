@@ -6,6 +6,7 @@
 // spans, refused beyond two million.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "cli/command/common.hpp"
@@ -14,6 +15,9 @@
 namespace orrery::cli {
 
 enum class TraceDetail { Auto, Passes, Kernels };  // Auto: kernels of short iterations
+
+// Forwards and backwards of an iteration.
+std::int64_t count_passes(const plan::Plan& plan);
 
 TraceDetail parse_trace_detail(const std::string& text);
 // Error (BadInput) for an iteration that is too long or that has no kernels to draw.

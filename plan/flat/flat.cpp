@@ -15,6 +15,7 @@
 #include "plan/stage/step_end.hpp"
 #include "plan/stage/token_table.hpp"
 #include "plan/stage/transfers.hpp"
+#include "plan/stage/validated_pace.hpp"
 
 namespace orrery::plan {
 
@@ -211,6 +212,9 @@ std::optional<std::string> why_not_flat(const Plan& plan) {
   }
   if (plan.execution.backward_prefetch != BackwardPrefetch::Pre) {
     return "late prefetches are simulated pass by pass";
+  }
+  if (validates_afterwards(plan)) {
+    return "iterations that begin before all devices have updated are simulated pass by pass";
   }
   const sim::PipelineOrder order = order_of(plan);
   if (order.is_plain()) {

@@ -8,7 +8,10 @@
 #include <cmath>
 #include <string>
 
+#include "base/crew.hpp"
 #include "base/error.hpp"
+#include "base/index_loop.hpp"
+#include "base/parallel.hpp"
 #include "base/quantile.hpp"
 #include "base/random.hpp"
 #include "base/sim_time.hpp"
@@ -174,29 +177,39 @@ std::vector<Draw> draw_errors(const costmodel::Spreads& spreads, int draws, std:
   return errors;
 }
 
-std::vector<Seconds> sampled_times(std::span<const Draw> draws,
-                                   const std::function<Seconds(const CostFactors&)>& evaluate,
+std::vector<Seconds> sampled_times(std::span<const Draw> draws, const Timer& timer,
                                    const std::function<bool()>& stop) {
+  std::vector<std::optional<Seconds>> known(draws.size());
+  IndexLoop loop(draws.size());
+  const int threads = std::min(thread_count(timer.jobs), static_cast<int>(draws.size()));
+  Crew(std::max(1, threads)).run([&](int) {
+    const TimeUnder evaluate = timer.own();
+    loop.work([&](std::size_t index) {
+      if (stop && stop()) {
+        loop.end();
+        return;
+      }
+      try {
+        known[index] = evaluate(draws[index].factors) * draws[index].slowdown;
+      } catch (const BeyondSimulatedTime&) {
+        loop.end();  // the plan itself is just short enough
+      }
+    });
+  });
+  loop.rethrow();
   std::vector<Seconds> times;
-  for (const Draw& draw : draws) {
-    if (stop && stop()) {
-      break;
-    }
-    try {
-      times.push_back(evaluate(draw.factors) * draw.slowdown);
-    } catch (const BeyondSimulatedTime&) {
-      break;  // the plan itself is just short enough
-    }
+  for (std::size_t index = 0; index < known.size() && known[index]; ++index) {
+    times.push_back(*known[index]);
   }
   return times;
 }
 
-std::optional<TimeInterval> sampled_interval(
-    const costmodel::Spreads& spreads, Seconds nominal, int draws,
-    const std::function<Seconds(const CostFactors&)>& evaluate, const std::function<bool()>& stop) {
+std::optional<TimeInterval> sampled_interval(const costmodel::Spreads& spreads, Seconds nominal,
+                                             int draws, const Timer& timer,
+                                             const std::function<bool()>& stop) {
   const std::vector<Draw> errors = draw_errors(spreads, draws, kIntervalSeed);
   std::vector<double> times;
-  for (const Seconds time : sampled_times(errors, evaluate, stop)) {
+  for (const Seconds time : sampled_times(errors, timer, stop)) {
     times.push_back(time.value());
   }
   if (times.size() < errors.size()) {

@@ -5,10 +5,12 @@
 // measured iterations (docs/fidelity.md). Deterministic; draws x one evaluation.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/units.hpp"
@@ -64,16 +66,27 @@ struct Draw {
 // The same for every plan of one profile, so that times of two plans may be compared draw by draw.
 std::vector<Draw> draw_errors(const costmodel::Spreads& spreads, int draws, std::uint64_t seed);
 
+using TimeUnder = std::function<Seconds(const CostFactors&)>;
+
+// Gives the time under a draw, on one thread or on several that have one each.
+struct Timer {
+  template <std::invocable<const CostFactors&> Alone>
+  Timer(Alone alone) : own([alone = TimeUnder(std::move(alone))] { return alone; }) {}
+  Timer(std::function<TimeUnder()> of_thread, int threads)
+      : own(std::move(of_thread)), jobs(threads) {}
+
+  std::function<TimeUnder()> own;
+  int jobs = 1;  // 0: all cores
+};
+
 // The time under each draw, in their order; fewer where `stop`, asked before each, ended them, or
 // one is beyond simulated time.
-std::vector<Seconds> sampled_times(std::span<const Draw> draws,
-                                   const std::function<Seconds(const CostFactors&)>& evaluate,
+std::vector<Seconds> sampled_times(std::span<const Draw> draws, const Timer& timer,
                                    const std::function<bool()>& stop = {});
 
-// `nominal` lies inside. `evaluate` gives the time under a draw. Nothing where there are fewer.
-std::optional<TimeInterval> sampled_interval(
-    const costmodel::Spreads& spreads, Seconds nominal, int draws,
-    const std::function<Seconds(const CostFactors&)>& evaluate,
-    const std::function<bool()>& stop = {});
+// `nominal` lies inside. Nothing where there are fewer.
+std::optional<TimeInterval> sampled_interval(const costmodel::Spreads& spreads, Seconds nominal,
+                                             int draws, const Timer& timer,
+                                             const std::function<bool()>& stop = {});
 
 }  // namespace orrery::plan

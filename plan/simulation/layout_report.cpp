@@ -221,7 +221,8 @@ class Reporter {
     held.name = "kv_cache";
     held.kind = HeldKind::Cache;
     held.layout = std::move(parts);
-    held.shape = fmt::format("{} tokens, keys and values", cache->tokens);
+    held.shape = fmt::format("{} tokens, keys and values{}", cache->tokens,
+                             plan_.serving->options.fp8_cache ? " in 8 bits" : "");
     held.bytes = cache->bytes;
     held.away = plan_.serving->options.host_cache;
     held.tier = held.away > 0 ? Tier::Host : Tier::Device;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <utility>
 
 #include "plan/packs.hpp"
@@ -309,6 +310,7 @@ class PackedPipeline {
   }
 
   void report(const Replica& replica, const StepEnd& end, Simulation& result) {
+    result.end = end;
     Plan one_pass = replica.plan;  // of the iteration as one pass
     one_pass.packs.resize(1);
     std::map<std::uint32_t, UnitPasses> known;
@@ -329,6 +331,18 @@ class PackedPipeline {
   std::map<std::uint32_t, EndUnit> ends_;  // by Unit::cost, of the replica that is evaluated
 };
 
+// On costs of its own, which draws change.
+TimeUnder timer_of_packs(const Plan& plan) {
+  struct Drawn {
+    explicit Drawn(const Plan& of) : models(of), costs(models), pipeline(of, costs) {}
+    BlockCosts models;
+    PackCosts costs;
+    PackedPipeline pipeline;
+  };
+  const auto drawn = std::make_shared<Drawn>(plan);
+  return [drawn](const CostFactors& factors) { return drawn->pipeline.time_under(factors); };
+}
+
 }  // namespace
 
 Simulation simulate_packed_pipeline(const Plan& plan, const SimulateOptions& options,
@@ -336,12 +350,10 @@ Simulation simulate_packed_pipeline(const Plan& plan, const SimulateOptions& opt
   Simulation result = PackedPipeline(plan, costs).run(options);
   TimeInterval interval{result.iteration_time, result.iteration_time};
   if (options.interval_draws > 0) {
-    PackCosts drawn(costs.models());  // draws change costs
-    PackedPipeline pipeline(plan, drawn);
-    interval = sampled_interval(
-                   spreads_of(plan), result.iteration_time, pipeline.draws(options.interval_draws),
-                   [&](const CostFactors& factors) { return pipeline.time_under(factors); },
-                   options.stop_draws)
+    const int draws = PackedPipeline(plan, costs).draws(options.interval_draws);
+    const auto own = [&] { return timer_of_packs(plan); };
+    interval = sampled_interval(spreads_of(plan), result.iteration_time, draws, {own, options.jobs},
+                                options.stop_draws)
                    .value_or(interval);
   }
   result.interval_low = interval.low;
@@ -351,11 +363,7 @@ Simulation simulate_packed_pipeline(const Plan& plan, const SimulateOptions& opt
 
 std::vector<Seconds> sample_packed_pipeline(const Plan& plan, std::span<const Draw> draws,
                                             const std::function<bool()>& stop) {
-  const BlockCosts models(plan);
-  PackCosts costs(models);
-  PackedPipeline pipeline(plan, costs);
-  return sampled_times(
-      draws, [&](const CostFactors& factors) { return pipeline.time_under(factors); }, stop);
+  return sampled_times(draws, timer_of_packs(plan), stop);
 }
 
 }  // namespace orrery::plan

@@ -51,11 +51,14 @@ class PackedStep {
       : plan_(plan),
         layout_(without_packs(plan)),
         options_(options),
-        busy_(static_cast<std::size_t>(plan.dp)) {}
+        of_rank_(static_cast<std::size_t>(plan.dp)) {}
 
   Simulation run() {
     for (const std::vector<Pack>& micro_batch : plan_.packs) {
       add(micro_batch);
+    }
+    if (!meets_every_micro_batch(plan_)) {
+      slowest_ = *std::max_element(of_rank_.begin(), of_rank_.end(), is_shorter);
     }
     fill_pipeline();
     fill_report();
@@ -87,7 +90,7 @@ class PackedStep {
       const PackRun& run = run_of(*packs[k]);
       slowest = slowest == nullptr || run.time() > slowest->time() ? &run : slowest;
       for (int rank = places[k].first; rank < places[k].first + places[k].size; ++rank) {
-        busy_[static_cast<std::size_t>(rank)] += run.time();
+        of_rank_[static_cast<std::size_t>(rank)].push_back(&run);
       }
       recomputed_ += run.recomputed;
       if (result_.memory.empty() ||
@@ -100,14 +103,16 @@ class PackedStep {
     slowest_.push_back(slowest);
   }
 
-  Seconds time_of_passes() const {
-    return meets_every_micro_batch(plan_)
-               ? std::accumulate(slowest_.begin(), slowest_.end(), Seconds(),
-                                 [](Seconds sum, const PackRun* run) { return sum + run->time(); })
-               : *std::max_element(busy_.begin(), busy_.end());
+  using Runs = std::vector<const PackRun*>;
+  static Seconds time_of(const Runs& runs) {
+    return std::accumulate(runs.begin(), runs.end(), Seconds(),
+                           [](Seconds sum, const PackRun* run) { return sum + run->time(); });
+  }
+  static bool is_shorter(const Runs& one, const Runs& other) {
+    return time_of(one) < time_of(other);
   }
 
-  // The slowest packs, one after the other.
+  // The packs that count, one after the other.
   void fill_pipeline() {
     const auto units = static_cast<int>(slowest_.size());
     sim::PipelineOrder order = sim::bare_order(1, 1);
@@ -132,8 +137,12 @@ class PackedStep {
   void fill_report() {
     const PackRun& last = *slowest_.back();
     const Seconds end = last.step.iteration_time - last.time();
-    const Seconds passes = time_of_passes();
+    const Seconds passes = time_of(slowest_);
     result_.iteration_time = passes + end;
+    result_.end = last.step.end;
+    const SimTime before = to_sim_time(result_.iteration_time) - last.step.end->iteration;
+    result_.end->gradients_ready += before;
+    result_.end->iteration += before;
     const double draws = result_.iteration_time / last.step.iteration_time;
     result_.interval_low = last.step.interval_low * draws;
     result_.interval_high = last.step.interval_high * draws;
@@ -153,16 +162,14 @@ class PackedStep {
         plan_.cluster.gpu.peak_of(plan_.precision) * gpus * result_.iteration_time;
     result_.mfu_fraction = model / possible;
     result_.hfu_fraction = (model + recomputed_) / possible;
-    result_.bubble_fraction =
-        std::max(0.0, 1.0 - *std::min_element(busy_.begin(), busy_.end()) / passes);
-    fill_breakdown(passes);
+    const Runs& least = *std::min_element(of_rank_.begin(), of_rank_.end(), is_shorter);
+    result_.bubble_fraction = std::max(0.0, 1.0 - time_of(least) / passes);
+    fill_breakdown();
     fill_fit(plan_, result_);
   }
 
-  // Of ranks that always have the slowest pack.
-  void fill_breakdown(Seconds passes) {
+  void fill_breakdown() {
     TimeBreakdown& sum = result_.breakdown;
-    Seconds all;
     for (const PackRun* run : slowest_) {
       const TimeBreakdown& own = run->step.breakdown;
       sum.compute += own.compute;
@@ -170,13 +177,6 @@ class PackedStep {
       for (const auto& [axis, time] : own.exposed_communication) {
         sum.exposed_communication[axis] += time;
       }
-      all += run->time();
-    }
-    const double share = passes / all;  // less where ranks do not meet
-    sum.compute = sum.compute * share;
-    sum.recompute = sum.recompute * share;
-    for (auto& [axis, time] : sum.exposed_communication) {
-      time = time * share;
     }
     sum.optimizer = slowest_.back()->step.breakdown.optimizer;
   }
@@ -185,8 +185,10 @@ class PackedStep {
   Plan layout_;  // without its packs
   const SimulateOptions& options_;
   std::map<PackKey, PackRun> known_;
-  std::vector<const PackRun*> slowest_;  // by micro-batch
-  std::vector<Seconds> busy_;            // by data-parallel rank
+  std::vector<Runs> of_rank_;  // data-parallel
+  // Of every micro-batch the slowest, where ranks meet in it, else those of the rank with most to
+  // do.
+  Runs slowest_;
   Flops recomputed_;
   Simulation result_;
 };

@@ -174,6 +174,16 @@ Simulation& Simulation::operator=(const Simulation&) = default;
 Simulation& Simulation::operator=(Simulation&&) noexcept = default;
 Simulation::~Simulation() = default;
 
+std::vector<ByteCount> kept_by_units(const Plan& plan, const sim::PipelineOrder& order,
+                                     const std::vector<StageCost>& stages) {
+  const auto of_order = static_cast<std::size_t>(order.num_virtual_stages);
+  std::vector<ByteCount> kept(std::max(of_order, stages.size()));
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    kept[stage] = ByteCount((stages[stage].saved + stages[stage].saved_ends).value() / plan.slices);
+  }
+  return kept;
+}
+
 StepWork step_work(const Plan& plan, BlockCosts& costs) {
   return {static_cast<double>(plan.batch) * static_cast<double>(plan.sequence),
           models::model_flops(plan.network, {plan.batch, plan.sequence}),

@@ -24,6 +24,10 @@ StepWork step_work(const Plan& plan, BlockCosts& costs);
 // Of an iteration, on all ranks, in passes of their own that run forwards again.
 Flops repeated_forwards(const Plan& plan, const std::vector<StageCost>& stages);
 
+// Bytes that a unit keeps in each virtual stage of the order; of other workers nothing is told.
+std::vector<ByteCount> kept_by_units(const Plan& plan, const sim::PipelineOrder& order,
+                                     const std::vector<StageCost>& stages);
+
 // The device whose passes take longest.
 std::size_t busiest_device(const sim::PipelineResult& pipeline);
 // Idle share of the device that waits longest, from its first pass to its last (as

@@ -69,6 +69,7 @@ struct Evaluation {
   sim::PipelineResult pipeline;
   StepEnd end;
   sim::PipelineCosts passes;
+  std::optional<ValidatedRun> iterations;
   std::optional<SteadyPace> pace;  // of asynchronous schedules
 };
 
@@ -156,9 +157,6 @@ Evaluation evaluate(const Plan& plan, const sim::PipelineOrder& order, bool reco
   options.steady_state = !record_spans;
   const ScheduleTraits traits = schedule_traits(plan);
   if (traits.synchronous && !traits.lists_updates) {
-    if (record_spans) {
-      run.passes = passes;
-    }
     run.pipeline = sim::evaluate_pipeline(order, passes, options);
     run.pipeline.devices.resize(static_cast<std::size_t>(plan.pp));  // copy streams go
     if (schedule_traits(plan).spreads_attention) {
@@ -167,16 +165,17 @@ Evaluation evaluate(const Plan& plan, const sim::PipelineOrder& order, bool reco
     run.end = close_step(plan, contents, run.stages, device_of, run.pipeline, costs);
     run.end.iteration = std::max(run.end.iteration, features_time(plan, costs, run.stages, order));
     if (validates_afterwards(plan)) {
-      run.end.iteration = validated_iteration(plan, order, run.stages, std::move(passes), costs);
+      run.iterations = run_validated(plan, order, run.stages, passes, costs);
+      run.end.iteration = run.iterations->period;
     }
   } else {
     run.pace = traits.lists_updates
                    ? run_with_updates(plan, order, run.stages, passes, costs, run.pipeline)
                    : run_without_flush(plan, order, run.stages, passes, costs, run.pipeline);
-    if (record_spans) {
-      run.passes = std::move(passes);
-    }
     run.end = run.pace->end;
+  }
+  if (record_spans) {
+    run.passes = std::move(passes);
   }
   return run;
 }
@@ -210,6 +209,8 @@ Simulation Simulator::run(const Plan& plan, const SimulateOptions& options) {
   if (options.record_spans) {
     result.order = order;
     result.passes = std::move(run.passes);
+    result.passes.activation = kept_by_units(plan, order, run.stages);
+    result.iterations = std::move(run.iterations);
   }
   result.pipeline = std::move(run.pipeline);
   result.memory =
@@ -223,6 +224,8 @@ Simulation Simulator::run(const Plan& plan, const SimulateOptions& options) {
               cache_->costs, result);
   if (run.pace) {
     report_pace(plan, *run.pace, result);
+  } else if (!validates_afterwards(plan)) {
+    result.end = run.end;
   }
   fill_interval(plan, options, result);
   if (!options.record_spans) {
@@ -237,13 +240,15 @@ const sim::PipelineOrder& Simulator::order(const Plan& plan) {
 
 namespace {
 
-// The iteration time under a draw, on costs that it changes.
-auto timer(const Plan& plan, const sim::PipelineOrder& order, BlockCosts& costs,
-           SplitBackwards& splits) {
-  return [&](const CostFactors& factors) {
-    costs.set_factors(factors);
-    return to_seconds(evaluate(plan, order, false, costs, splits).end.iteration);
-  };
+// The iteration time under a draw, on costs of its own that it changes. Cuts of backwards are those
+// of no draw.
+TimeUnder timer(const Plan& plan, const sim::PipelineOrder& order, const SplitBackwards& splits) {
+  using Drawn = std::pair<BlockCosts, SplitBackwards>;
+  return
+      [&, drawn = std::make_shared<Drawn>(BlockCosts(plan), splits)](const CostFactors& factors) {
+        drawn->first.set_factors(factors);
+        return to_seconds(evaluate(plan, order, false, drawn->first, drawn->second).end.iteration);
+      };
 }
 
 }  // namespace
@@ -252,9 +257,9 @@ void Simulator::fill_interval(const Plan& plan, const SimulateOptions& how, Simu
   TimeInterval interval{result.iteration_time, result.iteration_time};
   if (how.interval_draws > 0) {
     const sim::PipelineOrder& order = cache_->orders.order_of(plan);
-    BlockCosts costs(plan);
+    const auto own = [&] { return timer(plan, order, cache_->orders.splits()); };
     interval = sampled_interval(spreads_of(plan), result.iteration_time, how.interval_draws,
-                                timer(plan, order, costs, cache_->orders.splits()), how.stop_draws)
+                                {own, how.jobs}, how.stop_draws)
                    .value_or(interval);
   }
   result.interval_low = interval.low;
@@ -269,7 +274,10 @@ std::vector<Seconds> sample_times(const Plan& plan, std::span<const Draw> draws,
   BlockCosts costs(plan);
   OrderCache orders(costs);
   const sim::PipelineOrder order = orders.order_of(plan);
-  return sampled_times(draws, timer(plan, order, costs, orders.splits()), stop);
+  if (splits_backward(order)) {
+    kept_by_stage(plan, costs, orders.splits());
+  }
+  return sampled_times(draws, timer(plan, order, orders.splits()), stop);
 }
 
 std::vector<StageMemory> Simulator::memory(const Plan& plan) {

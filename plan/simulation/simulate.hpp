@@ -16,6 +16,8 @@
 #include "costmodel/device_model.hpp"
 #include "plan/plan.hpp"
 #include "plan/stage/memory.hpp"
+#include "plan/stage/step_end.hpp"
+#include "plan/stage/validated_pace.hpp"
 #include "sim/engine/program.hpp"
 #include "sim/pipeline/pipeline.hpp"
 
@@ -59,9 +61,13 @@ struct Simulation {
   // The stage and category that overflow, when the plan does not fit.
   std::optional<std::string> does_not_fit;
   sim::PipelineResult pipeline;
-  // The lists and what their passes cost, where spans were recorded.
+  // The lists and what their passes cost and keep, where spans were recorded.
   sim::PipelineOrder order;
   sim::PipelineCosts passes;
+  // What follows the passes of all devices. Nothing where devices update within their lists, or
+  // within those of several iterations, which are here where spans were recorded.
+  std::optional<StepEnd> end;
+  std::optional<ValidatedRun> iterations;
   // Of asynchronous schedules: how many updates a gradient is late, how many versions of its
   // parameters a stage keeps, and the time of a micro-batch in steady state, of which the iteration
   // time is a multiple.
@@ -78,6 +84,7 @@ struct SimulateOptions {
   bool record_spans = false;              // for traces; evaluates every pass
   int interval_draws = 0;                 // even; 0: no interval
   std::function<bool()> stop_draws = {};  // asked before each of them: there is no interval then
+  int jobs = 1;                           // threads of draws; 0: all cores
 };
 
 // Simulates plans of one (network, cluster, profile, precision, sequence, execution), keeping the

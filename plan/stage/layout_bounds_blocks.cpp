@@ -50,8 +50,9 @@ void LayoutBounds::hold_states(const BlockCost& cost, Block& block) const {
       if (zero >= 2 && layout.offload.optimizer != Tier::Device) {
         sharded.offload.gradients = layout.offload.optimizer;  // least on the device
       }
-      block.states[without_tied ? 1 : 0].push_back(
-          state_bytes(cost, sharded, mesh, plan_.execution, plan_.precision, without_tied));
+      block.states[without_tied ? 1 : 0].push_back(state_bytes(cost, sharded, mesh, plan_.execution,
+                                                               plan_.precision, without_tied,
+                                                               plan_.cluster.node.gpus));
       if (without_tied) {
         block.traffic.push_back(traffic_of(cost, mesh, sharded));
       }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "plan/schedule_traits.hpp"
 #include "plan/stage/plan_schedule.hpp"
@@ -62,13 +63,13 @@ bool validates_afterwards(const Plan& plan) {
   return plan.execution.post_validation && can_validate_afterwards(plan);
 }
 
-SimTime validated_iteration(const Plan& plan, const sim::PipelineOrder& order,
-                            const std::vector<StageCost>& stages, sim::PipelineCosts passes,
-                            BlockCosts& costs) {
+ValidatedRun run_validated(const Plan& plan, const sim::PipelineOrder& order,
+                           const std::vector<StageCost>& stages, sim::PipelineCosts passes,
+                           BlockCosts& costs) {
   sim::ScheduleParams params = schedule_params(plan);
   params.iterations = kIterations;
   const std::vector<int> shared = stages_with_table(plan, order);
-  const sim::PipelineOrder all = sim::with_post_validation(order, params, shared);
+  sim::PipelineOrder all = sim::with_post_validation(order, params, shared);
   const auto virtual_stages = static_cast<std::size_t>(all.num_virtual_stages);
   for (const StageCost& stage : stages) {
     passes.optimizer.push_back(
@@ -96,14 +97,14 @@ SimTime validated_iteration(const Plan& plan, const sim::PipelineOrder& order,
     times->resize(virtual_stages);
   }
   sim::end_every_iteration(all, passes);
-  const sim::PipelineResult result =
+  sim::PipelineResult result =
       sim::evaluate_pipeline(all, passes, {.steady_state = false, .record_spans = true});
   SimTime period{std::llround(sim::iteration_period(all, result))};
   // No pace is faster than the busiest device, whatever the first iterations gain.
   for (const sim::DeviceUse& use : result.devices) {
     period = std::max(period, SimTime{(use.busy.ps + kIterations - 1) / kIterations});
   }
-  return period;
+  return {period, std::move(all), std::move(result)};
 }
 
 }  // namespace orrery::plan

@@ -20,10 +20,16 @@ bool can_validate_afterwards(const Plan& plan);
 // Whether it does.
 bool validates_afterwards(const Plan& plan);
 
-// From one iteration to the next in steady state: reductions, updates and gathers included. `order`
-// and `passes` are those of one iteration.
-SimTime validated_iteration(const Plan& plan, const sim::PipelineOrder& order,
-                            const std::vector<StageCost>& stages, sim::PipelineCosts passes,
-                            BlockCosts& costs);
+// Iterations that follow each other, reductions, updates and gathers included, with spans.
+struct ValidatedRun {
+  SimTime period;  // from one iteration to the next in steady state
+  sim::PipelineOrder order;
+  sim::PipelineResult pipeline;
+};
+
+// `order` and `passes` are those of one iteration.
+ValidatedRun run_validated(const Plan& plan, const sim::PipelineOrder& order,
+                           const std::vector<StageCost>& stages, sim::PipelineCosts passes,
+                           BlockCosts& costs);
 
 }  // namespace orrery::plan

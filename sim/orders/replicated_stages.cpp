@@ -14,6 +14,11 @@ namespace {
 
 constexpr std::int64_t kMostEdges = 1 << 21;
 
+// As most are: what follows from it needs no look at every stage, of which refusals try many.
+bool one_device_each(const ScheduleParams& params) {
+  return params.replicas_of.empty() && params.replicas == 1;
+}
+
 std::int64_t edges_of(const std::vector<int>& replicas, std::int64_t turns) {
   return std::accumulate(
       replicas.begin(), replicas.end(), std::int64_t{0},
@@ -110,6 +115,9 @@ std::vector<int> in_flight(const ScheduleParams& params) {
 }
 
 int most_in_flight(const ScheduleParams& params) {
+  if (one_device_each(params)) {
+    return params.stages;
+  }
   const std::vector<int> replicas = replicas_of_all(params);
   const std::vector<int> held = in_flight(params);
   return std::transform_reduce(
@@ -118,15 +126,21 @@ int most_in_flight(const ScheduleParams& params) {
 }
 
 std::int64_t turns_of(const ScheduleParams& params) {
-  return turns_of_all(replicas_of_all(params));
+  return one_device_each(params) ? 1 : turns_of_all(replicas_of_all(params));
 }
 
 bool has_replicated_stages(const ScheduleParams& params) {
+  if (one_device_each(params)) {
+    return false;
+  }
   const std::vector<int> replicas = replicas_of_all(params);
   return std::any_of(replicas.begin(), replicas.end(), [](int r) { return r > 1; });
 }
 
 Refusal check_replicated_stages(const ScheduleParams& params) {
+  if (one_device_each(params)) {
+    return {};
+  }
   const std::vector<int> replicas = replicas_of_all(params);
   if (!params.replicas_of.empty() && replicas.size() != static_cast<std::size_t>(params.stages)) {
     return refused(fmt::format("replicas of {} stages are given", replicas.size()), Size::Stages,

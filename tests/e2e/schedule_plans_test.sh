@@ -41,6 +41,23 @@ plan_of() {
   esac
 }
 
+# trace_ends NAME: the trace of own.json ends with the iteration, where iterations do not overlap.
+trace_ends() {
+  expect 0 simulate own.json --json --trace own.trace.json --trace-detail passes
+  awk -v synchronous="$(value_of stdout synchronous)" -v t="$(value_of stdout iteration_time_s)" '
+    /"ph":"X"/ && match($0, /"ts":[0-9.]+/) {
+      at = substr($0, RSTART + 5, RLENGTH - 5)
+      match($0, /"dur":[0-9.]+/)
+      end = at + substr($0, RSTART + 6, RLENGTH - 6)
+      if (end > last) last = end
+    }
+    END {
+      off = last / (t * 1e6) - 1
+      printf "the trace ends at %.9f s, the iteration at %.9f s\n", last / 1e6, t
+      exit !(last > 0 && (synchronous != "true" || (off < 1e-9 && off > -1e-9)))
+    }' own.trace.json >ends || fail "$1: $(cat ends)"
+}
+
 for name in $("$program" list schedules --json | sed -n 's/^ *"name": "\(.*\)",*$/\1/p'); do
   rm -f own.json
   plan_of "$name"
@@ -54,8 +71,16 @@ for name in $("$program" list schedules --json | sed -n 's/^ *"name": "\(.*\)",*
   awk -v t="$(value_of stdout iteration_time_s)" 'BEGIN { exit !(t > 0) }' || fail "$name: no time"
   expect 0 schedule --compare "$name" --plan own.json
   grep -q "^$name " stdout || fail "$name: not in the comparison: $(cat stdout)"
+  [ "$name" = nestpipe ] || trace_ends "$name"
 done
 [ -n "${name:-}" ] || fail "no schedules are listed"
+
+# Passes of slices are counted before they are drawn.
+expect 0 plan $tiny hgx-h100:1 --batch 32 -q -o sliced.json \
+  --fix schedule=seq1f1b,pp=4,slices=8,$layout
+sed 's/"batch": 32,/"batch": 65536,/' sliced.json >long.json
+rejects 2 'an iteration of 2097152 passes is too long to draw' \
+  simulate long.json --trace long.trace.json --trace-detail passes
 
 # Sizes in JSON are whole bytes, whatever the mean rank holds.
 expect 0 simulate tables.json --json

@@ -53,6 +53,8 @@ fixes 'set stages to 4 and micro-batches to 4' "bitpipe --stages 3 --microbatche
   "bitpipe --stages 4 --microbatches 4"
 fixes 'set stages to 2 and micro-batches to 4' "dualpipe --stages 1 --microbatches 1" \
   "dualpipe --stages 2 --microbatches 4"
+fixes 'set stages to 6 and micro-batches to 12' "dualpipe --stages 7 --microbatches 3" \
+  "dualpipe --stages 6 --microbatches 12"
 fixes 'set stages to 6, and leave iterations out' "chimera --stages 7 --microbatches 6 --iterations 3" \
   "chimera --stages 6 --microbatches 6"
 # Chunks that are left out are those that the other sizes ask for, whatever else is wrong.

@@ -5,10 +5,12 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
+#include <string>
 
 #include "plan/simulation/simulate.hpp"
-#include "tests/unit/plan/plan_fixture.hpp"
+#include "tests/unit/plan/pipeline_fixture.hpp"
 
 namespace orrery::plan {
 namespace {
@@ -159,6 +161,34 @@ TEST(IntervalTest, SimulationIsTheSameWithAndWithoutDraws) {
   const Simulation again = simulate(plan, {.record_spans = false, .interval_draws = 64});
   EXPECT_EQ(drawn.interval_low, again.interval_low);
   EXPECT_EQ(drawn.interval_high, again.interval_high);
+}
+
+TEST(IntervalTest, ThreadsDrawTheSame) {
+  for (const std::string schedule : {"1f1b", "zb-h1", "zb-v"}) {
+    const Plan plan = in_pipeline(small_plan(), schedule, {.chunks = schedule == "zb-v" ? 2 : 1});
+    const Simulation alone = simulate(plan, {.interval_draws = 32});
+    ASSERT_TRUE(alone.has_interval());
+    for (const int jobs : {2, 3, 64}) {
+      const Simulation together = simulate(plan, {.interval_draws = 32, .jobs = jobs});
+      EXPECT_EQ(together.interval_low, alone.interval_low) << schedule << jobs;
+      EXPECT_EQ(together.interval_high, alone.interval_high) << schedule << jobs;
+    }
+  }
+}
+
+// Each has a timer of its own; a draw beyond simulated time ends the draws of all, and those before
+// it count.
+TEST(IntervalTest, ThreadsEndTogether) {
+  const std::vector<Draw> draws = draw_errors(only_gemm(0.1), 128, 7);
+  std::atomic<int> timers = 0;
+  const auto own = [&]() -> TimeUnder {
+    ++timers;
+    return [&](const CostFactors& factors) {
+      return &factors == &draws[40].factors ? to_seconds(to_sim_time(Seconds(1e9))) : Seconds(1);
+    };
+  };
+  EXPECT_EQ(sampled_times(draws, {own, 3}).size(), 40U);
+  EXPECT_EQ(timers, 3);
 }
 
 TEST(IntervalTest, WiderSpreadsGiveWiderIntervals) {

@@ -95,9 +95,12 @@ TEST(Packs, MeetInEveryMicroBatchWhereStatesAreGathered) {
   EXPECT_EQ(passes(twice), passes(both) + passes(both));
   EXPECT_GT(simulate(both).bubble_fraction, 0.5);
   // The small pack is on the other ranks the second time.
-  const Seconds apart = simulate(packed({{large, small}, {small, large}}, 1)).iteration_time;
+  const Plan alternate = packed({{large, small}, {small, large}}, 1);
+  const Seconds apart = simulate(alternate).iteration_time;
   const Seconds together = simulate(packed({{large, small}, {large, small}}, 1)).iteration_time;
   EXPECT_LT(apart, together);
+  EXPECT_LT(passes(alternate), passes(twice));
+  EXPECT_NEAR(to_seconds(simulate(alternate).end.value().iteration) / apart, 1, 1e-9);
   EXPECT_GT(simulate(twice).bubble_fraction, 0.2);
 }
 

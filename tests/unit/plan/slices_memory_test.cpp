@@ -117,6 +117,19 @@ TEST(Slices, LeaveForTheHostWithoutKeysAndValues) {
   EXPECT_EQ(queries.host, ByteCount(256 * 8 * 64 * 2) * live);
 }
 
+// What a trace counts for a pass is a slice's share: as many as are live are what the device keeps.
+TEST(Slices, KeepTheirShareOfAMicroBatch) {
+  for (const char* schedule : {"seq1f1b", "slimpipe", "terapipe"}) {
+    const Simulation run = simulate(sliced(schedule, 4), {.record_spans = true});
+    for (std::size_t device = 0; device < run.memory.size(); ++device) {
+      const double counted = static_cast<double>(run.passes.activation[device].value()) *
+                             static_cast<double>(run.pipeline.devices[device].peak_chunks);
+      const ByteCount kept = run.memory[device].activations + run.memory[device].ends;
+      EXPECT_NEAR(counted / static_cast<double>(kept.value()), 1, 0.1) << schedule;
+    }
+  }
+}
+
 TEST(Slices, WaitForTheirCopies) {
   Plan plan = long_sequence("slimpipe", 4);
   const auto forward = [](const Plan& one) {

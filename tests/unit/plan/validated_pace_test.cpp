@@ -8,6 +8,7 @@
 #include <string>
 
 #include "plan/document/idle_fields.hpp"
+#include "plan/flat/flat.hpp"
 #include "plan/simulation/simulate.hpp"
 #include "plan/stage/step_end.hpp"
 #include "plan/stage/token_table.hpp"
@@ -67,6 +68,38 @@ TEST(ValidatedPace, IsThatOfTheSlowestStage) {
   const sim::DeviceUse& use = simulation.pipeline.devices.back();
   EXPECT_NEAR(simulation.iteration_time.value(),
               to_seconds(use.last_end - use.first_start + update).value(), 1e-6);
+}
+
+// The run that is drawn is that of the pace; kernels would meet at the norm.
+TEST(ValidatedPace, KeepsTheRunOfSeveralIterations) {
+  const Plan plan = zero_bubble("zb-h2");
+  EXPECT_FALSE(simulate(plan).iterations);
+  const Simulation drawn = simulate(plan, {.record_spans = true});
+  ASSERT_TRUE(drawn.iterations);
+  EXPECT_FALSE(drawn.end);
+  EXPECT_EQ(to_seconds(drawn.iterations->period), drawn.iteration_time);
+  const sim::PipelineResult& run = drawn.iterations->pipeline;
+  const auto device = static_cast<std::size_t>(plan.pp - 1);
+  const std::size_t passes = drawn.pipeline.spans[device].size();
+  std::vector<SimTime> updates;  // their ends
+  std::size_t others = 0;
+  for (const sim::PassSpan& span : run.spans[device]) {
+    if (span.pass.kind == sim::PassKind::Optimizer) {
+      updates.push_back(span.end);
+    } else if (span.pass.virtual_stage < plan.pp) {  // not of the state of the norm
+      ++others;
+    }
+  }
+  ASSERT_EQ(updates.size(), 4U);
+  EXPECT_EQ(others, 4 * passes);
+  EXPECT_NEAR(to_seconds(updates[3] - updates[2]).value(), drawn.iteration_time.value(), 1e-9);
+  EXPECT_TRUE(why_not_flat(plan));
+  Plan meets = plan;
+  meets.execution.post_validation = false;
+  EXPECT_FALSE(why_not_flat(meets));
+  const Simulation met = simulate(meets, {.record_spans = true});
+  EXPECT_FALSE(met.iterations);
+  EXPECT_EQ(to_seconds(met.end.value().iteration), met.iteration_time);
 }
 
 TEST(ValidatedPace, NeedsAZeroBubbleSchedule) {
