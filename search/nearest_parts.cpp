@@ -101,8 +101,11 @@ Seconds Deadline::left() const {
 }
 
 Seconds Effort::seconds_left() const {
+  if (!deadline_) {
+    return Seconds(std::numeric_limits<double>::infinity());
+  }
   const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begun_;
-  return std::min(kLongest - Seconds(spent.count()), deadline_.left());
+  return std::min(kLongest - Seconds(spent.count()), deadline_->left());
 }
 
 bool Effort::over() const { return interrupted() || left_ == 0 || seconds_left().value() <= 0; }

@@ -21,7 +21,6 @@ namespace orrery::search {
 // When all changes together are to end.
 class Deadline {
  public:
-  Deadline() = default;  // never
   // What the search that found nothing has left of --time-limit, at least a second.
   Deadline(const Options& options, Seconds searched);
   Seconds left() const;
@@ -35,6 +34,8 @@ class Deadline {
 class Effort {
  public:
   Effort(std::uint64_t most, const Deadline& deadline) : deadline_(deadline), left_(most) {}
+  // However long that takes: the same on every machine.
+  explicit Effort(std::uint64_t most) : left_(most) {}
   // Options of a search that ends at its first plan, or after so much work.
   Options until_first_plan(Options options, std::uint64_t most_work) const;
   void spend(std::uint64_t work) { left_ -= work < left_ ? work : left_; }
@@ -44,7 +45,7 @@ class Effort {
   Seconds seconds_left() const;
 
   std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
-  Deadline deadline_;
+  std::optional<Deadline> deadline_;
   std::uint64_t left_;
 };
 

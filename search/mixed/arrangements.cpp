@@ -94,13 +94,12 @@ void MixedSpace::add_all() {
   const auto num_pools = static_cast<unsigned>(base_.num_pools());
   for (unsigned chosen = 1; chosen < 1U << num_pools; ++chosen) {
     std::vector<int> pools;
-    std::int64_t widest = 0;  // a tensor-parallel group stays inside a node
     for (unsigned pool = 0; pool < num_pools; ++pool) {
       if ((chosen >> pool & 1U) != 0) {
         pools.push_back(static_cast<int>(pool));
-        widest = std::gcd(widest, gpus_of_node(pools.back()));
       }
     }
+    const std::int64_t widest = gpus_of_every_node(base_, pools);
     if (pools.size() > 1 && base_.machine->cluster.in_same_nodes(pools)) {
       add_teams(pools);
     }

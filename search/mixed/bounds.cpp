@@ -95,7 +95,8 @@ Seconds MixedSpace::least_time(const Arrangement& arrangement, const MixedLayout
 
 // Of one micro-batch on devices whose speeds have this sum.
 double MixedSpace::weighted_least(const std::vector<const ChainTimes*>& kinds, double speeds) {
-  const bool joined = join_passes(schedules());
+  const bool joined = std::any_of(schedules().begin(), schedules().end(),
+                                  [](const Choice& schedule) { return schedule.joins_passes; });
   std::vector<double> weights;
   for (const ChainTimes* kind : kinds) {
     weights.push_back(kind->speed() / speeds);
@@ -142,7 +143,7 @@ Seconds MixedSpace::bound_left_out() {
 Seconds MixedSpace::least_time(const Arrangement& arrangement, const MixedLayout& layout,
                                const MixedFamily& family, const std::vector<int>& stages) {
   SimTime bound;
-  const bool joined = join_passes(family.schedules);
+  const bool joined = family.joins_passes;
   for (const plan::ReplicaGroup& group : arrangement.groups) {
     const std::vector<const ChainTimes*> chains = times_of(group.pools, arrangement, layout);
     std::vector<SimTime> busy(group.pools.size());

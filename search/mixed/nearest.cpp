@@ -6,7 +6,7 @@
 #include "base/error.hpp"
 #include "base/interrupt.hpp"
 #include "base/quantity_text.hpp"
-#include "search/mixed/early_plan.hpp"
+#include "search/mixed/space.hpp"
 #include "search/nearest_parts.hpp"
 
 namespace orrery::search {

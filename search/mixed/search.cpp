@@ -3,18 +3,18 @@
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <memory>
 #include <utility>
 
 #include "base/parallel.hpp"
-#include "base/worker_crew.hpp"
+#include "search/mixed/answer.hpp"
 #include "search/mixed/checkpoint.hpp"
 #include "search/mixed/early_plan.hpp"
 #include "search/mixed/empty_space.hpp"
 #include "search/mixed/limits.hpp"
 #include "search/mixed/options_check.hpp"
 #include "search/mixed/state.hpp"
-#include "search/tree/drawing.hpp"
 
 namespace orrery::search {
 
@@ -129,7 +129,14 @@ class Search {
     if (options_.most_work > 0) {  // itself a search for any plan
       return std::nullopt;
     }
-    return early_mixed_plan(base_, options_);
+    return early_mixed_plan(base_, options_, [this](Seconds time) {
+      if (progress_) {
+        ProgressReport report;
+        report.simulated = 1;
+        report.best = time;
+        progress_(report);
+      }
+    });
   }
   void tell() const {
     if (progress_) {
@@ -168,7 +175,7 @@ class Search {
   void evaluate(const std::vector<MixedNode>& batch) {
     std::vector<std::optional<MixedStep>> steps(batch.size());
     MixedKnown known;
-    known.found = !ranked_.empty() || limits_.wants_any();
+    known.found = found_any() || limits_.wants_any();
     if (!outcome_.closest_overflow.empty()) {
       known.closest = least_excess_;
     }
@@ -286,21 +293,6 @@ class Search {
     }
   }
 
-  // The plans of the answer; the best one was replayed before.
-  std::vector<MixedNode> listed() {
-    std::vector<char> fits(ranked_.size(), 1);
-    workers_.for_each(ranked_.size(), [&](MixedWorker& worker, std::size_t index) {
-      fits[index] = index == 0 || worker.replay(ranked_[index].node, replay_reserve(), 1).fits;
-    });
-    std::vector<MixedNode> plans;
-    for (std::size_t index = 0; index < ranked_.size(); ++index) {
-      if (fits[index] != 0 && plans.size() <= static_cast<std::size_t>(options_.top)) {
-        plans.push_back(ranked_[index].node);
-      }
-    }
-    return plans;
-  }
-
   void close() {
     if (has_work() || !outcome_.whole_space) {
       outcome_.interrupted = limits_.is_interrupted();
@@ -309,9 +301,9 @@ class Search {
     const bool ended = outcome_.interrupted || outcome_.timed_out;
     const Seconds open =
         open_bound(heap_.empty() ? (found_any() ? best_found() : Seconds()) : heap_.top().bound);
-    for (; !heap_.empty(); heap_.pop()) {
-      const bool decided = !ranked_.empty() && heap_.top().bound >= best_time();
-      (decided || !ended ? outcome_.pruned : outcome_.unexplored) += heap_.top().plans;
+    for (const MixedNode& node : heap_.nodes()) {
+      const bool decided = !ranked_.empty() && node.bound >= best_time();
+      (decided || !ended ? outcome_.pruned : outcome_.unexplored) += node.plans;
     }
     if (!found_any()) {
       outcome_.lower_bound = open;
@@ -322,33 +314,19 @@ class Search {
     draw_intervals();
   }
 
-  // Of the plans of the answer, which are simulated again.
   void draw_intervals() {
-    const std::vector<MixedNode> plans = listed();
-    const std::size_t before = early_is_best() ? 1 : 0;  // the nodes
-    const std::size_t count =
-        std::min(before + plans.size(), static_cast<std::size_t>(options_.top) + 1);
-    std::vector<std::optional<MixedFound>> found(count);
+    const MixedFound* early = early_is_best() ? &*early_ : nullptr;
+    const std::size_t most = static_cast<std::size_t>(options_.top) + (early != nullptr ? 0 : 1);
+    const std::vector<MixedNode> plans = fitting_plans(ranked_, most, replay_reserve(), workers_);
+    const std::size_t count = plans.size() + (early != nullptr ? 1 : 0);
     const int draws = options_.interval_draws;
     Drawing drawing(options_, limits_.elapsed(), count * static_cast<std::size_t>(draws),
                     {outcome_.simulated, best_found(), outcome_.gap_fraction, outcome_.lower_bound},
                     progress_);
-    const auto stop = [&] { return drawing.is_over(); };
-    workers_.for_each(count, [&](MixedWorker& worker, std::size_t index) {
-      if (index < before) {
-        found[index] = *early_;
-        found[index]->simulation =
-            plan::MixedSimulator(early_->plan).run(early_->plan, draws, stop);
-      } else {
-        const MixedNode& node = plans[index - before];
-        const plan::MixedPlan& plan = worker.configure(node);
-        found[index] = MixedFound{plan, worker.simulate(node, draws, stop)};
-      }
-    });
+    std::vector<MixedFound> found = drawn_plans(early, plans, draws, drawing, workers_);
     outcome_.best = std::move(found.front());
-    for (std::size_t index = 1; index < found.size(); ++index) {
-      outcome_.alternatives.push_back(std::move(*found[index]));
-    }
+    outcome_.alternatives.assign(std::make_move_iterator(found.begin() + 1),
+                                 std::make_move_iterator(found.end()));
   }
 
   // What no plan that is not known is faster than, where `listed` is the least bound of the nodes
@@ -376,7 +354,7 @@ class Search {
   MixedLimits limits_;               // the first worker begins it
   std::optional<MixedFound> early_;  // before the arrangements are listed
   MixedState state_;
-  decltype(MixedState::heap)& heap_ = state_.heap;
+  MixedState::Heap& heap_ = state_.heap;
   std::vector<MixedNode>& roots_ = state_.roots;
   std::vector<MixedState::Ranked>& ranked_ = state_.ranked;
   std::uint64_t& work_ = state_.work;

@@ -2,6 +2,7 @@
 #include "search/mixed/space.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "plan/heads.hpp"
 #include "plan/schedule_traits.hpp"
@@ -19,6 +20,20 @@ bool runs_on_mixed(const sim::Schedule& schedule) {
          !traits.shares_output_layer && !traits.uses_slices && !traits.copies_to_host &&
          !traits.spreads_attention && !plan::lacks_stage_bounds(schedule, 1) &&
          !traits.fills_frozen && !traits.by_modules && !schedule.for_experts;
+}
+
+std::int64_t gpus_of_every_node(const plan::MixedPlan& base, const std::vector<int>& pools) {
+  std::int64_t gpus = 0;
+  for (const int pool : pools) {
+    gpus = std::gcd(gpus, std::int64_t{base.pool(pool).cluster.node.gpus});
+  }
+  return gpus;
+}
+
+std::int64_t gpus_of_every_node(const plan::MixedPlan& base) {
+  std::vector<int> pools(base.num_pools());
+  std::iota(pools.begin(), pools.end(), 0);
+  return gpus_of_every_node(base, pools);
 }
 
 std::vector<MixedLayout> MixedSpace::layouts(const Arrangement& arrangement) const {
@@ -81,12 +96,11 @@ std::vector<int> MixedSpace::chunk_counts(const Arrangement& arrangement) const 
   return counts;
 }
 
-const std::vector<std::uint16_t>& MixedSpace::devices_of(const std::string& schedule, int pp,
-                                                         int chunks) {
+const std::vector<std::uint16_t>& MixedSpace::devices_of(std::size_t schedule, int pp, int chunks) {
   const auto [slot, is_new] = devices_.try_emplace({schedule, pp, chunks});
   if (is_new) {
     plan::Plan plan = {};
-    plan.schedule = schedule;
+    plan.schedule = schedules()[schedule].name;
     plan.pp = pp;
     plan.chunks = chunks;
     plan.batch = pp;
@@ -95,24 +109,19 @@ const std::vector<std::uint16_t>& MixedSpace::devices_of(const std::string& sche
   return slot->second;
 }
 
-const std::vector<std::string>& MixedSpace::schedules() {
+const std::vector<MixedSpace::Choice>& MixedSpace::schedules() {
   if (schedules_.empty()) {
     const std::vector<std::string> named = constraints_.named_schedules();
     for (const sim::Schedule* schedule : sim::schedule_table()) {
       const bool asked = std::find(named.begin(), named.end(), schedule->name) != named.end();
       if (runs_on_mixed(*schedule) && (schedule->in_search || asked) &&
           constraints_.admits("schedule", schedule->name)) {
-        schedules_.emplace_back(schedule->name);
+        schedules_.push_back(
+            {std::string(schedule->name), plan::schedule_traits(*schedule).joins_passes});
       }
     }
   }
   return schedules_;
-}
-
-bool MixedSpace::join_passes(const std::vector<std::string>& schedules) {
-  return std::any_of(schedules.begin(), schedules.end(), [](const std::string& name) {
-    return plan::schedule_traits(sim::find_schedule(name, "schedule")).joins_passes;
-  });
 }
 
 // Whether they take these numbers.
@@ -124,8 +133,8 @@ const std::vector<char>& MixedSpace::takes(int pp, int chunks, std::int64_t micr
     plan.dp = 1;
     plan.chunks = chunks;
     plan.batch = micro_batches;
-    for (const std::string& schedule : schedules()) {
-      plan.schedule = schedule;
+    for (const Choice& schedule : schedules()) {
+      plan.schedule = schedule.name;
       const bool runs = !plan::lacks_stage_bounds(plan) && plan::schedule_runs(plan);
       takes.push_back(runs ? 1 : 0);
     }
@@ -139,22 +148,23 @@ void MixedSpace::add_families(const Arrangement& arrangement, int chunks,
   const bool only_1f1b = arrangement.pp == 1 && constraints_.admits("schedule", "1f1b");
   const std::size_t first = families.size();
   for (std::size_t index = 0; index < schedules().size(); ++index) {
-    const std::string& schedule = schedules()[index];
+    const Choice& schedule = schedules()[index];
     const bool runs = std::all_of(
         arrangement.groups.begin(), arrangement.groups.end(), [&](const ReplicaGroup& group) {
           return takes(arrangement.pp, chunks, group.micro_batches)[index] != 0;
         });
-    if (!runs || (only_1f1b && schedule != "1f1b")) {
+    if (!runs || (only_1f1b && schedule.name != "1f1b")) {
       continue;
     }
-    const std::vector<std::uint16_t>& devices = devices_of(schedule, arrangement.pp, chunks);
+    const std::vector<std::uint16_t>& devices = devices_of(index, arrangement.pp, chunks);
     const auto same =
         std::find_if(families.begin() + static_cast<std::ptrdiff_t>(first), families.end(),
                      [&](const MixedFamily& family) { return family.device_of == devices; });
     if (same == families.end()) {
-      families.push_back({chunks, devices, {schedule}});
+      families.push_back({chunks, devices, {schedule.name}, schedule.joins_passes});
     } else {
-      same->schedules.push_back(schedule);
+      same->schedules.push_back(schedule.name);
+      same->joins_passes = same->joins_passes || schedule.joins_passes;
     }
   }
 }

@@ -61,6 +61,7 @@ struct MixedFamily {
   int chunks = 1;
   std::vector<std::uint16_t> device_of;
   std::vector<std::string> schedules;
+  bool joins_passes = false;  // one of them
 };
 
 struct MixedCut {
@@ -97,6 +98,11 @@ struct ChainTimes {
 // Whether the replicas of mixed clusters run it: one chain of stages without slices, on devices
 // that do not depend on its times.
 bool runs_on_mixed(const sim::Schedule& schedule);
+
+// The most GPUs that divide the nodes of all these pools, or of all pools: tensor-parallel groups
+// lie inside the nodes of each.
+std::int64_t gpus_of_every_node(const plan::MixedPlan& base, const std::vector<int>& pools);
+std::int64_t gpus_of_every_node(const plan::MixedPlan& base);
 
 // Used from one thread, with costs of its own.
 class MixedSpace {
@@ -173,12 +179,16 @@ class MixedSpace {
   std::vector<int> zero_stages(const Arrangement& arrangement) const;
   std::vector<MixedFamily> families(const Arrangement& arrangement);
   void add_families(const Arrangement& arrangement, int chunks, std::vector<MixedFamily>& families);
-  const std::vector<std::string>& schedules();
-  static bool join_passes(const std::vector<std::string>& schedules);
+  // A schedule that may be chosen.
+  struct Choice {
+    std::string name;
+    bool joins_passes = false;
+  };
+  const std::vector<Choice>& schedules();
   const std::vector<char>& takes(int pp, int chunks, std::int64_t micro_batches);
   std::vector<int> chunk_counts(const Arrangement& arrangement) const;
   bool has_even_cut(const Arrangement& arrangement, int chunks) const;
-  const std::vector<std::uint16_t>& devices_of(const std::string& schedule, int pp, int chunks);
+  const std::vector<std::uint16_t>& devices_of(std::size_t schedule, int pp, int chunks);
 
   const plan::MixedPlan& base_;
   const Constraints& constraints_;
@@ -192,9 +202,9 @@ class MixedSpace {
   // Pools and the ranks of a stage, of what is left out.
   std::vector<std::pair<std::vector<int>, Arrangement>> left_out_;
   std::optional<std::size_t> left_;  // where arrangements are counted: how many more may be listed
-  std::vector<std::string> schedules_;
+  std::vector<Choice> schedules_;
   std::map<std::tuple<int, int, std::int64_t>, std::vector<char>> takes_;  // by schedule
-  std::map<std::tuple<std::string, int, int>, std::vector<std::uint16_t>> devices_;
+  std::map<std::tuple<std::size_t, int, int>, std::vector<std::uint16_t>> devices_;
   std::map<std::vector<std::int64_t>, ChainTimes> times_;
 };
 

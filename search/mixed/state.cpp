@@ -80,11 +80,7 @@ void MixedState::write(ByteWriter& out) const {
     out.real(one.time.value());
   }
   search::write(out, roots);
-  std::vector<MixedNode> open;
-  for (auto left = heap; !left.empty(); left.pop()) {
-    open.push_back(left.top());
-  }
-  search::write(out, std::move(open));
+  search::write(out, heap.nodes());
 }
 
 void MixedState::read(ByteReader& in, MixedWorker& worker) {

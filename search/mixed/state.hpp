@@ -25,6 +25,11 @@ struct MixedState {
     }
   };
 
+  // Also to be looked at in no order: all of a large one, one after the other, takes seconds.
+  struct Heap : std::priority_queue<MixedNode, std::vector<MixedNode>, Later> {
+    const std::vector<MixedNode>& nodes() const { return c; }
+  };
+
   void push(MixedNode node) {
     node.sequence = ++nodes;
     heap.push(node);
@@ -37,7 +42,7 @@ struct MixedState {
   // Into a state that has not begun. Error where it cannot be one of the worker's space.
   void read(ByteReader& in, MixedWorker& worker);
 
-  std::priority_queue<MixedNode, std::vector<MixedNode>, Later> heap;
+  Heap heap;
   std::vector<MixedNode> roots;
   std::vector<Ranked> ranked;  // best first
   std::int64_t nodes = 0;      // numbered so far

@@ -2,7 +2,6 @@
 // The arrangements whose tensor-parallel groups are over GPUs of several pools in the same nodes.
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "base/math.hpp"
 #include "search/mixed/space.hpp"
@@ -37,11 +36,7 @@ void MixedSpace::add_teams(const std::vector<int>& pools) {
   if (!constraints_.admits("cp", 1) || !constraints_.admits("ep", 1)) {
     return;
   }
-  std::int64_t common = 0;
-  for (const int pool : pools) {
-    common = std::gcd(common, gpus_of_node(pool));
-  }
-  for (const std::int64_t parts : divisors(common)) {
+  for (const std::int64_t parts : divisors(gpus_of_every_node(base_, pools))) {
     Arrangement one;
     for (const int pool : pools) {
       one.team.insert(one.team.end(), static_cast<std::size_t>(gpus_of_node(pool) / parts), pool);

@@ -139,20 +139,31 @@ void MixedWorker::add_layouts(MixedNode node, MixedStep& step) {
 }
 
 void MixedWorker::add_cuts(MixedNode node, const MixedKnown& known, MixedStep& step) {
-  if (is_hopeless(node, known)) {
-    step.misfits = node.plans;
-    return;
-  }
   const Arrangement& arrangement = arrangement_of(node);
   const MixedChoices& choices = choices_of(node);
   const MixedLayout& layout = choices.layouts[static_cast<std::size_t>(node.layout)];
+  const std::optional<MixedMemoryFloor> floor = memory_floor(node);
+  if (floor ? is_hopeless(floor->excess(), known) : is_hopeless(node, known)) {
+    step.misfits = node.plans;
+    return;
+  }
   const Seconds above = node.bound;
   std::vector<std::pair<int, std::vector<int>>> seen;  // by family
   for (std::size_t index = 0; index < choices.cuts.size(); ++index) {
     const MixedCut& cut = choices.cuts[index];
     const MixedFamily& family = choices.families[static_cast<std::size_t>(cut.family)];
     node.plans = static_cast<std::int64_t>(family.schedules.size() * choices.zero_stages.size());
+    const bool by_runs = !arrangement.runs.empty() && !cut.blocks.empty();
+    if (floor && by_runs &&
+        is_hopeless(floor->excess_of_runs(arrangement.runs, cut.blocks), known)) {
+      step.misfits += node.plans;
+      continue;
+    }
     std::vector<int> stages = space_.stages(arrangement, layout, family, cut);
+    if (floor && is_hopeless(floor->excess_of_stages(family, stages), known)) {
+      step.misfits += node.plans;
+      continue;
+    }
     node.bound = std::max(above, space_.least_time(arrangement, layout, family, stages));
     if (arrangement.runs.size() <= 1) {
       std::pair<int, std::vector<int>> own{cut.family, std::move(stages)};
@@ -167,15 +178,26 @@ void MixedWorker::add_cuts(MixedNode node, const MixedKnown& known, MixedStep& s
   }
 }
 
+// Before the cuts: with any of them. Teams have their own shares of every tensor.
+std::optional<MixedMemoryFloor> MixedWorker::memory_floor(MixedNode node) {
+  if (!arrangement_of(node).team.empty()) {
+    return std::nullopt;
+  }
+  node.cut = 0;
+  node.schedule = 0;
+  configure(node);
+  return MixedMemoryFloor(plan_, choices_of(node).zero_stages, views_, simulator_);
+}
+
 // States, and one micro-batch of every virtual stage, on the fullest device (without a cut: in the
 // mean of all) under the thriftiest ZeRO stage, against the largest GPU of every group.
-std::optional<ByteCount> MixedWorker::least_excess(const MixedNode& node) {
+ByteCount MixedWorker::least_excess(const MixedNode& node) {
   MixedNode any = node;
   any.cut = std::max(node.cut, 0);
   any.schedule = 0;
   configure(any);
   const MixedChoices& choices = choices_of(node);
-  std::optional<ByteCount> most;
+  ByteCount most;
   for (const plan::ReplicaGroup& group : plan_.groups) {
     ByteCount capacity;
     std::optional<ByteCount> floor;
@@ -201,19 +223,17 @@ std::optional<ByteCount> MixedWorker::least_excess(const MixedNode& node) {
       }
       capacity = std::max(capacity, view.cluster.gpu.memory - plan_.shape.memory_reserve);
     }
-    if (floor && *floor > capacity && (!most || *floor - capacity > *most)) {
-      most = *floor - capacity;
-    }
+    most = std::max(most, floor.value_or(capacity) - capacity);
   }
   return most;
 }
 
 bool MixedWorker::is_hopeless(const MixedNode& node, const MixedKnown& known) {
-  if (!known.found && !known.closest) {
-    return false;
-  }
-  const std::optional<ByteCount> excess = least_excess(node);
-  return excess && (known.found || *excess >= *known.closest);
+  return (known.found || known.closest) && is_hopeless(least_excess(node), known);
+}
+
+bool MixedWorker::is_hopeless(ByteCount excess, const MixedKnown& known) {
+  return excess.value() > 0 && (known.found || (known.closest && excess >= *known.closest));
 }
 
 void MixedWorker::add_schedules(MixedNode node, const MixedKnown& known, MixedStep& step) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "plan/stage/split_backward.hpp"
+#include "search/mixed/memory_floor.hpp"
 #include "search/mixed/space.hpp"
 
 namespace orrery::search {
@@ -70,10 +71,12 @@ class MixedWorker {
   void add_layouts(MixedNode node, MixedStep& step);
   void add_cuts(MixedNode node, const MixedKnown& known, MixedStep& step);
   void add_schedules(MixedNode node, const MixedKnown& known, MixedStep& step);
-  // What every plan of a layout, or of it and a cut, misses at least; nothing where some may fit.
-  std::optional<ByteCount> least_excess(const MixedNode& node);
+  std::optional<MixedMemoryFloor> memory_floor(MixedNode node);
+  // What every plan of a layout, or of it and a cut, misses at least; 0 where some may fit.
+  ByteCount least_excess(const MixedNode& node);
   // Whether that is of no interest: some plan fits, or misses by no more.
   bool is_hopeless(const MixedNode& node, const MixedKnown& known);
+  static bool is_hopeless(ByteCount excess, const MixedKnown& known);
   void add_zero_stages(MixedNode node, MixedStep& step);
   void add_plan(MixedNode node, MixedStep& step);
 

@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "plan/mixed/replay.hpp"
+#include "search/mixed/memory_floor.hpp"
 #include "search/mixed/search.hpp"
 #include "search/mixed/space.hpp"
 #include "tests/property/drawing.hpp"
@@ -42,6 +43,7 @@ plan::MixedPlan any_base() {
   base.shape.batch = pick<std::int64_t>({4, 6, 8});
   base.shape.sequence = pick<std::int64_t>({512, 2048});
   base.shape.precision = DType::Bf16;
+  base.shape.execution.hierarchical_gather = pick({false, false, true});
   base.shape.cluster = machine->cluster.pools.front().cluster;
   base.shape.profile = machine->profiles.front();
   base.machine = std::move(machine);
@@ -50,9 +52,9 @@ plan::MixedPlan any_base() {
 
 Constraints any_mixed_constraints() {
   Constraints constraints;
-  constraints.fix(
-      pick<std::string>({"tp=1", "tp=2", "recompute=none", "recompute=full", "micro_batch=1",
-                         "chunks=1", "chunks=2", "zero=1", "schedule=1f1b", "schedule=zb-h1"}));
+  constraints.fix(pick<std::string>({"tp=1", "tp=2", "recompute=none", "recompute=full",
+                                     "micro_batch=1", "chunks=1", "chunks=2", "zero=1", "zero=3",
+                                     "schedule=1f1b", "schedule=zb-h1"}));
   constraints.fix(pick<std::string>({"pp=2", "pp=3", "pp=1", "dp=2", "dp=3"}));
   constraints.fix(pick<std::string>({"cp=1", "cp=1", "cp=1", "cp=2,context=ring",
                                      "cp=2,context=all-gather", "cp=4,context=ulysses"}));
@@ -83,6 +85,11 @@ TEST(MixedSearchProperty, EqualsSimulatingEverything) {
     std::int64_t whole_experts = 0;  // on tensor-parallel ranks
     std::int64_t teams = 0;          // tensor-parallel groups over both kinds
     std::int64_t beside = 0;         // divided replicas beside whole ones
+    std::int64_t ruled_out = 0;      // by what devices hold at least
+    std::vector<plan::Plan> views;
+    for (std::size_t pool = 0; pool < base.num_pools(); ++pool) {
+      views.push_back(plan::pool_view(base, pool));
+    }
     std::optional<Seconds> best;
     MixedSpace same(space, simulator);  // as another thread has it
     for (const Arrangement& arrangement : space.arrangements()) {
@@ -96,6 +103,16 @@ TEST(MixedSearchProperty, EqualsSimulatingEverything) {
           const MixedFamily& family = choices.families[static_cast<std::size_t>(cut.family)];
           const std::vector<int> stages = space.stages(arrangement, layout, family, cut);
           const Seconds of_cut = space.least_time(arrangement, layout, family, stages);
+          ByteCount missing;  // at least
+          if (arrangement.team.empty()) {
+            space.configure(arrangement, layout, family, stages, family.schedules.front(), 0, plan);
+            const MixedMemoryFloor floor(plan, choices.zero_stages, views, simulator);
+            missing = floor.excess_of_stages(family, stages);
+            RC_ASSERT(floor.excess() <= missing);
+            if (!arrangement.runs.empty() && !cut.blocks.empty()) {
+              RC_ASSERT(floor.excess_of_runs(arrangement.runs, cut.blocks) <= missing);
+            }
+          }
           for (const std::string& schedule : family.schedules) {
             for (const int zero : choices.zero_stages) {
               space.configure(arrangement, layout, family, stages, schedule, zero, plan);
@@ -116,7 +133,10 @@ TEST(MixedSearchProperty, EqualsSimulatingEverything) {
               const Seconds lists = simulator.list_bound(plan);
               RC_ASSERT(bound <= lists);
               RC_ASSERT(lists <= time);
-              RC_ASSERT(simulator.fits(plan).fits == !run.does_not_fit.has_value());
+              const plan::MemoryVerdict verdict = simulator.fits(plan);
+              RC_ASSERT(verdict.fits == !run.does_not_fit.has_value());
+              RC_ASSERT(missing <= verdict.excess);
+              ruled_out += missing.value() > 0 ? 1 : 0;
               if (!run.does_not_fit && (!best || time < *best) &&
                   plan::replayed_verdict(plan, ByteCount()).fits) {
                 best = time;
@@ -134,6 +154,7 @@ TEST(MixedSearchProperty, EqualsSimulatingEverything) {
     RC_CLASSIFY(whole_experts > 0, "whole experts on tensor-parallel ranks");
     RC_CLASSIFY(teams > 0, "groups over unlike GPUs");
     RC_CLASSIFY(beside > 0, "divided replicas beside whole ones");
+    RC_CLASSIFY(ruled_out > 0, "ruled out by what devices hold at least");
     if (plans == 0) {
       RC_ASSERT_THROWS_AS((void)search_mixed(base, options), Error);
       return;

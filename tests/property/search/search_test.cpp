@@ -31,10 +31,10 @@ Shape any_shape() {
 
 Constraints any_constraints() {
   Constraints constraints;
-  constraints.fix(
-      pick<std::string>({"cp=2", "cp=1", "pp=2", "tp=2", "recompute=full", "micro_batch=1",
-                         "zero=2", "slices=2", "schedule=slimpipe", "schedule=combined-1f1b",
-                         "tp=2,expert_tp=1", "expert_tp=0", "slices=2,offload_activations=0.5"}));
+  constraints.fix(pick<std::string>(
+      {"cp=2", "cp=1", "pp=2", "tp=2", "recompute=full", "micro_batch=1", "zero=2", "zero=3",
+       "slices=2", "schedule=slimpipe", "schedule=combined-1f1b", "tp=2,expert_tp=1", "expert_tp=0",
+       "slices=2,offload_activations=0.5"}));
   constraints.forbid(pick<std::string>({"", "tp=1", "schedule=gpipe", "zero=0,zero=1", "pp=1",
                                         "expert_tp=0", "schedule=interleaved,schedule=zb-v,tp=1"}));
   return constraints;
@@ -57,7 +57,8 @@ Constraints uneven_constraints() {
 }
 
 void equals_simulating_everything(const Shape& shape, const Constraints& constraints) {
-  const plan::Plan base = base_plan(shape);
+  plan::Plan base = base_plan(shape);
+  base.execution.hierarchical_gather = pick({false, false, true});
   Options options;
   options.jobs = pick({1, 2});
   options.top = 3;

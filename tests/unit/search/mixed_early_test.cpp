@@ -99,6 +99,22 @@ TEST(MixedEarlyPlan, IsNeverFasterThanTheAnswer) {
   }
 }
 
+// What ZeRO-2 sends in every pass no bound tells: the first plan of experts that fits takes ten
+// times as long as others beside it.
+TEST(MixedEarlyPlan, OfExpertsIsNotTheFirstThatFits) {
+  Problem problem;
+  problem.network = "deepseek-v3";
+  problem.cluster = "hgx-h100:48+dgx-a100:16";
+  problem.batch = 3072;
+  Seconds first;
+  const std::optional<MixedFound> early = early_mixed_plan(
+      mixed_base_plan(problem), without_intervals(), [&](Seconds time) { first = time; });
+  ASSERT_TRUE(early);
+  EXPECT_GT(first.value(), 0);
+  EXPECT_LT(early->simulation.iteration_time, first * 0.2);
+  EXPECT_EQ(verify(*early), "");
+}
+
 TEST(MixedEarlyPlan, IsNoneWhereNothingFits) {
   Problem problem;
   problem.network = "llama3-405b";

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 
 #include "search/nearest_parts.hpp"
@@ -244,6 +245,7 @@ TEST(NearestChangeTest, ATimeLimitHoldsForTheChangesToo) {
   EXPECT_GT(Deadline(options, Seconds(9000)).left(), Seconds(-1000));
   const Effort effort(1'000, Deadline(options, Seconds(4960)));
   EXPECT_LE(effort.until_first_plan(options, 1'000).time_limit, Seconds(40));
+  EXPECT_FALSE(std::isfinite(Effort(1'000).until_first_plan(options, 1'000).time_limit.value()));
   options.time_limit = Seconds();
   EXPECT_FALSE(Deadline(options, Seconds(1e9)).over());
 }
