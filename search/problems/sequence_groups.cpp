@@ -8,11 +8,12 @@
 #include <numeric>
 #include <utility>
 
+#include "search/problems/group_loads.hpp"
+
 namespace orrery::search {
 
 namespace {
 
-constexpr double kNoGroup = std::numeric_limits<double>::infinity();
 constexpr std::int64_t kSteps = 20'000;     // of one set of degrees
 constexpr std::int64_t kAllSteps = 60'000;  // of one micro-batch, most promising sets first
 constexpr std::size_t kExactSequences = 24;
@@ -33,7 +34,8 @@ class GroupSearch {
 
   GroupAssignment run() {
     place(0);
-    return {group_of_.empty() ? kNoGroup : best_, degrees_, group_of_, steps_ <= budget_};
+    return {group_of_.empty() ? std::numeric_limits<double>::infinity() : best_, degrees_,
+            group_of_, steps_ <= budget_};
   }
   std::int64_t steps() const { return steps_; }
 
@@ -100,184 +102,18 @@ class GroupSearch {
   std::int64_t steps_ = 0;
 };
 
-// Least time that any assignment to these groups can have: shared evenly, and the longest sequence
-// on the largest group.
-double lower_bound(const std::vector<double>& lengths, const GroupCost& cost,
-                   const std::vector<int>& degrees) {
-  double least_work = 0;
-  double gpus = 0;
-  for (const int log_degree : degrees) {
-    gpus += static_cast<double>(1 << log_degree);
-  }
-  const int smallest = degrees.back();
-  for (const double length : lengths) {
-    double work = kNoGroup;
-    for (int d = smallest; d <= degrees.front(); ++d) {
-      work = std::min(work, cost.of(length, d) * static_cast<double>(1 << d));
-    }
-    least_work += work;
-  }
-  double longest = kNoGroup;
-  for (const int log_degree : degrees) {
-    if (lengths.front() <= cost.tokens_per_gpu * static_cast<double>(1 << log_degree)) {
-      longest = std::min(longest, cost.of(lengths.front(), log_degree));
-    }
-  }
-  return cost.constant + std::max(least_work / gpus, longest);
-}
-
-// Times of all sequences (longest first) on groups of every degree.
-class TimeTable {
- public:
-  TimeTable(const std::vector<double>& lengths, const GroupCost& cost)
-      : degrees_(cost.bandwidth.size()) {
-    for (const double length : lengths) {
-      for (std::size_t d = 0; d < degrees_; ++d) {
-        times_.push_back(cost.of(length, static_cast<int>(d)));
-      }
-    }
-  }
-  double of(std::size_t sequence, int log_degree) const {
-    return times_[sequence * degrees_ + static_cast<std::size_t>(log_degree)];
-  }
-
- private:
-  std::size_t degrees_;
-  std::vector<double> times_;
-};
-
-// Loads of groups while sequences are put into them one by one or moved between them.
-class Loads {
- public:
-  Loads(const std::vector<double>& lengths, const GroupCost& cost, const TimeTable& times,
-        std::vector<int> degrees)
-      : lengths_(lengths),
-        cost_(cost),
-        times_(times),
-        degrees_(std::move(degrees)),
-        load_(degrees_.size(), 0.0),
-        tokens_(degrees_.size(), 0.0),
-        group_of_(lengths.size(), 0) {}
-
-  // Longest first, to the group that ends soonest; false when one fits nowhere before `bound`.
-  bool fill(double bound) {
-    std::vector<std::pair<std::size_t, std::size_t>> classes;  // groups [first, last) of one degree
-    for (std::size_t first = 0; first < degrees_.size();) {
-      std::size_t last = first;
-      while (last < degrees_.size() && degrees_[last] == degrees_[first]) {
-        ++last;
-      }
-      classes.emplace_back(first, last);
-      first = last;
-    }
-    for (std::size_t i = 0; i < lengths_.size(); ++i) {
-      std::size_t best = degrees_.size();
-      double soonest = bound;
-      for (const auto& [first, last] : classes) {
-        const std::size_t group = least_loaded(i, first, last);
-        if (group < last && end_with(i, group) < soonest) {
-          soonest = end_with(i, group);
-          best = group;
-        }
-      }
-      if (best == degrees_.size()) {
-        return false;
-      }
-      put(i, best);
-    }
-    return true;
-  }
-
-  // Moves single sequences away from the slowest group while that makes it less slow.
-  void improve() {
-    while (move_one()) {
-    }
-  }
-
-  GroupAssignment assignment() const {
-    return {*std::max_element(load_.begin(), load_.end()), degrees_, group_of_, false};
-  }
-
- private:
-  // Of the groups of one degree that hold the sequence; `last` when none does.
-  std::size_t least_loaded(std::size_t sequence, std::size_t first, std::size_t last) const {
-    const double room =
-        cost_.tokens_per_gpu * static_cast<double>(1 << degrees_[first]) - lengths_[sequence];
-    std::size_t best = last;
-    double least = kNoGroup;
-    for (std::size_t group = first; group < last; ++group) {
-      if (load_[group] < least && tokens_[group] <= room) {
-        least = load_[group];
-        best = group;
-        if (least == 0) {
-          break;
-        }
-      }
-    }
-    return best;
-  }
-  double end_with(std::size_t sequence, std::size_t group) const {
-    return load_[group] + (load_[group] == 0 ? cost_.constant : 0) +
-           times_.of(sequence, degrees_[group]);
-  }
-  bool holds(std::size_t sequence, std::size_t group) const {
-    return tokens_[group] + lengths_[sequence] <=
-           cost_.tokens_per_gpu * static_cast<double>(1 << degrees_[group]);
-  }
-  void put(std::size_t sequence, std::size_t group) {
-    load_[group] = end_with(sequence, group);
-    tokens_[group] += lengths_[sequence];
-    group_of_[sequence] = static_cast<int>(group);
-  }
-  bool move_one() {
-    const auto slowest =
-        static_cast<std::size_t>(std::max_element(load_.begin(), load_.end()) - load_.begin());
-    std::size_t moved = lengths_.size();
-    std::size_t target = 0;
-    double best = load_[slowest] * (1 - 1e-9);
-    for (std::size_t i = 0; i < lengths_.size(); ++i) {
-      for (std::size_t group = 0; group < degrees_.size(); ++group) {
-        if (group_of_[i] != static_cast<int>(slowest) || group == slowest || !holds(i, group)) {
-          continue;
-        }
-        const double left = load_[slowest] - times_.of(i, degrees_[slowest]);
-        const double most = std::max(left, end_with(i, group));
-        if (most < best) {
-          best = most;
-          moved = i;
-          target = group;
-        }
-      }
-    }
-    if (moved == lengths_.size()) {
-      return false;
-    }
-    load_[slowest] -= times_.of(moved, degrees_[slowest]);
-    tokens_[slowest] -= lengths_[moved];
-    put(moved, target);
-    return true;
-  }
-
-  const std::vector<double>& lengths_;
-  const GroupCost& cost_;
-  const TimeTable& times_;
-  std::vector<int> degrees_;
-  std::vector<double> load_, tokens_;
-  std::vector<int> group_of_;
-};
-
 using Order = std::vector<std::pair<double, const std::vector<int>*>>;
 
 GroupAssignment best_greedy(const std::vector<double>& lengths, const GroupCost& cost,
-                            const Order& order, GroupEffort effort) {
+                            const GroupTimes& times, const GroupBounds& bounds, const Order& order,
+                            GroupEffort effort) {
   GroupAssignment best;
-  const TimeTable times(lengths, cost);
   for (const auto& [bound, degrees] : order) {
     if (bound >= best.time) {
       break;
     }
-    Loads loads(lengths, cost, times, *degrees);
-    if (loads.fill(best.time)) {
+    GroupLoads loads(lengths, cost, times, *degrees);
+    if (loads.fill(best.time, bounds.work_from(*degrees))) {
       if (effort == GroupEffort::Best) {
         loads.improve();
       }
@@ -352,13 +188,15 @@ double GroupCost::of(double length, int log_degree) const {
 GroupAssignment assign_groups(std::vector<double> lengths, const GroupCost& cost,
                               const std::vector<std::vector<int>>& sets, GroupEffort effort) {
   std::sort(lengths.rbegin(), lengths.rend());
+  const GroupTimes times(lengths, cost);
+  const GroupBounds bounds(lengths, cost, times);
   Order order;
   for (const std::vector<int>& degrees : sets) {
-    order.emplace_back(lower_bound(lengths, cost, degrees), &degrees);
+    order.emplace_back(bounds.of(degrees), &degrees);
   }
   std::stable_sort(order.begin(), order.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
-  GroupAssignment best = best_greedy(lengths, cost, order, effort);
+  GroupAssignment best = best_greedy(lengths, cost, times, bounds, order, effort);
   best.proven = effort == GroupEffort::Best && lengths.size() <= kExactSequences;
   std::int64_t left = best.proven ? kAllSteps : 0;
   for (const auto& [bound, degrees] : order) {
