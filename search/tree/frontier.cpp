@@ -228,27 +228,34 @@ void Frontier::rank(const Ranked& found) {
 
 std::int64_t Frontier::num_unexplored() const {
   std::int64_t plans = 0;
-  for (MinHeap<Node> nodes : {nodes_, plans_}) {
-    for (; !nodes.empty() && nodes.top().bound < cutoff(); nodes.pop()) {
-      plans += unseeded_below(nodes.top());
+  std::vector<std::uint64_t> zeros(groups_.size());  // ZeRO stages of the groups that are open
+  for (const MinHeap<Node>* nodes : {&nodes_, &plans_}) {
+    for (const Node& node : nodes->all()) {
+      if (node.bound < cutoff()) {
+        std::uint64_t& stages = zeros[node.group];
+        stages = stages == 0 ? space_.zero_stages(groups_[node.group]).size() : stages;
+        plans += unseeded_below(node, stages);
+      }
     }
   }
   return plans;
 }
 
 // Plans of a node that were not tried first.
-std::int64_t Frontier::unseeded_below(const Node& node) const {
+std::int64_t Frontier::unseeded_below(const Node& node, std::uint64_t zeros) const {
   const Group& group = groups_[node.group];
   if (node.level == Level::Group) {
     return unseeded(node.order, static_cast<std::uint64_t>(space_.num_members(group)));
   }
-  const std::uint64_t zeros = space_.zero_stages(group).size();
   const std::uint64_t schedules =
       node.level >= Level::Schedule ? 1 : space_.families(group)[node.family].schedules.size();
+  if (node.level == Level::Family) {
+    return unseeded(node.order, schedules * zeros);
+  }
   std::int64_t plans = 0;
   for (std::uint64_t schedule = 0; schedule < schedules; ++schedule) {
     for (std::uint64_t zero = 0; zero < zeros; ++zero) {
-      const bool open = node.level == Level::Family || (node.zeros >> zero & 1U) != 0;
+      const bool open = (node.zeros >> zero & 1U) != 0;
       plans += open && !seeded_.contains(node.order + schedule * zeros + zero) ? 1 : 0;
     }
   }

@@ -62,7 +62,10 @@ class Frontier {
 
  private:
   template <typename T>
-  using MinHeap = std::priority_queue<T, std::vector<T>, std::greater<>>;
+  class MinHeap : public std::priority_queue<T, std::vector<T>, std::greater<>> {
+   public:
+    const std::vector<T>& all() const { return this->c; }  // in no order
+  };
 
   void push(const Node& node) { (node.is_plan() ? plans_ : nodes_).push(node); }
   // The heap that holds the least node; not both are empty.
@@ -74,7 +77,7 @@ class Frontier {
   void take_back(Task task, const Node& node);
   std::int64_t num_counted(const Outcomes::Run& run) const;
   void rank(const Ranked& found);
-  std::int64_t unseeded_below(const Node& node) const;
+  std::int64_t unseeded_below(const Node& node, std::uint64_t zeros) const;
   std::int64_t unseeded(std::uint64_t first, std::uint64_t count) const;
 
   Tree tree_;
